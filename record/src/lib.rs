@@ -1,0 +1,26 @@
+//! What Torc stores and how its versions are ordered.
+//!
+//! The vocabulary every other crate builds on: a [`Key`] and its [`Digest`], the
+//! [`Ballot`] that versions a [`Record`], and the [`HybridClock`] that issues
+//! ballots. This crate is pure: it reads no clock, opens no file, draws no random
+//! number; all of that comes in as arguments.
+//!
+//! Invariants:
+//! * A key is hashed once per operation; token, partition and every sketch or gate
+//!   row derive from that one [`Digest`].
+//! * Versions are ordered by [`Ballot`] alone, in one place: [`Record::supersedes`].
+//!
+//! Absent on purpose: where a record lives (`torc-ring`), how it is stored
+//! (`torc-store`), how it travels (`torc-proto`).
+
+mod ballot;
+mod clock;
+mod digest;
+mod key;
+mod record;
+
+pub use ballot::{Ballot, Epoch, HybridTime, NodeSlot, ParseBallotError};
+pub use clock::{ClockError, HybridClock, MAX_CLOCK_SKEW_MS};
+pub use digest::{DIGEST_LEN, Digest, DigestKey};
+pub use key::{Key, KeyError, MAX_KEY_LEN, NamespaceId};
+pub use record::{MAX_VALUE_LEN, Record, RecordError, State};
