@@ -1,0 +1,207 @@
+//! Why the store refused or could not do something.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use torc_record::RecordError;
+use torc_ring::Partition;
+
+/// Why an operation of the store did not happen.
+///
+/// Each variant says whether anything changed and what to do. An error is handed to
+/// every write of a batch, hence `Clone`.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A record is out of bounds. Nothing was changed.
+    #[error(transparent)]
+    Refused(#[from] RecordError),
+    /// The disk is full. Nothing was changed by this write; reads go on. Free space:
+    /// writes are taken again as soon as there is some.
+    #[error("out of disk space: the write was refused, reads go on; free some space")]
+    OutOfSpace,
+    /// The overlay is full. Nothing was changed; reads and deletes go on. There is no
+    /// sealing yet, so room comes only from deletes, dropped partitions or a higher limit.
+    #[error(
+        "the overlay has reached its limit of {limit_bytes} bytes: delete records, move partitions away or raise the limit"
+    )]
+    OverlayFull {
+        /// The limit it was opened with, bytes.
+        limit_bytes: u64,
+    },
+    /// Writing or syncing failed earlier, or just now. A write that was under way may or
+    /// may not survive; nothing else is lost. The store refuses everything from here on:
+    /// look at the disk, then start the node again.
+    #[error("the store has stopped: {reason}; look at the disk and start the node again")]
+    Failed {
+        /// What failed, with the file.
+        reason: Arc<str>,
+    },
+    /// The store was closed. Nothing was changed.
+    #[error("the store is closed")]
+    Closed,
+    /// Another process has the data directory open. Nothing was changed.
+    #[error("{} is in use by another process: stop it or choose another directory", .dir.display())]
+    Locked {
+        /// The data directory.
+        dir: PathBuf,
+    },
+    /// A file was written by a newer release. Nothing was changed: use that release.
+    #[error(
+        "{} has format {found}, this release reads up to {supported}: use the newer release",
+        .file.display()
+    )]
+    NewerFormat {
+        /// The file that says so.
+        file: PathBuf,
+        /// Its version.
+        found: u32,
+        /// The newest this release reads.
+        supported: u32,
+    },
+    /// The directory belongs to a cluster with another number of partitions. Nothing was
+    /// changed.
+    #[error(
+        "{} was created with {found} partitions, not {wanted}: the number is fixed when a cluster is created",
+        .dir.display()
+    )]
+    PartitionsDiffer {
+        /// The data directory.
+        dir: PathBuf,
+        /// What it was created with.
+        found: u32,
+        /// What it was opened with.
+        wanted: u32,
+    },
+    /// Stored bytes are not what was written. Nothing was changed and nothing was
+    /// skipped: set the directory aside and let the node join anew, or restore it.
+    #[error(
+        "{} is corrupt at byte {offset}: {what}; set the directory aside and let the node join anew",
+        .file.display()
+    )]
+    Corrupt {
+        /// The file.
+        file: PathBuf,
+        /// Where in it, bytes from its start.
+        offset: u64,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// A file could not be read or written, outside the path of a write. Nothing that
+    /// was acknowledged is lost.
+    #[error("cannot {action} {}: {source}", .file.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        file: PathBuf,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// The cluster has no such partition. Nothing was changed.
+    #[error("partition {partition} does not exist: there are {count}")]
+    UnknownPartition {
+        /// What was asked for.
+        partition: Partition,
+        /// How many there are.
+        count: u32,
+    },
+    /// Not a name for [`Store::meta_set`](crate::Store::meta_set). Nothing was changed.
+    #[error("`{name}` is not a name for metadata: use 1 to 64 of a to z, 0 to 9, `-` and `_`")]
+    BadMetaName {
+        /// The refused name, cut to 80 characters.
+        name: String,
+    },
+    /// Too much for [`Store::meta_set`](crate::Store::meta_set). Nothing was changed.
+    #[error("{len} bytes of metadata, at most {max} are allowed")]
+    MetaTooLong {
+        /// Length of the refused bytes.
+        len: usize,
+        /// The limit, bytes.
+        max: usize,
+    },
+    /// A setting is out of its range. Nothing was changed.
+    #[error("{setting} must be {allowed}")]
+    BadOption {
+        /// The field of [`StoreOptions`](crate::StoreOptions).
+        setting: &'static str,
+        /// Its range.
+        allowed: &'static str,
+    },
+}
+
+impl StoreError {
+    /// Whether a write that got this error may nevertheless survive.
+    #[must_use]
+    pub const fn outcome_unknown(&self) -> bool {
+        match self {
+            Self::Failed { .. } => true,
+            Self::Refused(_)
+            | Self::OutOfSpace
+            | Self::OverlayFull { .. }
+            | Self::Closed
+            | Self::Locked { .. }
+            | Self::NewerFormat { .. }
+            | Self::PartitionsDiffer { .. }
+            | Self::Corrupt { .. }
+            | Self::Io { .. }
+            | Self::UnknownPartition { .. }
+            | Self::BadMetaName { .. }
+            | Self::MetaTooLong { .. }
+            | Self::BadOption { .. } => false,
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing it.
+    #[must_use]
+    pub const fn is_retryable(&self) -> bool {
+        match self {
+            Self::OutOfSpace | Self::OverlayFull { .. } | Self::Io { .. } | Self::Locked { .. } => {
+                true
+            }
+            Self::Refused(_)
+            | Self::Failed { .. }
+            | Self::Closed
+            | Self::NewerFormat { .. }
+            | Self::PartitionsDiffer { .. }
+            | Self::Corrupt { .. }
+            | Self::UnknownPartition { .. }
+            | Self::BadMetaName { .. }
+            | Self::MetaTooLong { .. }
+            | Self::BadOption { .. } => false,
+        }
+    }
+
+    pub(crate) fn io<'a>(
+        action: &'static str,
+        file: &'a Path,
+    ) -> impl FnOnce(io::Error) -> Self + 'a {
+        move |source| {
+            if is_out_of_space(&source) {
+                return Self::OutOfSpace;
+            }
+            Self::Io {
+                action,
+                file: file.to_owned(),
+                source: Arc::new(source),
+            }
+        }
+    }
+
+    pub(crate) fn corrupt(file: &Path, offset: u64, what: &'static str) -> Self {
+        Self::Corrupt {
+            file: file.to_owned(),
+            offset,
+            what,
+        }
+    }
+}
+
+/// Whether the system said that the disk, or our share of it, is full.
+pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}

@@ -1,0 +1,163 @@
+//! Reading a partition page by page.
+//!
+//! A scan goes in (digest, namespace, key) order, which is ring order. It is not a
+//! snapshot: each page shows the records as they are when it is read. What changes
+//! behind the cursor meanwhile has a sequence number above the
+//! [`last_seq`](crate::Store::last_seq) read before the scan began, and is found by
+//! [`scan_since`](crate::Store::scan_since).
+
+use bytes::Bytes;
+use torc_record::{DIGEST_LEN, Digest, Key, MAX_KEY_LEN, NamespaceId, Record};
+
+/// Position of one record in ring order: a scan goes on after it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cursor {
+    /// Digest of (namespace, key).
+    pub digest: Digest,
+    /// The key space.
+    pub namespace: NamespaceId,
+    /// The key.
+    pub key: Key,
+}
+
+/// Bytes that are not a cursor. Start the scan anew, or pass a cursor as it was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CursorError {
+    /// Too short or too long to be one.
+    #[error(
+        "a cursor has {} to {} bytes, not {len}",
+        Cursor::MIN_LEN,
+        Cursor::MAX_LEN
+    )]
+    Length {
+        /// Length of the refused bytes.
+        len: usize,
+    },
+    /// Of a layout this release does not know.
+    #[error("a cursor of unknown layout {found}: start the scan anew")]
+    Layout {
+        /// Its first byte.
+        found: u8,
+    },
+}
+
+impl Cursor {
+    const LAYOUT: u8 = 1;
+    const HEAD_LEN: usize = 1 + DIGEST_LEN + 4;
+    /// Length of the shortest cursor, bytes.
+    pub const MIN_LEN: usize = Self::HEAD_LEN + 1;
+    /// Length of the longest cursor, bytes.
+    pub const MAX_LEN: usize = Self::HEAD_LEN + MAX_KEY_LEN;
+
+    /// The position of a record.
+    #[must_use]
+    pub fn of(record: &Record) -> Self {
+        Self {
+            digest: record.digest,
+            namespace: record.namespace,
+            key: record.key.clone(),
+        }
+    }
+
+    /// The cursor as bytes: layout 1, digest, namespace (little-endian), key.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let key = self.key.as_bytes();
+        let mut out = Vec::with_capacity(Self::HEAD_LEN + key.len());
+        out.push(Self::LAYOUT);
+        out.extend_from_slice(&self.digest.0);
+        out.extend_from_slice(&self.namespace.0.to_le_bytes());
+        out.extend_from_slice(key);
+        out
+    }
+
+    /// Reads what [`Cursor::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// [`CursorError`] for anything else.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CursorError> {
+        let refused = CursorError::Length { len: bytes.len() };
+        let (layout, rest) = bytes.split_first().ok_or(refused)?;
+        if *layout != Self::LAYOUT {
+            return Err(CursorError::Layout { found: *layout });
+        }
+        let (digest, rest) = rest.split_first_chunk::<DIGEST_LEN>().ok_or(refused)?;
+        let (namespace, key) = rest.split_first_chunk::<4>().ok_or(refused)?;
+        Ok(Self {
+            digest: Digest(*digest),
+            namespace: NamespaceId(u32::from_le_bytes(*namespace)),
+            key: Key::new(Bytes::copy_from_slice(key)).map_err(|_| refused)?,
+        })
+    }
+}
+
+/// How much one page of a scan holds at most. A page has at least one record if there
+/// is one, so that a scan always gets on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanLimits {
+    /// Most records.
+    pub records: usize,
+    /// Most bytes, as the records are stored.
+    pub bytes: usize,
+}
+
+impl Default for ScanLimits {
+    /// 1,024 records and 1 MiB.
+    fn default() -> Self {
+        Self {
+            records: 1024,
+            bytes: 1 << 20,
+        }
+    }
+}
+
+/// One page of a scan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanPage {
+    /// Records in ring order, tombstones included.
+    pub records: Vec<Record>,
+    /// Where to go on; `None` when `done`.
+    pub next: Option<Cursor>,
+    /// Whether the end of the partition was reached.
+    pub done: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn bytes_that_are_not_a_cursor_are_refused() {
+        assert_eq!(Cursor::from_bytes(&[]), Err(CursorError::Length { len: 0 }));
+        let mut unknown = vec![1; 40];
+        unknown[0] = 2;
+        assert_eq!(
+            Cursor::from_bytes(&unknown),
+            Err(CursorError::Layout { found: 2 })
+        );
+        for len in [1, 20, 21, Cursor::MAX_LEN + 1] {
+            assert_eq!(
+                Cursor::from_bytes(&vec![1; len]),
+                Err(CursorError::Length { len })
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_cursor_survives_its_bytes(
+            digest: [u8; 16],
+            namespace: u32,
+            key in proptest::collection::vec(any::<u8>(), 1..=MAX_KEY_LEN),
+        ) {
+            let cursor = Cursor {
+                digest: Digest(digest),
+                namespace: NamespaceId(namespace),
+                key: Key::new(key).unwrap(),
+            };
+            prop_assert_eq!(Cursor::from_bytes(&cursor.to_bytes()), Ok(cursor));
+        }
+    }
+}
