@@ -1,1 +1,35 @@
-//! placeholder
+//! Where data lives: the consistent-hash ring of Torc.
+//!
+//! A [`Token`] is a key's position on the circle of `u64`; the circle is cut into
+//! equal [`Partitions`]; node positions on partition borders make the [`Ring`]; a
+//! [`Placement`] names the replicas and the lead of every partition.
+//!
+//! Invariants:
+//! * Everything is deterministic: the same input gives the same ring on every
+//!   machine, so that a plan that was shown is the plan that runs, and every member
+//!   of the topology group computes the same ring by itself. Placement and
+//!   allocation count in integers; floats appear in reports only.
+//! * A node at token `t` owns `(previous, t]`, and node positions lie on the
+//!   inclusive ends of partitions.
+//! * Every partition has min(replicas, nodes) distinct replicas.
+//!
+//! Absent on purpose: clocks, randomness (seeds are arguments), threads and files;
+//! how data moves (`torc-replication`) and how topology is agreed on
+//! (`torc-server`).
+
+mod lead;
+mod node;
+mod partition;
+mod placement;
+mod ring;
+mod share;
+mod token;
+mod transition;
+mod walk;
+
+pub use node::{NodeId, NodeSpec, ParseNodeIdError, Weight, WeightError, Zone, ZoneError};
+pub use partition::{Partition, Partitions, PartitionsError};
+pub use placement::{Balance, NodeLoad, Placement, PreferenceList};
+pub use ring::{Ring, RingError};
+pub use token::Token;
+pub use transition::{PlannedMove, TransitionPlan};

@@ -1,0 +1,137 @@
+//! Which replica leads each partition.
+//!
+//! Writes of a partition go to its lead, so leads should be as even as the weights
+//! ask for. Starting from the primaries, leads are handed along chains of nodes that
+//! share partitions, from nodes above their quota to the nearest node below its own:
+//! augmenting paths of a flow, so that an even assignment is found whenever the
+//! lists permit one. Shortest chains first, and no lead moves that need not, so most
+//! leads stay with their primaries.
+//!
+//! The result depends on the lists and weights alone: every node and client that
+//! knows the ring knows the leads.
+
+use std::collections::VecDeque;
+
+use crate::Partitions;
+use crate::share::{self, UNITS};
+use crate::walk::{Member, Members};
+
+/// The lead of every partition. `lists` holds `width` members a partition; an empty
+/// ring has no leads.
+pub(crate) fn assign(
+    lists: &[Member],
+    width: usize,
+    members: &Members,
+    partitions: Partitions,
+) -> Vec<Member> {
+    if width == 0 {
+        return Vec::new();
+    }
+    let mut leads = Leads::primaries(lists, width, members, partitions);
+    for source in members.iter() {
+        while leads.is_over(source) {
+            let Some(chain) = leads.chain_from(source) else {
+                break;
+            };
+            leads.hand_along(&chain);
+        }
+    }
+    leads.of_partition
+}
+
+/// One step of a chain: this partition gets this lead instead.
+#[derive(Clone, Copy)]
+struct Handover {
+    partition: usize,
+    to: Member,
+}
+
+struct Leads<'a> {
+    lists: &'a [Member],
+    width: usize,
+    of_partition: Vec<Member>,
+    /// Partitions each member leads. The order is of no meaning, but determined.
+    led_by: Vec<Vec<usize>>,
+    /// Fair share rounded down and up.
+    quotas: Vec<(usize, usize)>,
+}
+
+impl<'a> Leads<'a> {
+    fn primaries(
+        lists: &'a [Member],
+        width: usize,
+        members: &Members,
+        partitions: Partitions,
+    ) -> Self {
+        let of_partition: Vec<Member> = lists.iter().step_by(width).copied().collect();
+        let mut led_by = vec![Vec::new(); members.len()];
+        for (partition, lead) in of_partition.iter().enumerate() {
+            led_by[usize::from(*lead)].push(partition);
+        }
+        let rounded = |share: &u64| ((share / UNITS) as usize, share.div_ceil(UNITS) as usize);
+        let quotas = share::of_leads(members, partitions)
+            .iter()
+            .map(rounded)
+            .collect();
+        Self {
+            lists,
+            width,
+            of_partition,
+            led_by,
+            quotas,
+        }
+    }
+
+    fn count(&self, member: Member) -> usize {
+        self.led_by[usize::from(member)].len()
+    }
+
+    fn is_over(&self, member: Member) -> bool {
+        self.count(member) > self.quotas[usize::from(member)].1
+    }
+
+    /// The shortest chain to a member below its share, or else to one that may take
+    /// one more, by breadth-first search.
+    fn chain_from(&self, source: Member) -> Option<Vec<Handover>> {
+        let mut reached_by: Vec<Option<(Member, Handover)>> = vec![None; self.led_by.len()];
+        let mut queue = VecDeque::from([source]);
+        let mut fallback = None;
+        while let Some(from) = queue.pop_front() {
+            for &partition in &self.led_by[usize::from(from)] {
+                for &to in &self.lists[partition * self.width..][..self.width] {
+                    if to == source || reached_by[usize::from(to)].is_some() {
+                        continue;
+                    }
+                    reached_by[usize::from(to)] = Some((from, Handover { partition, to }));
+                    let (low, high) = self.quotas[usize::from(to)];
+                    if self.count(to) < low {
+                        return Some(trace_back(&reached_by, to));
+                    }
+                    if self.count(to) < high && fallback.is_none() {
+                        fallback = Some(to);
+                    }
+                    queue.push_back(to);
+                }
+            }
+        }
+        fallback.map(|to| trace_back(&reached_by, to))
+    }
+
+    fn hand_along(&mut self, chain: &[Handover]) {
+        for &Handover { partition, to } in chain {
+            let from = std::mem::replace(&mut self.of_partition[partition], to);
+            self.led_by[usize::from(from)].retain(|led| *led != partition);
+            self.led_by[usize::from(to)].push(partition);
+        }
+    }
+}
+
+fn trace_back(reached_by: &[Option<(Member, Handover)>], last: Member) -> Vec<Handover> {
+    let mut chain = Vec::new();
+    let mut at = last;
+    while let Some((from, handover)) = reached_by[usize::from(at)] {
+        chain.push(handover);
+        at = from;
+    }
+    chain
+}

@@ -1,0 +1,212 @@
+//! Equal arcs of the circle: the unit of placement, epoch, transfer and comparison.
+//!
+//! Partition `i` of `2^k` holds the tokens whose top `k` bits are `i`. Its border is
+//! its inclusive last token: a node positioned there owns the partition entirely.
+
+use std::fmt;
+
+use crate::Token;
+
+/// Number of a partition, in ring order from token 0.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct Partition(pub u32);
+
+impl Partition {
+    /// As an index into a table with one entry a partition.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How many partitions a cluster has: a power of two from 1 to
+/// [`Partitions::MAX_COUNT`], fixed when the cluster is created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(into = "u32", try_from = "u32")]
+pub struct Partitions {
+    bits: u8,
+}
+
+/// Not a number of partitions. Nothing was changed; choose a power of two from 1 to
+/// 65,536.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{count} partitions: choose a power of two from 1 to {}",
+    Partitions::MAX_COUNT
+)]
+pub struct PartitionsError {
+    /// The refused count.
+    pub count: u32,
+}
+
+impl Partitions {
+    /// The most partitions a cluster can have.
+    pub const MAX_COUNT: u32 = 1 << 16;
+    /// 4,096: even with 32 positions a node up to about 100 nodes.
+    pub const DEFAULT: Self = Self { bits: 12 };
+
+    /// Checks a count.
+    ///
+    /// # Errors
+    /// [`PartitionsError`] unless `count` is a power of two from 1 to
+    /// [`Partitions::MAX_COUNT`].
+    pub const fn new(count: u32) -> Result<Self, PartitionsError> {
+        if count.is_power_of_two() && count <= Self::MAX_COUNT {
+            Ok(Self {
+                bits: count.trailing_zeros() as u8,
+            })
+        } else {
+            Err(PartitionsError { count })
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        1 << self.bits
+    }
+
+    /// The partition a token lies in: its top bits. Constant time.
+    #[must_use]
+    pub const fn of(self, token: Token) -> Partition {
+        match token.0.checked_shr(self.token_bits()) {
+            Some(index) => Partition(index as u32),
+            None => Partition(0),
+        }
+    }
+
+    /// The first token of a partition.
+    ///
+    /// A number beyond [`Partitions::count`] wraps around the ring.
+    #[must_use]
+    pub const fn start(self, partition: Partition) -> Token {
+        let index = (partition.0 & (self.count() - 1)) as u64;
+        match index.checked_shl(self.token_bits()) {
+            Some(token) => Token(token),
+            None => Token(0),
+        }
+    }
+
+    /// The last token of a partition, inclusive: its border.
+    ///
+    /// A number beyond [`Partitions::count`] wraps around the ring.
+    #[must_use]
+    pub const fn end(self, partition: Partition) -> Token {
+        Token(self.start(partition).0 | self.offset_mask())
+    }
+
+    /// The partition that ends at `token`, if one does.
+    #[must_use]
+    pub const fn ending_at(self, token: Token) -> Option<Partition> {
+        if token.0 & self.offset_mask() == self.offset_mask() {
+            Some(self.of(token))
+        } else {
+            None
+        }
+    }
+
+    /// Every partition in ring order.
+    #[must_use]
+    pub fn iter(self) -> impl ExactSizeIterator<Item = Partition> + DoubleEndedIterator {
+        (0..self.count()).map(Partition)
+    }
+
+    /// Bits of a token below the partition number: 48 to 64.
+    const fn token_bits(self) -> u32 {
+        64 - self.bits as u32
+    }
+
+    const fn offset_mask(self) -> u64 {
+        u64::MAX >> self.bits
+    }
+}
+
+impl Default for Partitions {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl From<Partitions> for u32 {
+    fn from(partitions: Partitions) -> Self {
+        partitions.count()
+    }
+}
+
+impl TryFrom<u32> for Partitions {
+    type Error = PartitionsError;
+
+    fn try_from(count: u32) -> Result<Self, Self::Error> {
+        Self::new(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_powers_of_two_up_to_65536_are_counts() {
+        for count in [0, 3, 4095, 1 << 17, u32::MAX] {
+            assert_eq!(Partitions::new(count), Err(PartitionsError { count }));
+        }
+        assert_eq!(Partitions::new(4096), Ok(Partitions::DEFAULT));
+    }
+
+    #[test]
+    fn one_partition_is_the_whole_circle() {
+        let one = Partitions::new(1).unwrap();
+        assert_eq!(one.start(Partition(0)), Token::MIN);
+        assert_eq!(one.end(Partition(0)), Token::MAX);
+        assert_eq!(one.of(Token::MAX), Partition(0));
+    }
+
+    #[test]
+    fn a_count_travels_as_a_plain_number_and_is_checked_on_arrival() {
+        assert_eq!(serde_json::to_string(&Partitions::DEFAULT).unwrap(), "4096");
+        assert!(serde_json::from_str::<Partitions>("4097").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_token_lies_between_start_and_end_of_its_partition(bits in 0_u32..=16, token: u64) {
+            let partitions = Partitions::new(1 << bits).unwrap();
+            let partition = partitions.of(Token(token));
+            prop_assert!(partition.0 < partitions.count());
+            prop_assert!(partitions.start(partition) <= Token(token));
+            prop_assert!(Token(token) <= partitions.end(partition));
+        }
+
+        #[test]
+        fn partitions_follow_each_other_without_gap(bits in 0_u32..=16, index: u32) {
+            let partitions = Partitions::new(1 << bits).unwrap();
+            let here = Partition(index % partitions.count());
+            let next = Partition((here.0 + 1) % partitions.count());
+            prop_assert_eq!(partitions.end(here).0.wrapping_add(1), partitions.start(next).0);
+            prop_assert_eq!(partitions.ending_at(partitions.end(here)), Some(here));
+            if bits < 16 {
+                prop_assert_eq!(partitions.ending_at(partitions.start(here)), None);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What can be asked of the topology, and what nodes report to it.
+
+use serde::{Deserialize, Serialize};
+use torc_record::{DigestKey, Epoch, NodeSlot};
+
+use super::{ClusterId, NewMember, TopologyError, TransitionKind};
+use crate::{NodeId, Partition, Partitions};
+
+/// A change to agree on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Command {
+    /// The first command of a cluster, see [`super::Topology::found`].
+    Found(Founding),
+    /// Gives a node an id and a slot. Repeating it gives the same.
+    Enrol(NewMember),
+    /// A member is reachable elsewhere now.
+    Relocate {
+        /// The member.
+        node: NodeId,
+        /// host:port of gRPC.
+        address: String,
+        /// host:port of HTTP.
+        http_address: String,
+    },
+    /// Starts a transition. Repeating it while it runs is harmless.
+    Begin(Proposal),
+    /// Facts that a node vouches for. Facts of another epoch than the partition's are void.
+    Report {
+        /// The reporting node.
+        node: NodeId,
+        /// The facts.
+        reports: Vec<Report>,
+    },
+    /// A newcomer cannot be reached: writes must not wait for it.
+    Retreat {
+        /// The newcomer.
+        node: NodeId,
+    },
+}
+
+/// Settings of a new cluster. All of them are fixed for its life.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Founding {
+    /// The cluster's id, drawn at random.
+    pub cluster: ClusterId,
+    /// The key of the digest, drawn at random.
+    pub digest_key: DigestKey,
+    /// Number of partitions.
+    pub partitions: Partitions,
+    /// Copies of every partition.
+    pub replicas: u8,
+    /// Positions on the ring of a node of normal weight.
+    pub positions: u16,
+    /// The founding members, sharing the ring from the start.
+    pub members: Vec<NewMember>,
+}
+
+impl Founding {
+    pub(super) fn check(&self) -> Result<(), TopologyError> {
+        if !(1..=5).contains(&self.replicas) {
+            return Err(TopologyError::setting("replicas", "1 to 5"));
+        }
+        if !(1..=1024).contains(&self.positions) {
+            return Err(TopologyError::setting("positions", "1 to 1,024"));
+        }
+        if self.members.is_empty() {
+            return Err(TopologyError::setting("members", "at least one"));
+        }
+        self.members.iter().try_for_each(NewMember::check)
+    }
+}
+
+/// How much a transition is expected to move.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sizes {
+    /// Records, tombstones included.
+    pub records: u64,
+    /// Key and value bytes.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Sizes {
+    fn add_assign(&mut self, other: Self) {
+        self.records += other.records;
+        self.bytes += other.bytes;
+    }
+}
+
+/// A transition to start.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Proposal {
+    /// What changes.
+    pub kind: TransitionKind,
+    /// Epoch of the topology the plan was made on.
+    pub based_on: Epoch,
+    /// Most partitions in flight at a time, at least 1.
+    pub parallel: u32,
+    /// What the plan said would move.
+    pub planned: Sizes,
+    /// Unix milliseconds.
+    pub at_ms: u64,
+}
+
+/// A fact about one partition in one epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The partition.
+    pub partition: Partition,
+    /// The epoch of the partition that the fact holds in.
+    pub epoch: Epoch,
+    /// The fact.
+    pub fact: Fact,
+    /// When, Unix milliseconds.
+    pub at_ms: u64,
+}
+
+/// What a node vouches for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fact {
+    /// The reporting node works in this epoch from now on.
+    Adopted,
+    /// The reporting newcomer has the bulk of the partition.
+    Copied(Sizes),
+    /// The reporting newcomer holds everything that the displaced replica held when
+    /// that one had adopted this epoch, and their copies were found equal.
+    Snapshotted(Sizes),
+}
+
+/// What a committed command did.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Applied; nothing to tell.
+    Done,
+    /// The node has this id and slot.
+    Enrolled {
+        /// Its id.
+        node: NodeId,
+        /// Its number in ballots.
+        slot: NodeSlot,
+    },
+    /// The transition runs, or had nothing to do.
+    Begun {
+        /// Its number.
+        transition: u64,
+    },
+}

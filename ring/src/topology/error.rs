@@ -1,0 +1,81 @@
+//! Why the topology refuses a command.
+
+use serde::{Deserialize, Serialize};
+use torc_record::Epoch;
+
+use super::MemberState;
+use crate::{AllocateError, NodeId};
+
+/// A refused command. Every variant leaves the topology untouched.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// The cluster exists already.
+    #[error("this cluster was founded already")]
+    AlreadyFounded,
+    /// No founding command was committed yet. Bootstrap a node first.
+    #[error("no cluster was founded yet: start one node with --bootstrap")]
+    NotFounded,
+    /// Built on a topology that is no longer current. Fetch it and plan again.
+    #[error("planned on epoch {based_on}, but epoch {current} is current: plan again")]
+    StalePlan {
+        /// Epoch the plan was made on.
+        based_on: Epoch,
+        /// Epoch of the topology now.
+        current: Epoch,
+    },
+    /// Another transition runs. Wait until it ends; `status` shows it.
+    #[error("transition {transition} is running: wait until it ends (see `kvctl status`)")]
+    Busy {
+        /// Number of the running transition.
+        transition: u64,
+    },
+    /// No member has this id.
+    #[error("no member has the id {node}: see `kvctl status`")]
+    UnknownNode {
+        /// The id asked for.
+        node: NodeId,
+    },
+    /// The member is not in the state that the change starts from.
+    #[error("node {node} is {state:?} already")]
+    WrongState {
+        /// The member.
+        node: NodeId,
+        /// Its state.
+        state: MemberState,
+    },
+    /// Removing a node would leave fewer nodes than replicas. Add another one first.
+    #[error("{active} nodes hold {replicas} replicas of everything: join another node first")]
+    TooFewNodes {
+        /// Active members now.
+        active: usize,
+        /// Replicas of every partition.
+        replicas: u8,
+    },
+    /// Another member has this address. Remove it first, or choose another address.
+    #[error("another member has the address {address}")]
+    AddressTaken {
+        /// The address in question.
+        address: String,
+    },
+    /// The cluster has as many members as ballots can name.
+    #[error("the cluster is full")]
+    TooManyMembers,
+    /// A setting is out of its range.
+    #[error("`{setting}` is out of its range: {allowed}")]
+    Setting {
+        /// Name of the setting.
+        setting: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// No positions could be allocated.
+    #[error(transparent)]
+    Allocate(#[from] AllocateError),
+}
+
+impl TopologyError {
+    pub(super) fn setting(setting: &str, allowed: &str) -> Self {
+        Self::Setting { setting: setting.to_owned(), allowed: allowed.to_owned() }
+    }
+}

@@ -1,0 +1,145 @@
+//! Members of a cluster and the names they go by.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use torc_record::NodeSlot;
+
+use super::TopologyError;
+use crate::{NodeId, NodeSpec, Weight, Zone};
+
+/// Text that is not 32 hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected 32 hexadecimal digits")]
+pub struct ParseIdError;
+
+macro_rules! random_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(pub [u8; 16]);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:032x}", u128::from_be_bytes(self.0))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(self, f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+                    return Err(ParseIdError);
+                }
+                let number = u128::from_str_radix(text, 16).map_err(|_| ParseIdError)?;
+                Ok(Self(number.to_be_bytes()))
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = ParseIdError;
+
+            fn try_from(text: String) -> Result<Self, ParseIdError> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.to_string()
+            }
+        }
+    };
+}
+
+random_id! {
+    /// 128 random bits that name a cluster.
+    ClusterId
+}
+
+random_id! {
+    /// 128 random bits that name a data directory: a wiped disk comes back as another.
+    Incarnation
+}
+
+/// Where a member stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberState {
+    /// Has an id, but no position on the ring yet.
+    Joining,
+    /// Has positions on the ring.
+    Active,
+    /// Is handing its partitions over and will be removed.
+    Leaving,
+}
+
+/// What a node says of itself when it asks to be a member.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewMember {
+    /// Name of its data directory.
+    pub incarnation: Incarnation,
+    /// host:port of gRPC, as others reach it.
+    pub address: String,
+    /// host:port of HTTP.
+    pub http_address: String,
+    /// Failure domain.
+    pub zone: Zone,
+    /// Share of the load, percent of a normal node.
+    pub weight: Weight,
+}
+
+impl NewMember {
+    const MAX_ADDRESS_LEN: usize = 256;
+
+    pub(super) fn check(&self) -> Result<(), TopologyError> {
+        let fits = |text: &str| !text.is_empty() && text.len() <= Self::MAX_ADDRESS_LEN;
+        if fits(&self.address) && self.http_address.len() <= Self::MAX_ADDRESS_LEN {
+            Ok(())
+        } else {
+            Err(TopologyError::setting("address", "host:port, at most 256 bytes"))
+        }
+    }
+}
+
+/// A member of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its number in ballots.
+    pub slot: NodeSlot,
+    /// Where it stands.
+    pub state: MemberState,
+    /// What it said of itself.
+    #[serde(flatten)]
+    pub identity: NewMember,
+}
+
+impl Member {
+    pub(super) fn spec(&self, id: NodeId) -> NodeSpec {
+        NodeSpec { id, zone: self.identity.zone.clone(), weight: self.identity.weight }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_survives_its_text_form_and_other_text_is_refused() {
+        let id = ClusterId([0xab; 16]);
+        assert_eq!(id.to_string().parse(), Ok(id));
+        let long = "0".repeat(33);
+        let sign = format!("+{}", "0".repeat(31));
+        for text in ["", "xyz", long.as_str(), sign.as_str()] {
+            assert_eq!(text.parse::<ClusterId>(), Err(ParseIdError), "{text:?}");
+        }
+    }
+}
