@@ -66,7 +66,7 @@ impl<'a> Leads<'a> {
         let of_partition: Vec<Member> = lists.iter().step_by(width).copied().collect();
         let mut led_by = vec![Vec::new(); members.len()];
         for (partition, lead) in of_partition.iter().enumerate() {
-            led_by[usize::from(*lead)].push(partition);
+            led_by[*lead as usize].push(partition);
         }
         let rounded = |share: &u64| ((share / UNITS) as usize, share.div_ceil(UNITS) as usize);
         let quotas = share::of_leads(members, partitions)
@@ -83,11 +83,11 @@ impl<'a> Leads<'a> {
     }
 
     fn count(&self, member: Member) -> usize {
-        self.led_by[usize::from(member)].len()
+        self.led_by[member as usize].len()
     }
 
     fn is_over(&self, member: Member) -> bool {
-        self.count(member) > self.quotas[usize::from(member)].1
+        self.count(member) > self.quotas[member as usize].1
     }
 
     /// The shortest chain to a member below its share, or else to one that may take
@@ -97,13 +97,13 @@ impl<'a> Leads<'a> {
         let mut queue = VecDeque::from([source]);
         let mut fallback = None;
         while let Some(from) = queue.pop_front() {
-            for &partition in &self.led_by[usize::from(from)] {
+            for &partition in &self.led_by[from as usize] {
                 for &to in &self.lists[partition * self.width..][..self.width] {
-                    if to == source || reached_by[usize::from(to)].is_some() {
+                    if to == source || reached_by[to as usize].is_some() {
                         continue;
                     }
-                    reached_by[usize::from(to)] = Some((from, Handover { partition, to }));
-                    let (low, high) = self.quotas[usize::from(to)];
+                    reached_by[to as usize] = Some((from, Handover { partition, to }));
+                    let (low, high) = self.quotas[to as usize];
                     if self.count(to) < low {
                         return Some(trace_back(&reached_by, to));
                     }
@@ -120,8 +120,8 @@ impl<'a> Leads<'a> {
     fn hand_along(&mut self, chain: &[Handover]) {
         for &Handover { partition, to } in chain {
             let from = std::mem::replace(&mut self.of_partition[partition], to);
-            self.led_by[usize::from(from)].retain(|led| *led != partition);
-            self.led_by[usize::from(to)].push(partition);
+            self.led_by[from as usize].retain(|led| *led != partition);
+            self.led_by[to as usize].push(partition);
         }
     }
 }
@@ -129,7 +129,7 @@ impl<'a> Leads<'a> {
 fn trace_back(reached_by: &[Option<(Member, Handover)>], last: Member) -> Vec<Handover> {
     let mut chain = Vec::new();
     let mut at = last;
-    while let Some((from, handover)) = reached_by[usize::from(at)] {
+    while let Some((from, handover)) = reached_by[at as usize] {
         chain.push(handover);
         at = from;
     }

@@ -17,6 +17,7 @@
 //! how data moves (`torc-replication`) and how topology is agreed on
 //! (`torc-server`).
 
+mod allocate;
 mod lead;
 mod node;
 mod partition;
@@ -27,6 +28,7 @@ mod token;
 mod transition;
 mod walk;
 
+pub use allocate::{AllocateError, Change, allocate};
 pub use node::{NodeId, NodeSpec, ParseNodeIdError, Weight, WeightError, Zone, ZoneError};
 pub use partition::{Partition, Partitions, PartitionsError};
 pub use placement::{Balance, NodeLoad, Placement, PreferenceList};

@@ -193,8 +193,8 @@ impl Placement {
                     primaries: 0,
                     replicas: 0,
                     leads: 0,
-                    fair_primaries: share::in_partitions(leads[usize::from(member)]),
-                    fair_replicas: share::in_partitions(replicas[usize::from(member)]),
+                    fair_primaries: share::in_partitions(leads[member as usize]),
+                    fair_replicas: share::in_partitions(replicas[member as usize]),
                 };
                 (self.members.id(member), load)
             })

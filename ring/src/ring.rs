@@ -21,7 +21,7 @@ pub struct Ring {
 }
 
 /// Why a position was refused. The ring is as it was.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum RingError {
     /// A node is at this token already. Choose another token, or remove it first.

@@ -37,7 +37,7 @@ pub(crate) fn of_replicas(members: &Members, spread: &Spread, partitions: Partit
         let wanted = zone.at(level);
         let level = lowest_level(all, |level| zone.filled_to(level) >= wanted);
         for &(member, weight) in &zone.weights {
-            shares[usize::from(member)] = held_at(level, weight, all);
+            shares[member as usize] = held_at(level, weight, all);
         }
     }
     shares
@@ -67,7 +67,7 @@ struct ZoneShare {
 impl ZoneShare {
     fn new(members: &Members, spread: &Spread, zone: usize, all: u64) -> Self {
         let quota = spread.quota(zone);
-        let in_zone = |member: &Member| usize::from(members.zone(*member)) == zone;
+        let in_zone = |member: &Member| members.zone(*member) as usize == zone;
         Self {
             weights: members
                 .iter()

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{NodeId, NodeSpec, Ring, Zone};
 
 /// Index of a node among the [`Members`].
-pub(crate) type Member = u16;
+pub(crate) type Member = u32;
 
 /// The nodes that take part: those with a position and a specification. Indexed
 /// densely in the order of their ids.
@@ -25,33 +25,28 @@ pub(crate) type Member = u16;
 pub(crate) struct Members {
     ids: Vec<NodeId>,
     weights: Vec<u32>,
-    zones: Vec<u16>,
+    zones: Vec<u32>,
     zone_sizes: Vec<usize>,
 }
 
 impl Members {
-    /// The most nodes that can be told apart.
-    pub(crate) const MAX: usize = Member::MAX as usize - 1;
-
     /// The nodes of `ring` that `specs` describes.
     pub(crate) fn of_ring(ring: &Ring, specs: &BTreeMap<NodeId, NodeSpec>) -> Self {
         let on_ring = ring.nodes();
         Self::new(specs.values().filter(|spec| on_ring.contains(&spec.id)))
     }
 
-    /// These nodes, in the order of their ids; beyond [`Members::MAX`] the rest is
-    /// left out.
+    /// These nodes, in the order of their ids.
     pub(crate) fn new<'a>(specs: impl Iterator<Item = &'a NodeSpec>) -> Self {
         let mut specs: Vec<_> = specs.collect();
         specs.sort_unstable_by_key(|spec| spec.id);
         specs.dedup_by_key(|spec| spec.id);
-        specs.truncate(Self::MAX);
         let names: BTreeSet<&Zone> = specs.iter().map(|spec| &spec.zone).collect();
-        let numbers: BTreeMap<&Zone, u16> = names.into_iter().zip(0..).collect();
-        let zones: Vec<u16> = specs.iter().map(|spec| numbers[&spec.zone]).collect();
+        let numbers: BTreeMap<&Zone, u32> = names.into_iter().zip(0..).collect();
+        let zones: Vec<u32> = specs.iter().map(|spec| numbers[&spec.zone]).collect();
         let mut zone_sizes = vec![0; numbers.len()];
         for &zone in &zones {
-            zone_sizes[usize::from(zone)] += 1;
+            zone_sizes[zone as usize] += 1;
         }
         Self {
             ids: specs.iter().map(|spec| spec.id).collect(),
@@ -70,15 +65,15 @@ impl Members {
     }
 
     pub(crate) fn id(&self, member: Member) -> NodeId {
-        self.ids[usize::from(member)]
+        self.ids[member as usize]
     }
 
     pub(crate) fn weight(&self, member: Member) -> u32 {
-        self.weights[usize::from(member)]
+        self.weights[member as usize]
     }
 
-    pub(crate) fn zone(&self, member: Member) -> u16 {
-        self.zones[usize::from(member)]
+    pub(crate) fn zone(&self, member: Member) -> u32 {
+        self.zones[member as usize]
     }
 
     pub(crate) fn find(&self, id: NodeId) -> Option<Member> {
@@ -163,6 +158,13 @@ impl<'a> Walk<'a> {
         self.extras_left = self.spread.extras;
     }
 
+    /// Goes on from where another walk under the same rules is, keeping the memory.
+    pub(crate) fn resume(&mut self, other: &Self) {
+        self.picked.clear();
+        self.picked.extend_from_slice(&other.picked);
+        self.extras_left = other.extras_left;
+    }
+
     pub(crate) fn is_complete(&self) -> bool {
         self.picked.len() == self.spread.width
     }
@@ -173,7 +175,7 @@ impl<'a> Walk<'a> {
             return;
         }
         let zone = self.members.zone(node);
-        let quota = self.spread.quota(usize::from(zone));
+        let quota = self.spread.quota(zone as usize);
         let of_zone = |picked: &&Member| self.members.zone(**picked) == zone;
         let already = self.picked.iter().filter(of_zone).count();
         if already < quota.least {

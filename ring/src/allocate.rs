@@ -1,0 +1,248 @@
+//! Choosing node positions so that load stays even.
+
+use std::collections::BTreeMap;
+
+use crate::share::{self, UNITS};
+use crate::walk::{Member, Members};
+use crate::{NodeId, NodeSpec, Partition, Partitions, Ring, RingError};
+use board::Board;
+use levels::Levels;
+
+mod board;
+mod claim;
+mod levels;
+mod release;
+mod score;
+
+/// What happens to the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+pub enum Change {
+    /// A node without positions gets its share.
+    Join(NodeId),
+    /// A node's share goes to the others.
+    Leave(NodeId),
+    /// A node without positions takes the place of another.
+    Replace {
+        /// Who goes.
+        old: NodeId,
+        /// Who comes.
+        new: NodeId,
+    },
+    /// A node's share grows or shrinks to its weight as `nodes` has it now.
+    Reweight(NodeId),
+}
+
+/// Why no ring was allocated. The ring given is untouched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
+#[non_exhaustive]
+pub enum AllocateError {
+    /// A node is on the ring, or changes, and was not described. Pass the
+    /// specification of every node, one that leaves included.
+    #[error("node {node} was not described: pass the specification of every node involved")]
+    Undescribed {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A node that is to come has positions already.
+    #[error("node {node} has positions on the ring already")]
+    AlreadyPlaced {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A node that is to go or to change has no positions.
+    #[error("node {node} has no positions on the ring")]
+    NotPlaced {
+        /// Which node.
+        node: NodeId,
+    },
+    /// The only node cannot leave: nobody would hold its data. Join another first.
+    #[error("node {node} is the only one on the ring: join another first")]
+    LastNode {
+        /// Which node.
+        node: NodeId,
+    },
+    /// Every node has a partition to itself already. The number of partitions is fixed when a
+    /// cluster is created: this one is as large as it can be.
+    #[error("{partitions} partitions cannot be shared by more than {partitions} nodes")]
+    NoRoom {
+        /// Partitions of the cluster.
+        partitions: u32,
+    },
+    /// Zero replicas or zero positions a node.
+    #[error("at least one replica and one position a node are needed")]
+    Nothing,
+    /// The ring does not fit the partitions.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+}
+
+/// Replica counts up to this one are kept even in any case: most clusters start with
+/// one replica and are to have three.
+const LEAST_DEPTH: u8 = 3;
+
+/// Plans a change of the ring.
+///
+/// `nodes` describes every node on the ring `before`, the one that comes and the one
+/// that goes; others are ignored. `positions` is how many positions a node of normal
+/// weight gets, and `replicas` up to how many replicas of a partition there will be.
+///
+/// The same arguments give the same ring, always and everywhere.
+///
+/// # Errors
+/// [`AllocateError`] if the change does not fit the ring.
+pub fn allocate(
+    before: &Ring,
+    partitions: Partitions,
+    replicas: u8,
+    positions: u16,
+    nodes: &BTreeMap<NodeId, NodeSpec>,
+    change: Change,
+) -> Result<Ring, AllocateError> {
+    if replicas == 0 || positions == 0 {
+        return Err(AllocateError::Nothing);
+    }
+    before.check_borders(partitions)?;
+    let planner = Planner { partitions, depth: replicas.max(LEAST_DEPTH), positions, nodes };
+    if let Some(&node) = before.nodes().iter().find(|node| !nodes.contains_key(node)) {
+        return Err(AllocateError::Undescribed { node });
+    }
+    match change {
+        Change::Join(node) => planner.join(before, node),
+        Change::Leave(node) => planner.leave(before, node),
+        Change::Replace { old, new } => planner.replace(before, old, new),
+        Change::Reweight(node) => planner.reweight(before, node),
+    }
+}
+
+struct Planner<'a> {
+    partitions: Partitions,
+    depth: u8,
+    positions: u16,
+    nodes: &'a BTreeMap<NodeId, NodeSpec>,
+}
+
+impl Planner<'_> {
+    fn join(&self, before: &Ring, node: NodeId) -> Result<Ring, AllocateError> {
+        self.check_new(before, node)?;
+        let members = self.members(before, Some(node));
+        if members.len() > self.partitions.count() as usize {
+            return Err(AllocateError::NoRoom { partitions: self.partitions.count() });
+        }
+        let member = find(&members, node)?;
+        let wanted = self.wanted(&members, member);
+        if before.is_empty() {
+            return Ok(self.evenly_spaced(node, wanted)?);
+        }
+        self.claim(before, &members, member, wanted)
+    }
+
+    fn leave(&self, before: &Ring, node: NodeId) -> Result<Ring, AllocateError> {
+        self.check_placed(before, node)?;
+        let mut dropped = before.clone();
+        dropped.remove_node(node);
+        if dropped.is_empty() {
+            return Err(AllocateError::LastNode { node });
+        }
+        if self.join(&dropped, node)? == *before {
+            return Ok(dropped);
+        }
+        let borders: Vec<_> =
+            before.positions_of(node).map(|token| self.partitions.of(token).0).collect();
+        let members = self.members(&dropped, None);
+        let levels = Levels::new(&members, self.depth);
+        let mut board = Board::new(&dropped, self.partitions, &levels)?;
+        release::release(&mut board, &borders, None);
+        Ok(board.to_ring()?)
+    }
+
+    fn replace(&self, before: &Ring, old: NodeId, new: NodeId) -> Result<Ring, AllocateError> {
+        self.check_placed(before, old)?;
+        self.check_new(before, new)?;
+        let mut after = Ring::new();
+        for (token, owner) in before.iter() {
+            after.insert(token, if owner == old { new } else { owner })?;
+        }
+        if self.nodes[&old].weight == self.nodes[&new].weight {
+            return Ok(after);
+        }
+        self.reweight(&after, new)
+    }
+
+    fn reweight(&self, before: &Ring, node: NodeId) -> Result<Ring, AllocateError> {
+        self.check_placed(before, node)?;
+        let members = self.members(before, None);
+        let member = find(&members, node)?;
+        let levels = Levels::new(&members, self.depth);
+        let mut board = Board::new(before, self.partitions, &levels)?;
+        if board.score().excess(0, member) < 0 {
+            let had = board.borders_of(member).count();
+            let wanted = self.wanted(&members, member).saturating_sub(had);
+            return self.claim(before, &members, member, wanted);
+        }
+        let borders: Vec<_> = board.borders_of(member).collect();
+        if members.len() > 1 {
+            release::release(&mut board, &borders, Some(member));
+        }
+        Ok(board.to_ring()?)
+    }
+
+    fn claim(
+        &self,
+        before: &Ring,
+        members: &Members,
+        member: Member,
+        count: usize,
+    ) -> Result<Ring, AllocateError> {
+        let levels = Levels::new(members, self.depth);
+        let mut board = Board::new(before, self.partitions, &levels)?;
+        let scarce = (self.partitions.count() as usize / 8).max(2 * count);
+        let take_over = board.free_borders() < scarce;
+        claim::claim(&mut board, member, count, take_over);
+        Ok(board.to_ring()?)
+    }
+
+    /// How many positions a member should have: by its weight, but not more than it
+    /// can fill with arcs of 1.25 partitions.
+    fn wanted(&self, members: &Members, member: Member) -> usize {
+        let by_weight = u64::from(self.positions) * u64::from(members.weight(member)) / 100;
+        let share = share::of_leads(members, self.partitions)[member as usize];
+        by_weight.min(share * 4 / 5 / UNITS).max(1) as usize
+    }
+
+    fn evenly_spaced(&self, node: NodeId, count: usize) -> Result<Ring, RingError> {
+        let mut ring = Ring::new();
+        let all = self.partitions.count() as usize;
+        for nth in 1..=count.min(all) {
+            let last = Partition((nth * all / count.min(all) - 1) as u32);
+            ring.insert(self.partitions.end(last), node)?;
+        }
+        Ok(ring)
+    }
+
+    fn members(&self, ring: &Ring, newcomer: Option<NodeId>) -> Members {
+        let on_ring = ring.nodes();
+        let takes_part = |spec: &&NodeSpec| on_ring.contains(&spec.id) || Some(spec.id) == newcomer;
+        Members::new(self.nodes.values().filter(takes_part))
+    }
+
+    fn check_new(&self, ring: &Ring, node: NodeId) -> Result<(), AllocateError> {
+        if ring.contains(node) {
+            return Err(AllocateError::AlreadyPlaced { node });
+        }
+        if self.nodes.contains_key(&node) {
+            return Ok(());
+        }
+        Err(AllocateError::Undescribed { node })
+    }
+
+    fn check_placed(&self, ring: &Ring, node: NodeId) -> Result<(), AllocateError> {
+        if ring.contains(node) {
+            return Ok(());
+        }
+        Err(AllocateError::NotPlaced { node })
+    }
+}
+
+fn find(members: &Members, node: NodeId) -> Result<Member, AllocateError> {
+    members.find(node).ok_or(AllocateError::Undescribed { node })
+}

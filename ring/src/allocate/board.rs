@@ -1,0 +1,235 @@
+//! The ring as a sorted table of borders, and what a change to it does to the
+//! preference lists.
+
+use super::levels::{LevelWalk, Levels};
+use super::score::{Effect, Score};
+use crate::walk::Member;
+use crate::{Partition, Partitions, Ring, RingError};
+
+/// A border: the index of the partition that ends there.
+pub(super) type Border = u32;
+
+/// Positions in ring order, and the rules by which walks pick.
+#[derive(Debug, Clone)]
+pub(super) struct Board<'a> {
+    partitions: Partitions,
+    levels: &'a Levels<'a>,
+    positions: Vec<(Border, Member)>,
+}
+
+/// Where a node could get a position. The number is the index of a position on the
+/// board.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spot {
+    /// Inside the arc that ends at this position, splitting it.
+    Within(usize),
+    /// Instead of the node at this position.
+    InsteadOf(usize),
+}
+
+impl<'a> Board<'a> {
+    /// The positions of the levels' members; others are left out.
+    pub(super) fn new(
+        ring: &Ring,
+        partitions: Partitions,
+        levels: &'a Levels<'a>,
+    ) -> Result<Self, RingError> {
+        ring.check_borders(partitions)?;
+        let placed = |(token, node)| {
+            let member = levels.members().find(node)?;
+            Some((partitions.of(token).0, member))
+        };
+        Ok(Self { partitions, levels, positions: ring.iter().filter_map(placed).collect() })
+    }
+
+    pub(super) fn to_ring(&self) -> Result<Ring, RingError> {
+        let mut ring = Ring::new();
+        for &(border, member) in &self.positions {
+            let token = self.partitions.end(Partition(border));
+            ring.insert(token, self.levels.members().id(member))?;
+        }
+        Ok(ring)
+    }
+
+    pub(super) fn levels(&self) -> &'a Levels<'a> {
+        self.levels
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.positions.len()
+    }
+
+    pub(super) fn free_borders(&self) -> usize {
+        self.partitions.count() as usize - self.positions.len()
+    }
+
+    pub(super) fn owner(&self, at: usize) -> Member {
+        self.positions[at].1
+    }
+
+    pub(super) fn borders_of(&self, member: Member) -> impl Iterator<Item = Border> + '_ {
+        let of_member = move |(border, owner): &(Border, Member)| (*owner == member).then_some(*border);
+        self.positions.iter().filter_map(of_member)
+    }
+
+    /// Index of the first position at or after a border, or the number of positions.
+    pub(super) fn index_of(&self, border: Border) -> usize {
+        self.positions.partition_point(|(position, _)| *position < border)
+    }
+
+    /// Partitions of the arc that ends at a position.
+    pub(super) fn arc_len(&self, at: usize) -> i64 {
+        let end = i64::from(self.positions[at].0);
+        let previous = i64::from(self.positions[self.before(at, 1)].0);
+        let all = i64::from(self.partitions.count());
+        match (end - previous).rem_euclid(all) {
+            0 => all,
+            len => len,
+        }
+    }
+
+    /// The border `offset` partitions into the arc that ends at a position.
+    pub(super) fn border_within(&self, at: usize, offset: i64) -> Border {
+        let start = i64::from(self.positions[at].0) - self.arc_len(at);
+        (start + offset).rem_euclid(i64::from(self.partitions.count())) as Border
+    }
+
+    /// How far into its arc a free border is, in partitions.
+    pub(super) fn offset_of(&self, border: Border) -> (usize, i64) {
+        let at = self.index_of(border) % self.positions.len();
+        let start = i64::from(self.positions[at].0) - self.arc_len(at);
+        let all = i64::from(self.partitions.count());
+        (at, (i64::from(border) - start).rem_euclid(all))
+    }
+
+    pub(super) fn border(&self, at: usize) -> Border {
+        self.positions[at].0
+    }
+
+    /// Puts a member at a border, in place of who is there. Says who was.
+    pub(super) fn put(&mut self, border: Border, member: Member) -> Option<Member> {
+        let at = self.index_of(border);
+        match self.positions.get_mut(at) {
+            Some((position, owner)) if *position == border => {
+                Some(std::mem::replace(owner, member))
+            }
+            _ => {
+                self.positions.insert(at, (border, member));
+                None
+            }
+        }
+    }
+
+    /// Takes the position at a border away.
+    pub(super) fn clear(&mut self, border: Border) {
+        self.positions.retain(|(position, _)| *position != border);
+    }
+
+    /// Counts every load.
+    pub(super) fn score(&self) -> Score {
+        let mut score = Score::new(self.levels, self.partitions);
+        let mut walk = self.levels.walk();
+        for at in 0..self.len() {
+            walk.restart();
+            self.go_on(&mut walk, at, self.len());
+            let mut loads = Effect::default();
+            for level in 0..self.levels.depth() {
+                for member in walk.list(level) {
+                    loads.add(score.slot(level, *member), self.arc_len(at), 0);
+                }
+            }
+            score.apply(&loads, 0);
+        }
+        score
+    }
+
+    /// What it does to the loads if a member gets a position at a spot; within an
+    /// arc, as a function of the offset from the arc's start.
+    ///
+    /// Goes back from the spot arc by arc, as far as walks still come to it.
+    pub(super) fn effect(&self, spot: Spot, member: Member, score: &Score) -> Effect {
+        let mut effect = Effect::default();
+        let (at, replaced) = match spot {
+            Spot::Within(at) => (at, None),
+            Spot::InsteadOf(at) => (at, Some(self.owner(at))),
+        };
+        let next = if replaced.is_some() { at + 1 } else { at };
+        let others = self.len() - usize::from(replaced.is_some());
+        let mut walk = self.levels.walk();
+        let (mut before, mut after) = (walk.clone(), walk.clone());
+        for back in 0..=others {
+            let start = self.before(at, back);
+            walk.restart();
+            self.go_on(&mut walk, start, back);
+            if walk.is_complete() {
+                break;
+            }
+            before.resume(&walk);
+            after.resume(&walk);
+            replaced.inspect(|owner| before.offer(*owner));
+            after.offer(member);
+            self.go_on(&mut before, next, others - back);
+            self.go_on(&mut after, next, others - back);
+            let (fixed, sliding) = match spot {
+                Spot::Within(_) if back == 0 => (0, 1),
+                // All around: what is left of the arc that was split.
+                Spot::Within(_) if back == self.len() => (self.arc_len(at), -1),
+                _ => (self.arc_len(start), 0),
+            };
+            self.add_difference(&mut effect, score, (&before, &after), (fixed, sliding));
+        }
+        effect
+    }
+
+    /// How many positions before and how many at and after an index see another
+    /// outcome if the position at `at` or the arc that ends there changes.
+    pub(super) fn reach(&self, at: usize, after: usize) -> (usize, usize) {
+        let mut walk = self.levels.walk();
+        let seen_from = |back: &usize| {
+            walk.restart();
+            self.go_on(&mut walk, self.before(at, *back), *back);
+            !walk.is_complete()
+        };
+        let back = (1..self.len()).take_while(seen_from).count();
+        let mut walk = self.levels.walk();
+        let mut ahead = 0;
+        while ahead < self.len() && !walk.is_complete() {
+            walk.offer(self.owner((after + ahead) % self.len()));
+            ahead += 1;
+        }
+        (back, ahead)
+    }
+
+    /// Index of the position `steps` before another, around the ring.
+    pub(super) fn before(&self, at: usize, steps: usize) -> usize {
+        (at + 2 * self.len() - steps) % self.len()
+    }
+
+    /// Walks on over at most `count` positions from `start`.
+    fn go_on(&self, walk: &mut LevelWalk<'_>, start: usize, count: usize) {
+        for step in 0..count {
+            if walk.is_complete() {
+                return;
+            }
+            walk.offer(self.owner((start + step) % self.len()));
+        }
+    }
+
+    fn add_difference(
+        &self,
+        effect: &mut Effect,
+        score: &Score,
+        (before, after): (&LevelWalk<'_>, &LevelWalk<'_>),
+        (fixed, sliding): (i64, i64),
+    ) {
+        for level in 0..self.levels.depth() {
+            let (old, new) = (before.list(level), after.list(level));
+            for member in old.iter().filter(|member| !new.contains(member)) {
+                effect.add(score.slot(level, *member), -fixed, -sliding);
+            }
+            for member in new.iter().filter(|member| !old.contains(member)) {
+                effect.add(score.slot(level, *member), fixed, sliding);
+            }
+        }
+    }
+}
