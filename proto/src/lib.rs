@@ -1,1 +1,36 @@
-//! placeholder
+//! Torc's gRPC interface, package `torc.v1`, and the only conversion between its
+//! messages and the domain types.
+//!
+//! The interface itself is in `proto/torc/v1/*.proto`, written to be read. The code
+//! in [`v1`] is generated from it at build time by a pure-Rust compiler.
+//!
+//! Everything that comes off the wire is checked here before it becomes a domain
+//! type: lengths of keys, values and digests, enum numbers, counts.
+
+mod convert;
+mod fault;
+mod scan;
+mod topology;
+
+pub use convert::{
+    WireError, digest_from_wire, record_from_wire, record_to_wire, version_from_wire,
+    version_to_wire,
+};
+pub use fault::{Fault, Reason};
+pub use scan::ScanPosition;
+pub use topology::{member_to_wire, merge_topology, partition_state_to_wire, topology_to_wire};
+
+/// Largest gRPC message that a client may send, bytes: a batch's worth of values.
+pub const MAX_MESSAGE_LEN: usize = 16 << 20;
+
+/// Most items of one batch.
+pub const MAX_BATCH_ITEMS: usize = 1_000;
+
+/// The interface, encoded as a `google.protobuf.FileDescriptorSet` for reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+/// Generated messages, clients and servers.
+#[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]
+pub mod v1 {
+    tonic::include_proto!("torc.v1");
+}

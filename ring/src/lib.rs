@@ -25,6 +25,7 @@ mod placement;
 mod ring;
 mod share;
 mod token;
+pub mod topology;
 mod transition;
 mod walk;
 

@@ -76,6 +76,9 @@ pub enum TopologyError {
 
 impl TopologyError {
     pub(super) fn setting(setting: &str, allowed: &str) -> Self {
-        Self::Setting { setting: setting.to_owned(), allowed: allowed.to_owned() }
+        Self::Setting {
+            setting: setting.to_owned(),
+            allowed: allowed.to_owned(),
+        }
     }
 }

@@ -105,7 +105,10 @@ impl NewMember {
         if fits(&self.address) && self.http_address.len() <= Self::MAX_ADDRESS_LEN {
             Ok(())
         } else {
-            Err(TopologyError::setting("address", "host:port, at most 256 bytes"))
+            Err(TopologyError::setting(
+                "address",
+                "host:port, at most 256 bytes",
+            ))
         }
     }
 }
@@ -124,7 +127,11 @@ pub struct Member {
 
 impl Member {
     pub(super) fn spec(&self, id: NodeId) -> NodeSpec {
-        NodeSpec { id, zone: self.identity.zone.clone(), weight: self.identity.weight }
+        NodeSpec {
+            id,
+            zone: self.identity.zone.clone(),
+            weight: self.identity.weight,
+        }
     }
 }
 

@@ -70,8 +70,15 @@ struct Stored {
 impl From<Stored> for Topology {
     fn from(stored: Stored) -> Self {
         let current = stored.placement(&stored.ring);
-        let target = stored.transition.as_ref().map(|t| stored.placement(&t.target));
-        Self { stored, current, target }
+        let target = stored
+            .transition
+            .as_ref()
+            .map(|t| stored.placement(&t.target));
+        Self {
+            stored,
+            current,
+            target,
+        }
     }
 }
 
@@ -83,7 +90,10 @@ impl From<Topology> for Stored {
 
 impl Stored {
     fn specs(&self) -> BTreeMap<NodeId, NodeSpec> {
-        self.members.iter().map(|(id, member)| (*id, member.spec(*id))).collect()
+        self.members
+            .iter()
+            .map(|(id, member)| (*id, member.spec(*id)))
+            .collect()
     }
 
     fn placement(&self, ring: &Ring) -> Placement {
@@ -92,14 +102,23 @@ impl Stored {
 
     fn free_slot(&self) -> Option<NodeSlot> {
         let used: BTreeSet<NodeSlot> = self.members.values().map(|member| member.slot).collect();
-        (0..MAX_MEMBERS as u16).map(NodeSlot).find(|slot| !used.contains(slot))
+        (0..MAX_MEMBERS as u16)
+            .map(NodeSlot)
+            .find(|slot| !used.contains(slot))
     }
 
     fn admit(&mut self, new: NewMember, state: MemberState) -> Result<NodeId, TopologyError> {
         let slot = self.free_slot().ok_or(TopologyError::TooManyMembers)?;
         let id = NodeId(self.next_node);
         self.next_node += 1;
-        self.members.insert(id, Member { slot, state, identity: new });
+        self.members.insert(
+            id,
+            Member {
+                slot,
+                state,
+                identity: new,
+            },
+        );
         Ok(id)
     }
 }
@@ -157,7 +176,9 @@ impl Topology {
     pub fn state(&self, partition: Partition) -> PartitionState {
         let index = partition.0 as usize;
         let epoch = self.stored.epochs[index];
-        let stage = self.move_of(partition).map_or(MoveStage::Waiting, |m| m.stage);
+        let stage = self
+            .move_of(partition)
+            .map_or(MoveStage::Waiting, |m| m.stage);
         PartitionState::new(epoch, stage, &self.current, self.target.as_ref(), partition)
     }
 
@@ -173,13 +194,20 @@ impl Topology {
             replicas: stored.replicas,
             members: stored.members.clone(),
             ring: stored.ring.clone(),
-            states: stored.partitions.iter().map(|partition| self.state(partition)).collect(),
+            states: stored
+                .partitions
+                .iter()
+                .map(|partition| self.state(partition))
+                .collect(),
             namespaces: stored.namespaces.clone(),
         }
     }
 
     fn move_of(&self, partition: Partition) -> Option<&Move> {
-        self.stored.transition.as_ref().and_then(|t| t.moves.get(&partition))
+        self.stored
+            .transition
+            .as_ref()
+            .and_then(|t| t.moves.get(&partition))
     }
 }
 
@@ -209,7 +237,7 @@ impl Topology {
         };
         for member in founding.members {
             let id = stored.admit(member, MemberState::Active)?;
-            stored.ring = stored.allocate(&stored.specs(), Change::Join(id))?;
+            stored.ring = stored.allocate(Change::Join(id))?;
         }
         Ok(Self::from(stored))
     }
@@ -222,9 +250,11 @@ impl Topology {
         match command {
             Command::Found(_) => Err(TopologyError::AlreadyFounded),
             Command::Enrol(member) => self.enrol(member),
-            Command::Relocate { node, address, http_address } => {
-                self.relocate(node, address, http_address)
-            }
+            Command::Relocate {
+                node,
+                address,
+                http_address,
+            } => self.relocate(node, address, http_address),
             Command::Begin(proposal) => self.begin(&proposal),
             Command::Report { node, reports } => Ok(self.report(node, &reports)),
             Command::Retreat { node } => Ok(self.retreat(node)),
@@ -238,17 +268,27 @@ impl Topology {
     /// [`TopologyError`] when the change is not possible now.
     pub fn plan(&self, change: &TransitionKind) -> Result<TransitionPlan, TopologyError> {
         let target = self.target_ring(change)?;
-        let after = self.placement_after(&target, change);
+        let after = self.stored.placement(&target);
         Ok(TransitionPlan::between(&self.current, &after))
     }
 
     fn enrol(&mut self, new: NewMember) -> Result<Outcome, TopologyError> {
         new.check()?;
         if let Some((node, member)) = self.member_by_incarnation(new.incarnation) {
-            return Ok(Outcome::Enrolled { node, slot: member.slot });
+            return Ok(Outcome::Enrolled {
+                node,
+                slot: member.slot,
+            });
         }
-        if self.stored.members.values().any(|m| m.identity.address == new.address) {
-            return Err(TopologyError::AddressTaken { address: new.address });
+        if self
+            .stored
+            .members
+            .values()
+            .any(|m| m.identity.address == new.address)
+        {
+            return Err(TopologyError::AddressTaken {
+                address: new.address,
+            });
         }
         let node = self.stored.admit(new, MemberState::Joining)?;
         self.advance_epoch();
@@ -266,8 +306,11 @@ impl Topology {
         if self.stored.members.iter().any(taken) {
             return Err(TopologyError::AddressTaken { address });
         }
-        let member =
-            self.stored.members.get_mut(&node).ok_or(TopologyError::UnknownNode { node })?;
+        let member = self
+            .stored
+            .members
+            .get_mut(&node)
+            .ok_or(TopologyError::UnknownNode { node })?;
         if member.identity.address != address || member.identity.http_address != http_address {
             member.identity.address = address;
             member.identity.http_address = http_address;
@@ -280,14 +323,19 @@ impl Topology {
         if let Some(running) = &self.stored.transition
             && running.kind == proposal.kind
         {
-            return Ok(Outcome::Begun { transition: running.id });
+            return Ok(Outcome::Begun {
+                transition: running.id,
+            });
         }
         if proposal.based_on != self.stored.epoch {
             let current = self.stored.epoch;
-            return Err(TopologyError::StalePlan { based_on: proposal.based_on, current });
+            return Err(TopologyError::StalePlan {
+                based_on: proposal.based_on,
+                current,
+            });
         }
         let target = self.target_ring(&proposal.kind)?;
-        let after = self.placement_after(&target, &proposal.kind);
+        let after = self.stored.placement(&target);
         let plan = TransitionPlan::between(&self.current, &after);
         if let TransitionKind::Leave(node) = proposal.kind
             && let Some(member) = self.stored.members.get_mut(&node)
@@ -299,11 +347,15 @@ impl Topology {
         self.target = Some(after);
         self.activate_moves();
         self.finish_if_done(proposal.at_ms);
-        Ok(Outcome::Begun { transition: epoch.0 })
+        Ok(Outcome::Begun {
+            transition: epoch.0,
+        })
     }
 
     fn report(&mut self, node: NodeId, reports: &[Report]) -> Outcome {
-        let Some(transition) = &mut self.stored.transition else { return Outcome::Done };
+        let Some(transition) = &mut self.stored.transition else {
+            return Outcome::Done;
+        };
         let mut advanced = Vec::new();
         let mut at_ms = 0;
         for report in reports {
@@ -311,7 +363,9 @@ impl Topology {
             if self.stored.epochs.get(index) != Some(&report.epoch) {
                 continue;
             }
-            let Some(moving) = transition.moves.get_mut(&report.partition) else { continue };
+            let Some(moving) = transition.moves.get_mut(&report.partition) else {
+                continue;
+            };
             at_ms = at_ms.max(report.at_ms);
             transition.moved += moving.record(node, report.fact);
             if moving.advance(self.current.nodes(report.partition)) {
@@ -332,7 +386,9 @@ impl Topology {
     /// Takes the moves towards an unreachable newcomer back to the copying stage,
     /// one epoch on, so that writes no longer wait for it.
     fn retreat(&mut self, node: NodeId) -> Outcome {
-        let Some(transition) = &mut self.stored.transition else { return Outcome::Done };
+        let Some(transition) = &mut self.stored.transition else {
+            return Outcome::Done;
+        };
         let mut retreated = Vec::new();
         for (partition, moving) in &mut transition.moves {
             let gained = moving.gained.contains(&node);
@@ -370,12 +426,26 @@ impl Topology {
 
     /// Ends the transition once every move is done: the target ring becomes the ring.
     fn finish_if_done(&mut self, at_ms: u64) {
-        if !self.stored.transition.as_ref().is_some_and(Transition::is_done) {
+        if !self
+            .stored
+            .transition
+            .as_ref()
+            .is_some_and(Transition::is_done)
+        {
             return;
         }
-        let before: Vec<_> = self.stored.partitions.iter().map(|p| self.state(p)).collect();
-        let Some(mut transition) = self.stored.transition.take() else { return };
-        let Some(target) = self.target.take() else { return };
+        let before: Vec<_> = self
+            .stored
+            .partitions
+            .iter()
+            .map(|p| self.state(p))
+            .collect();
+        let Some(mut transition) = self.stored.transition.take() else {
+            return;
+        };
+        let Some(target) = self.target.take() else {
+            return;
+        };
         self.current = target;
         self.stored.ring = transition.target.clone();
         match transition.kind {
@@ -400,11 +470,16 @@ impl Topology {
 
     fn target_ring(&self, kind: &TransitionKind) -> Result<Ring, TopologyError> {
         if let Some(running) = &self.stored.transition {
-            return Err(TopologyError::Busy { transition: running.id });
+            return Err(TopologyError::Busy {
+                transition: running.id,
+            });
         }
         let node = kind.node();
-        let member =
-            self.stored.members.get(&node).ok_or(TopologyError::UnknownNode { node })?;
+        let member = self
+            .stored
+            .members
+            .get(&node)
+            .ok_or(TopologyError::UnknownNode { node })?;
         match (kind, member.state) {
             (TransitionKind::Join(_), MemberState::Joining) => {}
             (TransitionKind::Leave(_), MemberState::Active) => {
@@ -420,39 +495,28 @@ impl Topology {
         if matches!(kind, TransitionKind::Leave(_)) && member.state == MemberState::Joining {
             return Ok(self.stored.ring.clone());
         }
-        let mut specs = self.specs_after(kind);
-        specs.retain(|id, _| {
-            *id == node || self.stored.members[id].state == MemberState::Active
-        });
-        self.stored.allocate(&specs, kind.change()).map_err(Into::into)
+        self.stored.allocate(kind.change()).map_err(Into::into)
     }
 
     fn active(&self) -> impl Iterator<Item = &Member> {
-        self.stored.members.values().filter(|member| member.state == MemberState::Active)
-    }
-
-    fn specs_after(&self, kind: &TransitionKind) -> BTreeMap<NodeId, NodeSpec> {
-        let mut specs = self.stored.specs();
-        if let TransitionKind::Leave(node) = kind {
-            specs.remove(node);
-        }
-        specs
-    }
-
-    fn placement_after(&self, target: &Ring, kind: &TransitionKind) -> Placement {
-        let stored = &self.stored;
-        let specs = self.specs_after(kind);
-        Placement::compute(target, stored.partitions, stored.replicas, &specs)
+        self.stored
+            .members
+            .values()
+            .filter(|member| member.state == MemberState::Active)
     }
 }
 
 impl Stored {
-    fn allocate(
-        &self,
-        specs: &BTreeMap<NodeId, NodeSpec>,
-        change: Change,
-    ) -> Result<Ring, crate::AllocateError> {
-        allocate(&self.ring, self.partitions, self.replicas, self.positions, specs, change)
+    fn allocate(&self, change: Change) -> Result<Ring, crate::AllocateError> {
+        let specs = self.specs();
+        allocate(
+            &self.ring,
+            self.partitions,
+            self.replicas,
+            self.positions,
+            &specs,
+            change,
+        )
     }
 }
 

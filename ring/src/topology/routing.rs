@@ -45,7 +45,10 @@ impl PartitionState {
     ) -> Self {
         // A topology has members with positions, so every partition has a lead; 0 names nobody.
         let of = |placement: &Placement| {
-            (placement.list(partition), placement.lead(partition).unwrap_or(NodeId(0)))
+            (
+                placement.list(partition),
+                placement.lead(partition).unwrap_or(NodeId(0)),
+            )
         };
         let old = of(current);
         let new = of(target.unwrap_or(current));
@@ -56,13 +59,22 @@ impl PartitionState {
             MoveStage::WriteBothReadNew => (Stage::WriteBothReadNew, old.0, Some(new.0), new.1),
             MoveStage::Done => (Stage::Stable, new.0, None, new.1),
         };
-        Self { epoch, stage, lead, nodes, next }
+        Self {
+            epoch,
+            stage,
+            lead,
+            nodes,
+            next,
+        }
     }
 
     /// Whether only the epoch differs, if anything.
     #[must_use]
     pub fn same_placement(&self, other: &Self) -> bool {
-        let ignoring_epoch = Self { epoch: other.epoch, ..self.clone() };
+        let ignoring_epoch = Self {
+            epoch: other.epoch,
+            ..self.clone()
+        };
         ignoring_epoch == *other
     }
 
@@ -113,6 +125,8 @@ impl RoutingTable {
     /// gRPC address of a member.
     #[must_use]
     pub fn address(&self, node: NodeId) -> Option<&str> {
-        self.members.get(&node).map(|member| member.identity.address.as_str())
+        self.members
+            .get(&node)
+            .map(|member| member.identity.address.as_str())
     }
 }

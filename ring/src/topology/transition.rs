@@ -95,15 +95,16 @@ impl Move {
 
     /// Goes to the next stage if all that makes it safe is known.
     pub(super) fn advance(&mut self, old: &[NodeId]) -> bool {
-        let adopted = old.iter().filter(|node| self.adopted.contains(node)).count();
+        let adopted = old
+            .iter()
+            .filter(|node| self.adopted.contains(node))
+            .count();
         let majority = adopted > old.len() / 2;
         let next = match self.stage {
             MoveStage::Copying if self.gained.is_subset(&self.copied) => {
                 MoveStage::WriteBothReadOld
             }
-            MoveStage::WriteBothReadOld
-                if majority && self.gained.is_subset(&self.snapshotted) =>
-            {
+            MoveStage::WriteBothReadOld if majority && self.gained.is_subset(&self.snapshotted) => {
                 MoveStage::WriteBothReadNew
             }
             MoveStage::WriteBothReadNew if majority => MoveStage::Done,
@@ -144,11 +145,7 @@ impl Transition {
         let moves: BTreeMap<_, _> = plan
             .moves
             .iter()
-            .filter(|planned| !planned.gained().is_empty() || !planned.lost().is_empty())
-            .map(|planned| {
-                let gained = planned.gained().into_iter().collect();
-                (planned.partition, Move::waiting(gained))
-            })
+            .map(|planned| (planned.partition, Move::waiting(planned.gained().collect())))
             .collect();
         Self {
             id,
@@ -168,7 +165,10 @@ impl Transition {
     #[must_use]
     pub fn counts(&self) -> (u32, u32) {
         let count = |wanted: fn(MoveStage) -> bool| {
-            self.moves.values().filter(|moving| wanted(moving.stage)).count() as u32
+            self.moves
+                .values()
+                .filter(|moving| wanted(moving.stage))
+                .count() as u32
         };
         let done = count(|stage| stage == MoveStage::Done);
         let waiting = count(|stage| stage == MoveStage::Waiting);
@@ -176,14 +176,19 @@ impl Transition {
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.moves.values().all(|moving| moving.stage == MoveStage::Done)
+        self.moves
+            .values()
+            .all(|moving| moving.stage == MoveStage::Done)
     }
 
     /// Lets waiting moves begin, up to the bound; returns them.
     pub(super) fn activate(&mut self) -> Vec<Partition> {
         let (_, active) = self.counts();
         let free = self.parallel.saturating_sub(active) as usize;
-        let waiting = self.moves.iter_mut().filter(|(_, m)| m.stage == MoveStage::Waiting);
+        let waiting = self
+            .moves
+            .iter_mut()
+            .filter(|(_, m)| m.stage == MoveStage::Waiting);
         waiting
             .take(free)
             .map(|(partition, moving)| {

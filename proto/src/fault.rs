@@ -1,0 +1,280 @@
+//! Errors on the wire: one [`Fault`] is one gRPC status with its details, or one
+//! item's error in a batch or session. This file owns the mapping both ways.
+//!
+//! A status carries `google.rpc.ErrorInfo` (domain `torc`, reason, and the metadata
+//! `changed` and `epoch`) and, where waiting helps, `google.rpc.RetryInfo`, so that
+//! clients in any language can act on it. A status without these details comes from
+//! the transport: unless the connection was never made, nobody knows what happened.
+
+use std::time::Duration;
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+use torc_record::Epoch;
+
+pub use crate::v1::fault::Reason;
+
+const DOMAIN: &str = "torc";
+
+/// Why an operation failed, whether it may have taken effect, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// The kind of failure.
+    pub reason: Reason,
+    /// What happened and what to do, for people.
+    pub message: String,
+    /// The operation may have taken effect, now or later. False: it did not and will not.
+    pub maybe_applied: bool,
+    /// The answering node's epoch of the partition.
+    pub epoch: Option<Epoch>,
+    /// How long to wait before trying again.
+    pub retry_after: Option<Duration>,
+}
+
+impl Fault {
+    /// A failure that changed nothing.
+    #[must_use]
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+            maybe_applied: false,
+            epoch: None,
+            retry_after: None,
+        }
+    }
+
+    /// A write whose outcome nobody knows.
+    #[must_use]
+    pub fn unknown(message: impl Into<String>) -> Self {
+        Self {
+            maybe_applied: true,
+            ..Self::new(Reason::OutcomeUnknown, message)
+        }
+    }
+
+    /// Adds the answering node's epoch.
+    #[must_use]
+    pub fn at(mut self, epoch: Epoch) -> Self {
+        self.epoch = Some(epoch);
+        self
+    }
+
+    /// Adds the advice to wait.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// Whether the same request can succeed later, or at another node, and is known
+    /// not to have happened.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        let passing = match self.reason {
+            Reason::StaleEpoch
+            | Reason::NotServing
+            | Reason::OwnerUnreachable
+            | Reason::Overloaded
+            | Reason::NoTopologyLeader => true,
+            Reason::Unspecified
+            | Reason::ConditionNotMet
+            | Reason::OutcomeUnknown
+            | Reason::Invalid
+            | Reason::DigestMismatch
+            | Reason::NoSuchNamespace
+            | Reason::OutOfSpace
+            | Reason::Corrupt
+            | Reason::Internal
+            | Reason::NoSuchNode
+            | Reason::Refused
+            | Reason::Deadline => false,
+        };
+        passing && !self.maybe_applied
+    }
+
+    /// The gRPC code of this failure.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        match self.reason {
+            Reason::StaleEpoch => Code::Aborted,
+            Reason::ConditionNotMet | Reason::Refused => Code::FailedPrecondition,
+            Reason::OutcomeUnknown | Reason::Unspecified => Code::Unknown,
+            Reason::Invalid | Reason::DigestMismatch => Code::InvalidArgument,
+            Reason::NoSuchNamespace | Reason::NoSuchNode => Code::NotFound,
+            Reason::NotServing | Reason::OwnerUnreachable | Reason::NoTopologyLeader => {
+                Code::Unavailable
+            }
+            Reason::Overloaded | Reason::OutOfSpace => Code::ResourceExhausted,
+            Reason::Corrupt => Code::DataLoss,
+            Reason::Internal => Code::Internal,
+            Reason::Deadline => Code::DeadlineExceeded,
+        }
+    }
+
+    /// Reads a status: its details where it has ours, else what its code and its
+    /// transport error tell.
+    #[must_use]
+    pub fn from_status(status: &Status) -> Self {
+        if let Some(info) = status.get_details_error_info()
+            && info.domain == DOMAIN
+            && let Some(reason) = Reason::from_str_name(&info.reason)
+        {
+            return Self {
+                reason,
+                message: status.message().to_owned(),
+                maybe_applied: info.metadata.get("changed").is_some_and(|c| c == "unknown"),
+                epoch: info
+                    .metadata
+                    .get("epoch")
+                    .and_then(|e| e.parse().ok())
+                    .map(Epoch),
+                retry_after: status.get_details_retry_info().and_then(|r| r.retry_delay),
+            };
+        }
+        Self::from_bare_status(status)
+    }
+
+    fn from_bare_status(status: &Status) -> Self {
+        let message = status.message().to_owned();
+        if never_connected(status) {
+            return Self::new(
+                Reason::OwnerUnreachable,
+                format!("cannot connect: {message}"),
+            );
+        }
+        let (reason, maybe_applied) = match status.code() {
+            Code::InvalidArgument | Code::OutOfRange => (Reason::Invalid, false),
+            Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
+                (Reason::Refused, false)
+            }
+            Code::ResourceExhausted => (Reason::Overloaded, false),
+            Code::DeadlineExceeded => (Reason::Deadline, true),
+            Code::Unavailable => (Reason::OwnerUnreachable, true),
+            _ => (Reason::OutcomeUnknown, true),
+        };
+        Self {
+            maybe_applied,
+            ..Self::new(reason, message)
+        }
+    }
+}
+
+/// Whether the request failed before a connection existed, so that no byte of it was sent.
+fn never_connected(status: &Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+impl From<Fault> for Status {
+    fn from(fault: Fault) -> Self {
+        let changed = if fault.maybe_applied { "unknown" } else { "no" };
+        let mut metadata = std::collections::HashMap::new();
+        metadata.insert("changed".to_owned(), changed.to_owned());
+        if let Some(epoch) = fault.epoch {
+            metadata.insert("epoch".to_owned(), epoch.to_string());
+        }
+        let mut details =
+            ErrorDetails::with_error_info(fault.reason.as_str_name(), DOMAIN, metadata);
+        if let Some(wait) = fault.retry_after {
+            details.set_retry_info(Some(wait));
+        }
+        Self::with_error_details(fault.code(), fault.message, details)
+    }
+}
+
+impl From<Fault> for crate::v1::Fault {
+    fn from(fault: Fault) -> Self {
+        Self {
+            reason: fault.reason.into(),
+            message: fault.message,
+            maybe_applied: fault.maybe_applied,
+            epoch: fault.epoch.map_or(0, |epoch| epoch.0),
+            retry_after_ms: fault.retry_after.map_or(0, |wait| wait.as_millis() as u64),
+        }
+    }
+}
+
+impl From<crate::v1::Fault> for Fault {
+    fn from(wire: crate::v1::Fault) -> Self {
+        Self {
+            reason: wire.reason(),
+            maybe_applied: wire.maybe_applied,
+            epoch: (wire.epoch != 0).then_some(Epoch(wire.epoch)),
+            retry_after: (wire.retry_after_ms != 0)
+                .then(|| Duration::from_millis(wire.retry_after_ms)),
+            message: wire.message,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn every_reason() -> impl Iterator<Item = Reason> {
+        (0..=16).filter_map(|number| Reason::try_from(number).ok())
+    }
+
+    #[test]
+    fn a_fault_survives_the_way_through_a_status() {
+        for reason in every_reason() {
+            for maybe_applied in [false, true] {
+                let fault = Fault {
+                    maybe_applied,
+                    ..Fault::new(reason, "why")
+                }
+                .at(Epoch(7))
+                .retry_after(Duration::from_millis(250));
+                let status = Status::from(fault.clone());
+                assert_eq!(Fault::from_status(&status), fault);
+                let wire = crate::v1::Fault::from(fault.clone());
+                assert_eq!(Fault::from(wire), fault);
+            }
+        }
+    }
+
+    #[test]
+    fn what_may_have_happened_is_never_retryable() {
+        for reason in every_reason() {
+            let fault = Fault {
+                maybe_applied: true,
+                ..Fault::new(reason, "")
+            };
+            assert!(!fault.is_retryable(), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn a_broken_connection_leaves_the_outcome_open() {
+        let fault = Fault::from_status(&Status::unavailable("broken pipe"));
+        assert!(fault.maybe_applied);
+        assert!(!fault.is_retryable());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_never_made_changed_nothing() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let channel = tonic::transport::Endpoint::from_shared(format!("http://{closed}"))
+            .unwrap()
+            .connect_lazy();
+        let mut client = crate::v1::kv_client::KvClient::new(channel);
+        let status = client
+            .get(crate::v1::GetRequest::default())
+            .await
+            .unwrap_err();
+        let fault = Fault::from_status(&status);
+        assert_eq!(fault.reason, Reason::OwnerUnreachable, "{status:?}");
+        assert!(fault.is_retryable());
+    }
+}

@@ -1,0 +1,214 @@
+//! Topologies on the wire: whole, or only what changed after a known epoch.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use torc_record::{DigestKey, Epoch, NamespaceId, NodeSlot};
+use torc_ring::topology::{
+    ClusterId, Incarnation, Member, MemberState, NewMember, PartitionState, RoutingTable, Stage,
+};
+use torc_ring::{NodeId, Partition, Partitions, PreferenceList, Ring, Token, Weight, Zone};
+
+use crate::convert::WireError;
+use crate::v1;
+
+const fn misfit(why: &'static str) -> WireError {
+    WireError::Topology { why }
+}
+
+/// A routing table for a client that knows the topology of epoch `known`: partitions
+/// that did not change since are left out.
+#[must_use]
+pub fn topology_to_wire(table: &RoutingTable, known: Epoch) -> v1::Topology {
+    let changed = table
+        .states
+        .iter()
+        .enumerate()
+        .filter(|(_, state)| state.epoch > known);
+    v1::Topology {
+        cluster_id: Bytes::copy_from_slice(&table.cluster.0),
+        digest_key: Bytes::copy_from_slice(&table.digest_key.0),
+        epoch: table.epoch.0,
+        partitions: table.partitions.count(),
+        replicas: table.replicas.into(),
+        members: table
+            .members
+            .iter()
+            .map(|(id, member)| member_to_wire(*id, member))
+            .collect(),
+        ring: table
+            .ring
+            .iter()
+            .map(|(token, node)| v1::Position {
+                token: token.0,
+                node: node.0,
+            })
+            .collect(),
+        changed: changed
+            .map(|(index, state)| partition_state_to_wire(Partition(index as u32), state))
+            .collect(),
+        namespaces: table
+            .namespaces
+            .iter()
+            .map(|(name, id)| v1::Namespace {
+                id: id.0,
+                name: name.clone(),
+            })
+            .collect(),
+    }
+}
+
+/// One member.
+#[must_use]
+pub fn member_to_wire(id: NodeId, member: &Member) -> v1::Member {
+    let state = match member.state {
+        MemberState::Joining => v1::MemberState::Joining,
+        MemberState::Active => v1::MemberState::Active,
+        MemberState::Leaving => v1::MemberState::Leaving,
+    };
+    v1::Member {
+        id: id.0,
+        slot: member.slot.0.into(),
+        address: member.identity.address.clone(),
+        http_address: member.identity.http_address.clone(),
+        zone: member.identity.zone.to_string(),
+        weight: member.identity.weight.percent(),
+        state: state.into(),
+    }
+}
+
+/// One partition.
+#[must_use]
+pub fn partition_state_to_wire(partition: Partition, state: &PartitionState) -> v1::PartitionState {
+    let stage = match state.stage {
+        Stage::Stable => v1::Stage::Stable,
+        Stage::Copying => v1::Stage::Copying,
+        Stage::WriteBothReadOld => v1::Stage::WriteBothReadOld,
+        Stage::WriteBothReadNew => v1::Stage::WriteBothReadNew,
+    };
+    let ids = |list: &PreferenceList| list.iter().map(|node| node.0).collect();
+    v1::PartitionState {
+        partition: partition.0,
+        epoch: state.epoch.0,
+        stage: stage.into(),
+        lead: state.lead.0,
+        nodes: ids(&state.nodes),
+        next_nodes: state.next.as_ref().map(ids).unwrap_or_default(),
+    }
+}
+
+/// The routing table that a node sent, given the one known before (if any), which
+/// supplies the partitions left out.
+///
+/// # Errors
+/// [`WireError`] when something is missing or contradicts itself; `known` stays valid.
+pub fn merge_topology(
+    known: Option<&RoutingTable>,
+    wire: v1::Topology,
+) -> Result<RoutingTable, WireError> {
+    let partitions = Partitions::new(wire.partitions).map_err(|_| misfit("partition count"))?;
+    let cluster = ClusterId(fixed(&wire.cluster_id, "cluster_id")?);
+    let known = known.filter(|table| table.cluster == cluster && table.partitions == partitions);
+    Ok(RoutingTable {
+        cluster,
+        digest_key: DigestKey(fixed(&wire.digest_key, "digest_key")?),
+        epoch: Epoch(wire.epoch),
+        partitions,
+        replicas: u8::try_from(wire.replicas).map_err(|_| misfit("replicas"))?,
+        members: wire
+            .members
+            .into_iter()
+            .map(member_from_wire)
+            .collect::<Result<_, _>>()?,
+        ring: ring_from_wire(&wire.ring, partitions)?,
+        states: merge_states(known, partitions, &wire.changed)?,
+        namespaces: wire
+            .namespaces
+            .into_iter()
+            .map(|n| (n.name, NamespaceId(n.id)))
+            .collect(),
+    })
+}
+
+fn merge_states(
+    known: Option<&RoutingTable>,
+    partitions: Partitions,
+    changed: &[v1::PartitionState],
+) -> Result<Vec<PartitionState>, WireError> {
+    let mut states = BTreeMap::new();
+    for wire in changed {
+        if wire.partition >= partitions.count() {
+            return Err(misfit("a partition out of range"));
+        }
+        states.insert(Partition(wire.partition), state_from_wire(wire)?);
+    }
+    let pick = |partition: Partition| {
+        let before = || known.and_then(|table| table.state(partition)).cloned();
+        states
+            .remove(&partition)
+            .or_else(before)
+            .ok_or(misfit("a partition is missing"))
+    };
+    partitions.iter().map(pick).collect()
+}
+
+fn state_from_wire(wire: &v1::PartitionState) -> Result<PartitionState, WireError> {
+    let stage = match wire.stage() {
+        v1::Stage::Stable => Stage::Stable,
+        v1::Stage::Copying => Stage::Copying,
+        v1::Stage::WriteBothReadOld => Stage::WriteBothReadOld,
+        v1::Stage::WriteBothReadNew => Stage::WriteBothReadNew,
+        v1::Stage::Unspecified => return Err(WireError::Field { field: "stage" }),
+    };
+    let list = |ids: &[u64]| {
+        let ids: Vec<_> = ids.iter().copied().map(NodeId).collect();
+        PreferenceList::from(&ids[..])
+    };
+    Ok(PartitionState {
+        epoch: Epoch(wire.epoch),
+        stage,
+        lead: NodeId(wire.lead),
+        nodes: list(&wire.nodes),
+        next: (stage != Stage::Stable).then(|| list(&wire.next_nodes)),
+    })
+}
+
+fn member_from_wire(wire: v1::Member) -> Result<(NodeId, Member), WireError> {
+    let state = match wire.state() {
+        v1::MemberState::Joining => MemberState::Joining,
+        v1::MemberState::Active => MemberState::Active,
+        v1::MemberState::Leaving => MemberState::Leaving,
+        v1::MemberState::Unspecified => return Err(WireError::Field { field: "state" }),
+    };
+    let slot = u16::try_from(wire.slot).map_err(|_| WireError::Field { field: "slot" })?;
+    let identity = NewMember {
+        incarnation: Incarnation([0; 16]),
+        address: wire.address,
+        http_address: wire.http_address,
+        zone: Zone::new(wire.zone).map_err(|_| WireError::Field { field: "zone" })?,
+        weight: Weight::new(wire.weight).map_err(|_| WireError::Field { field: "weight" })?,
+    };
+    Ok((
+        NodeId(wire.id),
+        Member {
+            slot: NodeSlot(slot),
+            state,
+            identity,
+        },
+    ))
+}
+
+fn ring_from_wire(positions: &[v1::Position], partitions: Partitions) -> Result<Ring, WireError> {
+    let mut ring = Ring::default();
+    for position in positions {
+        ring.insert(Token(position.token), NodeId(position.node))
+            .map_err(|_| misfit("two nodes on one position"))?;
+    }
+    ring.check_borders(partitions)
+        .map_err(|_| misfit("a position within a partition"))?;
+    Ok(ring)
+}
+
+fn fixed<const N: usize>(bytes: &[u8], field: &'static str) -> Result<[u8; N], WireError> {
+    <[u8; N]>::try_from(bytes).map_err(|_| WireError::Field { field })
+}

@@ -1,0 +1,451 @@
+//! The topology as a script: commands in, epochs and stages out.
+
+use proptest::prelude::*;
+use torc_record::{DigestKey, Epoch};
+
+use super::*;
+use crate::{Weight, Zone};
+
+const SMALL: u32 = 64;
+
+fn member(number: u8) -> NewMember {
+    NewMember {
+        incarnation: Incarnation([number; 16]),
+        address: format!("127.0.0.1:{}", 7400 + u16::from(number)),
+        http_address: format!("127.0.0.1:{}", 7480 + u16::from(number)),
+        zone: Zone::new("a").unwrap(),
+        weight: Weight::NORMAL,
+    }
+}
+
+fn founded(nodes: u8) -> Topology {
+    Topology::found(Founding {
+        cluster: ClusterId([9; 16]),
+        digest_key: DigestKey([1; 32]),
+        partitions: Partitions::new(SMALL).unwrap(),
+        replicas: 1,
+        positions: 4,
+        members: (1..=nodes).map(member).collect(),
+    })
+    .unwrap()
+}
+
+fn enrol(topology: &mut Topology, number: u8) -> NodeId {
+    match topology.apply(Command::Enrol(member(number))).unwrap() {
+        Outcome::Enrolled { node, .. } => node,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn begin(topology: &mut Topology, kind: TransitionKind, parallel: u32) -> Outcome {
+    let proposal = Proposal {
+        kind,
+        based_on: topology.epoch(),
+        parallel,
+        planned: Sizes::default(),
+        at_ms: 1_000,
+    };
+    topology.apply(Command::Begin(proposal)).unwrap()
+}
+
+fn report(topology: &mut Topology, node: NodeId, partition: Partition, fact: Fact) {
+    let epoch = topology.state(partition).epoch;
+    let report = Report {
+        partition,
+        epoch,
+        fact,
+        at_ms: 2_000,
+    };
+    topology
+        .apply(Command::Report {
+            node,
+            reports: vec![report],
+        })
+        .unwrap();
+}
+
+fn in_stage(topology: &Topology, stage: Stage) -> Vec<Partition> {
+    topology
+        .partitions()
+        .iter()
+        .filter(|p| topology.state(*p).stage == stage)
+        .collect()
+}
+
+/// Reports whatever the partition's present stage waits for.
+fn satisfy(topology: &mut Topology, partition: Partition) {
+    let state = topology.state(partition);
+    let old = state.nodes[0];
+    let new = state.next.as_ref().map(|next| next[0]);
+    match (state.stage, new) {
+        (Stage::Copying, Some(new)) => {
+            report(
+                topology,
+                new,
+                partition,
+                Fact::Copied(Sizes {
+                    records: 1,
+                    bytes: 10,
+                }),
+            );
+        }
+        (Stage::WriteBothReadOld, Some(new)) => {
+            report(topology, old, partition, Fact::Adopted);
+            report(
+                topology,
+                new,
+                partition,
+                Fact::Snapshotted(Sizes::default()),
+            );
+        }
+        (Stage::WriteBothReadNew, _) => report(topology, old, partition, Fact::Adopted),
+        _ => {}
+    }
+}
+
+fn run_to_end(topology: &mut Topology) {
+    while topology.transition().is_some() {
+        let moving: Vec<_> = topology
+            .partitions()
+            .iter()
+            .filter(|p| topology.state(*p).stage != Stage::Stable)
+            .collect();
+        assert!(
+            !moving.is_empty(),
+            "a transition runs, so something must be moving"
+        );
+        moving
+            .into_iter()
+            .for_each(|partition| satisfy(topology, partition));
+    }
+}
+
+#[test]
+fn a_move_goes_through_every_stage_each_an_epoch_of_its_own() {
+    let mut topology = founded(1);
+    let new = enrol(&mut topology, 2);
+    begin(&mut topology, TransitionKind::Join(new), 1);
+    let partition = in_stage(&topology, Stage::Copying)[0];
+    let mut epochs = vec![topology.state(partition).epoch];
+    let mut leads = Vec::new();
+    for stage in [
+        Stage::Copying,
+        Stage::WriteBothReadOld,
+        Stage::WriteBothReadNew,
+    ] {
+        let state = topology.state(partition);
+        assert_eq!(state.stage, stage);
+        leads.push(state.lead);
+        satisfy(&mut topology, partition);
+        epochs.push(topology.state(partition).epoch);
+    }
+    assert_eq!(topology.state(partition).stage, Stage::Stable);
+    leads.push(topology.state(partition).lead);
+    assert_eq!(
+        leads,
+        [NodeId(1), NodeId(1), new, new],
+        "reads go over with the third epoch"
+    );
+    assert!(
+        epochs.windows(2).all(|pair| pair[0] < pair[1]),
+        "{epochs:?}"
+    );
+}
+
+#[test]
+fn a_stage_is_not_left_before_everything_that_makes_it_safe_is_known() {
+    let mut topology = founded(1);
+    let new = enrol(&mut topology, 2);
+    begin(&mut topology, TransitionKind::Join(new), 1);
+    let partition = in_stage(&topology, Stage::Copying)[0];
+    report(
+        &mut topology,
+        NodeId(1),
+        partition,
+        Fact::Copied(Sizes::default()),
+    );
+    assert_eq!(
+        topology.state(partition).stage,
+        Stage::Copying,
+        "the source has not to copy"
+    );
+    satisfy(&mut topology, partition);
+
+    report(
+        &mut topology,
+        new,
+        partition,
+        Fact::Snapshotted(Sizes::default()),
+    );
+    let stage = topology.state(partition).stage;
+    assert_eq!(
+        stage,
+        Stage::WriteBothReadOld,
+        "the old node has not adopted the epoch"
+    );
+    report(&mut topology, NodeId(1), partition, Fact::Adopted);
+    assert_eq!(topology.state(partition).stage, Stage::WriteBothReadNew);
+
+    report(&mut topology, new, partition, Fact::Adopted);
+    let stage = topology.state(partition).stage;
+    assert_eq!(
+        stage,
+        Stage::WriteBothReadNew,
+        "the old node may still serve in the old epoch"
+    );
+}
+
+#[test]
+fn a_fact_of_another_epoch_is_void() {
+    let mut topology = founded(1);
+    let new = enrol(&mut topology, 2);
+    begin(&mut topology, TransitionKind::Join(new), 1);
+    let partition = in_stage(&topology, Stage::Copying)[0];
+    let before = topology.clone();
+    let late = Epoch(topology.state(partition).epoch.0 - 1);
+    let report = Report {
+        partition,
+        epoch: late,
+        fact: Fact::Copied(Sizes::default()),
+        at_ms: 0,
+    };
+    topology
+        .apply(Command::Report {
+            node: new,
+            reports: vec![report],
+        })
+        .unwrap();
+    assert_eq!(topology, before);
+}
+
+#[test]
+fn the_plan_that_is_shown_is_the_plan_that_runs() {
+    let mut topology = founded(3);
+    let new = enrol(&mut topology, 4);
+    let kind = TransitionKind::Join(new);
+    let plan = topology.plan(&kind).unwrap();
+    begin(&mut topology, kind, 8);
+    let moving: Vec<_> = topology
+        .transition()
+        .unwrap()
+        .moves
+        .keys()
+        .copied()
+        .collect();
+    let planned: Vec<_> = plan.moves.iter().map(|planned| planned.partition).collect();
+    assert_eq!(moving, planned);
+    run_to_end(&mut topology);
+    for planned in &plan.moves {
+        assert_eq!(topology.state(planned.partition).nodes, planned.to);
+    }
+}
+
+#[test]
+fn a_plan_made_on_an_older_topology_is_refused_and_changes_nothing() {
+    let mut topology = founded(1);
+    let new = enrol(&mut topology, 2);
+    let before = topology.clone();
+    let proposal = Proposal {
+        kind: TransitionKind::Join(new),
+        based_on: Epoch(1),
+        parallel: 4,
+        planned: Sizes::default(),
+        at_ms: 0,
+    };
+    let refused = topology.apply(Command::Begin(proposal)).unwrap_err();
+    assert_eq!(
+        refused,
+        TopologyError::StalePlan {
+            based_on: Epoch(1),
+            current: Epoch(2)
+        }
+    );
+    assert_eq!(topology, before);
+}
+
+#[test]
+fn no_more_moves_are_in_flight_than_the_transition_allows() {
+    let mut topology = founded(1);
+    let new = enrol(&mut topology, 2);
+    begin(&mut topology, TransitionKind::Join(new), 3);
+    while topology.transition().is_some() {
+        let (_, active) = topology.transition().unwrap().counts();
+        assert!((1..=3).contains(&active), "{active} in flight");
+        let moving: Vec<_> = topology
+            .partitions()
+            .iter()
+            .filter(|p| topology.state(*p).stage != Stage::Stable)
+            .collect();
+        satisfy(&mut topology, moving[0]);
+    }
+}
+
+#[test]
+fn joining_and_leaving_again_restores_the_ring_and_the_members() {
+    let mut topology = founded(3);
+    let before = topology.routing();
+    let new = enrol(&mut topology, 4);
+    begin(&mut topology, TransitionKind::Join(new), 8);
+    run_to_end(&mut topology);
+    assert_eq!(topology.members()[&new].state, MemberState::Active);
+    begin(&mut topology, TransitionKind::Leave(new), 8);
+    assert_eq!(topology.members()[&new].state, MemberState::Leaving);
+    run_to_end(&mut topology);
+    let after = topology.routing();
+    assert_eq!((after.ring, after.members), (before.ring, before.members));
+    let placed = |states: &[PartitionState]| states.iter().map(|s| s.lead).collect::<Vec<_>>();
+    assert_eq!(placed(&after.states), placed(&before.states));
+}
+
+#[test]
+fn repeating_a_command_is_harmless() {
+    let mut topology = founded(1);
+    let new = enrol(&mut topology, 2);
+    let epoch = topology.epoch();
+    assert_eq!(enrol(&mut topology, 2), new);
+    assert_eq!(topology.epoch(), epoch, "enrolled already");
+    let first = begin(&mut topology, TransitionKind::Join(new), 4);
+    let again = begin(&mut topology, TransitionKind::Join(new), 4);
+    assert_eq!(first, again);
+}
+
+#[test]
+fn when_a_newcomer_falls_silent_writes_stop_waiting_for_it() {
+    let mut topology = founded(1);
+    let new = enrol(&mut topology, 2);
+    begin(&mut topology, TransitionKind::Join(new), 2);
+    let moving = in_stage(&topology, Stage::Copying);
+    satisfy(&mut topology, moving[0]);
+    let waiting = topology.state(moving[0]);
+    assert_eq!(waiting.stage, Stage::WriteBothReadOld);
+    topology.apply(Command::Retreat { node: new }).unwrap();
+    let state = topology.state(moving[0]);
+    assert_eq!((state.stage, state.lead), (Stage::Copying, NodeId(1)));
+    assert!(state.epoch > waiting.epoch, "an abort is one more epoch");
+    run_to_end(&mut topology);
+    assert_eq!(
+        topology.members()[&new].state,
+        MemberState::Active,
+        "it came back and went on"
+    );
+}
+
+#[test]
+fn the_last_holder_cannot_leave() {
+    let mut topology = founded(1);
+    let refused = topology
+        .plan(&TransitionKind::Leave(NodeId(1)))
+        .unwrap_err();
+    assert_eq!(
+        refused,
+        TopologyError::TooFewNodes {
+            active: 1,
+            replicas: 1
+        }
+    );
+    let new = enrol(&mut topology, 2);
+    begin(&mut topology, TransitionKind::Leave(new), 1);
+    assert!(
+        topology.transition().is_none(),
+        "a member without positions just goes"
+    );
+    assert!(!topology.members().contains_key(&new));
+}
+
+#[test]
+fn an_address_belongs_to_one_member() {
+    let mut topology = founded(2);
+    let taken = member(1).address;
+    let stranger = NewMember {
+        address: taken.clone(),
+        ..member(7)
+    };
+    let refused = topology.apply(Command::Enrol(stranger)).unwrap_err();
+    assert_eq!(
+        refused,
+        TopologyError::AddressTaken {
+            address: taken.clone()
+        }
+    );
+    let relocate = Command::Relocate {
+        node: NodeId(2),
+        address: taken,
+        http_address: String::new(),
+    };
+    assert!(topology.apply(relocate).is_err());
+}
+
+#[test]
+fn founding_settings_out_of_range_are_refused() {
+    let good = Founding {
+        cluster: ClusterId([9; 16]),
+        digest_key: DigestKey([1; 32]),
+        partitions: Partitions::new(SMALL).unwrap(),
+        replicas: 1,
+        positions: 4,
+        members: vec![member(1)],
+    };
+    assert!(Topology::found(good.clone()).is_ok());
+    for bad in [
+        Founding {
+            replicas: 0,
+            ..good.clone()
+        },
+        Founding {
+            replicas: 6,
+            ..good.clone()
+        },
+        Founding {
+            positions: 0,
+            ..good.clone()
+        },
+        Founding {
+            members: Vec::new(),
+            ..good
+        },
+    ] {
+        assert!(matches!(
+            Topology::found(bad),
+            Err(TopologyError::Setting { .. })
+        ));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Facts in any order, with retreats and restarts from the stored form in between.
+    #[test]
+    fn a_partitions_epoch_changes_exactly_when_its_state_does(
+        nodes in 1_u8..4,
+        choices in proptest::collection::vec((any::<u16>(), 0_u8..10), 1..120),
+    ) {
+        let mut topology = founded(nodes);
+        let new = enrol(&mut topology, 9);
+        begin(&mut topology, TransitionKind::Join(new), 5);
+        for (which, what) in choices {
+            let before = topology.routing();
+            let moving: Vec<_> = topology.partitions().iter()
+                .filter(|p| topology.state(*p).stage != Stage::Stable).collect();
+            if moving.is_empty() {
+                break;
+            }
+            match what {
+                0 => { topology.apply(Command::Retreat { node: new }).unwrap(); }
+                1 => {
+                    let json = serde_json::to_string(&topology).unwrap();
+                    let restarted: Topology = serde_json::from_str(&json).unwrap();
+                    prop_assert_eq!(&restarted, &topology);
+                    topology = restarted;
+                }
+                _ => satisfy(&mut topology, moving[usize::from(which) % moving.len()]),
+            }
+            let after = topology.routing();
+            for (old, new) in before.states.iter().zip(&after.states) {
+                prop_assert_eq!(old.same_placement(new), old.epoch == new.epoch);
+                prop_assert!(new.epoch <= after.epoch);
+            }
+            prop_assert!(before == after || before.epoch < after.epoch);
+        }
+    }
+}
