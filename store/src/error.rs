@@ -189,6 +189,16 @@ impl StoreError {
         }
     }
 
+    /// A failure after which nobody knows what the disk holds.
+    pub(crate) fn stopped<'a>(
+        action: &'static str,
+        file: &'a Path,
+    ) -> impl FnOnce(io::Error) -> Self + 'a {
+        move |source| Self::Failed {
+            reason: format!("cannot {action} {}: {source}", file.display()).into(),
+        }
+    }
+
     pub(crate) fn corrupt(file: &Path, offset: u64, what: &'static str) -> Self {
         Self::Corrupt {
             file: file.to_owned(),

@@ -1,18 +1,56 @@
 //! Durable storage of one Torc node: commit log, overlay, checkpoint, advisory state.
+//!
+//! A [`Store`] holds the records of a node. A write goes to the commit log, is synced
+//! together with what else was waiting, then shows in the overlay, the ordered map in
+//! memory that all reads come from. A checkpoint puts the overlay in a file so that the
+//! log can be cut; opening reads the checkpoint, then the log behind it. [`Advisory`] keeps
+//! what a node may lose. All files are reached through [`fs::Fs`].
+//!
+//! Invariants:
+//! * What is acknowledged is on the disk; what is read is on the disk.
+//! * Versions are ordered by ballot alone; the order of arrival does not matter.
+//! * Bytes that are not what was written are reported with file and offset, never skipped
+//!   and never served. The one exception is the last batch of a log that was not closed: a
+//!   torn one is cut, for it was never acknowledged.
+//! * A failed sync stops the store for good. A full disk only stops writes, until there is
+//!   room.
+//! * Memory is bounded: the overlay by its limit, the queue of writes by its own, every
+//!   length read from a file before it is used.
+//!
+//! Absent on purpose: which node holds what (`torc-ring`), quorums and promises
+//! (`torc-replication`), clocks beyond measuring, the network. There is no transaction over
+//! several keys: a batch is atomic in the log, not for readers.
 
 mod advisory;
+mod checkpoint;
+mod commit;
+mod counters;
+mod directory;
 mod error;
+mod format;
 pub mod fs;
+mod health;
+mod log;
+mod manifest;
+mod meta;
 mod options;
+mod overlay;
+mod packed;
+mod recovery;
 mod scan;
+mod seq;
+mod shared;
 mod stats;
 mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use advisory::Advisory;
 pub use error::StoreError;
 pub use options::StoreOptions;
 pub use scan::{Cursor, CursorError, ScanLimits, ScanPage};
+pub use seq::Seq;
 pub use stats::{
     CheckpointReport, DropReport, Histogram, PartitionSummary, Recovery, StoreHealth, StoreStats,
 };
-pub use store::{Seq, Store};
+pub use store::Store;

@@ -13,9 +13,13 @@
 //!
 //! Absent on purpose: buffering, paths relative to anything, permissions.
 
+mod real;
+
 use std::fmt;
 use std::io;
 use std::path::Path;
+
+pub use real::RealFs;
 
 /// A file system, or what a test puts in its place.
 pub trait Fs: fmt::Debug + Send + Sync {

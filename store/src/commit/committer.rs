@@ -1,0 +1,198 @@
+//! The one thread that writes the log and applies it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::queue::Taken;
+use super::{Done, Op, Rotated};
+use crate::format::{Entry, FRAME_LEN, FrameBuilder};
+use crate::log::LogWriter;
+use crate::shared::Shared;
+use crate::{DropReport, Seq, StoreError};
+
+/// How often a store that is out of space looks whether there is some, without a write
+/// that asks.
+const SPACE_PROBE: Duration = Duration::from_secs(1);
+
+/// Owns the end of the log.
+#[derive(Debug)]
+pub(crate) struct Committer {
+    shared: Arc<Shared>,
+    log: LogWriter,
+    frame: FrameBuilder,
+    /// Length of the frame that found no space.
+    wanted_len: usize,
+}
+
+/// An acknowledgement that is due once the whole batch is applied.
+enum Ack {
+    Write(Done<()>),
+    Drop(Done<DropReport>, DropReport),
+}
+
+impl Committer {
+    pub(crate) fn new(shared: Arc<Shared>, log: LogWriter) -> Self {
+        Self {
+            shared,
+            log,
+            frame: FrameBuilder::default(),
+            wanted_len: FRAME_LEN,
+        }
+    }
+
+    /// Commits until the queue is closed or the disk fails.
+    pub(crate) fn run(mut self) -> Result<(), StoreError> {
+        let shared = self.shared.clone();
+        let ended = loop {
+            let is_out = shared.health.is_out_of_space();
+            match shared.queue.take(is_out.then_some(SPACE_PROBE)) {
+                Taken::Ops(ops) => self.handle(ops),
+                Taken::Idle => self.probe_space(),
+                Taken::Closed => break self.log.finish(),
+            }
+            if let Err(stopped) = shared.health.check() {
+                break Err(stopped);
+            }
+        };
+        if let Err(error) = &ended {
+            shared.health.note(error);
+        }
+        let why = ended.as_ref().err().cloned().unwrap_or(StoreError::Closed);
+        shared.refuse_all(&why);
+        ended
+    }
+
+    fn handle(&mut self, mut ops: Vec<Op>) {
+        if let Some(Op::Rotate { .. }) = ops.first() {
+            if let Some(Op::Rotate { done }) = ops.pop() {
+                self.rotate(done);
+            }
+            return;
+        }
+        match self.make_durable(&ops) {
+            Ok(first_seq) => self.apply(first_seq, ops),
+            Err(error) => self.refuse(ops, &error),
+        }
+        self.shared.request_checkpoint_if_due();
+    }
+
+    /// Writes and syncs the operations as one batch; gives the number of its first entry.
+    fn make_durable(&mut self, ops: &[Op]) -> Result<u64, StoreError> {
+        self.frame.clear();
+        for op in ops {
+            match op {
+                Op::Write { records, .. } => {
+                    for offered in records {
+                        self.frame
+                            .push(|body| body.extend_from_slice(offered.packed.bytes()));
+                    }
+                }
+                Op::Drop { partition, .. } => {
+                    self.frame.push(|body| Entry::put_drop(*partition, body));
+                }
+                Op::Rotate { .. } => {}
+            }
+        }
+        self.make_room(self.frame.len())?;
+        let (first_seq, took) = self.log.append(&mut self.frame)?;
+        let counters = &self.shared.counters;
+        counters.fsyncs.record(took);
+        counters.batches.add(1);
+        counters.batch_records.add(u64::from(self.frame.count()));
+        self.shared.note_log(None, self.log.current());
+        Ok(first_seq)
+    }
+
+    fn make_room(&mut self, len: usize) -> Result<(), StoreError> {
+        self.wanted_len = len;
+        if let Some(completed) = self.log.make_room(len)? {
+            self.shared.note_log(Some(completed), self.log.current());
+        }
+        Ok(())
+    }
+
+    /// Applies what is durable now, then acknowledges it.
+    fn apply(&mut self, first_seq: u64, ops: Vec<Op>) {
+        let shared = &*self.shared;
+        shared.health.set_out_of_space(false);
+        let mut seq = first_seq;
+        let mut acks = Vec::with_capacity(ops.len());
+        for op in ops {
+            let cost = op.overlay_cost();
+            match op {
+                Op::Write { records, done } => {
+                    for offered in records {
+                        shared.apply(Seq(seq), offered.packed, offered.fingerprint);
+                        seq += 1;
+                    }
+                    acks.push(Ack::Write(done));
+                }
+                Op::Drop { partition, done } => {
+                    let dropped = shared.overlay.drop_partition(partition);
+                    let report = DropReport {
+                        records: dropped.records,
+                        tombstones: dropped.tombstones,
+                        payload_bytes: dropped.payload_bytes,
+                        seq: Seq(seq),
+                    };
+                    seq += 1;
+                    acks.push(Ack::Drop(done, report));
+                }
+                Op::Rotate { .. } => {}
+            }
+            shared.pending_bytes.fetch_sub(cost, Ordering::Relaxed);
+        }
+        shared.set_last_seq(Seq(seq - 1));
+        for ack in acks {
+            // A caller that has gone needs no answer.
+            match ack {
+                Ack::Write(done) => drop(done.send(Ok(()))),
+                Ack::Drop(done, report) => drop(done.send(Ok(report))),
+            }
+        }
+    }
+
+    fn refuse(&mut self, ops: Vec<Op>, error: &StoreError) {
+        self.note(error);
+        for op in ops {
+            self.shared.release(&op);
+            if matches!(error, StoreError::OutOfSpace) {
+                self.shared.counters.space_refusals.add(1);
+            }
+            op.refuse(error.clone());
+        }
+    }
+
+    fn note(&self, error: &StoreError) {
+        self.shared.health.note(error);
+        if matches!(error, StoreError::OutOfSpace) {
+            self.shared.health.set_out_of_space(true);
+        }
+    }
+
+    fn probe_space(&mut self) {
+        match self.make_room(self.wanted_len) {
+            Ok(()) => self.shared.health.set_out_of_space(false),
+            Err(error) => self.note(&error),
+        }
+    }
+
+    fn rotate(&mut self, done: oneshot::Sender<Result<Rotated, StoreError>>) {
+        let rotated = self.log.rotate(FRAME_LEN as u64).map(|completed| {
+            self.shared.note_log(Some(completed), self.log.current());
+            Rotated {
+                segment: self.log.current().number,
+                through: Seq(self.log.next_seq() - 1),
+            }
+        });
+        if let Err(error) = &rotated {
+            // There is still room in the current segment: writes go on.
+            self.shared.health.note(error);
+        }
+        // A checkpoint that was given up needs no answer.
+        drop(done.send(rotated));
+    }
+}

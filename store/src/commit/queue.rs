@@ -1,0 +1,157 @@
+//! The queue before the committer, bounded by bytes.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::Semaphore;
+
+use super::Op;
+use crate::StoreError;
+use crate::counters::Counter;
+
+/// A batch takes no further operation beyond this.
+const BATCH_BYTES: usize = 4 << 20;
+/// Memory of an operation beyond its records, about.
+const OP_BYTES: usize = 128;
+
+/// Operations that wait to be committed.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    ready: Condvar,
+    room: Semaphore,
+    limit: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// With the room each takes.
+    ops: VecDeque<(Op, usize)>,
+    is_closing: bool,
+    ended: Option<StoreError>,
+    committer_waits: bool,
+}
+
+/// What there is to do.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// A batch, oldest first; a rotation comes alone.
+    Ops(Vec<Op>),
+    /// Nothing came in time.
+    Idle,
+    /// The queue was closed and is empty.
+    Closed,
+}
+
+impl Queue {
+    pub(crate) fn new(limit_bytes: u64) -> Self {
+        let limit = usize::try_from(limit_bytes).unwrap_or(usize::MAX);
+        let limit = limit.min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
+        Self {
+            state: Mutex::default(),
+            ready: Condvar::new(),
+            room: Semaphore::new(limit),
+            limit,
+        }
+    }
+
+    /// Adds an operation as soon as there is room for it; counts if it has to wait.
+    pub(crate) async fn push(&self, op: Op, stalls: &Counter) -> Result<(), StoreError> {
+        let room = (op.log_bytes() + OP_BYTES).min(self.limit);
+        let permits = match self.room.try_acquire_many(room as u32) {
+            Ok(permits) => permits,
+            Err(_) => {
+                stalls.add(1);
+                let waited = self.room.acquire_many(room as u32).await;
+                waited.map_err(|_| self.why_ended())?
+            }
+        };
+        self.push_with_room(op, room)?;
+        // The committer gives the room back when it takes the operation.
+        permits.forget();
+        Ok(())
+    }
+
+    /// Adds an operation of the store's own, which takes no room.
+    pub(crate) fn push_control(&self, op: Op) -> Result<(), StoreError> {
+        self.push_with_room(op, 0)
+    }
+
+    fn push_with_room(&self, op: Op, room: usize) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        if let Some(why) = &state.ended {
+            return Err(why.clone());
+        }
+        if state.is_closing {
+            return Err(StoreError::Closed);
+        }
+        state.ops.push_back((op, room));
+        if std::mem::take(&mut state.committer_waits) {
+            self.ready.notify_one();
+        }
+        Ok(())
+    }
+
+    /// The next batch; waits for one, at most for `patience` if there is any.
+    pub(crate) fn take(&self, patience: Option<Duration>) -> Taken {
+        let mut state = self.state.lock();
+        while state.ops.is_empty() {
+            if state.is_closing {
+                return Taken::Closed;
+            }
+            state.committer_waits = true;
+            match patience {
+                None => self.ready.wait(&mut state),
+                Some(patience) => {
+                    if self.ready.wait_for(&mut state, patience).timed_out() {
+                        return Taken::Idle;
+                    }
+                }
+            }
+        }
+        let mut ops = Vec::with_capacity(state.ops.len().min(1024));
+        let (mut bytes, mut room) = (0, 0);
+        while let Some((op, _)) = state.ops.front() {
+            let is_rotation = matches!(op, Op::Rotate { .. });
+            let is_full = bytes + op.log_bytes() > BATCH_BYTES;
+            if !ops.is_empty() && (is_rotation || is_full) {
+                break;
+            }
+            let Some((op, taken)) = state.ops.pop_front() else {
+                break;
+            };
+            bytes += op.log_bytes();
+            room += taken;
+            ops.push(op);
+            if is_rotation {
+                break;
+            }
+        }
+        drop(state);
+        self.room.add_permits(room);
+        Taken::Ops(ops)
+    }
+
+    /// Takes no new operations; those that wait are still to be done.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closing = true;
+        self.ready.notify_one();
+    }
+
+    /// Ends the queue for good. Returns what was waiting.
+    pub(crate) fn end(&self, why: &StoreError) -> Vec<Op> {
+        let mut state = self.state.lock();
+        state.ended.get_or_insert_with(|| why.clone());
+        let waiting = state.ops.drain(..).map(|(op, _)| op).collect();
+        drop(state);
+        self.room.close();
+        waiting
+    }
+
+    fn why_ended(&self) -> StoreError {
+        let state = self.state.lock();
+        state.ended.clone().unwrap_or(StoreError::Closed)
+    }
+}

@@ -1,0 +1,381 @@
+//! The data directory: its lock, its format file, and small files put in place whole.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `LOCK` | nothing; locked while a process has the store open |
+//! | `FORMAT` | version and number of partitions, as text |
+//! | `MANIFEST` | which checkpoint and which segments of the log make up the store |
+//! | `log-N` | a segment of the commit log |
+//! | `checkpoint-N` | the records as they were when segment N began |
+//! | `meta-NAME` | one small value |
+//! | `*.tmp` | a file that was being written; removed on opening |
+//!
+//! Invariants:
+//! * A small file is written under another name, synced, renamed, and the directory is
+//!   synced: it is the old one or the new one, never a part.
+//! * An error of a sync or a rename stops the store: nobody knows what the disk holds.
+//! * Files with names of no meaning here are left alone.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use torc_ring::Partitions;
+
+use crate::StoreError;
+use crate::format::FORMAT_VERSION;
+use crate::fs::{Fs, FsLock};
+
+const FORMAT: &str = "FORMAT";
+pub(crate) const MANIFEST: &str = "MANIFEST";
+const LOG_PREFIX: &str = "log-";
+const CHECKPOINT_PREFIX: &str = "checkpoint-";
+const TMP_SUFFIX: &str = ".tmp";
+/// The longest file that [`Directory::read`] takes into memory.
+const MAX_SMALL_FILE_LEN: u64 = 20 << 20;
+
+/// A locked data directory.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    fs: Arc<dyn Fs>,
+    path: PathBuf,
+    lock: Mutex<Option<Box<dyn FsLock>>>,
+}
+
+/// The numbers in the names of a directory's files.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) logs: Vec<u64>,
+    pub(crate) checkpoints: Vec<u64>,
+    temporary: Vec<String>,
+}
+
+impl Directory {
+    /// Makes and locks the directory.
+    ///
+    /// # Errors
+    /// [`StoreError::Locked`], [`StoreError::Io`].
+    pub(crate) fn open(fs: Arc<dyn Fs>, path: &Path) -> Result<Self, StoreError> {
+        fs.create_dir(path)
+            .map_err(StoreError::io("create directory", path))?;
+        let lock_path = path.join("LOCK");
+        let lock = fs.lock(&lock_path).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => StoreError::Locked {
+                dir: path.to_owned(),
+            },
+            _ => StoreError::io("lock", &lock_path)(error),
+        })?;
+        Ok(Self {
+            fs,
+            path: path.to_owned(),
+            lock: Mutex::new(Some(lock)),
+        })
+    }
+
+    pub(crate) fn fs(&self) -> &Arc<dyn Fs> {
+        &self.fs
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(crate) fn log_path(&self, number: u64) -> PathBuf {
+        self.path.join(format!("{LOG_PREFIX}{number:020}"))
+    }
+
+    pub(crate) fn checkpoint_path(&self, number: u64) -> PathBuf {
+        self.path.join(format!("{CHECKPOINT_PREFIX}{number:020}"))
+    }
+
+    /// Lets another process in.
+    pub(crate) fn unlock(&self) {
+        self.lock.lock().take();
+    }
+
+    /// The files of the store, numbers ascending.
+    pub(crate) fn names(&self) -> Result<Names, StoreError> {
+        let list = self.fs.list(&self.path);
+        let mut names = Names::default();
+        for name in list.map_err(StoreError::io("list", &self.path))? {
+            if name.ends_with(TMP_SUFFIX) {
+                names.temporary.push(name);
+            } else if let Some(number) = number_of(&name, LOG_PREFIX) {
+                names.logs.push(number);
+            } else if let Some(number) = number_of(&name, CHECKPOINT_PREFIX) {
+                names.checkpoints.push(number);
+            }
+        }
+        names.logs.sort_unstable();
+        names.checkpoints.sort_unstable();
+        Ok(names)
+    }
+
+    /// Makes all that earlier processes created, renamed and removed durable, before
+    /// anything is built on it.
+    pub(crate) fn sync(&self) -> Result<(), StoreError> {
+        let synced = self.fs.sync_dir(&self.path);
+        synced.map_err(StoreError::stopped("sync", &self.path))
+    }
+
+    pub(crate) fn remove_temporary(&self, names: &Names) -> Result<(), StoreError> {
+        for name in &names.temporary {
+            self.remove(&self.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// Removes a file if it is there. Not durable until [`Directory::sync`]; a file that
+    /// comes back is removed on the next opening.
+    pub(crate) fn remove(&self, path: &Path) -> Result<(), StoreError> {
+        match self.fs.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::io("remove", path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The contents of a small file, if it is there.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let path = self.join(name);
+        let file = match self.fs.open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(StoreError::io("open", &path))?,
+        };
+        let size = file.size().map_err(StoreError::io("read", &path))?;
+        if size > MAX_SMALL_FILE_LEN {
+            return Err(StoreError::corrupt(
+                &path,
+                0,
+                "longer than such a file can be",
+            ));
+        }
+        let mut bytes = vec![0; size as usize];
+        let mut read = 0;
+        while read < bytes.len() {
+            let more = file.read_at(&mut bytes[read..], read as u64);
+            match more.map_err(StoreError::io("read", &path))? {
+                0 => return Err(StoreError::corrupt(&path, read as u64, "cut off")),
+                more => read += more,
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Puts a small file in place of what had its name, durably.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfSpace`] and [`StoreError::Io`]: nothing was changed.
+    /// [`StoreError::Failed`]: it may or may not be in place.
+    pub(crate) fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        let temporary = self.join(&format!("{name}{TMP_SUFFIX}"));
+        let path = self.join(name);
+        self.remove(&temporary)?;
+        let written = self.write_new(&temporary, bytes);
+        if written.is_err() {
+            // Best effort: what stays is removed on the next opening.
+            let _ = self.fs.remove(&temporary);
+        }
+        written?;
+        let renamed = self.fs.rename(&temporary, &path);
+        renamed.map_err(StoreError::stopped("rename", &temporary))?;
+        self.sync()
+    }
+
+    fn write_new(&self, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+        let file = self.fs.create(path);
+        let file = file.map_err(StoreError::io("create", path))?;
+        file.write_all_at(bytes, 0)
+            .map_err(StoreError::io("write", path))?;
+        file.sync_data().map_err(StoreError::stopped("sync", path))
+    }
+
+    /// Checks the format file, or writes it in a directory that holds no store yet.
+    /// Returns whether it was written.
+    ///
+    /// # Errors
+    /// [`StoreError::NewerFormat`], [`StoreError::PartitionsDiffer`],
+    /// [`StoreError::Corrupt`], and those of reading and writing.
+    pub(crate) fn check_format(
+        &self,
+        partitions: Partitions,
+        names: &Names,
+    ) -> Result<bool, StoreError> {
+        let path = self.join(FORMAT);
+        let Some(bytes) = self.read(FORMAT)? else {
+            let is_new = names.logs.is_empty()
+                && names.checkpoints.is_empty()
+                && self.read(MANIFEST)?.is_none();
+            if !is_new {
+                return Err(StoreError::corrupt(&path, 0, "missing beside a store"));
+            }
+            self.publish(FORMAT, format_text(partitions.count()).as_bytes())?;
+            return Ok(true);
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let corrupt = || StoreError::corrupt(&path, 0, "not a format file");
+        let version = field(&text, "format").ok_or_else(corrupt)?;
+        if version > FORMAT_VERSION {
+            return Err(StoreError::NewerFormat {
+                file: path,
+                found: version,
+                supported: FORMAT_VERSION,
+            });
+        }
+        let found = field(&text, "partitions").ok_or_else(corrupt)?;
+        if format_text(found) != text {
+            return Err(corrupt());
+        }
+        if found != partitions.count() {
+            return Err(StoreError::PartitionsDiffer {
+                dir: self.path.clone(),
+                found,
+                wanted: partitions.count(),
+            });
+        }
+        Ok(false)
+    }
+}
+
+fn format_text(partitions: u32) -> String {
+    let fields = format!("torc-store\nformat {FORMAT_VERSION}\npartitions {partitions}\n");
+    format!("{fields}crc32c {:08x}\n", crc32c::crc32c(fields.as_bytes()))
+}
+
+fn field(text: &str, name: &str) -> Option<u32> {
+    let mut lines = text.lines();
+    lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+/// The number in a name of twenty digits; other names are not ours.
+fn number_of(name: &str, prefix: &str) -> Option<u64> {
+    let digits = name.strip_prefix(prefix)?;
+    let is_plain = digits.len() == 20 && digits.bytes().all(|digit| digit.is_ascii_digit());
+    is_plain.then(|| digits.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Call, CrashFs, Survives};
+
+    fn open(fs: &CrashFs) -> Directory {
+        Directory::open(Arc::new(fs.clone()), Path::new("/d")).unwrap()
+    }
+
+    fn check(fs: &CrashFs, partitions: u32) -> Result<bool, StoreError> {
+        let dir = open(fs);
+        let names = dir.names().unwrap();
+        dir.check_format(Partitions::new(partitions).unwrap(), &names)
+    }
+
+    #[test]
+    fn the_format_file_is_written_once_and_checked_ever_after() {
+        let fs = CrashFs::new();
+        assert!(check(&fs, 64).unwrap());
+        assert!(!check(&fs, 64).unwrap());
+        let refused = check(&fs, 128).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "/d was created with 64 partitions, not 128: the number is fixed when a cluster is created"
+        );
+        let text = fs.file(Path::new("/d/FORMAT")).unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "torc-store\nformat 1\npartitions 64\ncrc32c 68689eaf\n"
+        );
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_by_name() {
+        let fs = CrashFs::new();
+        let newer = b"torc-store\nformat 2\nslices on the moon\n";
+        fs.put_file(Path::new("/d/FORMAT"), newer);
+        assert_eq!(
+            check(&fs, 64).unwrap_err().to_string(),
+            "/d/FORMAT has format 2, this release reads up to 1: use the newer release"
+        );
+    }
+
+    #[test]
+    fn every_flipped_bit_of_the_format_file_is_refused() {
+        let fs = CrashFs::new();
+        check(&fs, 64).unwrap();
+        let path = Path::new("/d/FORMAT");
+        let good = fs.file(path).unwrap();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            fs.put_file(path, &bad);
+            assert!(check(&fs, 64).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_store_without_its_format_file_is_not_taken_for_a_new_one() {
+        let fs = CrashFs::new();
+        fs.put_file(Path::new("/d/log-00000000000000000001"), b"");
+        assert!(matches!(check(&fs, 64), Err(StoreError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_published_file_is_the_old_or_the_new_one_wherever_it_crashes() {
+        for survives in [Survives::Nothing, Survives::Everything, Survives::Some(1)] {
+            for call in 1.. {
+                let fs = CrashFs::new();
+                let dir = open(&fs);
+                dir.publish("f", b"old").unwrap();
+                fs.crash_at(call);
+                let published = dir.publish("f", b"new");
+                let found = open(&fs.image(survives)).read("f").unwrap().unwrap();
+                if published.is_ok() {
+                    assert_eq!(found, b"new");
+                    break;
+                }
+                assert!(found == b"old" || found == b"new", "call {call}: {found:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_disk_leaves_the_old_file_and_no_rubbish() {
+        let fs = CrashFs::new();
+        let dir = open(&fs);
+        dir.publish("f", b"old").unwrap();
+        fs.set_capacity(Some(fs.used_bytes()));
+        assert!(matches!(
+            dir.publish("f", b"new"),
+            Err(StoreError::OutOfSpace)
+        ));
+        assert_eq!(dir.read("f").unwrap().unwrap(), b"old");
+        assert_eq!(fs.files().len(), 1);
+    }
+
+    #[test]
+    fn a_failed_sync_stops_the_store() {
+        let fs = CrashFs::new();
+        let dir = open(&fs);
+        fs.fail_next(Call::Sync, "f.tmp", io::ErrorKind::Other);
+        let failed = dir.publish("f", b"x").unwrap_err();
+        assert!(failed.outcome_unknown(), "{failed}");
+    }
+
+    #[test]
+    fn only_names_of_twenty_digits_are_numbers() {
+        assert_eq!(number_of("log-00000000000000000012", LOG_PREFIX), Some(12));
+        for name in [
+            "log-12",
+            "log-+0000000000000000012",
+            "log-99999999999999999999",
+            "log-",
+        ] {
+            assert_eq!(number_of(name, LOG_PREFIX), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! The byte layout of every file of the store: a header, then frames.
+//!
+//! `FORMAT.md` in this crate tells the same in prose; the golden bytes in the tests and
+//! the fixture directories keep both honest. All numbers are little-endian.
+//!
+//! Header, 64 bytes:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | magic: `TORCLOG\0`, `TORCCKP\0`, `TORCMAN\0` or `TORCMETA` |
+//! | 8 | 4 | version of the layout, 1 |
+//! | 12 | 4 | CRC32C of bytes 0 to 12 and 16 to 64 |
+//! | 16 | 8 | number: of the segment, the checkpoint, the manifest's generation; else 0 |
+//! | 24 | 8 | seq: a segment's first entry will have the one after it; a checkpoint and a manifest cover all entries up to it; else 0 |
+//! | 32 | 4 | salt |
+//! | 36 | 4 | number of partitions |
+//! | 40 | 24 | zero |
+//!
+//! Frame, 32 bytes and a body:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | magic `TFRM` |
+//! | 4 | 4 | CRC32C, continued from the salt, of bytes 8 to 32 |
+//! | 8 | 4 | CRC32C, continued from the salt, of the body |
+//! | 12 | 4 | length of the body, at most 16 MiB |
+//! | 16 | 4 | count of what is in the body |
+//! | 20 | 4 | kind of frame, see [`FrameKind`] |
+//! | 24 | 8 | seq of the first entry in a batch; the frame's index elsewhere |
+//! | 32 | | body |
+//!
+//! Invariants:
+//! * Every length is checked against its bound and against the file before it is used.
+//! * The salt is drawn for each file and never leaves the node: bytes that a client
+//!   stores cannot pass for a frame, nor can blocks of a file that was deleted.
+
+mod entry;
+mod frame;
+mod header;
+mod reader;
+
+pub(crate) use entry::Entry;
+pub(crate) use frame::{FRAME_LEN, Frame, FrameBuilder, FrameKind};
+pub(crate) use header::{FORMAT_VERSION, FileKind, HEADER_LEN, Header, draw_salt};
+pub(crate) use reader::{FrameReader, Next};
+
+/// Longest body of a frame, bytes.
+pub(crate) const MAX_BODY_LEN: usize = 16 << 20;
+
+/// `N` bytes from `at`; the caller knows that they are there.
+pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(&bytes[at..at + N]);
+    out
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(array(bytes, at))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(array(bytes, at))
+}

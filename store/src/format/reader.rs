@@ -1,0 +1,210 @@
+//! Reading a file frame by frame, through a window of a mebibyte.
+
+use std::path::{Path, PathBuf};
+
+use super::frame::FRAME_MAGIC;
+use super::{FRAME_LEN, FileKind, Frame, HEADER_LEN, Header, array};
+use crate::StoreError;
+use crate::fs::{Fs, FsFile};
+
+const WINDOW_LEN: usize = 1 << 20;
+
+/// An open file whose header was read.
+#[derive(Debug)]
+pub(crate) struct FrameReader {
+    file: Box<dyn FsFile>,
+    path: PathBuf,
+    header: Header,
+    size: u64,
+    at: u64,
+    window: Window,
+}
+
+/// What comes next in a file.
+#[derive(Debug)]
+pub(crate) enum Next<'a> {
+    /// A frame, its body and where it starts.
+    Frame(Frame, &'a [u8], u64),
+    /// The end of the file, right after a frame.
+    End,
+    /// Bytes that are no frame, from the reader's position on: why.
+    Bad(&'static str),
+}
+
+impl FrameReader {
+    /// Opens a file of this kind and reads its header.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`], [`StoreError::Corrupt`] or [`StoreError::NewerFormat`].
+    pub(crate) fn open(fs: &dyn Fs, path: &Path, kind: FileKind) -> Result<Self, StoreError> {
+        let file = fs.open(path).map_err(StoreError::io("open", path))?;
+        let size = file.size().map_err(StoreError::io("read", path))?;
+        let mut window = Window::default();
+        let head = window
+            .slice(&*file, size, 0, HEADER_LEN)
+            .map_err(StoreError::io("read", path))?
+            .ok_or_else(|| StoreError::corrupt(path, 0, "the header is cut off"))?;
+        let header = Header::decode(kind, &array(head, 0), path)?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            header,
+            size,
+            at: HEADER_LEN as u64,
+            window,
+        })
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Where the next frame starts.
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn file(&self) -> &dyn FsFile {
+        &*self.file
+    }
+
+    pub(crate) fn corrupt(&self, what: &'static str) -> StoreError {
+        StoreError::corrupt(&self.path, self.at, what)
+    }
+
+    /// The next frame with its body checked, and moves past it; stays before bad bytes.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub(crate) fn next(&mut self) -> Result<Next<'_>, StoreError> {
+        if self.at == self.size {
+            return Ok(Next::End);
+        }
+        let start = self.at;
+        let salt = self.header.salt;
+        let Some(head) = self.bytes(start, FRAME_LEN)? else {
+            return Ok(Next::Bad("a frame is cut off in its head"));
+        };
+        let frame = match Frame::decode(&array(head, 0), salt) {
+            Ok(frame) => frame,
+            Err(what) => return Ok(Next::Bad(what)),
+        };
+        let body_at = start + FRAME_LEN as u64;
+        let fits = match self.bytes(body_at, frame.body_len)? {
+            Some(body) => frame.fits(body, salt),
+            None => return Ok(Next::Bad("a frame is cut off")),
+        };
+        if !fits {
+            return Ok(Next::Bad("the body of a frame fails its checksum"));
+        }
+        self.at = body_at + frame.body_len as u64;
+        let body = self.bytes(body_at, frame.body_len)?.unwrap_or_default();
+        Ok(Next::Frame(frame, body, start))
+    }
+
+    /// What lies from the reader's position to the end of the file. A head right at the
+    /// position, of a frame whose body is bad, is not a later one.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub(crate) fn examine_tail(&mut self) -> Result<Tail, StoreError> {
+        let mut tail = Tail::default();
+        let (start, salt) = (self.at, self.header.salt);
+        let mut at = start;
+        while at < self.size {
+            // Heads may lie across the border: windows overlap by one head.
+            let len = (self.size - at).min(WINDOW_LEN as u64) as usize;
+            let bytes = self.bytes(at, len)?.unwrap_or_default();
+            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                tail.used_bytes = at + last as u64 + 1 - start;
+                let own_head = usize::from(at == start);
+                tail.has_later_frame |= has_frame_head(&bytes[own_head..], salt);
+            }
+            if len < WINDOW_LEN {
+                break;
+            }
+            at += (len - FRAME_LEN) as u64;
+        }
+        Ok(tail)
+    }
+
+    fn bytes(&mut self, at: u64, len: usize) -> Result<Option<&[u8]>, StoreError> {
+        self.window
+            .slice(&*self.file, self.size, at, len)
+            .map_err(StoreError::io("read", &self.path))
+    }
+}
+
+/// What follows the last good frame of a file.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// A frame of this file starts somewhere in it: so what precedes it was complete once.
+    pub(crate) has_later_frame: bool,
+    /// Bytes up to the last one that is not zero.
+    pub(crate) used_bytes: u64,
+}
+
+fn has_frame_head(bytes: &[u8], salt: u32) -> bool {
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|byte| *byte == FRAME_MAGIC[0]) {
+        rest = &rest[at..];
+        if let Some(head) = rest.first_chunk::<FRAME_LEN>()
+            && Frame::decode(head, salt).is_ok()
+        {
+            return true;
+        }
+        rest = &rest[1..];
+    }
+    false
+}
+
+/// The stretch of a file that was read last.
+#[derive(Debug, Default)]
+struct Window {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window {
+    /// `len` bytes from `at`, or nothing when the file ends before them.
+    fn slice(
+        &mut self,
+        file: &dyn FsFile,
+        size: u64,
+        at: u64,
+        len: usize,
+    ) -> std::io::Result<Option<&[u8]>> {
+        if at > size || len as u64 > size - at {
+            return Ok(None);
+        }
+        let held = self.start..self.start + self.bytes.len() as u64;
+        if at < held.start || at + len as u64 > held.end {
+            let wanted = (len.max(WINDOW_LEN) as u64).min(size - at) as usize;
+            self.start = at;
+            self.bytes.resize(wanted, 0);
+            read_exact(file, &mut self.bytes, at).inspect_err(|_| self.bytes.clear())?;
+        }
+        let from = (at - self.start) as usize;
+        Ok(self.bytes.get(from..from + len))
+    }
+}
+
+fn read_exact(file: &dyn FsFile, mut buf: &mut [u8], mut at: u64) -> std::io::Result<()> {
+    while !buf.is_empty() {
+        let read = file.read_at(buf, at)?;
+        if read == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        buf = &mut buf[read..];
+        at += read as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Opening a store: from what lies on the disk to a store that takes writes.
+//!
+//! Every step can be interrupted and repeated: nothing that is needed is removed or cut,
+//! and what an earlier process left unsynced is synced before anything is built on it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::checkpoint::{self, Requests};
+use crate::commit::Queue;
+use crate::counters::Counters;
+use crate::directory::{Directory, MANIFEST, Names};
+use crate::format::{Entry, FRAME_LEN, HEADER_LEN};
+use crate::fs::Fs;
+use crate::health::Health;
+use crate::log::{LogEnd, LogWriter, Replay};
+use crate::manifest::Manifest;
+use crate::overlay::Overlay;
+use crate::shared::{LogState, Shared};
+use crate::{PartitionSummary, Recovery, Seq, StoreError, StoreOptions};
+
+/// Opens the directory and reads the store back.
+pub(crate) fn recover(
+    options: StoreOptions,
+    fs: Arc<dyn Fs>,
+) -> Result<(Shared, LogWriter, Recovery), StoreError> {
+    options.check()?;
+    let start = Instant::now();
+    let dir = Arc::new(Directory::open(fs, &options.dir)?);
+    dir.sync()?;
+    let names = dir.names()?;
+    let created = dir.check_format(options.partitions, &names)?;
+    let manifest = manifest(&dir, &options, &names)?;
+    remove_leftovers(&dir, &manifest, &names)?;
+
+    let overlay = Overlay::new(options.partitions);
+    let mut highest_time = manifest.highest_time;
+    let checkpointed = load_checkpoint(&dir, &options, &manifest, &overlay)?;
+    let replay = Replay {
+        dir: &dir,
+        partitions: options.partitions,
+        first: manifest.first_log,
+        after: manifest.through,
+        segments: &names.logs,
+        may_be_empty: manifest == Manifest::EMPTY,
+    };
+    let end = replay.run(|seq, entry| match entry {
+        Entry::Record(packed) => {
+            highest_time = highest_time.max(packed.ballot().time);
+            let fingerprint = packed.fingerprint();
+            overlay.apply(seq, packed, fingerprint);
+        }
+        Entry::Drop(partition) => {
+            overlay.drop_partition(partition);
+        }
+    })?;
+    let (log, state) = start_log(&dir, &options, &manifest, &end)?;
+    let recovery = Recovery {
+        created,
+        records: overlay.total().records,
+        checkpoint_records: checkpointed.records,
+        log_entries_replayed: end.entries,
+        log_bytes_replayed: end.bytes,
+        torn_bytes_cut: end.torn_bytes,
+        last_seq: Seq(end.last_seq),
+        highest_time,
+        seconds: start.elapsed().as_secs_f64(),
+    };
+    let shared = Shared {
+        overlay,
+        queue: Queue::new(options.queue_limit_bytes),
+        checkpoints: Requests::default(),
+        health: Health::default(),
+        counters: Counters::default(),
+        pending_bytes: AtomicU64::new(0),
+        last_seq: AtomicU64::new(end.last_seq),
+        highest_time: AtomicU64::new(highest_time.0),
+        log: Mutex::new(state),
+        manifest: Mutex::new(manifest),
+        meta: Mutex::new(()),
+        dir,
+        options,
+    };
+    let checkpoint_bytes = manifest.checkpoint.map_or(0, |file| file.len);
+    shared.counters.checkpoint_bytes.set(checkpoint_bytes);
+    report(&recovery);
+    Ok((shared, log, recovery))
+}
+
+fn manifest(
+    dir: &Directory,
+    options: &StoreOptions,
+    names: &Names,
+) -> Result<Manifest, StoreError> {
+    if let Some(manifest) = Manifest::read(dir, options.partitions)? {
+        return Ok(manifest);
+    }
+    if !names.logs.is_empty() || !names.checkpoints.is_empty() {
+        let path = dir.join(MANIFEST);
+        return Err(StoreError::corrupt(&path, 0, "missing beside a log"));
+    }
+    Manifest::EMPTY.publish(dir, options.partitions)?;
+    Ok(Manifest::EMPTY)
+}
+
+/// Removes what was being written when a process died, and what the manifest no longer
+/// needs.
+fn remove_leftovers(dir: &Directory, manifest: &Manifest, names: &Names) -> Result<(), StoreError> {
+    dir.remove_temporary(names)?;
+    let named = manifest.checkpoint.map(|file| file.number);
+    for number in names
+        .checkpoints
+        .iter()
+        .filter(|number| Some(**number) != named)
+    {
+        dir.remove(&dir.checkpoint_path(*number))?;
+    }
+    for number in names
+        .logs
+        .iter()
+        .filter(|number| **number < manifest.first_log)
+    {
+        dir.remove(&dir.log_path(*number))?;
+    }
+    Ok(())
+}
+
+fn load_checkpoint(
+    dir: &Directory,
+    options: &StoreOptions,
+    manifest: &Manifest,
+    overlay: &Overlay,
+) -> Result<PartitionSummary, StoreError> {
+    let Some(file) = manifest.checkpoint else {
+        return Ok(PartitionSummary::default());
+    };
+    let apply = |seq, packed, fingerprint| {
+        overlay.apply(seq, packed, fingerprint);
+    };
+    checkpoint::read(dir, options.partitions, file, manifest.through, apply)
+}
+
+/// Starts a segment of our own. One that holds no entry gives its number to it, so that
+/// restarts without writes do not pile up segments.
+fn start_log(
+    dir: &Arc<Directory>,
+    options: &StoreOptions,
+    manifest: &Manifest,
+    end: &LogEnd,
+) -> Result<(LogWriter, LogState), StoreError> {
+    let mut completed = end.segments.clone();
+    let holds_nothing = |bytes: u64| bytes <= (HEADER_LEN + FRAME_LEN) as u64;
+    let number = match completed.last().copied() {
+        None => manifest.first_log,
+        Some(last) if holds_nothing(last.bytes) => {
+            completed.pop();
+            last.number
+        }
+        Some(last) => last.number + 1,
+    };
+    let log = LogWriter::start(
+        dir.clone(),
+        options.partitions,
+        options.log_segment_bytes,
+        number,
+        end.last_seq + 1,
+    )?;
+    let state = LogState {
+        completed,
+        current: log.current(),
+        checkpointed_before: manifest.first_log,
+    };
+    Ok((log, state))
+}
+
+fn report(recovery: &Recovery) {
+    tracing::info!(
+        records = recovery.records,
+        checkpoint_records = recovery.checkpoint_records,
+        log_entries_replayed = recovery.log_entries_replayed,
+        last_seq = recovery.last_seq.0,
+        seconds = recovery.seconds,
+        "store opened"
+    );
+    if recovery.torn_bytes_cut > 0 {
+        tracing::warn!(
+            bytes = recovery.torn_bytes_cut,
+            "cut a batch from the log that was interrupted before it was acknowledged"
+        );
+    }
+}
