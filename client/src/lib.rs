@@ -1,1 +1,103 @@
-//! placeholder
+//! Torc's client library: keys and values on a cluster, from Rust.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), torc_client::Error> {
+//! use torc_client::Client;
+//!
+//! let client = Client::connect(["http://127.0.0.1:7401", "http://127.0.0.1:7402"]).await?;
+//! let version = client.put("user/1", "Ada").await?;
+//! let value = client.get("user/1").await?.expect("just put");
+//! assert_eq!((value.value, value.version), ("Ada".into(), version));
+//! client.delete("user/1").await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Writing only if nobody else did, and telling failures apart:
+//!
+//! ```no_run
+//! # async fn example(client: torc_client::Client) -> Result<(), torc_client::Error> {
+//! use torc_client::{Condition, ErrorKind, PutOptions};
+//!
+//! let first = PutOptions { condition: Some(Condition::IfAbsent), ..PutOptions::default() };
+//! match client.put_with("lock", "me", first).await {
+//!     Ok(version) => println!("mine, version {version}"),
+//!     Err(error) if error.kind() == ErrorKind::ConditionNotMet => println!("taken"),
+//!     Err(error) if error.maybe_applied() => println!("read it to know: {error}"),
+//!     Err(error) => return Err(error),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Many keys, and all of them:
+//!
+//! ```no_run
+//! # async fn example(client: torc_client::Client) -> Result<(), torc_client::Error> {
+//! use futures::StreamExt as _;
+//! use torc_client::ScanOptions;
+//!
+//! for (key, outcome) in ["a", "b"].iter().zip(client.batch_put([("a", "1"), ("b", "2")]).await?) {
+//!     println!("{key}: {}", outcome?);
+//! }
+//! let mut records = client.scan(ScanOptions::default());
+//! while let Some(record) = records.next().await {
+//!     let record = record?;
+//!     println!("{} bytes under {:?}", record.value.len(), record.key);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What it does so that callers need not: it knows the ring and sends every operation
+//! to the node that leads its partition; learns of a newer topology when it is told
+//! that its own is stale; reaches nodes whose address does not answer through others;
+//! tries again what is safe to try again, until the deadline; cuts batches and scans
+//! by node.
+//!
+//! Invariants:
+//! * A write whose outcome is not known is never sent twice.
+//! * Every operation ends by its deadline (a scan: every step of it).
+//! * A key is hashed once per operation, here; the digest travels along.
+//! * No global state, no threads; tasks only for connections, on the Tokio runtime
+//!   that it is used from.
+//!
+//! Pure, and tested as such: when to try again (`retry`), which addresses to avoid
+//! (`reach`), how batches are cut (`batch::plan`), how a scan goes on (`scan::walk`).
+//!
+//! Absent on purpose: caching of values (they would be stale), timers that hold
+//! operations back to fill batches, and TLS until the nodes speak it.
+
+mod admin;
+mod answers;
+mod batch;
+mod builder;
+mod call;
+mod client;
+mod cluster;
+mod core;
+mod error;
+mod options;
+mod peer;
+mod reach;
+mod retry;
+mod scan;
+mod view;
+
+pub use answers::{Deleted, Entry, Value};
+pub use builder::ClientBuilder;
+pub use client::Client;
+pub use cluster::{
+    Change, ChangeKind, ClusterStatus, Explanation, Holds, Member, MemberState, NodeShare,
+    NodeStatus, Plan, Position, Stage, Transition,
+};
+pub use error::{Error, ErrorKind};
+pub use options::{Condition, Consistency, GetOptions, PutOptions, ScanOptions};
+pub use scan::{Scan, ScanCursor};
+pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};
+pub use torc_ring::topology::{ClusterId, RoutingTable};
+pub use torc_ring::{NodeId, Partition, Token, Zone};
+
+/// The version of a record, `epoch.time.slot` as text. Versions of one key are totally
+/// ordered; a later write has a greater one.
+pub type Version = torc_record::Ballot;

@@ -1,0 +1,106 @@
+//! What operations on keys return, and its making from the wire.
+
+use bytes::Bytes;
+use torc_proto::{WireError, v1, version_from_wire};
+
+use crate::{Error, Version};
+
+/// A key's value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    /// The bytes that were put.
+    pub value: Bytes,
+    /// Which write they come from.
+    pub version: Version,
+    /// Unix milliseconds from which on the key counts as absent; none: never.
+    pub expires_at_ms: Option<u64>,
+}
+
+/// What a delete did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Deleted {
+    /// Whether the key had a value.
+    pub existed: bool,
+    /// The version that now says "absent".
+    pub version: Version,
+}
+
+/// A record that a scan came by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: Bytes,
+    /// The value; empty when only keys were asked for.
+    pub value: Bytes,
+    /// Which write it comes from.
+    pub version: Version,
+    /// Unix milliseconds from which on the key counts as absent; none: never.
+    pub expires_at_ms: Option<u64>,
+}
+
+fn version(wire: Option<&v1::Version>) -> Result<Version, WireError> {
+    version_from_wire(wire.ok_or(WireError::Field { field: "version" })?)
+}
+
+/// On the wire, 0 stands for a moment that does not exist.
+pub(crate) fn moment(unix_ms: u64) -> Option<u64> {
+    (unix_ms != 0).then_some(unix_ms)
+}
+
+pub(crate) fn value(wire: v1::GetResponse) -> Result<Option<Value>, Error> {
+    if !wire.found {
+        return Ok(None);
+    }
+    let version = version(wire.version.as_ref()).map_err(|e| Error::malformed(e, false))?;
+    let expires_at_ms = moment(wire.expires_at_ms);
+    Ok(Some(Value {
+        value: wire.value,
+        version,
+        expires_at_ms,
+    }))
+}
+
+pub(crate) fn stored(wire: &v1::PutResponse) -> Result<Version, Error> {
+    version(wire.version.as_ref()).map_err(|e| Error::malformed(e, true))
+}
+
+pub(crate) fn deleted(wire: &v1::DeleteResponse) -> Result<Deleted, Error> {
+    let version = version(wire.version.as_ref()).map_err(|e| Error::malformed(e, true))?;
+    Ok(Deleted {
+        existed: wire.existed,
+        version,
+    })
+}
+
+pub(crate) fn entry(wire: v1::Entry) -> Result<Entry, Error> {
+    let version = version(wire.version.as_ref()).map_err(|e| Error::malformed(e, false))?;
+    Ok(Entry {
+        key: wire.key,
+        value: wire.value,
+        version,
+        expires_at_ms: moment(wire.expires_at_ms),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn an_acknowledgement_without_a_version_is_malformed_and_may_have_written() {
+        let error = stored(&v1::PutResponse::default()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal);
+        assert!(error.maybe_applied());
+        let error = value(v1::GetResponse {
+            found: true,
+            ..Default::default()
+        });
+        assert!(!error.unwrap_err().maybe_applied());
+    }
+
+    #[test]
+    fn absent_is_no_value_whatever_else_the_answer_says() {
+        assert_eq!(value(v1::GetResponse::default()), Ok(None));
+    }
+}

@@ -1,0 +1,153 @@
+//! What batches of reads and of writes differ in.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+use torc_proto::{Fault, v1};
+use torc_record::Digest;
+
+use crate::call::request;
+use crate::client::{digest_to_wire, kv};
+use crate::retry::Nature;
+use crate::{Error, Value, Version, answers};
+
+/// One item's outcome: the node's fault, or its answer, which may be malformed.
+pub(super) type Outcome<D> = Result<Result<D, Error>, Fault>;
+
+/// Bytes of an item beyond its key and value, at most, and without the namespace.
+const ITEM_OVERHEAD: usize = 64;
+
+/// A kind of batch.
+pub(super) trait Kind: Send + Sync {
+    /// What the caller gives for an item.
+    type What: Send + Sync;
+    /// What the caller gets for it.
+    type Done: Send + Sync;
+    /// An item as it is sent.
+    type Wire: Send;
+
+    /// Whether items may be sent again after their outcome was lost.
+    const NATURE: Nature;
+
+    fn key(what: &Self::What) -> &[u8];
+
+    /// Bytes of an item in a request, at most.
+    fn bytes(&self, what: &Self::What) -> usize;
+
+    fn wire(&self, what: &Self::What, digest: &Digest, route: Option<v1::Route>) -> Self::Wire;
+
+    /// Sends a request; the outcomes come in the order of the items.
+    fn send(
+        channel: Channel,
+        budget: Duration,
+        items: Vec<Self::Wire>,
+    ) -> impl Future<Output = Result<Response<Vec<Outcome<Self::Done>>>, Status>> + Send;
+}
+
+/// Reads.
+pub(super) struct Gets {
+    pub(super) namespace: String,
+}
+
+impl Kind for Gets {
+    type What = Bytes;
+    type Done = Option<Value>;
+    type Wire = v1::GetRequest;
+
+    const NATURE: Nature = Nature::Read;
+
+    fn key(what: &Bytes) -> &[u8] {
+        what
+    }
+
+    fn bytes(&self, key: &Bytes) -> usize {
+        ITEM_OVERHEAD + self.namespace.len() + key.len()
+    }
+
+    fn wire(&self, key: &Bytes, digest: &Digest, route: Option<v1::Route>) -> v1::GetRequest {
+        v1::GetRequest {
+            namespace: self.namespace.clone(),
+            key: key.clone(),
+            digest: digest_to_wire(digest),
+            route,
+            consistency: v1::Consistency::Linearizable.into(),
+        }
+    }
+
+    async fn send(
+        channel: Channel,
+        budget: Duration,
+        items: Vec<v1::GetRequest>,
+    ) -> Result<Response<Vec<Outcome<Option<Value>>>>, Status> {
+        let message = v1::BatchGetRequest { items };
+        let answer = kv(channel).batch_get(request(message, budget)).await?;
+        Ok(answer.map(|batch| batch.results.into_iter().map(got).collect()))
+    }
+}
+
+fn got(result: v1::GetResult) -> Outcome<Option<Value>> {
+    match result.outcome {
+        Some(v1::get_result::Outcome::Ok(answer)) => Ok(answers::value(answer)),
+        Some(v1::get_result::Outcome::Fault(fault)) => Err(fault.into()),
+        None => Ok(Err(Error::malformed("an item without an outcome", false))),
+    }
+}
+
+/// Writes.
+pub(super) struct Puts {
+    pub(super) namespace: String,
+}
+
+impl Kind for Puts {
+    type What = (Bytes, Bytes);
+    type Done = Version;
+    type Wire = v1::PutRequest;
+
+    const NATURE: Nature = Nature::Write;
+
+    fn key((key, _): &Self::What) -> &[u8] {
+        key
+    }
+
+    fn bytes(&self, (key, value): &Self::What) -> usize {
+        ITEM_OVERHEAD + self.namespace.len() + key.len() + value.len()
+    }
+
+    fn wire(
+        &self,
+        (key, value): &Self::What,
+        digest: &Digest,
+        route: Option<v1::Route>,
+    ) -> v1::PutRequest {
+        v1::PutRequest {
+            namespace: self.namespace.clone(),
+            key: key.clone(),
+            value: value.clone(),
+            digest: digest_to_wire(digest),
+            route,
+            condition: None,
+            ttl_ms: 0,
+        }
+    }
+
+    async fn send(
+        channel: Channel,
+        budget: Duration,
+        items: Vec<v1::PutRequest>,
+    ) -> Result<Response<Vec<Outcome<Version>>>, Status> {
+        let message = v1::BatchPutRequest { items };
+        let answer = kv(channel).batch_put(request(message, budget)).await?;
+        Ok(answer.map(|batch| batch.results.into_iter().map(put).collect()))
+    }
+}
+
+fn put(result: v1::PutResult) -> Outcome<Version> {
+    match result.outcome {
+        Some(v1::put_result::Outcome::Ok(answer)) => Ok(answers::stored(&answer)),
+        Some(v1::put_result::Outcome::Fault(fault)) => Err(fault.into()),
+        None => Ok(Err(Error::malformed("an item without an outcome", true))),
+    }
+}

@@ -1,0 +1,315 @@
+//! Many keys in few requests.
+//!
+//! A batch is cut by node and by size ([`plan`]), its requests are sent side by side,
+//! and what may be tried again is cut and sent again by the topology known then,
+//! until the deadline. Every item has its own outcome: there is no transaction.
+
+mod kind;
+mod plan;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt as _};
+use tokio::time::Instant;
+use torc_proto::{MAX_BATCH_ITEMS, Reason};
+use torc_record::Digest;
+
+use crate::call::{Call, attempt};
+use crate::client::{checked_key, checked_value};
+use crate::core::Hop;
+use crate::peer::Peer;
+use crate::retry::{Failure, Nature, Stop};
+use crate::view::View;
+use crate::{Client, Error, Value, Version};
+
+use kind::{Gets, Kind, Outcome, Puts};
+use plan::{Chunk, Indices, Limits, chunks, waves};
+
+/// Bytes of keys and values in one request: well below the largest message, so that
+/// a request does not hold up others on its connection for long.
+const CHUNK_BYTES: usize = 4 << 20;
+
+/// Requests in flight of one batch.
+const IN_FLIGHT: usize = 16;
+
+/// Operations on many keys.
+impl Client {
+    /// The values of any number of keys, in the order of the keys.
+    ///
+    /// Costs a round trip for every 1,000 keys of a node, up to 16 at a time. A node's
+    /// answer is at most 16 MiB: where values are large, requests are halved until
+    /// their answers fit. The deadline covers the whole call; allow large batches
+    /// more with [`Client::with_deadline`].
+    ///
+    /// # Errors
+    /// For a single key, in its place, those of [`Client::get`]. For the call:
+    /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace), or
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
+    /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline) when no topology could be
+    /// had.
+    pub fn batch_get(
+        &self,
+        keys: impl IntoIterator<Item = impl Into<Bytes>>,
+    ) -> impl Future<Output = Result<Vec<Result<Option<Value>, Error>>, Error>> + Send {
+        let keys: Vec<_> = keys.into_iter().map(checked_key).collect();
+        let namespace = self.namespace_name();
+        Batch::run(self, Gets { namespace }, keys)
+    }
+
+    /// Stores any number of records and returns their versions, in the order of the
+    /// records. Each is stored or refused on its own; there is no transaction. Of
+    /// several records of one key the last one stays, unless an earlier one's outcome
+    /// is unknown: that one may still happen later.
+    ///
+    /// Costs a round trip for every 1,000 records or 4 MiB of a node, up to 16 at a
+    /// time; a key that occurs n times costs n round trips one after the other. The
+    /// deadline covers the whole call; allow large batches more with
+    /// [`Client::with_deadline`].
+    ///
+    /// # Errors
+    /// For a single record, in its place, those of [`Client::put`]. For the call, with
+    /// nothing stored, those of [`Client::batch_get`].
+    pub fn batch_put(
+        &self,
+        records: impl IntoIterator<Item = (impl Into<Bytes>, impl Into<Bytes>)>,
+    ) -> impl Future<Output = Result<Vec<Result<Version, Error>>, Error>> + Send {
+        let checked = |(key, value)| Ok((checked_key(key)?, checked_value(value)?));
+        let records: Vec<_> = records.into_iter().map(checked).collect();
+        let namespace = self.namespace_name();
+        Batch::run(self, Puts { namespace }, records)
+    }
+}
+
+/// An item that passed the checks.
+struct Item<W> {
+    digest: Digest,
+    what: W,
+}
+
+/// A batch under way. `items` and `outcomes` go by the number of the input; an item
+/// that was refused before anything was sent has an outcome and no item.
+struct Batch<K: Kind> {
+    kind: K,
+    items: Vec<Option<Item<K::What>>>,
+    outcomes: Vec<Option<Result<K::Done, Error>>>,
+    /// Shrinks when a node's answer does not fit a message.
+    limits: Limits,
+}
+
+/// What became of a request.
+struct Reply<D> {
+    items: Indices,
+    peer: Arc<Peer>,
+    outcome: Result<Vec<Outcome<D>>, Failure>,
+}
+
+/// What to send again.
+#[derive(Default)]
+struct Again {
+    items: Indices,
+    /// Why, one for each of `items`.
+    failures: Vec<Failure>,
+    /// Items whose answer was too long, to be sent again in smaller requests.
+    too_large: Indices,
+    /// A node that knows of a newer topology.
+    ahead: Option<Arc<Peer>>,
+}
+
+impl<K: Kind> Batch<K> {
+    async fn run(
+        client: &Client,
+        kind: K,
+        wanted: Vec<Result<K::What, Error>>,
+    ) -> Result<Vec<Result<K::Done, Error>>, Error> {
+        let mut call = client.call(K::NATURE);
+        let place = client.place(&mut call).await?;
+        let mut batch = Self {
+            kind,
+            items: Vec::with_capacity(wanted.len()),
+            outcomes: Vec::with_capacity(wanted.len()),
+            limits: Limits {
+                items: MAX_BATCH_ITEMS,
+                bytes: CHUNK_BYTES,
+            },
+        };
+        for what in wanted {
+            let (item, outcome) = match what {
+                Ok(what) => {
+                    let digest = place.digest(K::key(&what));
+                    (Some(Item { digest, what }), None)
+                }
+                Err(refused) => (None, Some(Err(refused))),
+            };
+            batch.items.push(item);
+            batch.outcomes.push(outcome);
+        }
+        for wave in batch.waves() {
+            batch.settle(client, &mut call, wave).await?;
+        }
+        let missed = || Error::malformed("an item without an outcome", K::NATURE == Nature::Write);
+        let outcomes = batch.outcomes.into_iter();
+        Ok(outcomes
+            .map(|outcome| outcome.unwrap_or_else(|| Err(missed())))
+            .collect())
+    }
+
+    /// Only writes to one key need an order.
+    fn waves(&self) -> Vec<Indices> {
+        let numbered = self.items.iter().enumerate();
+        let sound = numbered.filter_map(|(index, item)| Some((index, item.as_ref()?)));
+        match K::NATURE {
+            Nature::Read => vec![sound.map(|(index, _)| index).collect()],
+            Nature::Write => waves(sound.map(|(index, item)| (index, item.digest))),
+        }
+    }
+
+    /// Sends items until each has an outcome.
+    async fn settle(
+        &mut self,
+        client: &Client,
+        call: &mut Call<'_>,
+        mut pending: Indices,
+    ) -> Result<(), Error> {
+        while !pending.is_empty() {
+            let view = call.view().await?;
+            let (hops, chunks) = self.cut(client, &view, call.attempts(), &pending)?;
+            let requests: Vec<_> = chunks
+                .into_iter()
+                .map(|chunk| {
+                    self.send(
+                        &view,
+                        &hops[chunk.destination],
+                        chunk.items,
+                        call.deadline(),
+                    )
+                })
+                .collect();
+            let replies: Vec<_> = stream::iter(requests)
+                .buffer_unordered(IN_FLIGHT)
+                .collect()
+                .await;
+            let mut again = Again::default();
+            for reply in replies {
+                self.take(reply, call, &mut again);
+            }
+            pending = again.items;
+            if !again.failures.is_empty()
+                && !call
+                    .pause(&again.failures, Some(&view), again.ahead.as_ref())
+                    .await
+            {
+                for (index, failure) in pending.drain(..).zip(again.failures) {
+                    self.outcomes[index] = Some(Err(call.given_up(failure.fault)));
+                }
+            }
+            pending.extend(again.too_large);
+            pending.sort_unstable();
+        }
+        Ok(())
+    }
+
+    /// Cuts items into requests, their destinations numbering the hops.
+    fn cut(
+        &self,
+        client: &Client,
+        view: &View,
+        attempt: usize,
+        pending: &[usize],
+    ) -> Result<(Vec<Hop>, Vec<Chunk<usize>>), Error> {
+        let mut hops: Vec<Hop> = Vec::new();
+        let mut by_lead = std::collections::HashMap::new();
+        let mut routed = Vec::with_capacity(pending.len());
+        for &index in pending {
+            let Some(item) = &self.items[index] else {
+                continue;
+            };
+            let lead = view.state(view.table.partition_of(&item.digest))?.lead;
+            let hop = *by_lead.entry(lead).or_insert_with(|| {
+                let hop = client.core().hop(view, lead, attempt);
+                let same = hops.iter().position(|known| known.is_same(&hop));
+                same.unwrap_or_else(|| {
+                    hops.push(hop);
+                    hops.len() - 1
+                })
+            });
+            routed.push((index, hop, self.kind.bytes(&item.what)));
+        }
+        Ok((hops, chunks(routed, self.limits)))
+    }
+
+    async fn send(
+        &self,
+        view: &View,
+        hop: &Hop,
+        items: Indices,
+        deadline: Instant,
+    ) -> Reply<K::Done> {
+        let wire = |index: &usize| {
+            let item = self.items[*index].as_ref()?;
+            let route = hop.route(view, view.table.partition_of(&item.digest));
+            Some(self.kind.wire(&item.what, &item.digest, route))
+        };
+        let wires = items.iter().filter_map(wire).collect();
+        let sending = |channel, budget| K::send(channel, budget, wires);
+        let outcome = attempt(&hop.peer, deadline, sending).await;
+        Reply {
+            items,
+            peer: Arc::clone(&hop.peer),
+            outcome,
+        }
+    }
+
+    /// Sorts a reply into outcomes and what to send again.
+    fn take(&mut self, reply: Reply<K::Done>, call: &Call<'_>, again: &mut Again) {
+        let count = reply.items.len();
+        match reply.outcome {
+            Ok(outcomes) if outcomes.len() == count => {
+                for (index, outcome) in reply.items.into_iter().zip(outcomes) {
+                    match outcome {
+                        Ok(done) => self.outcomes[index] = Some(done),
+                        Err(fault) => {
+                            self.failed(index, Failure::sent(fault), &reply.peer, call, again);
+                        }
+                    }
+                }
+            }
+            Ok(outcomes) => {
+                let what = format!("{} outcomes for {count} items", outcomes.len());
+                let error = Error::malformed(what, K::NATURE == Nature::Write);
+                for index in reply.items {
+                    self.outcomes[index] = Some(Err(error.clone()));
+                }
+            }
+            Err(failure) if failure.stop == Stop::TooLarge && count > 1 => {
+                self.limits.items = self.limits.items.min(count / 2);
+                again.too_large.extend(reply.items);
+            }
+            Err(failure) => {
+                for index in reply.items {
+                    self.failed(index, failure.clone(), &reply.peer, call, again);
+                }
+            }
+        }
+    }
+
+    fn failed(
+        &mut self,
+        index: usize,
+        failure: Failure,
+        peer: &Arc<Peer>,
+        call: &Call<'_>,
+        again: &mut Again,
+    ) {
+        if !failure.may_retry(K::NATURE) {
+            self.outcomes[index] = Some(Err(call.error(failure.fault)));
+            return;
+        }
+        if failure.fault.reason == Reason::StaleEpoch {
+            again.ahead.get_or_insert_with(|| Arc::clone(peer));
+        }
+        again.items.push(index);
+        again.failures.push(failure);
+    }
+}

@@ -1,0 +1,248 @@
+//! One attempt at one node, and the loop of attempts that is an operation.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+use torc_proto::{Fault, Reason, v1};
+use torc_record::Digest;
+
+use crate::Error;
+use crate::core::Core;
+use crate::peer::Peer;
+use crate::retry::{Effort, Failure, Nature, Stop};
+use crate::view::View;
+
+/// A request that tells the node how much time it has.
+pub(crate) fn request<T>(message: T, budget: Duration) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(budget);
+    request
+}
+
+/// The failure of what ran out of time before anything was sent.
+pub(crate) fn out_of_time() -> Failure {
+    let message = "the deadline passed before the operation was sent: allow more time";
+    Failure::sent(Fault::new(Reason::Deadline, message))
+}
+
+/// Sends once. What `send` gets besides the connection is the time that remains.
+/// Dropping the future takes the request back if it has not been handled yet.
+pub(crate) async fn attempt<T, F, Fut>(
+    peer: &Peer,
+    deadline: Instant,
+    send: F,
+) -> Result<T, Failure>
+where
+    F: FnOnce(Channel, Duration) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    let connecting = timeout_at(deadline, peer.channel()).await;
+    let channel = connecting.map_err(|_| out_of_time())?;
+    let channel = channel.map_err(Failure::connecting)?;
+    let budget = deadline.saturating_duration_since(Instant::now());
+    if budget.is_zero() {
+        return Err(out_of_time());
+    }
+    match timeout_at(deadline, send(channel, budget)).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => Err(failure(peer, &status)),
+        Err(_) => Err(no_answer(peer)),
+    }
+}
+
+/// What a status from this peer means, which takes note of a connection that could
+/// not be made again.
+pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
+    if timed_out(status) {
+        return no_answer(peer);
+    }
+    let mut fault = Fault::from_status(status);
+    if !status.details().is_empty() {
+        return Failure::sent(fault);
+    }
+    fault.message = format!("{peer}: {}", fault.message);
+    if status.code() == Code::OutOfRange {
+        let stop = Stop::TooLarge;
+        return Failure { stop, fault };
+    }
+    let never_sent = fault.reason == Reason::OwnerUnreachable && !fault.maybe_applied;
+    if never_sent {
+        peer.cut_off(&fault);
+        return Failure::connecting(fault);
+    }
+    Failure::sent(fault)
+}
+
+/// The failure of what was sent and not answered by the deadline.
+pub(crate) fn no_answer(peer: &Peer) -> Failure {
+    let message = format!("{peer} did not answer in time");
+    Failure::sent(Fault {
+        maybe_applied: true,
+        ..Fault::new(Reason::Deadline, message)
+    })
+}
+
+/// Whether our own timer, not the node, ended the attempt.
+fn timed_out(status: &Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if error.is::<tonic::TimeoutExpired>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// An operation under way: its deadline and what it met so far.
+pub(crate) struct Call<'a> {
+    core: &'a Core,
+    nature: Nature,
+    deadline: Instant,
+    effort: Effort,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(core: &'a Core, nature: Nature, time: Duration) -> Self {
+        Self {
+            core,
+            nature,
+            deadline: Instant::now() + time,
+            effort: Effort::default(),
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Attempts that failed so far.
+    pub(crate) fn attempts(&self) -> usize {
+        self.effort.attempts() as usize
+    }
+
+    /// The topology, waiting for one if none is known yet.
+    pub(crate) async fn view(&mut self) -> Result<Arc<View>, Error> {
+        loop {
+            if let Some(view) = self.core.view() {
+                return Ok(view);
+            }
+            if let Err(failure) = self.core.refresh(None, None, self.deadline).await {
+                self.recover(failure, None, None).await?;
+            }
+        }
+    }
+
+    /// Sends to the lead of the digest's partition, by whatever way reaches it, and
+    /// again while that is safe and the deadline allows it.
+    pub(crate) async fn on_lead<T, F, Fut>(mut self, digest: &Digest, send: F) -> Result<T, Error>
+    where
+        F: Fn(Channel, Duration, Option<v1::Route>) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        loop {
+            let view = self.view().await?;
+            let partition = view.table.partition_of(digest);
+            let lead = view.state(partition)?.lead;
+            let hop = self.core.hop(&view, lead, self.attempts());
+            let route = hop.route(&view, partition);
+            let sending = |channel, budget| send(channel, budget, route);
+            match attempt(&hop.peer, self.deadline, sending).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => self.recover(failure, Some(&view), Some(&hop.peer)).await?,
+            }
+        }
+    }
+
+    /// Sends to any node, and to another while that is safe and the deadline allows
+    /// it.
+    pub(crate) async fn on_any<T, F, Fut>(mut self, send: F) -> Result<T, Error>
+    where
+        F: Fn(Channel, Duration) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        loop {
+            let peer = self.core.any_peer(self.attempts());
+            match attempt(&peer, self.deadline, &send).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => self.recover(failure, None, None).await?,
+            }
+        }
+    }
+
+    /// Returns when it is time to try again.
+    ///
+    /// # Errors
+    /// The operation's error, when trying again is not safe, does not help, or would
+    /// come too late.
+    pub(crate) async fn recover(
+        &mut self,
+        failure: Failure,
+        view: Option<&Arc<View>>,
+        peer: Option<&Arc<Peer>>,
+    ) -> Result<(), Error> {
+        if !failure.may_retry(self.nature) {
+            return Err(self.error(failure.fault));
+        }
+        let failures = [failure];
+        let went_on = self.pause(&failures, view, peer).await;
+        let [failure] = failures;
+        if went_on {
+            Ok(())
+        } else {
+            Err(self.given_up(failure.fault))
+        }
+    }
+
+    /// Waits as these failures advise, and fetches a newer topology if they ask for
+    /// one. False: there is no time for another attempt.
+    pub(crate) async fn pause(
+        &mut self,
+        failures: &[Failure],
+        view: Option<&Arc<View>>,
+        peer: Option<&Arc<Peer>>,
+    ) -> bool {
+        let remaining = self.deadline.saturating_duration_since(Instant::now());
+        let Some(wait) = self.effort.pause(failures, remaining, rand::random()) else {
+            return false;
+        };
+        tracing::debug!(?wait, attempts = self.attempts(), fault = %failures[0].fault, "again");
+        if !wait.is_zero() {
+            sleep(wait).await;
+        }
+        if let Some(view) = view
+            && failures.iter().any(Failure::wants_topology)
+        {
+            let answered = failures.iter().any(|f| f.stop == Stop::Sent);
+            let first = peer.filter(|_| answered);
+            // If nobody has news, the known topology has to do.
+            let asked = self.core.refresh(Some(view), first, self.deadline).await;
+            if let Err(failure) = asked {
+                tracing::debug!(fault = %failure.fault, "no newer topology");
+            }
+        }
+        true
+    }
+
+    /// The error of an operation whose retries the deadline ended.
+    pub(crate) fn given_up(&self, mut fault: Fault) -> Error {
+        fault.message = format!(
+            "gave up at the deadline after {} attempts: {}",
+            self.attempts(),
+            fault.message
+        );
+        self.error(fault)
+    }
+
+    /// The error of an operation that ended with this fault.
+    pub(crate) fn error(&self, fault: Fault) -> Error {
+        match self.nature {
+            Nature::Read => Error::of_read(fault),
+            Nature::Write => Error::of_write(fault),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The client's operations on single keys.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tonic::transport::Channel;
+use torc_proto::v1::kv_client::KvClient;
+use torc_proto::{MAX_MESSAGE_LEN, v1};
+use torc_record::{Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
+use torc_ring::topology::RoutingTable;
+
+use crate::builder::ClientBuilder;
+use crate::call::{Call, request};
+use crate::core::Core;
+use crate::retry::Nature;
+use crate::view::View;
+use crate::{
+    Condition, Deleted, Error, ErrorKind, GetOptions, PutOptions, Value, Version, answers,
+};
+
+/// A connection to a cluster, as seen from one namespace.
+///
+/// Cheap to clone: clones share connections and topology, and may be used from many
+/// tasks at once. It works on the Tokio runtime in which it is first used.
+///
+/// * Set up: [`Client::builder`], [`Client::connect`], [`Client::namespace`],
+///   [`Client::with_deadline`].
+/// * One key: [`Client::get`], [`Client::put`], [`Client::delete`] and their `_with`
+///   variants.
+/// * Many keys: [`Client::batch_get`], [`Client::batch_put`], [`Client::scan`].
+/// * The cluster: [`Client::status`], [`Client::topology`], [`Client::explain`],
+///   [`Client::plan_join`], [`Client::join`], [`Client::plan_leave`],
+///   [`Client::leave`].
+///
+/// # Errors, retries and deadlines
+///
+/// An operation has one deadline for all it does. Until then it is tried again, with
+/// growing random waits, when it is known not to have happened; reads also when
+/// nobody knows. A write whose outcome is not known is never sent twice: it fails at
+/// once with [`ErrorKind::OutcomeUnknown`]. Dropping an operation's future abandons
+/// it; of a write it is then not known whether it happened.
+#[derive(Clone)]
+pub struct Client {
+    core: Arc<Core>,
+    namespace: Arc<str>,
+    deadline: Duration,
+}
+
+/// A namespace's id and the key of its digests: what an operation starts from.
+pub(crate) struct Place {
+    pub(crate) view: Arc<View>,
+    pub(crate) namespace: NamespaceId,
+}
+
+impl Place {
+    pub(crate) fn digest(&self, key: &[u8]) -> Digest {
+        Digest::of(&self.view.table.digest_key, self.namespace, key)
+    }
+}
+
+/// Setting up.
+impl Client {
+    pub(crate) fn new(core: Arc<Core>, namespace: String, deadline: Duration) -> Self {
+        Self {
+            core,
+            namespace: namespace.into(),
+            deadline,
+        }
+    }
+
+    /// Settings of a new client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Connects with the default settings to the cluster of which one of `endpoints`
+    /// (`http://host:port` or `host:port`) is a node.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect`].
+    pub async fn connect<I, S>(endpoints: I) -> Result<Self, Error>
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<String>,
+    {
+        Self::builder().endpoints(endpoints).connect().await
+    }
+
+    /// The same connections, another namespace. Whether it exists shows when it is
+    /// used.
+    #[must_use]
+    pub fn namespace(&self, name: impl Into<String>) -> Self {
+        Self {
+            namespace: name.into().into(),
+            ..self.clone()
+        }
+    }
+
+    /// The same connections, another deadline for each operation.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self {
+            deadline,
+            ..self.clone()
+        }
+    }
+
+    /// Starts an operation.
+    pub(crate) fn call(&self, nature: Nature) -> Call<'_> {
+        Call::new(&self.core, nature, self.deadline)
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(crate) fn namespace_name(&self) -> String {
+        self.namespace.as_ref().to_owned()
+    }
+
+    /// Finds the namespace, asking once for a newer topology if it is not known.
+    pub(crate) async fn place(&self, call: &mut Call<'_>) -> Result<Place, Error> {
+        let found = |view: Arc<View>| {
+            let namespace = view.table.namespaces.get(self.namespace.as_ref()).copied();
+            namespace.map(|namespace| Place { view, namespace })
+        };
+        let view = call.view().await?;
+        if let Some(place) = found(Arc::clone(&view)) {
+            return Ok(place);
+        }
+        // Without news the known topology decides.
+        let _ = self.core.refresh(Some(&view), None, call.deadline()).await;
+        found(call.view().await?).ok_or_else(|| {
+            let message = format!("there is no namespace `{}`", self.namespace);
+            Error::new(ErrorKind::NoSuchNamespace, message)
+        })
+    }
+}
+
+/// Operations on one key: one round trip to the node that leads the key's partition.
+impl Client {
+    /// The value of a key, or none: the newest acknowledged one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a key that is empty or longer than 1,024 bytes,
+    /// without a round trip; [`ErrorKind::Unavailable`], [`ErrorKind::Overloaded`] or
+    /// [`ErrorKind::Deadline`] when it did not succeed within the deadline;
+    /// [`ErrorKind::NoSuchNamespace`]; [`ErrorKind::Corrupt`].
+    pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Value>, Error> {
+        self.get_with(key, GetOptions::default()).await
+    }
+
+    /// [`Client::get`] with options.
+    ///
+    /// # Errors
+    /// As [`Client::get`].
+    pub async fn get_with(
+        &self,
+        key: impl Into<Bytes>,
+        options: GetOptions,
+    ) -> Result<Option<Value>, Error> {
+        let key = checked_key(key)?;
+        let mut call = self.call(Nature::Read);
+        let digest = self.place(&mut call).await?.digest(&key);
+        let consistency = options.consistency.to_wire().into();
+        let sending = |channel, budget, route| {
+            let message = v1::GetRequest {
+                namespace: self.namespace_name(),
+                key: key.clone(),
+                digest: digest_to_wire(&digest),
+                route,
+                consistency,
+            };
+            async move { kv(channel).get(request(message, budget)).await }
+        };
+        answers::value(call.on_lead(&digest, sending).await?)
+    }
+
+    /// Stores a value under a key and returns its version.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for a key that is empty or longer than 1,024 bytes or a
+    /// value longer than 1 MiB, without a round trip; [`ErrorKind::OutcomeUnknown`]
+    /// when the connection broke or the deadline passed after it was sent;
+    /// [`ErrorKind::Unavailable`], [`ErrorKind::Overloaded`] or
+    /// [`ErrorKind::Deadline`] when it was certainly not stored within the deadline;
+    /// [`ErrorKind::OutOfSpace`]; [`ErrorKind::NoSuchNamespace`].
+    pub async fn put(
+        &self,
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+    ) -> Result<Version, Error> {
+        self.put_with(key, value, PutOptions::default()).await
+    }
+
+    /// [`Client::put`] with options.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; [`ErrorKind::ConditionNotMet`]; [`ErrorKind::Invalid`] for
+    /// a time to live under a millisecond.
+    pub async fn put_with(
+        &self,
+        key: impl Into<Bytes>,
+        value: impl Into<Bytes>,
+        options: PutOptions,
+    ) -> Result<Version, Error> {
+        let key = checked_key(key)?;
+        let value = checked_value(value)?;
+        let ttl_ms = options.ttl_ms()?;
+        let mut call = self.call(Nature::Write);
+        let digest = self.place(&mut call).await?.digest(&key);
+        let sending = |channel, budget, route| {
+            let message = v1::PutRequest {
+                namespace: self.namespace_name(),
+                key: key.clone(),
+                value: value.clone(),
+                digest: digest_to_wire(&digest),
+                route,
+                condition: options.condition.map(Condition::to_wire),
+                ttl_ms,
+            };
+            async move { kv(channel).put(request(message, budget)).await }
+        };
+        answers::stored(&call.on_lead(&digest, sending).await?)
+    }
+
+    /// Deletes a key. Deleting an absent key succeeds.
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    pub async fn delete(&self, key: impl Into<Bytes>) -> Result<Deleted, Error> {
+        self.delete_with(key, None).await
+    }
+
+    /// [`Client::delete`], if a condition holds.
+    ///
+    /// # Errors
+    /// As [`Client::put`]; [`ErrorKind::ConditionNotMet`].
+    pub async fn delete_with(
+        &self,
+        key: impl Into<Bytes>,
+        condition: Option<Condition>,
+    ) -> Result<Deleted, Error> {
+        let key = checked_key(key)?;
+        let mut call = self.call(Nature::Write);
+        let digest = self.place(&mut call).await?.digest(&key);
+        let sending = |channel, budget, route| {
+            let message = v1::DeleteRequest {
+                namespace: self.namespace_name(),
+                key: key.clone(),
+                digest: digest_to_wire(&digest),
+                route,
+                condition: condition.map(Condition::to_wire),
+            };
+            async move { kv(channel).delete(request(message, budget)).await }
+        };
+        answers::deleted(&call.on_lead(&digest, sending).await?)
+    }
+}
+
+/// The topology.
+impl Client {
+    /// The cluster's topology, after asking a node for news: one round trip, a few
+    /// hundred bytes when nothing changed.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Deadline`] when no node answered
+    /// within the deadline.
+    pub async fn topology(&self) -> Result<Arc<RoutingTable>, Error> {
+        let mut call = self.call(Nature::Read);
+        let seen = self.core.view();
+        while let Err(failure) = self
+            .core
+            .refresh(seen.as_ref(), None, call.deadline())
+            .await
+        {
+            call.recover(failure, None, None).await?;
+        }
+        Ok(Arc::clone(&call.view().await?.table))
+    }
+
+    /// The topology that operations are routed by now, without asking anybody; none
+    /// before the first operation.
+    #[must_use]
+    pub fn known_topology(&self) -> Option<Arc<RoutingTable>> {
+        self.core.view().map(|view| Arc::clone(&view.table))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("namespace", &self.namespace)
+            .field("deadline", &self.deadline)
+            .field("core", &self.core)
+            .finish()
+    }
+}
+
+pub(crate) fn kv(channel: Channel) -> KvClient<Channel> {
+    KvClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE_LEN)
+        .max_encoding_message_size(MAX_MESSAGE_LEN)
+}
+
+pub(crate) fn digest_to_wire(digest: &Digest) -> Bytes {
+    Bytes::copy_from_slice(&digest.0)
+}
+
+pub(crate) fn checked_key(key: impl Into<Bytes>) -> Result<Bytes, Error> {
+    match Key::new(key) {
+        Ok(key) => Ok(key.into_bytes()),
+        Err(refused) => Err(Error::new(ErrorKind::Invalid, refused.to_string())),
+    }
+}
+
+pub(crate) fn checked_value(value: impl Into<Bytes>) -> Result<Bytes, Error> {
+    let value = value.into();
+    let len = value.len();
+    if len <= MAX_VALUE_LEN {
+        return Ok(value);
+    }
+    let refused = RecordError::ValueTooLong { len };
+    Err(Error::new(ErrorKind::Invalid, refused.to_string()))
+}

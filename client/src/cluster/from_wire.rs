@@ -1,0 +1,353 @@
+//! Answers of the cluster service, checked, as the types of this module.
+
+use torc_proto::{WireError, digest_from_wire, v1, version_from_wire};
+use torc_record::{Epoch, NodeSlot};
+use torc_ring::topology::ClusterId;
+use torc_ring::{NodeId, Partition, Token, Zone};
+
+use super::{
+    Change, ChangeKind, ClusterStatus, Explanation, Holds, Member, MemberState, NodeShare,
+    NodeStatus, Plan, Position, Stage, Transition,
+};
+use crate::Error;
+use crate::answers::moment;
+
+type Checked<T> = Result<T, WireError>;
+
+const fn missing(field: &'static str) -> WireError {
+    WireError::Field { field }
+}
+
+/// On the wire, 0 is the id of no node.
+fn node(id: u64) -> Option<NodeId> {
+    (id != 0).then_some(NodeId(id))
+}
+
+fn text(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
+}
+
+impl ClusterStatus {
+    pub(crate) fn from_wire(wire: v1::StatusResponse) -> Result<Self, Error> {
+        status(wire).map_err(|error| Error::malformed(error, false))
+    }
+}
+
+impl Change {
+    /// `commits`: whether it was asked for more than a plan.
+    pub(crate) fn from_wire(wire: v1::ChangeResponse, commits: bool) -> Result<Self, Error> {
+        let plan = wire.plan.ok_or(missing("plan")).and_then(plan);
+        Ok(Self {
+            plan: plan.map_err(|error| Error::malformed(error, commits))?,
+            transition: (wire.transition != 0).then_some(wire.transition),
+        })
+    }
+}
+
+impl Explanation {
+    pub(crate) fn from_wire(wire: v1::ExplainResponse) -> Result<Self, Error> {
+        explanation(wire).map_err(|error| Error::malformed(error, false))
+    }
+}
+
+fn status(wire: v1::StatusResponse) -> Checked<ClusterStatus> {
+    let cluster_id = <[u8; 16]>::try_from(&wire.cluster_id[..]);
+    Ok(ClusterStatus {
+        cluster_id: ClusterId(cluster_id.map_err(|_| missing("cluster_id"))?),
+        epoch: Epoch(wire.epoch),
+        answered_by: NodeId(wire.answered_by),
+        topology_leader: node(wire.topology_leader),
+        partitions: wire.partitions,
+        replicas: wire.replicas,
+        nodes: wire
+            .nodes
+            .into_iter()
+            .map(node_status)
+            .collect::<Checked<_>>()?,
+        transition: wire.transition.as_ref().map(transition).transpose()?,
+        last_transition: wire.last_transition.as_ref().map(transition).transpose()?,
+    })
+}
+
+fn member(wire: v1::Member) -> Checked<Member> {
+    let state = match wire.state() {
+        v1::MemberState::Joining => MemberState::Joining,
+        v1::MemberState::Active => MemberState::Active,
+        v1::MemberState::Leaving => MemberState::Leaving,
+        v1::MemberState::Unspecified => return Err(missing("state")),
+    };
+    let slot = u16::try_from(wire.slot).map_err(|_| missing("slot"))?;
+    Ok(Member {
+        id: NodeId(wire.id),
+        slot: NodeSlot(slot),
+        address: wire.address,
+        http_address: wire.http_address,
+        zone: Zone::new(wire.zone).map_err(|_| missing("zone"))?,
+        weight_percent: wire.weight,
+        state,
+    })
+}
+
+fn node_status(wire: v1::NodeStatus) -> Checked<NodeStatus> {
+    Ok(NodeStatus {
+        member: member(wire.member.ok_or(missing("member"))?)?,
+        reachable: wire.reachable,
+        ready: wire.ready,
+        voter: wire.voter,
+        version: wire.version,
+        uptime_ms: wire.uptime_ms,
+        epoch: Epoch(wire.epoch),
+        partitions: wire.partitions,
+        leads: wire.leads,
+        records: wire.records,
+        tombstones: wire.tombstones,
+        payload_bytes: wire.payload_bytes,
+        log_bytes: wire.log_bytes,
+        rss_bytes: wire.rss_bytes,
+        problem: text(wire.problem),
+    })
+}
+
+fn change_kind(kind: v1::ChangeKind) -> Checked<ChangeKind> {
+    match kind {
+        v1::ChangeKind::Join => Ok(ChangeKind::Join),
+        v1::ChangeKind::Leave => Ok(ChangeKind::Leave),
+        v1::ChangeKind::Unspecified => Err(missing("kind")),
+    }
+}
+
+fn transition(wire: &v1::Transition) -> Checked<Transition> {
+    Ok(Transition {
+        id: wire.id,
+        kind: change_kind(wire.kind())?,
+        node: NodeId(wire.node),
+        partitions_total: wire.partitions_total,
+        partitions_done: wire.partitions_done,
+        partitions_active: wire.partitions_active,
+        bytes_moved: wire.bytes_moved,
+        records_moved: wire.records_moved,
+        bytes_planned: wire.bytes_planned,
+        records_planned: wire.records_planned,
+        started_at_ms: wire.started_at_ms,
+        ended_at_ms: moment(wire.ended_at_ms),
+    })
+}
+
+fn plan(wire: v1::Plan) -> Checked<Plan> {
+    let share = |share: v1::NodeShare| NodeShare {
+        node: NodeId(share.node),
+        partitions_before: share.partitions_before,
+        partitions_after: share.partitions_after,
+        bytes_in: share.bytes_in,
+        bytes_out: share.bytes_out,
+    };
+    Ok(Plan {
+        based_on_epoch: Epoch(wire.based_on_epoch),
+        kind: change_kind(wire.kind())?,
+        node: node(wire.node),
+        partitions_moved: wire.partitions_moved,
+        minimum_moved: wire.minimum_moved,
+        bytes: wire.bytes,
+        records: wire.records,
+        peak_to_mean_before: wire.peak_to_mean_before,
+        peak_to_mean_after: wire.peak_to_mean_after,
+        shares: wire.shares.into_iter().map(share).collect(),
+        address: wire.address,
+    })
+}
+
+fn stage(stage: v1::Stage) -> Checked<Stage> {
+    match stage {
+        v1::Stage::Stable => Ok(Stage::Stable),
+        v1::Stage::Copying => Ok(Stage::Copying),
+        v1::Stage::WriteBothReadOld => Ok(Stage::WriteBothReadOld),
+        v1::Stage::WriteBothReadNew => Ok(Stage::WriteBothReadNew),
+        v1::Stage::Unspecified => Err(missing("stage")),
+    }
+}
+
+fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
+    let partition = wire.partition.ok_or(missing("partition"))?;
+    let successor = wire.successor.ok_or(missing("successor"))?;
+    let holds = match (wire.found, wire.tombstone) {
+        (_, true) => Holds::Tombstone,
+        (true, false) => Holds::Value,
+        (false, false) => Holds::Nothing,
+    };
+    let version = wire.version.as_ref().map(version_from_wire).transpose()?;
+    Ok(Explanation {
+        digest: digest_from_wire(&wire.digest)?.ok_or(missing("digest"))?,
+        token: Token(wire.token),
+        arc_start: Token(wire.arc_start),
+        arc_end: Token(wire.arc_end),
+        successor: Position {
+            token: Token(successor.token),
+            node: NodeId(successor.node),
+        },
+        epoch: Epoch(partition.epoch),
+        stage: stage(partition.stage())?,
+        lead: NodeId(partition.lead),
+        partition: Partition(partition.partition),
+        nodes: partition.nodes.into_iter().map(NodeId).collect(),
+        next_nodes: partition.next_nodes.into_iter().map(NodeId).collect(),
+        members: wire.nodes.into_iter().map(member).collect::<Checked<_>>()?,
+        answered_by: NodeId(wire.answered_by),
+        version: version.filter(|_| holds != Holds::Nothing),
+        holds,
+        value_bytes: wire.value_bytes,
+        expires_at_ms: moment(wire.expires_at_ms),
+        held_in: text(wire.held_in),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    fn wire_member() -> v1::Member {
+        v1::Member {
+            id: 7,
+            slot: 3,
+            address: "10.0.0.7:7400".into(),
+            http_address: "10.0.0.7:7480".into(),
+            zone: "eu-1".into(),
+            weight: 100,
+            state: v1::MemberState::Active.into(),
+        }
+    }
+
+    fn wire_explanation() -> v1::ExplainResponse {
+        v1::ExplainResponse {
+            digest: vec![0xab; 16].into(),
+            token: 0xabab_abab_abab_abab,
+            partition: Some(v1::PartitionState {
+                partition: 5,
+                epoch: 9,
+                stage: v1::Stage::Copying.into(),
+                lead: 7,
+                nodes: vec![7],
+                next_nodes: vec![8],
+            }),
+            arc_end: u64::MAX,
+            nodes: vec![wire_member()],
+            successor: Some(v1::Position {
+                token: u64::MAX,
+                node: 7,
+            }),
+            found: true,
+            version: Some(v1::Version {
+                epoch: 9,
+                time: 10,
+                slot: 3,
+            }),
+            value_bytes: 4,
+            answered_by: 7,
+            held_in: "overlay".into(),
+            ..Default::default()
+        }
+    }
+
+    /// The field names, units and forms that scripts rely on.
+    #[test]
+    fn an_explanation_in_json_is_as_documented() {
+        let explanation = Explanation::from_wire(wire_explanation()).unwrap();
+        let expected = serde_json::json!({
+            "digest": "ab".repeat(16),
+            "token": "abababababababab",
+            "partition": 5,
+            "arc_start": "0000000000000000",
+            "arc_end": "ffffffffffffffff",
+            "successor": { "token": "ffffffffffffffff", "node": 7 },
+            "epoch": 9,
+            "stage": "copying",
+            "lead": 7,
+            "nodes": [7],
+            "next_nodes": [8],
+            "members": [{
+                "id": 7, "slot": 3, "address": "10.0.0.7:7400",
+                "http_address": "10.0.0.7:7480", "zone": "eu-1",
+                "weight_percent": 100, "state": "active"
+            }],
+            "answered_by": 7,
+            "holds": "value",
+            "version": "9.10.3",
+            "value_bytes": 4,
+            "expires_at_ms": null,
+            "held_in": "overlay",
+        });
+        assert_eq!(serde_json::to_value(explanation).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_status_in_json_is_as_documented() {
+        let status = ClusterStatus::from_wire(v1::StatusResponse {
+            cluster_id: vec![1; 16].into(),
+            epoch: 4,
+            answered_by: 7,
+            topology_leader: 0,
+            nodes: vec![v1::NodeStatus {
+                member: Some(wire_member()),
+                reachable: true,
+                records: 12,
+                ..Default::default()
+            }],
+            transition: Some(v1::Transition {
+                id: 4,
+                kind: v1::ChangeKind::Join.into(),
+                node: 8,
+                ..Default::default()
+            }),
+            last_transition: None,
+            partitions: 4096,
+            replicas: 1,
+        });
+        let json = serde_json::to_value(status.unwrap()).unwrap();
+        assert_eq!(json["cluster_id"], "01".repeat(16));
+        assert_eq!(json["topology_leader"], serde_json::Value::Null);
+        assert_eq!(json["nodes"][0]["id"], 7, "the member's fields lie flat");
+        assert_eq!(json["nodes"][0]["records"], 12);
+        assert_eq!(json["nodes"][0]["problem"], serde_json::Value::Null);
+        assert_eq!(json["transition"]["kind"], "join");
+        assert_eq!(json["transition"]["ended_at_ms"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn a_plan_of_a_node_without_id_has_none() {
+        let plan = v1::Plan {
+            kind: v1::ChangeKind::Join.into(),
+            address: "10.0.0.9:7400".into(),
+            ..Default::default()
+        };
+        let wire = v1::ChangeResponse {
+            plan: Some(plan),
+            transition: 0,
+        };
+        let change = Change::from_wire(wire, false).unwrap();
+        assert_eq!((change.plan.node, change.transition), (None, None));
+    }
+
+    #[test]
+    fn answers_that_lack_what_they_must_have_are_malformed() {
+        let bad = [
+            v1::ExplainResponse {
+                partition: None,
+                ..wire_explanation()
+            },
+            v1::ExplainResponse {
+                digest: vec![0; 15].into(),
+                ..wire_explanation()
+            },
+            v1::ExplainResponse {
+                successor: None,
+                ..wire_explanation()
+            },
+        ];
+        for wire in bad {
+            let error = Explanation::from_wire(wire).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Internal);
+        }
+        let lost = Change::from_wire(v1::ChangeResponse::default(), true).unwrap_err();
+        assert!(lost.maybe_applied(), "the change was committed");
+    }
+}

@@ -1,0 +1,298 @@
+//! The cluster as its nodes describe it: plain types that serialise to stable JSON.
+//!
+//! Field names carry units. Ids are numbers; cluster ids, digests, tokens and
+//! versions are text; what does not exist is `null`.
+
+mod from_wire;
+
+use serde::Serialize;
+use torc_record::{Digest, Epoch, NodeSlot};
+use torc_ring::topology::ClusterId;
+use torc_ring::{NodeId, Partition, Token, Zone};
+
+use crate::Version;
+
+/// What the cluster is doing, from [`Client::status`](crate::Client::status).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClusterStatus {
+    /// The cluster's id.
+    pub cluster_id: ClusterId,
+    /// Number of the topology.
+    pub epoch: Epoch,
+    /// The node that answered.
+    pub answered_by: NodeId,
+    /// Leader of the topology group, where one is known.
+    pub topology_leader: Option<NodeId>,
+    /// Number of partitions.
+    pub partitions: u32,
+    /// Copies of every partition.
+    pub replicas: u32,
+    /// Every member, those that are not reachable included.
+    pub nodes: Vec<NodeStatus>,
+    /// The transition that runs now.
+    pub transition: Option<Transition>,
+    /// The transition that ended last.
+    pub last_transition: Option<Transition>,
+}
+
+/// A member and how to reach it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Member {
+    /// Its id.
+    pub id: NodeId,
+    /// Its number in versions.
+    pub slot: NodeSlot,
+    /// host:port of gRPC.
+    pub address: String,
+    /// host:port of HTTP.
+    pub http_address: String,
+    /// Failure domain.
+    pub zone: Zone,
+    /// Share of the load, percent of a normal node.
+    pub weight_percent: u32,
+    /// Where it stands.
+    pub state: MemberState,
+}
+
+/// Where a member stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemberState {
+    /// Has an id, but no position on the ring yet.
+    Joining,
+    /// Has positions on the ring.
+    Active,
+    /// Is handing its partitions over and will be removed.
+    Leaving,
+}
+
+/// One node of a [`ClusterStatus`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodeStatus {
+    /// Who it is.
+    #[serde(flatten)]
+    pub member: Member,
+    /// Whether it answered the node that answered us. If not, all below is unknown
+    /// and zero.
+    pub reachable: bool,
+    /// Whether it serves its partitions.
+    pub ready: bool,
+    /// Whether it votes in the topology group.
+    pub voter: bool,
+    /// Its release.
+    pub version: String,
+    /// Since it started.
+    pub uptime_ms: u64,
+    /// The topology it has adopted.
+    pub epoch: Epoch,
+    /// Partitions it holds.
+    pub partitions: u32,
+    /// Partitions it leads.
+    pub leads: u32,
+    /// Records it holds, tombstones excluded.
+    pub records: u64,
+    /// Tombstones it holds.
+    pub tombstones: u64,
+    /// Key and value bytes it holds.
+    pub payload_bytes: u64,
+    /// Size of its commit log.
+    pub log_bytes: u64,
+    /// Memory of its process.
+    pub rss_bytes: u64,
+    /// Why it is not ready or not reachable.
+    pub problem: Option<String>,
+}
+
+/// A change of the topology, while it runs or after it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Transition {
+    /// Its number.
+    pub id: u64,
+    /// What it changes.
+    pub kind: ChangeKind,
+    /// The node that comes or goes.
+    pub node: NodeId,
+    /// Partitions it moves.
+    pub partitions_total: u32,
+    /// Partitions that have moved.
+    pub partitions_done: u32,
+    /// Partitions that are moving now.
+    pub partitions_active: u32,
+    /// Key and value bytes received so far by their new owners.
+    pub bytes_moved: u64,
+    /// Records received so far by their new owners.
+    pub records_moved: u64,
+    /// Key and value bytes to move, as planned when it began.
+    pub bytes_planned: u64,
+    /// Records to move, as planned when it began.
+    pub records_planned: u64,
+    /// When it began, Unix milliseconds.
+    pub started_at_ms: u64,
+    /// When it ended, Unix milliseconds; none while it runs.
+    pub ended_at_ms: Option<u64>,
+}
+
+/// What a change of the topology does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeKind {
+    /// A node comes.
+    Join,
+    /// A node goes.
+    Leave,
+}
+
+/// What a join or leave will move, from [`Client::plan_join`](crate::Client::plan_join)
+/// or [`Client::plan_leave`](crate::Client::plan_leave).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// The topology it was made on.
+    pub based_on_epoch: Epoch,
+    /// What it changes.
+    pub kind: ChangeKind,
+    /// The node that comes or goes; none for a node that has no id yet.
+    pub node: Option<NodeId>,
+    /// host:port of gRPC of that node.
+    pub address: String,
+    /// Replicas of partitions that get another owner.
+    pub partitions_moved: u32,
+    /// The fewest that would have to: the fair share of the node that comes or goes.
+    pub minimum_moved: f64,
+    /// Key and value bytes that will travel, as of now.
+    pub bytes: u64,
+    /// Records that will travel, as of now.
+    pub records: u64,
+    /// Replica load of the busiest node over the mean, before.
+    pub peak_to_mean_before: f64,
+    /// Replica load of the busiest node over the mean, after.
+    pub peak_to_mean_after: f64,
+    /// What every node gives and takes.
+    pub shares: Vec<NodeShare>,
+}
+
+/// One node's part in a [`Plan`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NodeShare {
+    /// Which node.
+    pub node: NodeId,
+    /// Partitions it holds before.
+    pub partitions_before: u32,
+    /// Partitions it holds after.
+    pub partitions_after: u32,
+    /// Key and value bytes it receives.
+    pub bytes_in: u64,
+    /// Key and value bytes it sends.
+    pub bytes_out: u64,
+}
+
+/// A join or leave that was committed; watch it with
+/// [`Client::status`](crate::Client::status).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Change {
+    /// What it moves.
+    pub plan: Plan,
+    /// Its number; none when there was nothing to do.
+    pub transition: Option<u64>,
+}
+
+/// Where a key lives and why, from [`Client::explain`](crate::Client::explain).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// Hash of namespace and key.
+    #[serde(serialize_with = "as_text")]
+    pub digest: Digest,
+    /// The digest's head: the key's position on the ring.
+    #[serde(serialize_with = "as_text")]
+    pub token: Token,
+    /// The partition the token lies in.
+    pub partition: Partition,
+    /// First token of the partition.
+    #[serde(serialize_with = "as_text")]
+    pub arc_start: Token,
+    /// Last token of the partition, inclusive.
+    #[serde(serialize_with = "as_text")]
+    pub arc_end: Token,
+    /// The position on the ring that owns the token.
+    pub successor: Position,
+    /// The topology that last changed the partition.
+    pub epoch: Epoch,
+    /// Whether the partition moves, and how far it is.
+    pub stage: Stage,
+    /// The node that operations go to.
+    pub lead: NodeId,
+    /// The preference list; while the partition moves, the old one.
+    pub nodes: Vec<NodeId>,
+    /// The new preference list while the partition moves, else empty.
+    pub next_nodes: Vec<NodeId>,
+    /// The members named above.
+    pub members: Vec<Member>,
+    /// The node that looked the key up.
+    pub answered_by: NodeId,
+    /// What it holds of the key.
+    pub holds: Holds,
+    /// Version of what it holds.
+    #[serde(serialize_with = "as_optional_text")]
+    pub version: Option<Version>,
+    /// Length of the value.
+    pub value_bytes: u64,
+    /// Unix milliseconds from which on the key counts as absent; none: never.
+    pub expires_at_ms: Option<u64>,
+    /// Where the record was found, for example `overlay`.
+    pub held_in: Option<String>,
+}
+
+/// A node's position on the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Position {
+    /// Where.
+    #[serde(serialize_with = "as_text")]
+    pub token: Token,
+    /// Who.
+    pub node: NodeId,
+}
+
+/// Stage of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Served by its preference list alone.
+    Stable,
+    /// Newcomers copy; the old nodes serve.
+    Copying,
+    /// Writes go to old and new nodes, reads to the old.
+    WriteBothReadOld,
+    /// Writes go to old and new nodes, reads to the new.
+    WriteBothReadNew,
+}
+
+/// What a node holds of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holds {
+    /// Nothing.
+    Nothing,
+    /// A value.
+    Value,
+    /// The note that it was deleted.
+    Tombstone,
+}
+
+fn as_text<T, S>(value: &T, serializer: S) -> Result<S::Ok, S::Error>
+where
+    T: std::fmt::Display,
+    S: serde::Serializer,
+{
+    serializer.collect_str(value)
+}
+
+#[allow(clippy::ref_option, reason = "the signature is serde's")]
+fn as_optional_text<T, S>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error>
+where
+    T: std::fmt::Display,
+    S: serde::Serializer,
+{
+    match value {
+        Some(value) => serializer.collect_str(value),
+        None => serializer.serialize_none(),
+    }
+}

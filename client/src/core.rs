@@ -1,0 +1,132 @@
+//! What the clones of a client share: its peers and the topology it knows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::time::Instant;
+use torc_proto::v1;
+use torc_ring::{NodeId, Partition};
+
+use crate::Error;
+use crate::builder::Config;
+use crate::peer::{Peer, Peers};
+use crate::reach::{Way, choose};
+use crate::retry::Failure;
+use crate::view::{Known, View};
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    peers: Peers,
+    known: Known,
+    turn: AtomicUsize,
+}
+
+/// Where an attempt goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Hop {
+    pub(crate) peer: Arc<Peer>,
+    /// Whether the peer is the lead itself; else it is to forward.
+    pub(crate) direct: bool,
+}
+
+impl Core {
+    pub(crate) fn new(config: Config) -> Result<Self, Error> {
+        Ok(Self {
+            peers: Peers::new(config)?,
+            known: Known::new(),
+            turn: AtomicUsize::new(0),
+        })
+    }
+
+    /// The topology known now.
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
+        self.known.view()
+    }
+
+    /// Learns of a topology newer than `seen`, asking `first` first.
+    pub(crate) async fn refresh(
+        &self,
+        seen: Option<&Arc<View>>,
+        first: Option<&Arc<Peer>>,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        let everybody = self.everybody(|peer| first.is_none_or(|first| !Arc::ptr_eq(peer, first)));
+        let (mut usable, avoided): (Vec<_>, Vec<_>) =
+            everybody.into_iter().partition(Peer::is_usable);
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let start = turn % usable.len().max(1);
+        usable.rotate_left(start);
+        let candidates: Vec<_> = first
+            .into_iter()
+            .cloned()
+            .chain(usable)
+            .chain(avoided)
+            .collect();
+        self.known
+            .refresh(&self.peers, &candidates, seen, deadline)
+            .await
+    }
+
+    /// How to reach the node that leads a partition: directly, else by a node that
+    /// forwards. `attempt` counts the operation's tries.
+    pub(crate) fn hop(&self, view: &View, lead: NodeId, attempt: usize) -> Hop {
+        let lead = view.peer(lead);
+        if let Some(lead) = lead.filter(|lead| lead.is_usable()) {
+            return Hop::new(lead, true);
+        }
+        let others = self.everybody(|peer| lead.is_none_or(|lead| !Arc::ptr_eq(peer, lead)));
+        let usable: Vec<_> = others.iter().map(Peer::is_usable).collect();
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        match (choose(false, &usable, turn, attempt), lead) {
+            (Way::Lead, Some(lead)) => Hop::new(lead, true),
+            // Without a lead's address no seed was left out of the others.
+            (Way::Lead, None) => Hop::new(&others[attempt % others.len()], false),
+            (Way::Other(index), _) => Hop::new(&others[index], false),
+        }
+    }
+
+    /// The node to ask what any node can answer: in the order in which the user named
+    /// them, then the other members, those that cannot be used last.
+    pub(crate) fn any_peer(&self, attempt: usize) -> Arc<Peer> {
+        let (usable, avoided): (Vec<_>, Vec<_>) = self
+            .everybody(|_| true)
+            .into_iter()
+            .partition(Peer::is_usable);
+        let all = if usable.is_empty() { avoided } else { usable };
+        Arc::clone(&all[attempt % all.len()])
+    }
+
+    /// Seeds, then members, each once.
+    fn everybody(&self, wanted: impl Fn(&Arc<Peer>) -> bool) -> Vec<Arc<Peer>> {
+        let seeds = self.peers.seeds();
+        let view = self.view();
+        let members = view.iter().flat_map(|view| view.peers());
+        let more = members.filter(|peer| !seeds.iter().any(|seed| Arc::ptr_eq(seed, peer)));
+        seeds
+            .iter()
+            .chain(more)
+            .filter(|peer| wanted(peer))
+            .cloned()
+            .collect()
+    }
+}
+
+impl Hop {
+    fn new(peer: &Arc<Peer>, direct: bool) -> Self {
+        Self {
+            peer: Arc::clone(peer),
+            direct,
+        }
+    }
+
+    /// What to send along for the node to check that it serves the partition.
+    pub(crate) fn route(&self, view: &View, partition: Partition) -> Option<v1::Route> {
+        let epoch = view.table.state(partition)?.epoch.0;
+        let partition = partition.0;
+        self.direct.then_some(v1::Route { partition, epoch })
+    }
+
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.direct == other.direct && Arc::ptr_eq(&self.peer, &other.peer)
+    }
+}

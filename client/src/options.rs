@@ -1,0 +1,113 @@
+//! What callers may ask for beyond keys and values.
+
+use std::time::Duration;
+
+use torc_proto::v1;
+
+use crate::{Error, ErrorKind, ScanCursor, Version};
+
+/// How fresh a read must be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Consistency {
+    /// The newest acknowledged value. The default.
+    #[default]
+    Linearizable,
+    /// Answered by whichever node is asked if it has the record; may be old.
+    Stale,
+}
+
+impl Consistency {
+    pub(crate) const fn to_wire(self) -> v1::Consistency {
+        match self {
+            Self::Linearizable => v1::Consistency::Linearizable,
+            Self::Stale => v1::Consistency::Stale,
+        }
+    }
+}
+
+/// Options of [`Client::get_with`](crate::Client::get_with).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GetOptions {
+    /// How fresh the value must be.
+    pub consistency: Consistency,
+}
+
+/// What must hold for a write to happen; else it fails with
+/// [`ErrorKind::ConditionNotMet`] and changes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// The key has no value.
+    IfAbsent,
+    /// The key's newest version is this one.
+    IfVersion(Version),
+}
+
+impl Condition {
+    pub(crate) fn to_wire(self) -> v1::Condition {
+        let kind = match self {
+            Self::IfAbsent => v1::condition::Kind::IfAbsent(true),
+            Self::IfVersion(version) => {
+                v1::condition::Kind::IfVersion(torc_proto::version_to_wire(version))
+            }
+        };
+        v1::Condition { kind: Some(kind) }
+    }
+}
+
+/// Options of [`Client::put_with`](crate::Client::put_with).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PutOptions {
+    /// Only write if this holds.
+    pub condition: Option<Condition>,
+    /// The key counts as absent once this has passed; at least a millisecond. None:
+    /// it never expires.
+    pub ttl: Option<Duration>,
+}
+
+impl PutOptions {
+    /// Milliseconds for the wire, where 0 means never.
+    pub(crate) fn ttl_ms(&self) -> Result<u64, Error> {
+        let Some(ttl) = self.ttl else { return Ok(0) };
+        let refused = || {
+            let message = format!("a time to live of {ttl:?}: use 1 ms or more, or none at all");
+            Error::new(ErrorKind::Invalid, message)
+        };
+        match u64::try_from(ttl.as_millis()) {
+            Ok(0) | Err(_) => Err(refused()),
+            Ok(ms) => Ok(ms),
+        }
+    }
+}
+
+/// Options of [`Client::scan`](crate::Client::scan).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// Most records to return; none: all.
+    pub limit: Option<u64>,
+    /// Go on behind this position; none: from the beginning of the ring.
+    pub after: Option<ScanCursor>,
+    /// Leave the values out.
+    pub keys_only: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_to_live_that_rounds_to_never_is_refused() {
+        let ttl_ms = |ttl| {
+            PutOptions {
+                ttl,
+                condition: None,
+            }
+            .ttl_ms()
+        };
+        assert_eq!(ttl_ms(None), Ok(0));
+        assert_eq!(ttl_ms(Some(Duration::from_millis(1))), Ok(1));
+        for ttl in [Duration::ZERO, Duration::from_micros(999), Duration::MAX] {
+            let refused = ttl_ms(Some(ttl)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid, "{ttl:?}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! When to try again, and how long to wait first.
+//!
+//! Pure: the remaining time and the random number come in as arguments.
+//!
+//! Invariants:
+//! * A write is sent again only when the fault says that it did not and will not
+//!   happen. Whatever leaves the outcome open is given to the caller at once.
+//! * A read is sent again also when nobody knows what became of it.
+//! * No wait is longer than the time that remains: rather than sleep into the
+//!   deadline, the last fault is returned while it is still news.
+//!
+//! The wait is exponential with full jitter (Brooker, "Exponential backoff and
+//! jitter", 2015): uniform between 0 and a cap that doubles. A node's own advice to
+//! wait is added to it.
+
+use std::time::Duration;
+
+use torc_proto::{Fault, Reason};
+
+const FIRST_CAP: Duration = Duration::from_millis(5);
+const LAST_CAP: Duration = Duration::from_millis(500);
+
+/// Whether an operation changes what is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nature {
+    /// It does not, or carrying it out twice is the same as once.
+    Read,
+    /// It does: carrying it out twice is not the same as once.
+    Write,
+}
+
+/// Where an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// No connection came to be: nothing was sent.
+    Connecting,
+    /// The request was sent; the fault is the node's answer or the transport's.
+    Sent,
+    /// The request or its answer is longer than a message may be. Nothing changed.
+    TooLarge,
+}
+
+/// A failed attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Where it ended.
+    pub(crate) stop: Stop,
+    /// Of what it failed.
+    pub(crate) fault: Fault,
+}
+
+impl Failure {
+    pub(crate) fn sent(fault: Fault) -> Self {
+        Self {
+            stop: Stop::Sent,
+            fault,
+        }
+    }
+
+    pub(crate) fn connecting(fault: Fault) -> Self {
+        Self {
+            stop: Stop::Connecting,
+            fault,
+        }
+    }
+
+    /// Whether sending again is safe and may help.
+    pub(crate) fn may_retry(&self, nature: Nature) -> bool {
+        let lost = nature == Nature::Read && self.fault.maybe_applied;
+        self.fault.is_retryable() || lost
+    }
+
+    /// Whether a newer topology may name another node for the operation.
+    pub(crate) fn wants_topology(&self) -> bool {
+        match self.fault.reason {
+            Reason::StaleEpoch
+            | Reason::NotServing
+            | Reason::OwnerUnreachable
+            | Reason::OutcomeUnknown => true,
+            Reason::Unspecified
+            | Reason::ConditionNotMet
+            | Reason::Invalid
+            | Reason::DigestMismatch
+            | Reason::NoSuchNamespace
+            | Reason::Overloaded
+            | Reason::OutOfSpace
+            | Reason::Corrupt
+            | Reason::Internal
+            | Reason::NoSuchNode
+            | Reason::Refused
+            | Reason::Deadline
+            | Reason::NoTopologyLeader => false,
+        }
+    }
+
+    fn is_stale(&self) -> bool {
+        self.fault.reason == Reason::StaleEpoch
+    }
+}
+
+/// How often an operation has been tried so far, and what was learnt.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Effort {
+    attempts: u32,
+    waits: u32,
+    stale_seen: bool,
+    connect_failed: bool,
+}
+
+impl Effort {
+    /// Attempts that failed so far.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempts
+    }
+
+    /// How long to wait before trying again; none when `remaining` does not suffice.
+    ///
+    /// `random` is uniform in 0..1. The first stale epoch and the first failure to
+    /// connect cost no wait: the next attempt takes another way.
+    pub(crate) fn pause(
+        &mut self,
+        failures: &[Failure],
+        remaining: Duration,
+        random: f64,
+    ) -> Option<Duration> {
+        self.attempts += 1;
+        if remaining.is_zero() {
+            return None;
+        }
+        if self.takes_another_way(failures) {
+            return Some(Duration::ZERO);
+        }
+        let cap = (FIRST_CAP * 2_u32.saturating_pow(self.waits)).min(LAST_CAP);
+        self.waits += 1;
+        let advice = failures.iter().filter_map(|f| f.fault.retry_after).max();
+        let wait = advice.unwrap_or_default() + cap.mul_f64(random.clamp(0.0, 1.0));
+        (wait < remaining).then_some(wait)
+    }
+
+    /// Whether all of these failures are of the kind, met for the first time, that is
+    /// cured by routing anew.
+    fn takes_another_way(&mut self, failures: &[Failure]) -> bool {
+        let stale = failures.iter().any(Failure::is_stale);
+        let cut_off = failures.iter().any(|f| f.stop == Stop::Connecting);
+        let others = failures
+            .iter()
+            .any(|f| !f.is_stale() && f.stop != Stop::Connecting);
+        let fresh = (!stale || !self.stale_seen) && (!cut_off || !self.connect_failed);
+        self.stale_seen |= stale;
+        self.connect_failed |= cut_off;
+        (stale || cut_off) && fresh && !others
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    fn fault(reason: Reason) -> Fault {
+        Fault::new(reason, "why")
+    }
+
+    fn sent(reason: Reason) -> Failure {
+        Failure::sent(fault(reason))
+    }
+
+    fn any_failure() -> impl Strategy<Value = Failure> {
+        (0..=16_i32, any::<bool>(), any::<bool>()).prop_map(|(number, maybe_applied, connect)| {
+            let reason = Reason::try_from(number).unwrap();
+            let fault = Fault {
+                maybe_applied,
+                ..fault(reason)
+            };
+            let stop = if connect {
+                Stop::Connecting
+            } else {
+                Stop::Sent
+            };
+            Failure { stop, fault }
+        })
+    }
+
+    #[test]
+    fn the_first_stale_epoch_costs_no_wait_and_the_second_does() {
+        let mut effort = Effort::default();
+        let stale = [sent(Reason::StaleEpoch)];
+        assert_eq!(effort.pause(&stale, LONG, 1.0), Some(Duration::ZERO));
+        assert_eq!(effort.pause(&stale, LONG, 1.0), Some(FIRST_CAP));
+        assert_eq!(effort.attempts(), 2);
+    }
+
+    #[test]
+    fn the_first_failure_to_connect_costs_no_wait_and_the_second_does() {
+        let mut effort = Effort::default();
+        let cut_off = [Failure::connecting(fault(Reason::OwnerUnreachable))];
+        assert_eq!(effort.pause(&cut_off, LONG, 1.0), Some(Duration::ZERO));
+        assert_eq!(effort.pause(&cut_off, LONG, 1.0), Some(FIRST_CAP));
+    }
+
+    #[test]
+    fn a_stale_item_does_not_hurry_the_overloaded_ones_beside_it() {
+        let mut effort = Effort::default();
+        let mixed = [sent(Reason::StaleEpoch), sent(Reason::Overloaded)];
+        assert_eq!(effort.pause(&mixed, LONG, 1.0), Some(FIRST_CAP));
+    }
+
+    #[test]
+    fn waits_double_up_to_their_cap() {
+        let mut effort = Effort::default();
+        let overloaded = [sent(Reason::Overloaded)];
+        let waits: Vec<_> = (0..9)
+            .map(|_| effort.pause(&overloaded, LONG, 1.0).unwrap().as_millis())
+            .collect();
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 500, 500]);
+    }
+
+    #[test]
+    fn a_nodes_advice_is_the_least_wait() {
+        let advice = Duration::from_millis(700);
+        let failure = Failure::sent(fault(Reason::Overloaded).retry_after(advice));
+        let wait = Effort::default().pause(&[failure], LONG, 0.0);
+        assert_eq!(wait, Some(advice));
+    }
+
+    #[test]
+    fn a_lost_read_is_sent_again_and_a_lost_write_is_not() {
+        let lost = Failure::sent(Fault {
+            maybe_applied: true,
+            ..fault(Reason::OwnerUnreachable)
+        });
+        assert!(lost.may_retry(Nature::Read));
+        assert!(!lost.may_retry(Nature::Write));
+    }
+
+    proptest! {
+        #[test]
+        fn a_write_that_may_have_happened_is_never_sent_again(failure in any_failure()) {
+            if failure.fault.maybe_applied {
+                prop_assert!(!failure.may_retry(Nature::Write));
+            }
+        }
+
+        #[test]
+        fn no_wait_reaches_the_deadline(
+            failures in proptest::collection::vec(any_failure(), 1..4),
+            tries in 1..40,
+            remaining_ms in 0_u64..2_000,
+            random in 0.0..1.0_f64,
+        ) {
+            let mut effort = Effort::default();
+            let remaining = Duration::from_millis(remaining_ms);
+            for _ in 0..tries {
+                if let Some(wait) = effort.pause(&failures, remaining, random) {
+                    prop_assert!(wait < remaining);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Reading every record, node after node along the ring.
+//!
+//! Each node is asked for its own records from the scan's position on; where its arc
+//! of the ring ends, the node that leads the next partition is asked. Whatever breaks,
+//! the scan goes on from its last position by the topology known then ([`walk`] says
+//! why no record is skipped or given twice). A node whose address cannot be reached is
+//! scanned through another, which gathers.
+
+mod cursor;
+mod walk;
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::stream::{self, BoxStream, Stream, StreamExt as _};
+use tokio::time::timeout_at;
+use tonic::Streaming;
+use torc_proto::{Fault, Reason, v1};
+use torc_record::{Digest, DigestKey, NamespaceId};
+
+pub use cursor::ScanCursor;
+use walk::Walk;
+
+use crate::call::{Call, attempt, failure, no_answer};
+use crate::client::kv;
+use crate::peer::Peer;
+use crate::retry::{Failure, Nature};
+use crate::view::View;
+use crate::{Client, Entry, Error, ScanOptions, answers};
+
+/// Reading everything.
+impl Client {
+    /// Every record of the namespace, in ring order (which looks random). Each is
+    /// read as [`Client::get`] would read it at that moment; the whole is not a
+    /// snapshot: records that come or go meanwhile may be given or not. A record that
+    /// is there throughout is given exactly once, also while nodes join and leave.
+    ///
+    /// The stream reads ahead by a few messages and does nothing while it is not
+    /// polled. It costs a request for every arc of the ring. The client's deadline
+    /// is the longest time without progress; the whole may take as long as it takes.
+    ///
+    /// # Errors
+    /// The stream ends with its first error: those of [`Client::get`]. Go on from
+    /// [`Scan::cursor`].
+    pub fn scan(&self, options: ScanOptions) -> Scan {
+        let position = options.after.clone();
+        let walker = Walker {
+            client: self.clone(),
+            walk: Walk::new(options),
+            origin: None,
+            source: None,
+        };
+        let pages = stream::try_unfold(walker, Walker::next_page);
+        Scan {
+            pages: pages.boxed(),
+            position,
+            page: None,
+            ended: false,
+        }
+    }
+}
+
+/// A scan under way, from [`Client::scan`]: a [`Stream`] of records.
+#[must_use = "a scan does nothing unless polled"]
+pub struct Scan {
+    pages: BoxStream<'static, Result<Page, Error>>,
+    /// Behind the pages that were given as a whole, or where the caller began.
+    position: Option<ScanCursor>,
+    page: Option<Page>,
+    ended: bool,
+}
+
+/// Records that came in one message, some of which have been given.
+struct Page {
+    entries: std::vec::IntoIter<v1::Entry>,
+    /// Key of the last record given.
+    last: Option<Bytes>,
+    /// Behind the last of the page.
+    end: Option<ScanCursor>,
+    origin: Origin,
+}
+
+/// What positions are computed from.
+#[derive(Clone, Copy)]
+struct Origin {
+    digest_key: DigestKey,
+    namespace: NamespaceId,
+}
+
+impl Origin {
+    fn behind(&self, key: &[u8]) -> ScanCursor {
+        let digest = Digest::of(&self.digest_key, self.namespace, key);
+        ScanCursor::behind(&digest, self.namespace, key)
+    }
+}
+
+impl Page {
+    fn next(&mut self) -> Option<Result<Entry, Error>> {
+        let entry = answers::entry(self.entries.next()?);
+        if let Ok(entry) = &entry {
+            self.last = Some(entry.key.clone());
+        }
+        Some(entry)
+    }
+
+    /// Behind the last record given; none when none of the page was.
+    fn position(&self) -> Option<ScanCursor> {
+        let last = self.last.as_ref()?;
+        let whole = self.end.as_ref().filter(|_| self.entries.len() == 0);
+        Some(whole.cloned().unwrap_or_else(|| self.origin.behind(last)))
+    }
+}
+
+impl Scan {
+    /// The position behind the last record given: pass it as
+    /// [`ScanOptions::after`] to go on, in this process or another. None while the
+    /// scan is at the beginning of the ring.
+    #[must_use]
+    pub fn cursor(&self) -> Option<ScanCursor> {
+        let within = self.page.as_ref().and_then(Page::position);
+        within.or_else(|| self.position.clone())
+    }
+
+    fn end(&mut self, with: Option<Error>) -> Poll<Option<Result<Entry, Error>>> {
+        self.ended = true;
+        self.pages = stream::empty().boxed();
+        Poll::Ready(with.map(Err))
+    }
+}
+
+impl Stream for Scan {
+    type Item = Result<Entry, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let scan = &mut *self;
+        if scan.ended {
+            return Poll::Ready(None);
+        }
+        loop {
+            match scan.page.as_mut().and_then(Page::next) {
+                Some(Ok(entry)) => return Poll::Ready(Some(Ok(entry))),
+                Some(Err(error)) => return scan.end(Some(error)),
+                None => {}
+            }
+            match ready!(scan.pages.poll_next_unpin(cx)) {
+                Some(Ok(page)) => {
+                    scan.position = scan.cursor();
+                    scan.page = Some(page);
+                }
+                Some(Err(error)) => return scan.end(Some(error)),
+                None => return scan.end(None),
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Scan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scan")
+            .field("cursor", &self.cursor())
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What fetches the pages of a scan.
+struct Walker {
+    client: Client,
+    walk: Walk,
+    origin: Option<Origin>,
+    source: Option<Source>,
+}
+
+/// The stream that a scan reads from now.
+struct Source {
+    messages: Streaming<v1::ScanResponse>,
+    view: Arc<View>,
+    peer: Arc<Peer>,
+    /// Whether it has brought the scan on.
+    moved: bool,
+}
+
+impl Walker {
+    /// The next page that holds records. Every step forward renews the deadline.
+    async fn next_page(mut self) -> Result<Option<(Page, Self)>, Error> {
+        let client = self.client.clone();
+        let mut call = client.call(Nature::Read);
+        let origin = self.origin(&mut call).await?;
+        while !self.walk.has_ended() {
+            let mut source = match self.source.take() {
+                Some(source) => source,
+                None => self.open(&mut call).await?,
+            };
+            match source.next(&call).await {
+                Ok(Some(message)) => {
+                    let count = message.entries.len() as u64;
+                    if self.walk.advance(count, message.cursor, message.done)? {
+                        source.moved = true;
+                        call = client.call(Nature::Read);
+                    }
+                    self.source = Some(source);
+                    if count > 0 {
+                        let page = Page {
+                            entries: message.entries.into_iter(),
+                            last: None,
+                            end: self.walk.position().cloned(),
+                            origin,
+                        };
+                        return Ok(Some((page, self)));
+                    }
+                }
+                Ok(None) if source.moved => {}
+                Ok(None) => {
+                    let failure = came_to_nothing(&source.peer);
+                    source.recover(&mut call, failure).await?;
+                }
+                Err(failure) => source.recover(&mut call, failure).await?,
+            }
+        }
+        Ok(None)
+    }
+
+    async fn origin(&mut self, call: &mut Call<'_>) -> Result<Origin, Error> {
+        if let Some(origin) = self.origin {
+            return Ok(origin);
+        }
+        let place = self.client.place(call).await?;
+        let origin = Origin {
+            digest_key: place.view.table.digest_key,
+            namespace: place.namespace,
+        };
+        self.origin = Some(origin);
+        Ok(origin)
+    }
+
+    /// Opens a stream where the scan goes on.
+    async fn open(&self, call: &mut Call<'_>) -> Result<Source, Error> {
+        loop {
+            let view = call.view().await?;
+            let partition = view.table.partitions.of(self.walk.token());
+            let lead = view.state(partition)?.lead;
+            let hop = self.client.core().hop(&view, lead, call.attempts());
+            let message = self.walk.request(self.client.namespace_name(), hop.direct);
+            let opening = attempt(&hop.peer, call.deadline(), |channel, _| async move {
+                kv(channel).scan(message).await
+            });
+            match opening.await {
+                Ok(messages) => {
+                    return Ok(Source {
+                        messages,
+                        view,
+                        peer: hop.peer,
+                        moved: false,
+                    });
+                }
+                Err(failure) => call.recover(failure, Some(&view), Some(&hop.peer)).await?,
+            }
+        }
+    }
+}
+
+impl Source {
+    async fn next(&mut self, call: &Call<'_>) -> Result<Option<v1::ScanResponse>, Failure> {
+        match timeout_at(call.deadline(), self.messages.message()).await {
+            Ok(Ok(message)) => Ok(message),
+            Ok(Err(status)) => Err(failure(&self.peer, &status)),
+            Err(_) => Err(no_answer(&self.peer)),
+        }
+    }
+
+    async fn recover(self, call: &mut Call<'_>, failure: Failure) -> Result<(), Error> {
+        call.recover(failure, Some(&self.view), Some(&self.peer))
+            .await
+    }
+}
+
+fn came_to_nothing(peer: &Peer) -> Failure {
+    let message = format!("{peer} ended a scan without getting on");
+    Failure::sent(Fault::new(Reason::NotServing, message))
+}

@@ -1,0 +1,271 @@
+//! Where a scan is and what it may be told next. Pure.
+//!
+//! Invariants:
+//! * Positions only grow, and entries lie between the position before and after
+//!   their message. So a scan that resumes from its last position, at whatever node,
+//!   gives no record twice and skips none.
+//! * What a node says against that is malformed, not followed.
+
+use bytes::Bytes;
+use torc_proto::v1;
+use torc_ring::Token;
+
+use super::cursor::ScanCursor;
+use crate::{Error, ScanOptions};
+
+/// A scan's position and what is left of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Walk {
+    at: Option<ScanCursor>,
+    /// Records still wanted; none: all.
+    left: Option<u64>,
+    keys_only: bool,
+    ended: bool,
+}
+
+impl Walk {
+    pub(super) fn new(options: ScanOptions) -> Self {
+        Self {
+            at: options.after,
+            left: options.limit,
+            keys_only: options.keys_only,
+            ended: options.limit == Some(0),
+        }
+    }
+
+    /// Whether the end of the ring or the limit has been reached.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The position; none at the beginning of the ring.
+    pub(super) fn position(&self) -> Option<&ScanCursor> {
+        self.at.as_ref()
+    }
+
+    /// Where on the ring to go on.
+    pub(super) fn token(&self) -> Token {
+        self.at.as_ref().map_or(Token::MIN, ScanCursor::token)
+    }
+
+    /// What to ask of a node: only its own records, or (not `local`) those of all.
+    pub(super) fn request(&self, namespace: String, local: bool) -> v1::ScanRequest {
+        v1::ScanRequest {
+            namespace,
+            after: self
+                .at
+                .as_ref()
+                .map(ScanCursor::to_wire)
+                .unwrap_or_default(),
+            limit: self.left.unwrap_or(0),
+            local,
+            keys_only: self.keys_only,
+        }
+    }
+
+    /// Takes note of an answer of `entries` records; says whether the scan got on.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) for an answer that would
+    /// give records twice or more of them than asked for.
+    pub(super) fn advance(
+        &mut self,
+        entries: u64,
+        cursor: Bytes,
+        done: bool,
+    ) -> Result<bool, Error> {
+        let malformed = |what| Error::malformed(what, false);
+        if self.left.is_some_and(|left| entries > left) {
+            return Err(malformed("a scan gave more records than asked for"));
+        }
+        let moved = if cursor.is_empty() {
+            if entries > 0 && !done {
+                return Err(malformed("a scan gave records without a position"));
+            }
+            false
+        } else {
+            let next = ScanCursor::from_bytes(cursor);
+            let next = next.map_err(|_| malformed("a scan's position"))?;
+            if self.at.as_ref().is_some_and(|at| next < *at) {
+                return Err(malformed("a scan went back"));
+            }
+            let moved = self.at.as_ref() != Some(&next);
+            if entries > 0 && !moved {
+                return Err(malformed("a scan gave records and stayed where it was"));
+            }
+            self.at = Some(next);
+            moved
+        };
+        self.left = self.left.map(|left| left - entries);
+        self.ended = done || self.left == Some(0);
+        Ok(moved || self.ended)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use torc_record::{Digest, NamespaceId};
+
+    const NAMESPACE: NamespaceId = NamespaceId(1);
+
+    fn behind(token: u8) -> Bytes {
+        let cursor = ScanCursor::behind(&Digest([token; 16]), NAMESPACE, &[token]);
+        cursor.to_wire()
+    }
+
+    fn arc_start(token: u8) -> Bytes {
+        vec![token; 8].into()
+    }
+
+    #[test]
+    fn it_goes_on_where_the_last_answer_ended() {
+        let mut walk = Walk::new(ScanOptions::default());
+        assert_eq!(walk.token(), Token::MIN);
+        assert_eq!(walk.advance(2, behind(3), false), Ok(true));
+        assert_eq!(walk.token(), Token(0x0303_0303_0303_0303));
+        let request = walk.request("ns".into(), true);
+        assert_eq!(request.after, behind(3));
+        assert_eq!(walk.advance(0, arc_start(9), false), Ok(true));
+        assert_eq!(walk.token(), Token(0x0909_0909_0909_0909));
+        assert_eq!(walk.advance(0, Bytes::new(), true), Ok(true));
+        assert!(walk.has_ended());
+    }
+
+    #[test]
+    fn a_limit_counts_down_and_ends_the_scan() {
+        let options = ScanOptions {
+            limit: Some(3),
+            ..ScanOptions::default()
+        };
+        let mut walk = Walk::new(options);
+        assert_eq!(walk.advance(2, behind(1), false), Ok(true));
+        assert_eq!(walk.request(String::new(), true).limit, 1);
+        assert!(walk.clone().advance(2, behind(2), false).is_err());
+        assert_eq!(walk.advance(1, behind(2), false), Ok(true));
+        assert!(walk.has_ended());
+    }
+
+    #[test]
+    fn a_limit_of_nothing_is_over_before_it_begins() {
+        let options = ScanOptions {
+            limit: Some(0),
+            ..ScanOptions::default()
+        };
+        assert!(
+            Walk::new(options).has_ended(),
+            "on the wire 0 means no limit"
+        );
+    }
+
+    #[test]
+    fn answers_that_would_give_a_record_twice_are_malformed() {
+        let mut walk = Walk::new(ScanOptions::default());
+        assert_eq!(walk.advance(1, behind(5), false), Ok(true));
+        let before = walk.clone();
+        for (entries, cursor) in [
+            (1, behind(4)),
+            (0, arc_start(5)),
+            (1, behind(5)),
+            (1, Bytes::new()),
+            (0, Bytes::from_static(b"odd")),
+        ] {
+            assert!(
+                walk.advance(entries, cursor.clone(), false).is_err(),
+                "{cursor:?}"
+            );
+            assert_eq!(walk, before);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_says_nothing_new_is_no_progress() {
+        let mut walk = Walk::new(ScanOptions::default());
+        assert_eq!(walk.advance(0, Bytes::new(), false), Ok(false));
+        assert_eq!(walk.advance(0, arc_start(5), false), Ok(true));
+        assert_eq!(walk.advance(0, arc_start(5), false), Ok(false));
+    }
+
+    /// A ring of records served by nodes whose arcs change between requests, streams
+    /// that break anywhere, and pages of any length.
+    #[derive(Debug, Clone)]
+    struct Step {
+        arc_end: u8,
+        page: usize,
+        messages: usize,
+        breaks: bool,
+    }
+
+    fn any_step() -> impl Strategy<Value = Step> {
+        (any::<u8>(), 1..5_usize, 1..4_usize, any::<bool>()).prop_map(
+            |(arc_end, page, messages, breaks)| Step {
+                arc_end,
+                page,
+                messages,
+                breaks,
+            },
+        )
+    }
+
+    /// What an honest node sends for a request: its records from the position on up
+    /// to the end of its arc, then the start of the next.
+    fn serve(
+        records: &[ScanCursor],
+        after: &Bytes,
+        step: &Step,
+    ) -> Vec<(Vec<ScanCursor>, Bytes, bool)> {
+        let from = ScanCursor::from_bytes(after.clone()).ok();
+        let start = from.as_ref().map_or(0, |cursor| cursor.as_bytes()[0]);
+        let end = step.arc_end.max(start);
+        let wanted = |record: &&ScanCursor| {
+            from.as_ref().is_none_or(|from| *record > from) && record.as_bytes()[0] <= end
+        };
+        let mine: Vec<_> = records.iter().filter(wanted).cloned().collect();
+        let mut messages: Vec<_> = mine
+            .chunks(step.page)
+            .map(|page| (page.to_vec(), page[page.len() - 1].to_wire(), false))
+            .collect();
+        if end == u8::MAX {
+            messages.push((Vec::new(), Bytes::new(), true));
+        } else {
+            let mut next = vec![0; 8];
+            next[0] = end + 1;
+            messages.push((Vec::new(), next.into(), false));
+        }
+        if step.breaks {
+            messages.truncate(step.messages);
+        }
+        messages
+    }
+
+    proptest! {
+        #[test]
+        fn every_record_is_given_once_however_arcs_change_and_streams_break(
+            mut tokens in proptest::collection::vec(any::<(u8, u8)>(), 0..60),
+            steps in proptest::collection::vec(any_step(), 1..20),
+        ) {
+            tokens.sort_unstable();
+            tokens.dedup();
+            let record = |&(high, low): &(u8, u8)| {
+                let mut digest = [0; 16];
+                (digest[0], digest[9]) = (high, low);
+                ScanCursor::behind(&Digest(digest), NAMESPACE, b"k")
+            };
+            let records: Vec<_> = tokens.iter().map(record).collect();
+            let mut walk = Walk::new(ScanOptions::default());
+            let mut given = Vec::new();
+            let mut rounds = steps.iter().cycle();
+            while !walk.has_ended() {
+                let step = rounds.next().unwrap();
+                let after = walk.request(String::new(), true).after;
+                for (entries, cursor, done) in serve(&records, &after, step) {
+                    let moved = walk.advance(entries.len() as u64, cursor, done);
+                    prop_assert_eq!(moved, Ok(true));
+                    given.extend(entries);
+                }
+            }
+            prop_assert_eq!(given, records);
+        }
+    }
+}

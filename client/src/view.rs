@@ -1,0 +1,235 @@
+//! The topology as this client knows it, and how it learns of a newer one.
+//!
+//! Invariants:
+//! * The known topology never goes back to an older one, and never changes cluster.
+//! * However many operations need a newer topology, one at a time fetches it; those
+//!   who waited meanwhile share what came of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::time::{Instant, timeout_at};
+use torc_proto::v1::cluster_client::ClusterClient;
+use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason, merge_topology, v1};
+use torc_ring::topology::{PartitionState, RoutingTable};
+use torc_ring::{NodeId, Partition};
+
+use crate::call;
+use crate::peer::{Peer, Peers};
+use crate::retry::{Failure, Nature};
+use crate::{Error, ErrorKind};
+
+/// Longest that one node is waited for when others could be asked.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Nodes without news to hear before believing that there is none.
+const ENOUGH_ANSWERS: usize = 3;
+
+/// A topology and the peers of its members.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) table: Arc<RoutingTable>,
+    peers: HashMap<NodeId, Arc<Peer>>,
+}
+
+impl View {
+    /// Who serves a partition.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] for a partition that the topology does not have.
+    pub(crate) fn state(&self, partition: Partition) -> Result<&PartitionState, Error> {
+        let unknown = || Error::new(ErrorKind::Internal, format!("no partition {partition}"));
+        self.table.state(partition).ok_or_else(unknown)
+    }
+
+    /// How to reach a node; none when it is no member or its address is no address.
+    pub(crate) fn peer(&self, node: NodeId) -> Option<&Arc<Peer>> {
+        self.peers.get(&node)
+    }
+
+    /// Every member that has an address.
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &Arc<Peer>> {
+        self.peers.values()
+    }
+}
+
+/// What came of the last round of asking.
+type Round = Result<(), Fault>;
+
+/// The newest topology known.
+#[derive(Debug)]
+pub(crate) struct Known {
+    view: ArcSwapOption<View>,
+    /// Rounds of asking that have ended.
+    rounds: AtomicU64,
+    /// Held while asking.
+    asking: tokio::sync::Mutex<Round>,
+}
+
+impl Known {
+    pub(crate) fn new() -> Self {
+        Self {
+            view: ArcSwapOption::empty(),
+            rounds: AtomicU64::new(0),
+            asking: tokio::sync::Mutex::new(Ok(())),
+        }
+    }
+
+    /// What is known now.
+    pub(crate) fn view(&self) -> Option<Arc<View>> {
+        self.view.load_full()
+    }
+
+    /// Asks `candidates`, in order, for a topology newer than `seen`, until one has
+    /// it or all were asked. Returns at once when somebody else has learnt of one
+    /// since, or if another round, begun before this call, ends meanwhile.
+    ///
+    /// # Errors
+    /// The last fault when nobody answered. What was known stays known.
+    pub(crate) async fn refresh(
+        &self,
+        peers: &Peers,
+        candidates: &[Arc<Peer>],
+        seen: Option<&Arc<View>>,
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        let round = self.rounds.load(Ordering::Acquire);
+        let waiting = timeout_at(deadline, self.asking.lock()).await;
+        let mut outcome = waiting.map_err(|_| call::out_of_time())?;
+        if self.is_newer_than(seen) {
+            return Ok(());
+        }
+        if self.rounds.load(Ordering::Acquire) != round {
+            return outcome.clone().map_err(Failure::sent);
+        }
+        *outcome = self.ask(peers, candidates, deadline).await;
+        self.rounds.fetch_add(1, Ordering::Release);
+        outcome.clone().map_err(Failure::sent)
+    }
+
+    fn is_newer_than(&self, seen: Option<&Arc<View>>) -> bool {
+        match (self.view(), seen) {
+            (Some(now), Some(seen)) => now.table.epoch > seen.table.epoch,
+            (now, None) => now.is_some(),
+            (None, Some(_)) => false,
+        }
+    }
+
+    async fn ask(&self, peers: &Peers, candidates: &[Arc<Peer>], deadline: Instant) -> Round {
+        let nobody = Fault::new(Reason::OwnerUnreachable, "no node to ask for the topology");
+        let mut outcome = Err(nobody);
+        let mut answers = 0;
+        for peer in candidates {
+            let before = self.view();
+            match self.ask_one(peers, peer, before.as_ref(), deadline).await {
+                Ok(()) if self.is_newer_than(before.as_ref()) => return Ok(()),
+                Ok(()) => {
+                    answers += 1;
+                    outcome = Ok(());
+                }
+                Err(fault) => outcome = outcome.map_err(|so_far| more_hopeful(so_far, fault)),
+            }
+            if answers == ENOUGH_ANSWERS || Instant::now() >= deadline {
+                break;
+            }
+        }
+        outcome
+    }
+
+    async fn ask_one(
+        &self,
+        peers: &Peers,
+        peer: &Arc<Peer>,
+        before: Option<&Arc<View>>,
+        deadline: Instant,
+    ) -> Round {
+        let deadline = deadline.min(Instant::now() + PATIENCE);
+        let known_epoch = before.map_or(0, |view| view.table.epoch.0);
+        let wire = fetch(peer, known_epoch, deadline).await?;
+        let table = match adopt(before, wire) {
+            Ok(table) => table,
+            Err(Misfit::Refused(fault)) => return Err(fault),
+            Err(Misfit::Incomplete) => {
+                let whole = fetch(peer, 0, deadline).await?;
+                adopt(before, whole).map_err(Misfit::into_fault)?
+            }
+        };
+        if let Some(table) = table {
+            self.publish(peers, table);
+        }
+        Ok(())
+    }
+
+    fn publish(&self, peers: &Peers, table: RoutingTable) {
+        tracing::debug!(epoch = %table.epoch, members = table.members.len(), "new topology");
+        let members = table.members.iter();
+        let addresses = members.map(|(id, member)| (*id, member.identity.address.as_str()));
+        let peers = peers.of(addresses).into_iter().collect();
+        let table = Arc::new(table);
+        self.view.store(Some(Arc::new(View { table, peers })));
+    }
+}
+
+/// Of two faults the later one, unless only the earlier one may pass.
+fn more_hopeful(earlier: Fault, later: Fault) -> Fault {
+    let hope = |fault: &Fault| Failure::sent(fault.clone()).may_retry(Nature::Read);
+    if hope(&earlier) && !hope(&later) {
+        earlier
+    } else {
+        later
+    }
+}
+
+/// Why a topology was not adopted.
+enum Misfit {
+    /// It leaves out what was not known: ask for all of it.
+    Incomplete,
+    /// It will never fit.
+    Refused(Fault),
+}
+
+impl Misfit {
+    fn into_fault(self) -> Fault {
+        match self {
+            Self::Incomplete => Fault::new(
+                Reason::Internal,
+                "a node sent a topology that contradicts itself",
+            ),
+            Self::Refused(fault) => fault,
+        }
+    }
+}
+
+/// The topology to adopt; none when it is not newer than the one known.
+fn adopt(before: Option<&Arc<View>>, wire: v1::Topology) -> Result<Option<RoutingTable>, Misfit> {
+    let known = before.map(|view| view.table.as_ref());
+    if let Some(known) = known {
+        if wire.cluster_id[..] != known.cluster.0[..] {
+            let message = "the node belongs to another cluster than the one this client \
+                           is connected to: check the endpoints, or connect anew";
+            return Err(Misfit::Refused(Fault::new(Reason::Refused, message)));
+        }
+        if wire.epoch <= known.epoch.0 {
+            return Ok(None);
+        }
+    }
+    let merged = merge_topology(known, wire).map_err(|error| {
+        tracing::warn!(%error, "a topology that does not fit");
+        Misfit::Incomplete
+    })?;
+    Ok(Some(merged))
+}
+
+async fn fetch(peer: &Peer, known_epoch: u64, deadline: Instant) -> Result<v1::Topology, Fault> {
+    let answer = call::attempt(peer, deadline, |channel, budget| async move {
+        let mut client = ClusterClient::new(channel).max_decoding_message_size(MAX_MESSAGE_LEN);
+        let request = call::request(v1::GetTopologyRequest { known_epoch }, budget);
+        client.get_topology(request).await
+    });
+    let answer = answer.await.map_err(|failure| failure.fault)?;
+    let nothing = || Fault::new(Reason::Internal, "a node answered without a topology");
+    answer.topology.ok_or_else(nothing)
+}
