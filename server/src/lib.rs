@@ -1,1 +1,35 @@
-//! placeholder
+//! `kvd`, the Torc server, as a library: one [`Node`] is one server.
+//!
+//! This crate is the edge: sockets, clocks, randomness and tasks live here. What a
+//! node decides, it decides in the pure crates: `torc-ring` (who holds what),
+//! `torc-replication` (what a node does in a stage); what it keeps, `torc-store` keeps.
+//!
+//! Map:
+//! * [`config`]: settings from flags, variables and a file; [`node`]: starting and stopping.
+//! * `shared`: what all parts of a node hold; `gate`: the epoch fence of every partition.
+//! * `kv`, `cluster`, `replica`: the gRPC services; `http`: health, metrics, JSON.
+//! * [`group`]: the topology group; `adopt`: taking a new topology into force;
+//!   `moves`: copying partitions and reporting facts.
+//! * [`playground`]: a whole cluster in one process.
+
+mod adopt;
+mod clock;
+mod cluster;
+pub mod config;
+mod founding;
+mod gate;
+pub mod group;
+mod http;
+mod identity;
+mod kv;
+mod metrics;
+mod moves;
+pub mod node;
+mod order;
+mod peers;
+pub mod playground;
+mod replica;
+mod shared;
+pub mod telemetry;
+
+pub use node::{Node, NodeError};

@@ -1,0 +1,242 @@
+//! What the cluster is doing, as far as the answering node can learn.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::{Value, json};
+use torc_proto::v1::{self, ChangeKind, MemberState, NodeStatus, StatusRequest, StatusResponse};
+use torc_proto::{Fault, member_to_wire};
+use torc_ring::NodeId;
+use torc_ring::topology::{Member, RoutingTable, Transition, TransitionKind};
+
+use crate::peers::within;
+use crate::shared::Shared;
+
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Asks every member (unless `local`) and puts the answers together.
+pub(crate) async fn gather(shared: &Arc<Shared>, local: bool) -> Result<StatusResponse, Fault> {
+    let table = shared.routing()?;
+    let me = shared.node()?;
+    let nodes = if local {
+        table
+            .members
+            .get(&me)
+            .map(|member| own(shared, &table, me, member))
+            .into_iter()
+            .collect()
+    } else {
+        let asked = table
+            .members
+            .iter()
+            .map(|(id, member)| one(shared, &table, *id, member));
+        join_all(asked).await
+    };
+    let topology = shared.group.topology();
+    let transition = topology.as_ref().and_then(|topology| topology.transition());
+    let last = topology
+        .as_ref()
+        .and_then(|topology| topology.last_transition());
+    Ok(StatusResponse {
+        cluster_id: table.cluster.0.to_vec().into(),
+        epoch: table.epoch.0,
+        answered_by: me.0,
+        topology_leader: shared.group.leader().map_or(0, |leader| leader.0),
+        nodes,
+        transition: transition.map(transition_to_wire),
+        last_transition: last.map(transition_to_wire),
+        partitions: table.partitions.count(),
+        replicas: table.replicas.into(),
+    })
+}
+
+async fn one(
+    shared: &Arc<Shared>,
+    table: &RoutingTable,
+    id: NodeId,
+    member: &Member,
+) -> NodeStatus {
+    if shared.identity.node() == Some(id) {
+        return own(shared, table, id, member);
+    }
+    match ask(shared, &member.identity.address).await {
+        Ok(status) => NodeStatus {
+            voter: is_voter(shared, id),
+            ..status
+        },
+        Err(fault) => NodeStatus {
+            member: Some(member_to_wire(id, member)),
+            voter: is_voter(shared, id),
+            problem: fault.message,
+            ..counts(table, id)
+        },
+    }
+}
+
+async fn ask(shared: &Shared, address: &str) -> Result<NodeStatus, Fault> {
+    let mut client = shared.peers.cluster(address)?;
+    let answer = client
+        .status(within(ASK_TIMEOUT, StatusRequest { local: true }))
+        .await;
+    let answer = answer
+        .map_err(|status| Fault::from_status(&status))?
+        .into_inner();
+    answer.nodes.into_iter().next().ok_or_else(|| {
+        Fault::new(
+            torc_proto::Reason::NotServing,
+            "the node knows nothing of itself yet",
+        )
+    })
+}
+
+fn is_voter(shared: &Shared, id: NodeId) -> bool {
+    shared.group.voters().contains(&id)
+}
+
+/// Partitions held and led, from the routing table.
+fn counts(table: &RoutingTable, id: NodeId) -> NodeStatus {
+    let held = table
+        .states
+        .iter()
+        .filter(|state| state.nodes.contains(&id))
+        .count();
+    let leads = table.states.iter().filter(|state| state.lead == id).count();
+    NodeStatus {
+        partitions: held as u32,
+        leads: leads as u32,
+        ..NodeStatus::default()
+    }
+}
+
+fn own(shared: &Shared, table: &RoutingTable, id: NodeId, member: &Member) -> NodeStatus {
+    let stats = shared.store.stats();
+    let ready = shared.ready();
+    NodeStatus {
+        member: Some(member_to_wire(id, member)),
+        reachable: true,
+        ready: ready.is_ok(),
+        voter: is_voter(shared, id),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_ms: shared.started.elapsed().as_millis() as u64,
+        epoch: table.epoch.0,
+        records: stats.records,
+        tombstones: stats.tombstones,
+        payload_bytes: stats.payload_bytes,
+        log_bytes: stats.log_bytes,
+        rss_bytes: resident_memory_bytes(),
+        problem: ready.err().unwrap_or_default(),
+        ..counts(table, id)
+    }
+}
+
+fn transition_to_wire(transition: &Transition) -> v1::Transition {
+    let (done, active) = transition.counts();
+    let kind = match transition.kind {
+        TransitionKind::Join(_) => ChangeKind::Join,
+        TransitionKind::Leave(_) => ChangeKind::Leave,
+    };
+    let ended = transition.ended_at_ms.is_some();
+    v1::Transition {
+        id: transition.id,
+        kind: kind.into(),
+        node: transition.kind.node().0,
+        partitions_total: transition.total,
+        partitions_done: if ended { transition.total } else { done },
+        partitions_active: active,
+        bytes_moved: transition.moved.bytes,
+        records_moved: transition.moved.records,
+        bytes_planned: transition.planned.bytes,
+        records_planned: transition.planned.records,
+        started_at_ms: transition.started_at_ms,
+        ended_at_ms: transition.ended_at_ms.unwrap_or(0),
+    }
+}
+
+/// Resident memory of this process; 0 where the system does not tell.
+pub(crate) fn resident_memory_bytes() -> u64 {
+    let Ok(statm) = std::fs::read_to_string("/proc/self/statm") else {
+        return 0;
+    };
+    let pages: u64 = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse().ok())
+        .unwrap_or_default();
+    pages * rustix::param::page_size() as u64
+}
+
+/// The same as JSON, for HTTP.
+pub(crate) fn to_json(status: &StatusResponse) -> Value {
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    json!({
+        "cluster": hex(&status.cluster_id),
+        "epoch": status.epoch,
+        "answered_by": status.answered_by,
+        "topology_leader": status.topology_leader,
+        "partitions": status.partitions,
+        "replicas": status.replicas,
+        "nodes": status.nodes.iter().map(node_json).collect::<Vec<_>>(),
+        "transition": status.transition.as_ref().map(transition_json),
+        "last_transition": status.last_transition.as_ref().map(transition_json),
+    })
+}
+
+fn node_json(node: &NodeStatus) -> Value {
+    let member = node.member.clone().unwrap_or_default();
+    let state = match member.state() {
+        MemberState::Joining => "joining",
+        MemberState::Active => "active",
+        MemberState::Leaving => "leaving",
+        MemberState::Unspecified => "unknown",
+    };
+    json!({
+        "id": member.id,
+        "address": member.address,
+        "http_address": member.http_address,
+        "zone": member.zone,
+        "weight_percent": member.weight,
+        "state": state,
+        "reachable": node.reachable,
+        "ready": node.ready,
+        "voter": node.voter,
+        "version": node.version,
+        "uptime_ms": node.uptime_ms,
+        "epoch": node.epoch,
+        "partitions": node.partitions,
+        "leads": node.leads,
+        "records": node.records,
+        "tombstones": node.tombstones,
+        "payload_bytes": node.payload_bytes,
+        "log_bytes": node.log_bytes,
+        "rss_bytes": node.rss_bytes,
+        "problem": node.problem,
+    })
+}
+
+fn transition_json(transition: &v1::Transition) -> Value {
+    let kind = match transition.kind() {
+        ChangeKind::Join => "join",
+        ChangeKind::Leave => "leave",
+        ChangeKind::Unspecified => "unknown",
+    };
+    json!({
+        "id": transition.id,
+        "kind": kind,
+        "node": transition.node,
+        "partitions_total": transition.partitions_total,
+        "partitions_done": transition.partitions_done,
+        "partitions_active": transition.partitions_active,
+        "bytes_moved": transition.bytes_moved,
+        "records_moved": transition.records_moved,
+        "bytes_planned": transition.bytes_planned,
+        "records_planned": transition.records_planned,
+        "started_at_ms": transition.started_at_ms,
+        "ended_at_ms": transition.ended_at_ms,
+    })
+}

@@ -1,0 +1,179 @@
+//! The beginning of a cluster, and of a member's life in it after a restart.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use torc_proto::v1::{EnlistRequest, IdentifyRequest, IdentifyResponse};
+use torc_proto::{Fault, Reason};
+use torc_record::DigestKey;
+use torc_ring::topology::{ClusterId, Command, Founding, Incarnation, Member, NewMember};
+use torc_ring::{NodeId, Weight, Zone};
+
+use crate::group::Enlister;
+use crate::identity::Membership;
+use crate::peers::within;
+use crate::shared::Shared;
+
+const RETRY: Duration = Duration::from_millis(200);
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The founder is the first member.
+const FOUNDER: NodeId = NodeId(1);
+/// One replica of each partition: more need ballots agreed by quorum.
+const REPLICAS: u8 = 1;
+
+/// Whether this node is to found a cluster and has not finished doing so.
+pub(crate) fn is_due(shared: &Shared) -> bool {
+    let may = shared.identity.node().is_none_or(|node| node == FOUNDER);
+    shared.settings.bootstrap && may && shared.group.topology().is_none()
+}
+
+/// Founds the cluster if this node is to and it has not happened; repeats whatever a
+/// crash left undone.
+pub(crate) async fn found(shared: Arc<Shared>) {
+    if !is_due(&shared) {
+        return;
+    }
+    loop {
+        match try_found(&shared).await {
+            Ok(()) => return,
+            Err(fault) => tracing::warn!(%fault, "the cluster is not founded yet; trying again"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(RETRY) => {}
+            () = shared.cancel.cancelled() => return,
+        }
+    }
+}
+
+async fn try_found(shared: &Arc<Shared>) -> Result<(), Fault> {
+    let known = shared
+        .identity
+        .membership()
+        .map(|membership| membership.cluster);
+    let cluster = known.unwrap_or_else(|| ClusterId(rand::random()));
+    let mut members = vec![self_as_member(shared)];
+    for address in &shared.settings.found_with {
+        members.push(founding_member(shared, address).await?);
+    }
+    let membership = Membership {
+        cluster,
+        node: FOUNDER,
+    };
+    shared
+        .identity
+        .enlist(&shared.store, membership)
+        .map_err(|error| Fault::new(Reason::Internal, error.to_string()))?;
+    let founding = Founding {
+        cluster,
+        digest_key: DigestKey(rand::random()),
+        partitions: shared.settings.partitions,
+        replicas: REPLICAS,
+        positions: shared.settings.positions,
+        members,
+    };
+    let count = founding.members.len();
+    shared.group.found(FOUNDER, founding).await?;
+    tracing::info!(%cluster, members = count, "founded a cluster");
+    Ok(())
+}
+
+fn self_as_member(shared: &Shared) -> NewMember {
+    NewMember {
+        incarnation: shared.identity.incarnation,
+        address: shared.address.clone(),
+        http_address: shared.http_address.clone(),
+        zone: shared.settings.zone.clone(),
+        weight: shared.settings.weight,
+    }
+}
+
+async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fault> {
+    let mut client = shared.peers.replica(address)?;
+    let answer = client
+        .identify(within(ASK_TIMEOUT, IdentifyRequest {}))
+        .await;
+    let peer: IdentifyResponse = answer.map_err(|s| Fault::from_status(&s))?.into_inner();
+    let refuse = |why: &str| Fault::new(Reason::Refused, format!("the node at {address} {why}"));
+    // Members learn of their cluster only once it is founded: whoever belongs to one
+    // shows that this founding is not the first.
+    if !peer.cluster_id.is_empty() {
+        return Err(refuse(
+            "belongs to a cluster already: join this node to it instead",
+        ));
+    }
+    if !peer.empty {
+        return Err(refuse("holds records already"));
+    }
+    if peer.partitions != shared.settings.partitions.count() {
+        return Err(refuse("was started with another number of partitions"));
+    }
+    let incarnation = <[u8; 16]>::try_from(&peer.incarnation[..]);
+    Ok(NewMember {
+        incarnation: Incarnation(incarnation.map_err(|_| refuse("has no name"))?),
+        address: peer.address,
+        http_address: peer.http_address,
+        zone: Zone::new(peer.zone).map_err(|_| refuse("has a malformed zone"))?,
+        weight: Weight::new(peer.weight).map_err(|_| refuse("has a malformed weight"))?,
+    })
+}
+
+/// Tells the cluster where this node is reachable now, if that has changed.
+pub(crate) async fn announce_address(shared: Arc<Shared>) {
+    let mut changes = shared.gates.subscribe();
+    loop {
+        if let (Ok(table), Ok(node)) = (shared.routing(), shared.node()) {
+            let known = table.members.get(&node).map(|member| &member.identity);
+            let moved = known.is_some_and(|known| {
+                known.address != shared.address || known.http_address != shared.http_address
+            });
+            if !moved {
+                return;
+            }
+            let address = shared.address.clone();
+            let http_address = shared.http_address.clone();
+            let command = Command::Relocate {
+                node,
+                address,
+                http_address,
+            };
+            let deadline = Instant::now() + PROPOSE_TIMEOUT;
+            if let Err(error) = shared.group.propose(command, deadline).await {
+                tracing::warn!(%error, "could not tell the cluster our new address; trying again");
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+        }
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = shared.cancel.cancelled() => return,
+        }
+    }
+}
+
+/// Gives new members their place, for the leader of the topology group.
+pub(crate) struct EnlistByRpc(pub(crate) Arc<Shared>);
+
+impl Enlister for EnlistByRpc {
+    fn enlist<'a>(
+        &'a self,
+        node: NodeId,
+        member: &'a Member,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<(), Fault>> + Send + 'a>> {
+        Box::pin(async move {
+            let cluster = self.0.group.topology().map(|topology| topology.cluster());
+            let cluster = cluster
+                .ok_or_else(|| Fault::new(Reason::NotServing, "the cluster is not founded yet"))?;
+            let request = EnlistRequest {
+                cluster_id: cluster.0.to_vec().into(),
+                node: node.0,
+                incarnation: member.identity.incarnation.0.to_vec().into(),
+            };
+            let mut client = self.0.peers.replica(&member.identity.address)?;
+            let answer = client.enlist(within(ASK_TIMEOUT, request)).await;
+            answer
+                .map(drop)
+                .map_err(|status| Fault::from_status(&status))
+        })
+    }
+}

@@ -1,0 +1,315 @@
+//! What the topology group keeps on disk: one redb file with log, vote, state and snapshot.
+//!
+//! Invariants:
+//! * Every write is one transaction, and it is on the disk when the call returns. Two-phase
+//!   commits: after a crash the last acknowledged commit is there, and a page that rotted
+//!   is reported instead of being answered with the commit before.
+//! * What entries did to the state machine is one transaction with the number of the last
+//!   of them; it is published after it is durable, never before, so that an epoch that a
+//!   node acts on survives its crash.
+//! * A file of a newer format is refused, and nothing is written to it.
+//!
+//! Layout: table `log` maps an index to an entry, table `meta` a name to a value, all
+//! values in JSON. The names are the `*_KEY` constants of this directory.
+//!
+//! Left out: a cache. The topology changes some times a day, and redb has its own.
+
+#[cfg(test)]
+pub(super) mod crash_disk;
+mod log;
+mod machine;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use redb::{Database, Durability, ReadTransaction, TableDefinition, WriteTransaction};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use torc_ring::NodeId;
+use torc_ring::topology::{ClusterId, Topology};
+
+pub(super) use log::LogStore;
+pub(super) use machine::Machine;
+
+use super::GroupError;
+use super::raft::{LogId, Membership};
+
+const FILE_NAME: &str = "topology.redb";
+
+/// Version of the layout.
+const FORMAT: u32 = 1;
+
+/// redb's page cache, bytes: the whole store of a usual cluster.
+const CACHE_LEN: usize = 8 << 20;
+
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
+
+const FORMAT_KEY: &str = "format";
+const IDENTITY_KEY: &str = "identity";
+const APPLIED_KEY: &str = "applied";
+const TOPOLOGY_KEY: &str = "topology";
+
+/// Whose Raft state a store holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Identity {
+    pub(super) node: NodeId,
+    /// None where the node founded its cluster: the topology names it.
+    pub(super) cluster: Option<ClusterId>,
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cluster {
+            Some(cluster) => write!(f, "node {} of the cluster {cluster}", self.node),
+            None => write!(f, "node {}, which founds a cluster", self.node),
+        }
+    }
+}
+
+/// How far the state machine is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct AppliedState {
+    pub(super) last_applied: Option<LogId>,
+    pub(super) membership: Membership,
+}
+
+/// A failed access. What was to be written is not there, or is not known to be there.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StoreError {
+    #[error("the store was closed")]
+    Closed,
+    #[error("redb: {0}")]
+    Redb(Box<redb::Error>),
+    #[error("`{what}` cannot be read: {reason}")]
+    Corrupt { what: String, reason: String },
+    #[error("cannot encode: {0}")]
+    Encode(#[from] serde_json::Error),
+    #[error("the store's thread panicked")]
+    Panicked,
+}
+
+macro_rules! from_redb {
+    ($($error:ident),+) => {$(
+        impl From<redb::$error> for StoreError {
+            fn from(error: redb::$error) -> Self {
+                Self::Redb(Box::new(error.into()))
+            }
+        }
+    )+};
+}
+
+from_redb!(TransactionError, TableError, StorageError, CommitError);
+
+/// The durable state of a node's part in the group.
+pub(super) struct Store {
+    /// None once closed.
+    db: RwLock<Option<Database>>,
+    applied: Mutex<AppliedState>,
+    topology: watch::Sender<Option<Arc<Topology>>>,
+}
+
+/// Opening and closing.
+impl Store {
+    /// Opens the store in `dir`, or makes an empty one there.
+    pub(super) fn open(dir: &Path) -> Result<Self, GroupError> {
+        let cannot = |path: &Path, reason: String| GroupError::Open {
+            path: path.into(),
+            reason,
+        };
+        std::fs::create_dir_all(dir).map_err(|error| cannot(dir, error.to_string()))?;
+        let path = dir.join(FILE_NAME);
+        let existed = path.exists();
+        let db = guarded(|| open_database(&path, existed))?;
+        if !existed {
+            let synced = std::fs::File::open(dir).and_then(|dir| dir.sync_all());
+            synced.map_err(|error| cannot(dir, error.to_string()))?;
+        }
+        Self::over(db)
+    }
+
+    /// The store in an open database.
+    pub(super) fn over(db: Database) -> Result<Self, GroupError> {
+        guarded(|| {
+            prepare(&db)?;
+            let txn = db
+                .begin_read()
+                .map_err(|error| damaged(&StoreError::from(error)))?;
+            let applied = get(&txn, APPLIED_KEY).map_err(|error| damaged(&error))?;
+            let topology = get(&txn, TOPOLOGY_KEY).map_err(|error| damaged(&error))?;
+            let topology: Option<Topology> = topology.flatten();
+            Ok(Self {
+                applied: Mutex::new(applied.unwrap_or_default()),
+                topology: watch::Sender::new(topology.map(Arc::new)),
+                db: RwLock::new(Some(db)),
+            })
+        })
+    }
+
+    /// Waits for what is under way, then lets the file go. Every later access fails.
+    pub(super) fn close(&self) {
+        drop(self.db.write().take());
+    }
+}
+
+/// Getters.
+impl Store {
+    pub(super) fn watch(&self) -> watch::Receiver<Option<Arc<Topology>>> {
+        self.topology.subscribe()
+    }
+
+    pub(super) fn topology(&self) -> Option<Arc<Topology>> {
+        self.topology.borrow().clone()
+    }
+
+    pub(super) fn identity(&self) -> Result<Option<Identity>, StoreError> {
+        self.read(|txn| get(txn, IDENTITY_KEY))
+    }
+}
+
+/// Transactions. All of them block; from async code go through [`Store::run`].
+impl Store {
+    pub(super) fn set_identity(&self, identity: Identity) -> Result<(), StoreError> {
+        self.write(|txn| put(txn, IDENTITY_KEY, &identity))
+    }
+
+    /// Runs blocking work on the store away from the async threads.
+    pub(super) async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let store = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || work(&store)).await;
+        done.unwrap_or_else(|ended| {
+            Err(if ended.is_panic() {
+                StoreError::Panicked
+            } else {
+                StoreError::Closed
+            })
+        })
+    }
+
+    fn read<T>(
+        &self,
+        work: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let db = self.db.read();
+        let db = db.as_ref().ok_or(StoreError::Closed)?;
+        work(&db.begin_read()?)
+    }
+
+    /// One durable transaction; nothing of it is there unless `work` succeeds.
+    fn write<T>(
+        &self,
+        work: impl FnOnce(&WriteTransaction) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let db = self.db.read();
+        let db = db.as_ref().ok_or(StoreError::Closed)?;
+        write_to(db, work)
+    }
+}
+
+fn write_to<T>(
+    db: &Database,
+    work: impl FnOnce(&WriteTransaction) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let mut txn = db.begin_write()?;
+    txn.set_durability(Durability::Immediate);
+    txn.set_two_phase_commit(true);
+    let result = work(&txn)?;
+    txn.commit()?;
+    Ok(result)
+}
+
+fn get<T: DeserializeOwned>(txn: &ReadTransaction, key: &str) -> Result<Option<T>, StoreError> {
+    let table = txn.open_table(META)?;
+    table
+        .get(key)?
+        .map(|value| parse(key, value.value()))
+        .transpose()
+}
+
+fn put<T: Serialize>(txn: &WriteTransaction, key: &str, value: &T) -> Result<(), StoreError> {
+    let value = serde_json::to_vec(value)?;
+    txn.open_table(META)?.insert(key, value.as_slice())?;
+    Ok(())
+}
+
+fn parse<T: DeserializeOwned>(what: &str, value: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(value).map_err(|error| StoreError::Corrupt {
+        what: what.into(),
+        reason: error.to_string(),
+    })
+}
+
+fn open_database(path: &Path, existed: bool) -> Result<Database, GroupError> {
+    let refused = |error: redb::DatabaseError| match error {
+        redb::DatabaseError::DatabaseAlreadyOpen => GroupError::Locked { path: path.into() },
+        redb::DatabaseError::Storage(redb::StorageError::Corrupted(what)) => {
+            GroupError::Corrupt { what }
+        }
+        other => GroupError::Open {
+            path: path.into(),
+            reason: other.to_string(),
+        },
+    };
+    let mut db = Database::builder()
+        .set_cache_size(CACHE_LEN)
+        .create(path)
+        .map_err(refused)?;
+    if existed && !db.check_integrity().map_err(refused)? {
+        tracing::warn!(path = %path.display(), "the free space of the topology group's store was repaired");
+    }
+    Ok(db)
+}
+
+/// Makes the tables of a new store; checks the format of an old one.
+fn prepare(db: &Database) -> Result<(), GroupError> {
+    let format: Option<u32> = match db.begin_read() {
+        Err(error) => return Err(damaged(&StoreError::from(error))),
+        Ok(txn) => match get(&txn, FORMAT_KEY) {
+            Err(StoreError::Redb(error)) if matches!(*error, redb::Error::TableDoesNotExist(_)) => {
+                None
+            }
+            other => other.map_err(|error| damaged(&error))?,
+        },
+    };
+    match format {
+        Some(FORMAT) => Ok(()),
+        Some(found) if found > FORMAT => Err(GroupError::NewerFormat {
+            found,
+            supported: FORMAT,
+        }),
+        Some(found) => Err(GroupError::Corrupt {
+            what: format!("there is no format {found}"),
+        }),
+        None => {
+            let made = write_to(db, |txn| {
+                txn.open_table(LOG)?;
+                put(txn, FORMAT_KEY, &FORMAT)
+            });
+            made.map_err(|error| damaged(&error))
+        }
+    }
+}
+
+fn damaged(error: &StoreError) -> GroupError {
+    GroupError::Corrupt {
+        what: error.to_string(),
+    }
+}
+
+/// redb panics on some kinds of damage that it has no error for.
+fn guarded<T>(work: impl FnOnce() -> Result<T, GroupError>) -> Result<T, GroupError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(GroupError::Corrupt {
+            what: "redb gave up on its pages".into(),
+        })
+    })
+}

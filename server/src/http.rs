@@ -1,0 +1,123 @@
+//! HTTP: health for machines, metrics for Prometheus, the cluster's state as JSON.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::{Value, json};
+use torc_ring::topology::{PartitionState, RoutingTable, Stage};
+
+use crate::cluster::status;
+use crate::metrics::Readings;
+use crate::shared::Shared;
+
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/status", get(show_status))
+        .route("/ring", get(ring))
+        .with_state(shared)
+}
+
+async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.ready() {
+        Ok(()) => "ready\n".into_response(),
+        Err(why) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("not ready: {why}\n"),
+        )
+            .into_response(),
+    }
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    let readings = Readings {
+        store: shared.store.stats(),
+        advisory_losses: shared.advisory.losses(),
+        resident_memory_bytes: status::resident_memory_bytes(),
+        ready: shared.ready().is_ok(),
+        leader: shared.group.is_leader(),
+    };
+    let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    match shared.metrics.render(&readings) {
+        Ok(text) => ([(header::CONTENT_TYPE, openmetrics)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn show_status(State(shared): State<Arc<Shared>>) -> Response {
+    match status::gather(&shared, false).await {
+        Ok(status) => Json(status::to_json(&status)).into_response(),
+        Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, format!("{fault}\n")).into_response(),
+    }
+}
+
+async fn ring(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.routing() {
+        Ok(table) => Json(ring_json(&table)).into_response(),
+        Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, format!("{fault}\n")).into_response(),
+    }
+}
+
+fn ring_json(table: &RoutingTable) -> Value {
+    let position = |(token, node): (torc_ring::Token, torc_ring::NodeId)| json!({ "token": format!("{:016x}", token.0), "node": node.0 });
+    let member = |(id, member): (&torc_ring::NodeId, &torc_ring::topology::Member)| {
+        json!({
+            "id": id.0,
+            "address": member.identity.address,
+            "http_address": member.identity.http_address,
+            "zone": member.identity.zone.as_str(),
+            "weight_percent": member.identity.weight.percent(),
+        })
+    };
+    json!({
+        "cluster": table.cluster.to_string(),
+        "epoch": table.epoch.0,
+        "partitions": table.partitions.count(),
+        "replicas": table.replicas,
+        "members": table.members.iter().map(member).collect::<Vec<_>>(),
+        "positions": table.ring.iter().map(position).collect::<Vec<_>>(),
+        "arcs": arcs(table),
+    })
+}
+
+/// Runs of partitions in the same hands and stage.
+fn arcs(table: &RoutingTable) -> Vec<Value> {
+    let mut arcs: Vec<(u32, u32, &PartitionState)> = Vec::new();
+    for (index, state) in table.states.iter().enumerate() {
+        let alike = |other: &PartitionState| {
+            (other.stage, other.lead, &other.nodes) == (state.stage, state.lead, &state.nodes)
+        };
+        match arcs.last_mut() {
+            Some((_, last, same)) if alike(same) => *last = index as u32,
+            _ => arcs.push((index as u32, index as u32, state)),
+        }
+    }
+    let ids = |nodes: &[torc_ring::NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
+    arcs.into_iter()
+        .map(|(first, last, state)| {
+            json!({
+                "first_partition": first,
+                "last_partition": last,
+                "lead": state.lead.0,
+                "nodes": ids(&state.nodes),
+                "next_nodes": state.next.as_ref().map(|next| ids(next)),
+                "stage": stage_name(state.stage),
+            })
+        })
+        .collect()
+}
+
+fn stage_name(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Stable => "stable",
+        Stage::Copying => "copying",
+        Stage::WriteBothReadOld => "write_both_read_old",
+        Stage::WriteBothReadNew => "write_both_read_new",
+    }
+}

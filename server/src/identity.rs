@@ -1,0 +1,108 @@
+//! Who this node is: drawn once for a data directory, and given by the cluster once.
+
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+use torc_ring::NodeId;
+use torc_ring::topology::{ClusterId, Incarnation};
+use torc_store::{Store, StoreError};
+
+const INCARNATION: &str = "incarnation";
+const MEMBERSHIP: &str = "membership";
+
+/// The cluster a node belongs to and its id there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Membership {
+    pub(crate) cluster: ClusterId,
+    pub(crate) node: NodeId,
+}
+
+/// Why a node does not know who it is.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The store could not be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The file does not hold an identity. Restore it, or start with an empty directory.
+    #[error(
+        "`{name}` in the data directory does not hold an identity: restore it, or start with an empty directory"
+    )]
+    Malformed {
+        /// Which part.
+        name: &'static str,
+    },
+    /// The node belongs to another cluster, or has another id in this one.
+    #[error(
+        "this node is node {node} of cluster {cluster} already: start it with an empty data directory to join another"
+    )]
+    Taken {
+        /// Its cluster.
+        cluster: ClusterId,
+        /// Its id there.
+        node: NodeId,
+    },
+}
+
+/// The identity of a node, durable in its store.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) incarnation: Incarnation,
+    membership: OnceLock<Membership>,
+}
+
+impl Identity {
+    /// Reads the identity, or draws an incarnation for a new data directory.
+    pub(crate) fn load(store: &Store) -> Result<Self, IdentityError> {
+        let incarnation = match store.meta_get(INCARNATION)? {
+            Some(bytes) => Incarnation(
+                <[u8; 16]>::try_from(&bytes[..])
+                    .map_err(|_| IdentityError::Malformed { name: INCARNATION })?,
+            ),
+            None => {
+                let drawn = Incarnation(rand::random());
+                store.meta_set(INCARNATION, &drawn.0)?;
+                drawn
+            }
+        };
+        let membership = OnceLock::new();
+        if let Some(bytes) = store.meta_get(MEMBERSHIP)? {
+            let stored: Membership = serde_json::from_slice(&bytes)
+                .map_err(|_| IdentityError::Malformed { name: MEMBERSHIP })?;
+            let _ = membership.set(stored);
+        }
+        Ok(Self {
+            incarnation,
+            membership,
+        })
+    }
+
+    pub(crate) fn membership(&self) -> Option<Membership> {
+        self.membership.get().copied()
+    }
+
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        self.membership().map(|membership| membership.node)
+    }
+
+    /// Makes the node a member, durably. Repeating it with the same is harmless.
+    pub(crate) fn enlist(&self, store: &Store, new: Membership) -> Result<(), IdentityError> {
+        let taken = |m: Membership| IdentityError::Taken {
+            cluster: m.cluster,
+            node: m.node,
+        };
+        match self.membership() {
+            Some(present) if present == new => return Ok(()),
+            Some(present) => return Err(taken(present)),
+            None => {}
+        }
+        let json =
+            serde_json::to_vec(&new).map_err(|_| IdentityError::Malformed { name: MEMBERSHIP })?;
+        store.meta_set(MEMBERSHIP, &json)?;
+        match self.membership.set(new) {
+            Err(_) if self.membership() != Some(new) => Err(self
+                .membership()
+                .map_or(IdentityError::Malformed { name: MEMBERSHIP }, taken)),
+            _ => Ok(()),
+        }
+    }
+}

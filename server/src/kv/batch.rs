@@ -1,0 +1,110 @@
+//! Batches: every item on its own, all under way at once, answered in order.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::future::join_all;
+use torc_proto::v1::{
+    self, BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, GetResult,
+    PutRequest, PutResult, get_result, put_result,
+};
+use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
+
+use super::operate;
+use crate::shared::Shared;
+
+pub(super) async fn get(
+    shared: &Arc<Shared>,
+    request: BatchGetRequest,
+    deadline: Instant,
+) -> Result<BatchGetResponse, Fault> {
+    check_count(request.items.len())?;
+    let gets = request
+        .items
+        .into_iter()
+        .map(|item| operate::get(shared, item, deadline));
+    let results = join_all(gets).await.into_iter().map(|result| {
+        let outcome = match result {
+            Ok(response) => get_result::Outcome::Ok(response),
+            Err(fault) => get_result::Outcome::Fault(fault.into()),
+        };
+        GetResult {
+            outcome: Some(outcome),
+        }
+    });
+    Ok(BatchGetResponse {
+        results: results.collect(),
+    })
+}
+
+pub(super) async fn put(
+    shared: &Arc<Shared>,
+    request: BatchPutRequest,
+    deadline: Instant,
+) -> Result<BatchPutResponse, Fault> {
+    check_count(request.items.len())?;
+    let mut results: Vec<Option<PutResult>> = vec![None; request.items.len()];
+    for round in rounds(request.items) {
+        let puts = round.into_iter().map(|(place, item)| async move {
+            (place, operate::put(shared, item, deadline).await)
+        });
+        for (place, result) in join_all(puts).await {
+            let outcome = match result {
+                Ok(response) => put_result::Outcome::Ok(response),
+                Err(fault) => put_result::Outcome::Fault(v1::Fault::from(fault)),
+            };
+            results[place] = Some(PutResult {
+                outcome: Some(outcome),
+            });
+        }
+    }
+    Ok(BatchPutResponse {
+        results: results.into_iter().flatten().collect(),
+    })
+}
+
+fn check_count(items: usize) -> Result<(), Fault> {
+    if items > MAX_BATCH_ITEMS {
+        let message = format!("a batch of {items} items, at most {MAX_BATCH_ITEMS} are allowed");
+        return Err(Fault::new(Reason::Invalid, message));
+    }
+    Ok(())
+}
+
+/// Splits a batch into rounds without a repeated key, so that the last item of a key
+/// is written last. Nearly always one round.
+fn rounds(items: Vec<PutRequest>) -> Vec<Vec<(usize, PutRequest)>> {
+    let mut repeats: HashMap<(String, bytes::Bytes), usize> = HashMap::new();
+    let mut rounds: Vec<Vec<(usize, PutRequest)>> = Vec::new();
+    for (place, item) in items.into_iter().enumerate() {
+        let count = repeats
+            .entry((item.namespace.clone(), item.key.clone()))
+            .or_default();
+        if rounds.len() <= *count {
+            rounds.push(Vec::new());
+        }
+        rounds[*count].push((place, item));
+        *count += 1;
+    }
+    rounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_key_waits_for_the_round_after() {
+        let item = |key: &'static str| PutRequest {
+            key: key.into(),
+            ..Default::default()
+        };
+        let rounds = rounds(vec![item("a"), item("b"), item("a"), item("a")]);
+        let places: Vec<Vec<usize>> = rounds
+            .iter()
+            .map(|round| round.iter().map(|(place, _)| *place).collect())
+            .collect();
+        assert_eq!(places, [vec![0, 1], vec![2], vec![3]]);
+    }
+}

@@ -1,0 +1,115 @@
+//! The `Kv` service: what clients call.
+//!
+//! * `request`: bounds, namespace, digest, partition; nothing else looks at raw requests.
+//! * `operate`: get, put and delete as the partition's lead.
+//! * `forward`: the same for a partition that another node leads.
+//! * `batch`, `scan`, `session`: many at once.
+
+mod batch;
+mod forward;
+mod operate;
+mod request;
+mod scan;
+mod session;
+
+pub(crate) use request::find_namespace;
+
+use std::sync::Arc;
+
+use tonic::{Request, Response, Status, Streaming};
+use torc_proto::v1::kv_server::Kv;
+use torc_proto::v1::{
+    BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, DeleteRequest,
+    DeleteResponse, GetRequest, GetResponse, PutRequest, PutResponse, ScanRequest, SessionRequest,
+};
+
+use crate::metrics::Operation;
+use crate::shared::{Shared, deadline_of};
+
+/// The service. Cloning shares the node.
+#[derive(Debug, Clone)]
+pub(crate) struct KvService {
+    shared: Arc<Shared>,
+}
+
+impl KvService {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+}
+
+#[tonic::async_trait]
+impl Kv for KvService {
+    type ScanStream = scan::ScanStream;
+    type SessionStream = session::SessionStream;
+
+    async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let timer = self.shared.metrics.start(Operation::Get);
+        let answer = operate::get(&self.shared, request.into_inner(), deadline).await;
+        timer.stop(&answer);
+        Ok(Response::new(answer?))
+    }
+
+    async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let timer = self.shared.metrics.start(Operation::Put);
+        let answer = operate::put(&self.shared, request.into_inner(), deadline).await;
+        timer.stop(&answer);
+        Ok(Response::new(answer?))
+    }
+
+    async fn delete(
+        &self,
+        request: Request<DeleteRequest>,
+    ) -> Result<Response<DeleteResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let timer = self.shared.metrics.start(Operation::Delete);
+        let answer = operate::delete(&self.shared, request.into_inner(), deadline).await;
+        timer.stop(&answer);
+        Ok(Response::new(answer?))
+    }
+
+    async fn batch_get(
+        &self,
+        request: Request<BatchGetRequest>,
+    ) -> Result<Response<BatchGetResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let timer = self.shared.metrics.start(Operation::BatchGet);
+        let answer = batch::get(&self.shared, request.into_inner(), deadline).await;
+        timer.stop(&answer);
+        Ok(Response::new(answer?))
+    }
+
+    async fn batch_put(
+        &self,
+        request: Request<BatchPutRequest>,
+    ) -> Result<Response<BatchPutResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let timer = self.shared.metrics.start(Operation::BatchPut);
+        let answer = batch::put(&self.shared, request.into_inner(), deadline).await;
+        timer.stop(&answer);
+        Ok(Response::new(answer?))
+    }
+
+    async fn scan(
+        &self,
+        request: Request<ScanRequest>,
+    ) -> Result<Response<Self::ScanStream>, Status> {
+        self.shared.metrics.start(Operation::Scan).stop(&Ok(()));
+        Ok(Response::new(scan::start(
+            &self.shared,
+            request.into_inner(),
+        )?))
+    }
+
+    async fn session(
+        &self,
+        request: Request<Streaming<SessionRequest>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        Ok(Response::new(session::start(
+            &self.shared,
+            request.into_inner(),
+        )))
+    }
+}

@@ -1,0 +1,111 @@
+//! From a request to a checked target: bounds, namespace, digest, partition.
+
+use bytes::Bytes;
+use torc_proto::v1;
+use torc_proto::{Fault, Reason, WireError, digest_from_wire, version_from_wire};
+use torc_record::{Ballot, Digest, Epoch, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
+use torc_ring::Partition;
+use torc_ring::topology::RoutingTable;
+
+/// One key of one namespace, and the epoch the sender believes its partition is in.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) namespace: NamespaceId,
+    pub(super) key: Key,
+    pub(super) digest: Digest,
+    pub(super) partition: Partition,
+    /// None when the sender leaves the routing to us.
+    pub(super) epoch: Option<Epoch>,
+}
+
+/// What must hold for a write to happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Condition {
+    IfAbsent,
+    IfVersion(Ballot),
+}
+
+/// Whether the digest that came with a request is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Reads: a wrong digest finds nothing, and harms nobody.
+    Given,
+    /// Writes: a wrong digest would hide the record.
+    Recompute,
+}
+
+impl Target {
+    pub(super) fn check(
+        table: &RoutingTable,
+        namespace: &str,
+        key: Bytes,
+        digest: &[u8],
+        route: Option<v1::Route>,
+        trust: Trust,
+    ) -> Result<Self, Fault> {
+        let key = Key::new(key).map_err(WireError::from)?;
+        let namespace = find_namespace(table, namespace)?;
+        let given = digest_from_wire(digest)?;
+        let digest = match (given, trust) {
+            (Some(given), Trust::Given) => given,
+            (given, _) => {
+                let digest = Digest::of(&table.digest_key, namespace, key.as_bytes());
+                if given.is_some_and(|given| given != digest) {
+                    return Err(Fault::new(
+                        Reason::DigestMismatch,
+                        "the digest is not the key's: fetch the topology for the digest key",
+                    ));
+                }
+                digest
+            }
+        };
+        let partition = table.partition_of(&digest);
+        if route
+            .as_ref()
+            .is_some_and(|route| route.partition != partition.0)
+        {
+            let message =
+                format!("the key lies in partition {partition}, not in the one routed to");
+            return Err(Fault::new(Reason::Invalid, message));
+        }
+        let epoch = route.map(|route| Epoch(route.epoch));
+        Ok(Self {
+            namespace,
+            key,
+            digest,
+            partition,
+            epoch,
+        })
+    }
+}
+
+pub(crate) fn find_namespace(table: &RoutingTable, name: &str) -> Result<NamespaceId, Fault> {
+    let name = if name.is_empty() { "default" } else { name };
+    table.namespaces.get(name).copied().ok_or_else(|| {
+        let shown: String = name.chars().take(80).collect();
+        Fault::new(
+            Reason::NoSuchNamespace,
+            format!("there is no namespace `{shown}`"),
+        )
+    })
+}
+
+pub(super) fn check_value(value: &Bytes) -> Result<(), Fault> {
+    if value.len() > MAX_VALUE_LEN {
+        return Err(WireError::from(RecordError::ValueTooLong { len: value.len() }).into());
+    }
+    Ok(())
+}
+
+impl Condition {
+    pub(super) fn from_wire(wire: Option<v1::Condition>) -> Result<Option<Self>, Fault> {
+        use v1::condition::Kind;
+        match wire.and_then(|condition| condition.kind) {
+            None | Some(Kind::IfAbsent(false)) => Ok(None),
+            Some(Kind::IfAbsent(true)) => Ok(Some(Self::IfAbsent)),
+            Some(Kind::IfVersion(version)) => {
+                Ok(Some(Self::IfVersion(version_from_wire(&version)?)))
+            }
+        }
+    }
+}

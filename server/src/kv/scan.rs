@@ -1,0 +1,285 @@
+//! Scans: the records of the ring in order, page by page, partition by partition.
+//!
+//! Each partition is read as its lead, under the epoch fence, so each key is read
+//! linearizably; the whole is not a snapshot. A local scan ends where another node
+//! leads the next partition; one that is not local goes on there.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::{Stream, StreamExt as _};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use torc_proto::v1::{Entry, ScanRequest, ScanResponse};
+use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
+use torc_record::{NamespaceId, Record};
+use torc_ring::topology::RoutingTable;
+use torc_ring::{NodeId, Partition, Token};
+use torc_store::{Cursor, ScanLimits};
+
+use super::forward::Attempts;
+use super::request::find_namespace;
+use crate::clock::unix_ms;
+use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
+
+pub(crate) type ScanStream = Pin<Box<dyn Stream<Item = Result<ScanResponse, Status>> + Send>>;
+
+const PAGE: ScanLimits = ScanLimits {
+    records: 1_000,
+    bytes: 1 << 20,
+};
+/// Pages made ahead of a slow reader.
+const PAGES_AHEAD: usize = 2;
+
+pub(super) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanStream, Fault> {
+    let table = shared.routing()?;
+    let scan = Scan {
+        shared: Arc::clone(shared),
+        namespace: find_namespace(&table, &request.namespace)?,
+        namespace_name: request.namespace,
+        position: ScanPosition::from_bytes(&request.after)?,
+        left: if request.limit == 0 {
+            u64::MAX
+        } else {
+            request.limit
+        },
+        local: request.local,
+        keys_only: request.keys_only,
+    };
+    let (pages, receiver) = mpsc::channel(PAGES_AHEAD);
+    tokio::spawn(async move {
+        // An error here means that the reader is gone: nothing is left to do.
+        let _ = scan.run(pages).await;
+    });
+    Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+type Pages = mpsc::Sender<Result<ScanResponse, Status>>;
+
+/// The reader hung up.
+struct Gone;
+
+struct Scan {
+    shared: Arc<Shared>,
+    namespace: NamespaceId,
+    namespace_name: String,
+    position: ScanPosition,
+    left: u64,
+    local: bool,
+    keys_only: bool,
+}
+
+/// What one step of a scan came to.
+enum Step {
+    /// More may follow.
+    On,
+    /// The limit or the end of the ring was reached.
+    Done,
+    /// Another node leads the next partition.
+    Elsewhere(NodeId),
+}
+
+impl Scan {
+    async fn run(mut self, pages: Pages) -> Result<(), Gone> {
+        let mut attempts = Attempts::new(Instant::now() + DEFAULT_DEADLINE);
+        loop {
+            let step = match self.next_place() {
+                Ok(None) => self.partition(&pages).await?,
+                Ok(Some(node)) => Ok(Step::Elsewhere(node)),
+                Err(fault) => Err(fault),
+            };
+            let step = match step {
+                Ok(Step::Elsewhere(_)) if self.local => {
+                    return self.send(&pages, vec![], false).await;
+                }
+                Ok(Step::Elsewhere(node)) => self.elsewhere(node, &pages).await?,
+                step => step,
+            };
+            match step {
+                Ok(Step::Done) => return Ok(()),
+                Ok(_) => attempts = Attempts::new(Instant::now() + DEFAULT_DEADLINE),
+                Err(fault) if attempts.may_retry(&fault) => {
+                    if let Err(fault) = attempts.wait(&self.shared).await {
+                        return self.fail(&pages, fault).await;
+                    }
+                }
+                Err(fault) => return self.fail(&pages, fault).await,
+            }
+        }
+    }
+
+    async fn fail(&self, pages: &Pages, fault: Fault) -> Result<(), Gone> {
+        pages.send(Err(fault.into())).await.map_err(|_| Gone)
+    }
+
+    fn at(&self, table: &RoutingTable) -> Partition {
+        table.partitions.of(self.position.token())
+    }
+
+    /// The node that leads the next partition, unless it is this one.
+    fn next_place(&self) -> Result<Option<NodeId>, Fault> {
+        let table = self.shared.routing()?;
+        let lead = table.state(self.at(&table)).map(|state| state.lead);
+        Ok(lead.filter(|lead| self.shared.identity.node() != Some(*lead)))
+    }
+
+    /// Sends one page of the partition at the position.
+    async fn partition(&mut self, pages: &Pages) -> Result<Result<Step, Fault>, Gone> {
+        let page = match self.read_page().await {
+            Ok(page) => page,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let (entries, done) = page;
+        if !entries.is_empty() || done {
+            self.send(pages, entries, done).await?;
+        }
+        Ok(Ok(if done { Step::Done } else { Step::On }))
+    }
+
+    async fn read_page(&mut self) -> Result<(Vec<Entry>, bool), Fault> {
+        let table = self.shared.routing()?;
+        let partition = self.at(&table);
+        let deadline = Instant::now() + DEFAULT_DEADLINE;
+        let page = {
+            let _pass = self
+                .shared
+                .gates
+                .enter_as_lead(partition, None, deadline)
+                .await?;
+            let after = match &self.position {
+                ScanPosition::At(_) => None,
+                ScanPosition::After { digest, key } => Some(Cursor {
+                    digest: *digest,
+                    namespace: self.namespace,
+                    key: key.clone(),
+                }),
+            };
+            let page = self.shared.store.scan(partition, after.as_ref(), PAGE);
+            page.map_err(|error| store_fault(&error))?
+        };
+        let now = unix_ms();
+        let from = self.position.token();
+        let mut entries = Vec::new();
+        for record in page.records {
+            let wanted = record.namespace == self.namespace && Token::of(&record.digest) >= from;
+            let position = ScanPosition::After {
+                digest: record.digest,
+                key: record.key.clone(),
+            };
+            if wanted && let Some(entry) = self.entry(&record, now) {
+                entries.push(entry);
+                self.left -= 1;
+            }
+            self.position = position;
+            if self.left == 0 {
+                return Ok((entries, true));
+            }
+        }
+        if !page.done {
+            return Ok((entries, false));
+        }
+        let end = table.partitions.end(partition);
+        match end.0.checked_add(1) {
+            Some(next) => {
+                self.position = ScanPosition::At(Token(next));
+                Ok((entries, false))
+            }
+            None => Ok((entries, true)),
+        }
+    }
+
+    fn entry(&self, record: &Record, now: u64) -> Option<Entry> {
+        let value = record.visible(now)?;
+        Some(Entry {
+            key: record.key.clone().into_bytes(),
+            value: if self.keys_only {
+                bytes::Bytes::new()
+            } else {
+                value.clone()
+            },
+            version: Some(version_to_wire(record.ballot)),
+            expires_at_ms: record.expires_at_ms().unwrap_or(0),
+        })
+    }
+
+    async fn send(&self, pages: &Pages, entries: Vec<Entry>, done: bool) -> Result<(), Gone> {
+        let cursor = self.position.to_bytes();
+        pages
+            .send(Ok(ScanResponse {
+                entries,
+                cursor,
+                done,
+            }))
+            .await
+            .map_err(|_| Gone)
+    }
+
+    /// Passes on what another node's local scan gives.
+    async fn elsewhere(
+        &mut self,
+        node: NodeId,
+        pages: &Pages,
+    ) -> Result<Result<Step, Fault>, Gone> {
+        let mut stream = match self.open_elsewhere(node).await {
+            Ok(stream) => stream,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let before = self.position.clone();
+        while let Some(page) = stream.next().await {
+            let page = match page {
+                Ok(page) => page,
+                Err(status) => return Ok(Err(readable(&status))),
+            };
+            self.left = self.left.saturating_sub(page.entries.len() as u64);
+            match ScanPosition::from_bytes(&page.cursor) {
+                Ok(position) => self.position = position,
+                Err(error) => return Ok(Err(error.into())),
+            }
+            let done = page.done || self.left == 0;
+            if !page.entries.is_empty() || done {
+                pages
+                    .send(Ok(ScanResponse { done, ..page }))
+                    .await
+                    .map_err(|_| Gone)?;
+            }
+            if done {
+                return Ok(Ok(Step::Done));
+            }
+        }
+        if self.position == before {
+            // It does not lead the partition (any more, or yet): look again.
+            let message = "the scan's next partition is changing hands: try again";
+            return Ok(Err(Fault::new(Reason::StaleEpoch, message)));
+        }
+        Ok(Ok(Step::On))
+    }
+
+    async fn open_elsewhere(&self, node: NodeId) -> Result<tonic::Streaming<ScanResponse>, Fault> {
+        let table = self.shared.routing()?;
+        let address = table.address(node).ok_or_else(|| {
+            Fault::new(Reason::OwnerUnreachable, "the leading node left: try again")
+        })?;
+        let request = ScanRequest {
+            namespace: self.namespace_name.clone(),
+            after: self.position.to_bytes(),
+            limit: if self.left == u64::MAX { 0 } else { self.left },
+            local: true,
+            keys_only: self.keys_only,
+        };
+        let mut client = self.shared.peers.kv(address)?;
+        let opened = client.scan(request).await;
+        opened
+            .map(tonic::Response::into_inner)
+            .map_err(|status| readable(&status))
+    }
+}
+
+/// Reading twice changes nothing, so a broken read is never in doubt.
+fn readable(status: &Status) -> Fault {
+    Fault {
+        maybe_applied: false,
+        ..Fault::from_status(status)
+    }
+}

@@ -1,0 +1,229 @@
+//! What a node does because partitions move: copies them, proves them equal, fences
+//! the node it displaces, drops what it holds no more, and reports the facts that
+//! let the topology go to the next stage.
+//!
+//! For each partition and epoch one task runs until it is done or the epoch is over.
+//! Everything it needs to go on after a crash is in the topology, in the store, and
+//! (as a shortcut that may be lost) in the cursor it keeps in the advisory state.
+
+mod reporter;
+mod retreat;
+mod throttle;
+mod transfer;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+use torc_proto::Fault;
+use torc_proto::v1::FenceRequest;
+use torc_record::Epoch;
+use torc_replication::Role;
+use torc_ring::topology::{Fact, Stage};
+use torc_ring::{NodeId, Partition};
+
+pub(crate) use throttle::Throttle;
+
+use crate::gate::Adopted;
+use crate::peers::within;
+use crate::shared::Shared;
+use reporter::Reporter;
+use transfer::Transfer;
+
+const RETRY: Duration = Duration::from_millis(100);
+const FENCE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Runs until the node stops.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let tasks = TaskTracker::new();
+    let mover = Arc::new(Mover {
+        reporter: Reporter::start(&shared, &tasks),
+        copies: Semaphore::new(shared.settings.transfer_parallel),
+        shared: Arc::clone(&shared),
+    });
+    tasks.spawn(retreat::run(Arc::clone(&shared)));
+    let mut handled = vec![Epoch(0); shared.settings.partitions.count() as usize];
+    let mut changes = shared.gates.subscribe();
+    loop {
+        changes.mark_unchanged();
+        for (partition, adopted, stage) in mover.unhandled(&mut handled).await {
+            mover.begin(&tasks, partition, adopted, stage).await;
+        }
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { break },
+            () = shared.cancel.cancelled() => break,
+        }
+    }
+    tasks.close();
+    tasks.wait().await;
+}
+
+struct Mover {
+    shared: Arc<Shared>,
+    reporter: Reporter,
+    copies: Semaphore,
+}
+
+impl Mover {
+    /// Partitions that have adopted an epoch since they were last looked at.
+    async fn unhandled(&self, handled: &mut [Epoch]) -> Vec<(Partition, Adopted, Stage)> {
+        let Ok(table) = self.shared.routing() else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for (index, state) in table.states.iter().enumerate() {
+            let partition = Partition(index as u32);
+            if handled[index] == state.epoch {
+                continue;
+            }
+            let Some(adopted) = self.shared.gates.adopted(partition).await else {
+                continue;
+            };
+            if adopted.epoch == state.epoch {
+                handled[index] = state.epoch;
+                found.push((partition, adopted, state.stage));
+            }
+        }
+        found
+    }
+
+    /// Starts whatever this node has to do for the partition in this epoch.
+    async fn begin(
+        self: &Arc<Self>,
+        tasks: &TaskTracker,
+        partition: Partition,
+        adopted: Adopted,
+        stage: Stage,
+    ) {
+        let epoch = adopted.epoch;
+        let mover = Arc::clone(self);
+        match (stage, adopted.role) {
+            (Stage::Copying, Role::Newcomer { source }) => {
+                tasks.spawn(async move { mover.copy(partition, epoch, source).await });
+            }
+            (Stage::WriteBothReadOld, Role::Follower { lead }) => {
+                tasks.spawn(async move { mover.snapshot(partition, epoch, lead).await });
+            }
+            (
+                Stage::WriteBothReadNew,
+                Role::Lead {
+                    displaces: Some(old),
+                    ..
+                },
+            ) => {
+                tasks.spawn(async move { mover.fence(partition, epoch, old).await });
+            }
+            (Stage::WriteBothReadOld, Role::Lead { .. })
+            | (Stage::WriteBothReadNew, Role::Follower { .. }) => {
+                self.reporter.report(partition, epoch, Fact::Adopted);
+            }
+            (Stage::Stable, Role::Outsider) if self.holds(partition) => {
+                tasks.spawn(async move { mover.drop_copy(partition, epoch).await });
+            }
+            _ => {}
+        }
+    }
+
+    fn holds(&self, partition: Partition) -> bool {
+        self.shared.store.summary(partition).records > 0
+    }
+
+    /// Whether the partition has gone on to another epoch, or the node stops.
+    async fn is_over(&self, partition: Partition, epoch: Epoch) -> bool {
+        let adopted = self.shared.gates.adopted(partition).await;
+        self.shared.cancel.is_cancelled() || adopted.is_none_or(|adopted| adopted.epoch != epoch)
+    }
+
+    async fn copy(&self, partition: Partition, epoch: Epoch, source: NodeId) {
+        let Ok(_permit) = self.copies.acquire().await else {
+            return;
+        };
+        while !self.is_over(partition, epoch).await {
+            let mut transfer = Transfer::resume(&self.shared, partition, epoch, source).await;
+            match transfer.pass().await {
+                Ok(()) => {
+                    let sizes = transfer.take_sizes().await;
+                    return self.reporter.report(partition, epoch, Fact::Copied(sizes));
+                }
+                Err(fault) => self.hold_on("copying", partition, &fault).await,
+            }
+        }
+    }
+
+    async fn snapshot(&self, partition: Partition, epoch: Epoch, source: NodeId) {
+        let Ok(_permit) = self.copies.acquire().await else {
+            return;
+        };
+        while !self.is_over(partition, epoch).await {
+            let mut transfer = Transfer::resume(&self.shared, partition, epoch, source).await;
+            match transfer.until_equal().await {
+                Ok(()) => {
+                    let sizes = transfer.take_sizes().await;
+                    return self
+                        .reporter
+                        .report(partition, epoch, Fact::Snapshotted(sizes));
+                }
+                Err(fault) => self.hold_on("catching up with", partition, &fault).await,
+            }
+        }
+    }
+
+    /// Makes sure that the old lead serves no more, then begins to serve.
+    async fn fence(&self, partition: Partition, epoch: Epoch, old: NodeId) {
+        while !self.is_over(partition, epoch).await {
+            match self.fence_once(partition, epoch, old).await {
+                Ok(()) => {
+                    self.shared.gates.open(partition, epoch).await;
+                    return Transfer::forget(&self.shared, partition).await;
+                }
+                Err(fault) => self.hold_on("taking over", partition, &fault).await,
+            }
+        }
+    }
+
+    async fn fence_once(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+        old: NodeId,
+    ) -> Result<(), Fault> {
+        let table = self.shared.routing()?;
+        let Some(address) = table.address(old) else {
+            return Ok(());
+        };
+        let request = FenceRequest {
+            partition: partition.0,
+            epoch: epoch.0,
+        };
+        let mut client = self.shared.peers.replica(address)?;
+        let fenced = client.fence(within(FENCE_TIMEOUT, request)).await;
+        fenced
+            .map(drop)
+            .map_err(|status| Fault::from_status(&status))
+    }
+
+    async fn drop_copy(&self, partition: Partition, epoch: Epoch) {
+        while !self.is_over(partition, epoch).await {
+            match self.shared.store.drop_partition(partition).await {
+                Ok(report) => {
+                    tracing::debug!(%partition, records = report.records, "dropped a copy");
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(%partition, %error, "could not drop a copy; trying again");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn hold_on(&self, doing: &str, partition: Partition, fault: &Fault) {
+        tracing::debug!(%partition, %fault, "{doing} a partition; trying again");
+        self.shared.metrics.transfer_retries.inc();
+        tokio::select! {
+            () = tokio::time::sleep(RETRY) => {}
+            () = self.shared.cancel.cancelled() => {}
+        }
+    }
+}

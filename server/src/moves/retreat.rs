@@ -1,0 +1,88 @@
+//! The topology leader's watch over newcomers: writes must not wait for one that
+//! cannot be reached.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use torc_proto::v1::IdentifyRequest;
+use torc_ring::NodeId;
+use torc_ring::topology::{Command, MoveStage};
+
+use crate::peers::within;
+use crate::shared::Shared;
+
+const EVERY: Duration = Duration::from_millis(500);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1_000);
+const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Probes in a row that must fail before writes stop waiting for the newcomer.
+const STRIKES: u32 = 3;
+
+pub(super) async fn run(shared: Arc<Shared>) {
+    let mut strikes: BTreeMap<NodeId, u32> = BTreeMap::new();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(EVERY) => {}
+            () = shared.cancel.cancelled() => return,
+        }
+        if !shared.group.is_leader() {
+            strikes.clear();
+            continue;
+        }
+        let awaited = awaited_newcomers(&shared);
+        strikes.retain(|node, _| awaited.contains(node));
+        for node in awaited {
+            let count = strikes.entry(node).or_default();
+            *count = if answers(&shared, node).await {
+                0
+            } else {
+                *count + 1
+            };
+            if *count >= STRIKES {
+                tracing::warn!(%node, "a newcomer does not answer: its moves go back to copying");
+                let deadline = Instant::now() + PROPOSE_TIMEOUT;
+                if shared
+                    .group
+                    .propose(Command::Retreat { node }, deadline)
+                    .await
+                    .is_ok()
+                {
+                    *count = 0;
+                }
+            }
+        }
+    }
+}
+
+/// Newcomers that writes wait for.
+fn awaited_newcomers(shared: &Shared) -> BTreeSet<NodeId> {
+    let Some(topology) = shared.group.topology() else {
+        return BTreeSet::new();
+    };
+    let Some(transition) = topology.transition() else {
+        return BTreeSet::new();
+    };
+    let awaited = transition
+        .moves
+        .values()
+        .filter(|m| m.stage == MoveStage::WriteBothReadOld);
+    awaited
+        .flat_map(|moving| moving.gained.iter().copied())
+        .collect()
+}
+
+async fn answers(shared: &Shared, node: NodeId) -> bool {
+    let Ok(table) = shared.routing() else {
+        return false;
+    };
+    let Some(address) = table.address(node) else {
+        return false;
+    };
+    let Ok(mut client) = shared.peers.replica(address) else {
+        return false;
+    };
+    client
+        .identify(within(PROBE_TIMEOUT, IdentifyRequest {}))
+        .await
+        .is_ok()
+}

@@ -1,0 +1,77 @@
+//! Connections to the other nodes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tonic::transport::{Channel, Endpoint};
+use torc_proto::v1::cluster_client::ClusterClient;
+use torc_proto::v1::kv_client::KvClient;
+use torc_proto::v1::replica_client::ReplicaClient;
+use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason};
+
+/// Messages between nodes may be somewhat larger than a client's: they carry whole pages.
+const MAX_PEER_MESSAGE_LEN: usize = 2 * MAX_MESSAGE_LEN;
+const CHANNELS: usize = 4;
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_000);
+
+/// A few channels to each address, connected when first used.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    channels: Mutex<HashMap<String, Vec<Channel>>>,
+    turn: AtomicUsize,
+}
+
+impl Peers {
+    fn channel(&self, address: &str) -> Result<Channel, Fault> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut channels = self.channels.lock();
+        if let Some(known) = channels.get(address) {
+            return Ok(known[turn % known.len()].clone());
+        }
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|error| {
+                Fault::new(
+                    Reason::Invalid,
+                    format!("`{address}` is not host:port: {error}"),
+                )
+            })?
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(Duration::from_secs(5))
+            .keep_alive_timeout(Duration::from_secs(5))
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(4 << 20)
+            .initial_connection_window_size(16 << 20);
+        let made: Vec<_> = (0..CHANNELS).map(|_| endpoint.connect_lazy()).collect();
+        let first = made[0].clone();
+        channels.insert(address.to_owned(), made);
+        Ok(first)
+    }
+
+    pub(crate) fn replica(&self, address: &str) -> Result<ReplicaClient<Channel>, Fault> {
+        Ok(ReplicaClient::new(self.channel(address)?)
+            .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
+            .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
+    }
+
+    pub(crate) fn kv(&self, address: &str) -> Result<KvClient<Channel>, Fault> {
+        Ok(KvClient::new(self.channel(address)?)
+            .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
+            .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
+    }
+
+    pub(crate) fn cluster(&self, address: &str) -> Result<ClusterClient<Channel>, Fault> {
+        Ok(ClusterClient::new(self.channel(address)?)
+            .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
+            .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
+    }
+}
+
+/// A request to another node that must be answered within `limit`.
+pub(crate) fn within<T>(limit: Duration, message: T) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    request.set_timeout(limit);
+    request
+}
