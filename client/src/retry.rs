@@ -66,8 +66,8 @@ impl Failure {
 
     /// Whether sending again is safe and may help.
     pub(crate) fn may_retry(&self, nature: Nature) -> bool {
-        let lost = nature == Nature::Read && self.fault.maybe_applied;
-        self.fault.is_retryable() || lost
+        let lost = self.fault.maybe_applied || self.fault.reason == Reason::OutcomeUnknown;
+        self.fault.is_retryable() || (lost && nature == Nature::Read)
     }
 
     /// Whether a newer topology may name another node for the operation.

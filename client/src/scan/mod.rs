@@ -19,7 +19,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt as _};
 use tokio::time::timeout_at;
 use tonic::Streaming;
 use torc_proto::{Fault, Reason, v1};
-use torc_record::{Digest, DigestKey, NamespaceId};
+use torc_record::{Digest, DigestKey, Key, NamespaceId};
 
 pub use cursor::ScanCursor;
 use walk::Walk;
@@ -46,7 +46,7 @@ impl Client {
     /// The stream ends with its first error: those of [`Client::get`]. Go on from
     /// [`Scan::cursor`].
     pub fn scan(&self, options: ScanOptions) -> Scan {
-        let position = options.after.clone();
+        let position = options.after.clone().unwrap_or_default();
         let walker = Walker {
             client: self.clone(),
             walk: Walk::new(options),
@@ -68,7 +68,7 @@ impl Client {
 pub struct Scan {
     pages: BoxStream<'static, Result<Page, Error>>,
     /// Behind the pages that were given as a whole, or where the caller began.
-    position: Option<ScanCursor>,
+    position: ScanCursor,
     page: Option<Page>,
     ended: bool,
 }
@@ -79,7 +79,7 @@ struct Page {
     /// Key of the last record given.
     last: Option<Bytes>,
     /// Behind the last of the page.
-    end: Option<ScanCursor>,
+    end: ScanCursor,
     origin: Origin,
 }
 
@@ -88,13 +88,6 @@ struct Page {
 struct Origin {
     digest_key: DigestKey,
     namespace: NamespaceId,
-}
-
-impl Origin {
-    fn behind(&self, key: &[u8]) -> ScanCursor {
-        let digest = Digest::of(&self.digest_key, self.namespace, key);
-        ScanCursor::behind(&digest, self.namespace, key)
-    }
 }
 
 impl Page {
@@ -108,20 +101,26 @@ impl Page {
 
     /// Behind the last record given; none when none of the page was.
     fn position(&self) -> Option<ScanCursor> {
-        let last = self.last.as_ref()?;
-        let whole = self.end.as_ref().filter(|_| self.entries.len() == 0);
-        Some(whole.cloned().unwrap_or_else(|| self.origin.behind(last)))
+        let last = self.last.clone()?;
+        if self.entries.len() == 0 {
+            return Some(self.end.clone());
+        }
+        let Origin {
+            digest_key,
+            namespace,
+        } = &self.origin;
+        let digest = Digest::of(digest_key, *namespace, &last);
+        Some(ScanCursor::behind(digest, Key::new(last).ok()?))
     }
 }
 
 impl Scan {
     /// The position behind the last record given: pass it as
-    /// [`ScanOptions::after`] to go on, in this process or another. None while the
-    /// scan is at the beginning of the ring.
+    /// [`ScanOptions::after`] to go on, in this process or another.
     #[must_use]
-    pub fn cursor(&self) -> Option<ScanCursor> {
+    pub fn cursor(&self) -> ScanCursor {
         let within = self.page.as_ref().and_then(Page::position);
-        within.or_else(|| self.position.clone())
+        within.unwrap_or_else(|| self.position.clone())
     }
 
     fn end(&mut self, with: Option<Error>) -> Poll<Option<Result<Entry, Error>>> {
@@ -197,7 +196,7 @@ impl Walker {
             match source.next(&call).await {
                 Ok(Some(message)) => {
                     let count = message.entries.len() as u64;
-                    if self.walk.advance(count, message.cursor, message.done)? {
+                    if self.walk.advance(count, &message.cursor, message.done)? {
                         source.moved = true;
                         call = client.call(Nature::Read);
                     }
@@ -206,7 +205,7 @@ impl Walker {
                         let page = Page {
                             entries: message.entries.into_iter(),
                             last: None,
-                            end: self.walk.position().cloned(),
+                            end: self.walk.position().clone(),
                             origin,
                         };
                         return Ok(Some((page, self)));
@@ -277,7 +276,8 @@ impl Source {
     }
 }
 
+/// A node that does not lead the next partition gives nothing.
 fn came_to_nothing(peer: &Peer) -> Failure {
-    let message = format!("{peer} ended a scan without getting on");
-    Failure::sent(Fault::new(Reason::NotServing, message))
+    let message = format!("{peer} does not lead the scan's next partition");
+    Failure::sent(Fault::new(Reason::StaleEpoch, message))
 }

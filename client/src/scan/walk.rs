@@ -6,7 +6,6 @@
 //!   gives no record twice and skips none.
 //! * What a node says against that is malformed, not followed.
 
-use bytes::Bytes;
 use torc_proto::v1;
 use torc_ring::Token;
 
@@ -16,7 +15,7 @@ use crate::{Error, ScanOptions};
 /// A scan's position and what is left of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Walk {
-    at: Option<ScanCursor>,
+    at: ScanCursor,
     /// Records still wanted; none: all.
     left: Option<u64>,
     keys_only: bool,
@@ -26,7 +25,7 @@ pub(super) struct Walk {
 impl Walk {
     pub(super) fn new(options: ScanOptions) -> Self {
         Self {
-            at: options.after,
+            at: options.after.unwrap_or_default(),
             left: options.limit,
             keys_only: options.keys_only,
             ended: options.limit == Some(0),
@@ -38,25 +37,21 @@ impl Walk {
         self.ended
     }
 
-    /// The position; none at the beginning of the ring.
-    pub(super) fn position(&self) -> Option<&ScanCursor> {
-        self.at.as_ref()
+    /// The position.
+    pub(super) fn position(&self) -> &ScanCursor {
+        &self.at
     }
 
     /// Where on the ring to go on.
     pub(super) fn token(&self) -> Token {
-        self.at.as_ref().map_or(Token::MIN, ScanCursor::token)
+        self.at.token()
     }
 
     /// What to ask of a node: only its own records, or (not `local`) those of all.
     pub(super) fn request(&self, namespace: String, local: bool) -> v1::ScanRequest {
         v1::ScanRequest {
             namespace,
-            after: self
-                .at
-                .as_ref()
-                .map(ScanCursor::to_wire)
-                .unwrap_or_default(),
+            after: self.at.to_wire(),
             limit: self.left.unwrap_or(0),
             local,
             keys_only: self.keys_only,
@@ -71,34 +66,39 @@ impl Walk {
     pub(super) fn advance(
         &mut self,
         entries: u64,
-        cursor: Bytes,
+        cursor: &[u8],
         done: bool,
     ) -> Result<bool, Error> {
         let malformed = |what| Error::malformed(what, false);
         if self.left.is_some_and(|left| entries > left) {
             return Err(malformed("a scan gave more records than asked for"));
         }
-        let moved = if cursor.is_empty() {
-            if entries > 0 && !done {
-                return Err(malformed("a scan gave records without a position"));
-            }
-            false
-        } else {
-            let next = ScanCursor::from_bytes(cursor);
-            let next = next.map_err(|_| malformed("a scan's position"))?;
-            if self.at.as_ref().is_some_and(|at| next < *at) {
-                return Err(malformed("a scan went back"));
-            }
-            let moved = self.at.as_ref() != Some(&next);
-            if entries > 0 && !moved {
-                return Err(malformed("a scan gave records and stayed where it was"));
-            }
-            self.at = Some(next);
-            moved
-        };
+        let moved = self.go_to(entries > 0, cursor)?;
         self.left = self.left.map(|left| left - entries);
         self.ended = done || self.left == Some(0);
         Ok(moved || self.ended)
+    }
+
+    /// `must`: records were given, so the position has to be behind them.
+    fn go_to(&mut self, must: bool, cursor: &[u8]) -> Result<bool, Error> {
+        let malformed = |what| Error::malformed(what, false);
+        if cursor.is_empty() && !must {
+            return Ok(false);
+        }
+        if cursor.is_empty() {
+            return Err(malformed("a scan gave records without a position"));
+        }
+        let next = ScanCursor::from_bytes(cursor);
+        let next = next.map_err(|_| malformed("a scan's position"))?;
+        if next < self.at {
+            return Err(malformed("a scan went back"));
+        }
+        if must && next == self.at {
+            return Err(malformed("a scan gave records and stayed where it was"));
+        }
+        let moved = next != self.at;
+        self.at = next;
+        Ok(moved)
     }
 }
 
@@ -106,30 +106,27 @@ impl Walk {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use torc_record::{Digest, NamespaceId};
+    use torc_record::{Digest, Key};
 
-    const NAMESPACE: NamespaceId = NamespaceId(1);
-
-    fn behind(token: u8) -> Bytes {
-        let cursor = ScanCursor::behind(&Digest([token; 16]), NAMESPACE, &[token]);
-        cursor.to_wire()
+    fn behind(token: u8) -> Vec<u8> {
+        [&[token; 16][..], b"k"].concat()
     }
 
-    fn arc_start(token: u8) -> Bytes {
-        vec![token; 8].into()
+    fn arc_start(token: u8) -> Vec<u8> {
+        vec![token; 8]
     }
 
     #[test]
     fn it_goes_on_where_the_last_answer_ended() {
         let mut walk = Walk::new(ScanOptions::default());
         assert_eq!(walk.token(), Token::MIN);
-        assert_eq!(walk.advance(2, behind(3), false), Ok(true));
+        assert_eq!(walk.advance(2, &behind(3), false), Ok(true));
         assert_eq!(walk.token(), Token(0x0303_0303_0303_0303));
         let request = walk.request("ns".into(), true);
         assert_eq!(request.after, behind(3));
-        assert_eq!(walk.advance(0, arc_start(9), false), Ok(true));
+        assert_eq!(walk.advance(0, &arc_start(9), false), Ok(true));
         assert_eq!(walk.token(), Token(0x0909_0909_0909_0909));
-        assert_eq!(walk.advance(0, Bytes::new(), true), Ok(true));
+        assert_eq!(walk.advance(0, b"", true), Ok(true));
         assert!(walk.has_ended());
     }
 
@@ -140,10 +137,10 @@ mod tests {
             ..ScanOptions::default()
         };
         let mut walk = Walk::new(options);
-        assert_eq!(walk.advance(2, behind(1), false), Ok(true));
+        assert_eq!(walk.advance(2, &behind(1), false), Ok(true));
         assert_eq!(walk.request(String::new(), true).limit, 1);
-        assert!(walk.clone().advance(2, behind(2), false).is_err());
-        assert_eq!(walk.advance(1, behind(2), false), Ok(true));
+        assert!(walk.clone().advance(2, &behind(2), false).is_err());
+        assert_eq!(walk.advance(1, &behind(2), false), Ok(true));
         assert!(walk.has_ended());
     }
 
@@ -162,19 +159,16 @@ mod tests {
     #[test]
     fn answers_that_would_give_a_record_twice_are_malformed() {
         let mut walk = Walk::new(ScanOptions::default());
-        assert_eq!(walk.advance(1, behind(5), false), Ok(true));
+        assert_eq!(walk.advance(1, &behind(5), false), Ok(true));
         let before = walk.clone();
         for (entries, cursor) in [
             (1, behind(4)),
             (0, arc_start(5)),
             (1, behind(5)),
-            (1, Bytes::new()),
-            (0, Bytes::from_static(b"odd")),
+            (1, Vec::new()),
+            (0, b"odd".to_vec()),
         ] {
-            assert!(
-                walk.advance(entries, cursor.clone(), false).is_err(),
-                "{cursor:?}"
-            );
+            assert!(walk.advance(entries, &cursor, false).is_err(), "{cursor:?}");
             assert_eq!(walk, before);
         }
     }
@@ -182,9 +176,9 @@ mod tests {
     #[test]
     fn an_answer_that_says_nothing_new_is_no_progress() {
         let mut walk = Walk::new(ScanOptions::default());
-        assert_eq!(walk.advance(0, Bytes::new(), false), Ok(false));
-        assert_eq!(walk.advance(0, arc_start(5), false), Ok(true));
-        assert_eq!(walk.advance(0, arc_start(5), false), Ok(false));
+        assert_eq!(walk.advance(0, b"", false), Ok(false));
+        assert_eq!(walk.advance(0, &arc_start(5), false), Ok(true));
+        assert_eq!(walk.advance(0, &arc_start(5), false), Ok(false));
     }
 
     /// A ring of records served by nodes whose arcs change between requests, streams
@@ -196,6 +190,9 @@ mod tests {
         messages: usize,
         breaks: bool,
     }
+
+    /// Records, position and end.
+    type Message = (Vec<ScanCursor>, Vec<u8>, bool);
 
     fn any_step() -> impl Strategy<Value = Step> {
         (any::<u8>(), 1..5_usize, 1..4_usize, any::<bool>()).prop_map(
@@ -210,28 +207,28 @@ mod tests {
 
     /// What an honest node sends for a request: its records from the position on up
     /// to the end of its arc, then the start of the next.
-    fn serve(
-        records: &[ScanCursor],
-        after: &Bytes,
-        step: &Step,
-    ) -> Vec<(Vec<ScanCursor>, Bytes, bool)> {
-        let from = ScanCursor::from_bytes(after.clone()).ok();
-        let start = from.as_ref().map_or(0, |cursor| cursor.as_bytes()[0]);
+    fn serve(records: &[ScanCursor], after: &[u8], step: &Step) -> Vec<Message> {
+        let from = ScanCursor::from_bytes(after).unwrap();
+        let start = from.as_bytes()[0];
         let end = step.arc_end.max(start);
-        let wanted = |record: &&ScanCursor| {
-            from.as_ref().is_none_or(|from| *record > from) && record.as_bytes()[0] <= end
-        };
+        let wanted = |record: &&ScanCursor| **record > from && record.as_bytes()[0] <= end;
         let mine: Vec<_> = records.iter().filter(wanted).cloned().collect();
         let mut messages: Vec<_> = mine
             .chunks(step.page)
-            .map(|page| (page.to_vec(), page[page.len() - 1].to_wire(), false))
+            .map(|page| {
+                (
+                    page.to_vec(),
+                    page[page.len() - 1].as_bytes().to_vec(),
+                    false,
+                )
+            })
             .collect();
         if end == u8::MAX {
-            messages.push((Vec::new(), Bytes::new(), true));
+            messages.push((Vec::new(), Vec::new(), true));
         } else {
             let mut next = vec![0; 8];
             next[0] = end + 1;
-            messages.push((Vec::new(), next.into(), false));
+            messages.push((Vec::new(), next, false));
         }
         if step.breaks {
             messages.truncate(step.messages);
@@ -250,7 +247,7 @@ mod tests {
             let record = |&(high, low): &(u8, u8)| {
                 let mut digest = [0; 16];
                 (digest[0], digest[9]) = (high, low);
-                ScanCursor::behind(&Digest(digest), NAMESPACE, b"k")
+                ScanCursor::behind(Digest(digest), Key::new(&b"k"[..]).unwrap())
             };
             let records: Vec<_> = tokens.iter().map(record).collect();
             let mut walk = Walk::new(ScanOptions::default());
@@ -260,7 +257,7 @@ mod tests {
                 let step = rounds.next().unwrap();
                 let after = walk.request(String::new(), true).after;
                 for (entries, cursor, done) in serve(&records, &after, step) {
-                    let moved = walk.advance(entries.len() as u64, cursor, done);
+                    let moved = walk.advance(entries.len() as u64, &cursor, done);
                     prop_assert_eq!(moved, Ok(true));
                     given.extend(entries);
                 }
