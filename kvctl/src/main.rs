@@ -1,1 +1,36 @@
-fn main() {}
+//! `kvctl`, the command line of Torc.
+//!
+//! Each command is one file under `cmd`. What a command computes or draws is a pure
+//! function beside it (or in `format`, `loading`, `ring_view`, `progress`), so that it
+//! is tested without a cluster; the commands themselves only ask the client library
+//! and write what comes back.
+//!
+//! Contracts, kept by every command:
+//! * Data goes to stdout, all else to stderr; `--output json` is stable
+//!   (`OUTPUT.md`).
+//! * A failure is one line on stderr and one of the exit codes of [`failure`].
+//! * A write is never resent when its outcome is unknown, unless the user asked.
+//!
+//! Absent on purpose: the wire protocol and routing (`torc-client`), and a
+//! configuration file: endpoints come from flags or `TORC_ENDPOINTS`.
+
+mod args;
+mod cli;
+mod cmd;
+mod failure;
+mod format;
+mod loading;
+mod out;
+mod progress;
+mod ring_view;
+mod table;
+mod text;
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    cli::main(std::env::args_os())
+}

@@ -1,0 +1,297 @@
+//! The command line as a whole: global options, which command, how it ends.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+use torc_client::Client;
+
+use crate::args::{self, Endpoint};
+use crate::cmd;
+use crate::failure::Failure;
+use crate::out::{self, Out};
+
+/// The command line of Torc, a distributed key-value service.
+///
+/// Data goes to the standard output and everything else to the standard error, in one
+/// line that says what happened and what to do.
+///
+/// Exit codes: 0 done; 1 key not found; 2 usage; 3 unavailable; 4 condition not met;
+/// 5 outcome unknown; 6 refused.
+#[derive(Debug, Parser)]
+#[command(
+    name = "kvctl",
+    version,
+    max_term_width = 100,
+    subcommand_required = true
+)]
+#[command(arg_required_else_help = true, infer_long_args = false)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// A node to ask first; give it several times for several nodes. One that answers
+    /// is enough, the others are learned from it.
+    #[arg(
+        long = "endpoint",
+        global = true,
+        value_name = "URL",
+        env = "TORC_ENDPOINTS",
+        value_delimiter = ',',
+        default_values = ["http://127.0.0.1:7400", "http://127.0.0.1:7401"]
+    )]
+    endpoints: Vec<Endpoint>,
+    /// The key space to work in.
+    #[arg(long, global = true, value_name = "NS", default_value = "default")]
+    namespace: String,
+    /// How to print what a command found.
+    #[arg(long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text)]
+    output: Output,
+    /// How long one operation may take, retries included, for example 500ms or 30s.
+    #[arg(
+        long,
+        global = true,
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = args::positive_duration
+    )]
+    timeout: Duration,
+}
+
+/// For whom to print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
+    /// For people; may change between releases.
+    Text,
+    /// For programs: stable, one JSON object a line.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Put(cmd::put::Args),
+    Get(cmd::get::Args),
+    Delete(cmd::delete::Args),
+    Scan(cmd::scan::Args),
+    Load(cmd::load::Args),
+    Dump(cmd::dump::Args),
+    JoinNode(cmd::join_node::Args),
+    LeaveNode(cmd::leave_node::Args),
+    Status(cmd::status::Args),
+    Ring(cmd::ring::Args),
+    Explain(cmd::explain::Args),
+    Bench(cmd::bench::Args),
+    GenerateUrls(cmd::generate_urls::Args),
+    Completions(cmd::completions::Args),
+}
+
+impl Global {
+    /// Whether output is for programs.
+    pub(crate) fn json(&self) -> bool {
+        self.output == Output::Json
+    }
+
+    /// How long one operation may take.
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// A client of the cluster, in the namespace that was named. Talks to nobody yet.
+    ///
+    /// # Errors
+    /// [`Failure::Cluster`] for options that the client library refuses.
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        let builder = Client::builder()
+            .endpoints(self.endpoints.iter().map(Endpoint::as_str))
+            .namespace(self.namespace.as_str())
+            .deadline(self.timeout);
+        Ok(builder.connect_lazy()?)
+    }
+}
+
+/// The definition of the command line, for completions and tests.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Parses the arguments, runs the command and says how it ended.
+pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let result = match Cli::try_parse_from(arguments) {
+        Ok(cli) => run(cli),
+        Err(error) if shows_help(&error) => return print_help(&error),
+        Err(error) => Err(Failure::Usage(usage_line(&error))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            out::note(failure.line());
+            ExitCode::from(failure.code() as u8)
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    let mut out = Out::stdout();
+    let threads = match &cli.command {
+        Command::Bench(args) => args.threads(),
+        _ => 1,
+    };
+    let result = runtime(threads)?.block_on(dispatch(cli, &mut out));
+    // What was printed before a failure is still worth having.
+    let flushed = out.flush();
+    result.and(flushed)
+}
+
+/// One thread is enough for everything but a large benchmark.
+fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = match threads {
+        0 | 1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    if threads > 1 {
+        builder.worker_threads(threads);
+    }
+    builder.enable_all().build().map_err(Failure::Runtime)
+}
+
+async fn dispatch(cli: Cli, out: &mut Out) -> Result<(), Failure> {
+    let global = cli.global;
+    match cli.command {
+        Command::Put(args) => cmd::put::run(args, &global, out).await,
+        Command::Get(args) => cmd::get::run(args, &global, out).await,
+        Command::Delete(args) => cmd::delete::run(args, &global, out).await,
+        Command::Scan(args) => cmd::scan::run(args, &global, out).await,
+        Command::Load(args) => cmd::load::run(args, &global, out).await,
+        Command::Dump(args) => cmd::dump::run(args, &global, out).await,
+        Command::JoinNode(args) => cmd::join_node::run(args, &global, out).await,
+        Command::LeaveNode(args) => cmd::leave_node::run(args, &global, out).await,
+        Command::Status(args) => cmd::status::run(args, &global, out).await,
+        Command::Ring(args) => cmd::ring::run(args, &global, out).await,
+        Command::Explain(args) => cmd::explain::run(args, &global, out).await,
+        Command::Bench(args) => cmd::bench::run(args, &global, out).await,
+        Command::GenerateUrls(args) => cmd::generate_urls::run(&args, out),
+        Command::Completions(args) => cmd::completions::run(&args, out),
+    }
+}
+
+fn shows_help(error: &clap::Error) -> bool {
+    use clap::error::ErrorKind::{
+        DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
+    };
+    matches!(
+        error.kind(),
+        DisplayHelp | DisplayHelpOnMissingArgumentOrSubcommand | DisplayVersion
+    )
+}
+
+/// Help that was asked for is output; help for want of a command is a usage error.
+fn print_help(error: &clap::Error) -> ExitCode {
+    // A reader that goes away while help is printed is no failure.
+    let _ = error.print();
+    ExitCode::from(error.exit_code().clamp(0, 2) as u8)
+}
+
+/// What clap says in several paragraphs, as one line.
+fn usage_line(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let what = text
+        .lines()
+        .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .collect::<Vec<_>>()
+        .join(" ");
+    let what = crate::text::one_line(what.trim_start_matches("error:"));
+    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
+    match usage {
+        Some(usage) => format!("{what} (usage: {usage})"),
+        None => format!("{what} (see `kvctl --help`)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Cli, String> {
+        let arguments = ["kvctl"].iter().chain(arguments).copied();
+        Cli::try_parse_from(arguments).map_err(|error| usage_line(&error))
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_come_before_or_after_the_command() {
+        let before = parse(&["--output", "json", "get", "k"]).unwrap();
+        let after = parse(&["get", "k", "--output", "json"]).unwrap();
+        assert!(before.global.json() && after.global.json());
+    }
+
+    #[test]
+    fn endpoints_are_given_several_times_or_separated_by_commas() {
+        let endpoints = |arguments: &[&str]| -> Vec<String> {
+            let cli = parse(arguments).unwrap();
+            cli.global
+                .endpoints
+                .iter()
+                .map(|e| e.as_str().to_owned())
+                .collect()
+        };
+        let two = ["http://a:1", "http://b:2"];
+        assert_eq!(
+            endpoints(&["--endpoint", two[0], "--endpoint", two[1], "status"]),
+            two
+        );
+        assert_eq!(endpoints(&["--endpoint", "http://a:1,b:2", "status"]), two);
+    }
+
+    #[test]
+    fn a_usage_error_is_one_line_that_shows_the_usage() {
+        let line = parse(&["get"]).unwrap_err();
+        assert!(line.starts_with("the following required arguments were not provided: <KEY>"));
+        assert!(line.contains("(usage: kvctl get"), "{line}");
+        assert!(!line.contains('\n'));
+        assert!(
+            parse(&["get", "k", "--nope"])
+                .unwrap_err()
+                .contains("'--nope'")
+        );
+    }
+
+    #[test]
+    fn arguments_that_contradict_each_other_are_refused() {
+        for arguments in [
+            &["put", "k", "v", "--file", "f"][..],
+            &["put", "k"],
+            &["put", "k", "v", "--if-absent", "--if-version", "1.2.3"],
+            &["put", "k", "v", "--if-version", "1.2"],
+            &["put", "k", "v", "--ttl", "0s"],
+            &["get", "k", "--key-hex", "--key-base64"],
+            &["get", "k", "--consistency", "strong"],
+            &["leave-node", "n1"],
+            &["join-node", "no-port"],
+            &["--endpoint", "ftp://a:1", "status"],
+            &["--timeout", "0s", "status"],
+            &["bench", "--mix", "101"],
+        ] {
+            assert!(parse(arguments).is_err(), "{arguments:?}");
+        }
+    }
+
+    #[test]
+    fn values_may_look_like_options_or_numbers() {
+        assert!(parse(&["put", "k", "-5"]).is_ok());
+        assert!(parse(&["put", "k", "--", "--flag"]).is_ok());
+        assert!(parse(&["put", "k", "-"]).is_ok());
+    }
+}

@@ -1,0 +1,17 @@
+//! One command a file: its arguments, and a `run` that carries it out.
+
+pub(crate) mod bench;
+mod change;
+pub(crate) mod completions;
+pub(crate) mod delete;
+pub(crate) mod dump;
+pub(crate) mod explain;
+pub(crate) mod generate_urls;
+pub(crate) mod get;
+pub(crate) mod join_node;
+pub(crate) mod leave_node;
+pub(crate) mod load;
+pub(crate) mod put;
+pub(crate) mod ring;
+pub(crate) mod scan;
+pub(crate) mod status;

@@ -1,0 +1,248 @@
+//! `kvctl bench`: how fast the cluster answers, as seen from here.
+//!
+//! A closed loop: each of `--concurrency` workers sends its next request when the
+//! last one was answered. When the cluster stalls, the workers stop asking, so that
+//! the latencies are those of requests that were sent, not of those that would have
+//! been; compare runs of equal concurrency only.
+
+mod report;
+mod workload;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use futures::StreamExt as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::task::JoinSet;
+use torc_client::{Client, Error};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::{Out, note};
+use report::{Report, Tally};
+use workload::{Mix, Request, Workload};
+
+/// Measure how fast the cluster answers: rate, latencies, errors by kind.
+///
+/// Works on keys `bench-000000000000` and up of the namespace: stores them, then gets
+/// and puts them at random, as many requests under way as `--concurrency` says. The
+/// keys stay unless `--clean-up` is given. Exit code 0 if any operation succeeded.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Gets and puts altogether; a batch counts as many as it holds.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    operations: u64,
+    /// Requests under way at a time.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    concurrency: u32,
+    /// Length of the values, bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    value_size: u32,
+    /// Different keys.
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    keys: u64,
+    /// Gets to puts.
+    #[arg(long, value_name = "GETS/PUTS", default_value = "50/50")]
+    mix: Mix,
+    /// Operations in one request; 1 sends plain gets and puts.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    batch: u32,
+    /// Threads to send from; one is enough for most machines.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: u16,
+    /// Which sequence of keys.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Do not store the keys first; gets may then find nothing.
+    #[arg(long)]
+    no_prepare: bool,
+    /// Delete the keys afterwards.
+    #[arg(long)]
+    clean_up: bool,
+}
+
+impl Args {
+    pub(crate) fn threads(&self) -> usize {
+        usize::from(self.threads)
+    }
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let client = global.client()?;
+    let workload = Arc::new(Workload {
+        seed: args.seed,
+        keys: args.keys,
+        mix: args.mix,
+        operations: args.operations,
+        batch: args.batch,
+        value: workload::value(args.seed, args.value_size as usize),
+    });
+    // Whoever cannot connect should be told so, not that every operation failed.
+    client.topology().await?;
+    if !args.no_prepare && workload.mix.gets > 0 {
+        prepare(&client, &workload).await?;
+    }
+    let bar = bar(args.operations);
+    let started = Instant::now();
+    let (tally, first_error) = measure(&client, &workload, args.concurrency, &bar).await;
+    let elapsed = started.elapsed();
+    bar.finish_and_clear();
+    let report = Report::new(&workload, args.concurrency, elapsed, &tally);
+    if global.json() {
+        out.json(&report)?;
+    } else {
+        out.line(report.describe())?;
+    }
+    if args.clean_up {
+        clean_up(&client, &workload).await?;
+    }
+    match first_error {
+        Some(error) if report.nothing_succeeded() => {
+            Err(Failure::from(error).after("every operation failed"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sends all requests; what came of them, and the first error.
+async fn measure(
+    client: &Client,
+    workload: &Arc<Workload>,
+    concurrency: u32,
+    bar: &ProgressBar,
+) -> (Tally, Option<Error>) {
+    let next = Arc::new(AtomicU64::new(0));
+    let mut workers = JoinSet::new();
+    for _ in 0..u64::from(concurrency).min(workload.requests()) {
+        let (client, workload) = (client.clone(), Arc::clone(workload));
+        let (next, bar) = (Arc::clone(&next), bar.clone());
+        workers.spawn(async move {
+            let (mut tally, mut first_error) = (Tally::default(), None);
+            while let Some(request) = workload.request(next.fetch_add(1, Ordering::Relaxed)) {
+                let operations = request.operations();
+                let error = send(&client, request, &mut tally).await;
+                first_error = first_error.or(error);
+                bar.inc(operations);
+            }
+            (tally, first_error)
+        });
+    }
+    let (mut tally, mut first_error) = (Tally::default(), None);
+    while let Some(done) = workers.join_next().await {
+        match done {
+            Ok((of_worker, error)) => {
+                tally.add(&of_worker);
+                first_error = first_error.or(error);
+            }
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+    (tally, first_error)
+}
+
+/// Sends one request and notes what came of it; its first error.
+async fn send(client: &Client, request: Request, tally: &mut Tally) -> Option<Error> {
+    let sent = Instant::now();
+    match request {
+        Request::Get(key) => {
+            let result = client.get(key).await.map(|found| found.is_some());
+            tally.gets.took(sent.elapsed());
+            tally.got(result)
+        }
+        Request::Put(key, value) => {
+            let result = client.put(key, value).await.map(drop);
+            tally.puts.took(sent.elapsed());
+            tally.put(result)
+        }
+        Request::BatchGet(keys) => {
+            let count = keys.len();
+            let results = client.batch_get(keys).await;
+            tally.gets.took(sent.elapsed());
+            let each = each(results, count).map(|result| result.map(|found| found.is_some()));
+            each.filter_map(|result| tally.got(result)).next_and_rest()
+        }
+        Request::BatchPut(records) => {
+            let count = records.len();
+            let results = client.batch_put(records).await;
+            tally.puts.took(sent.elapsed());
+            let each = each(results, count).map(|result| result.map(drop));
+            each.filter_map(|result| tally.put(result)).next_and_rest()
+        }
+    }
+}
+
+/// The results of a batch; if it failed as a whole, that failure for each.
+fn each<T>(
+    results: Result<Vec<Result<T, Error>>, Error>,
+    count: usize,
+) -> impl Iterator<Item = Result<T, Error>> {
+    let (results, failure) = match results {
+        Ok(results) => (results, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let failed = failure
+        .into_iter()
+        .flat_map(move |error| std::iter::repeat_with(move || Err(error.clone())).take(count));
+    results.into_iter().chain(failed)
+}
+
+/// Takes the first item and runs through the rest for their effects.
+trait NextAndRest: Iterator + Sized {
+    fn next_and_rest(mut self) -> Option<Self::Item> {
+        let first = self.next();
+        self.for_each(drop);
+        first
+    }
+}
+
+impl<I: Iterator> NextAndRest for I {}
+
+/// Stores every key once.
+async fn prepare(client: &Client, workload: &Workload) -> Result<(), Failure> {
+    const BATCH: u64 = 500;
+    const UNDER_WAY: usize = 8;
+    note(format_args!(
+        "storing {} keys first",
+        crate::text::count(workload.keys)
+    ));
+    let batches = (0..workload.keys.div_ceil(BATCH)).map(|batch| {
+        let keys = batch * BATCH..((batch + 1) * BATCH).min(workload.keys);
+        let records: Vec<_> = keys
+            .map(|key| (workload::key(key), workload.value.clone()))
+            .collect();
+        async move {
+            client
+                .batch_put(records)
+                .await?
+                .into_iter()
+                .collect::<Result<Vec<_>, _>>()
+        }
+    });
+    let mut batches = futures::stream::iter(batches).buffer_unordered(UNDER_WAY);
+    while let Some(stored) = batches.next().await {
+        stored.map_err(|error| Failure::from(error).after("nothing was measured"))?;
+    }
+    Ok(())
+}
+
+/// Deletes every key.
+async fn clean_up(client: &Client, workload: &Workload) -> Result<(), Failure> {
+    const UNDER_WAY: usize = 256;
+    let deletes = (0..workload.keys).map(|key| client.delete(workload::key(key)));
+    let mut deletes = futures::stream::iter(deletes).buffer_unordered(UNDER_WAY);
+    while let Some(deleted) = deletes.next().await {
+        deleted
+            .map_err(|error| Failure::from(error).after("some keys `bench-…` are still there"))?;
+    }
+    Ok(())
+}
+
+fn bar(operations: u64) -> ProgressBar {
+    use std::io::IsTerminal as _;
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {per_sec}  {eta} left");
+    ProgressBar::new(operations).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

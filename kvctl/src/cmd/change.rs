@@ -1,0 +1,328 @@
+//! What `join-node` and `leave-node` have in common: the plan, then the watching.
+
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use torc_client::{Change, ChangeKind, Client, Plan, Transition};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::{Out, note};
+use crate::progress::{self, Pace, Sight, sight};
+use crate::table::{Align, Table};
+use crate::text;
+
+/// How a change is carried out.
+#[derive(Debug, clap::Args)]
+pub(super) struct ChangeArgs {
+    /// Only print what would move.
+    #[arg(long)]
+    pub(super) plan: bool,
+    /// Partitions that move at a time; the cluster's default if not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) parallel: Option<u32>,
+    /// Return as soon as the change is agreed on; it goes on by itself.
+    #[arg(long, conflicts_with = "plan")]
+    no_wait: bool,
+}
+
+/// What `--output json` prints, once, at the end.
+#[derive(Debug, Serialize)]
+struct Outcome<'a> {
+    /// `planned`, `nothing_to_do`, `started` or `done`.
+    state: &'static str,
+    plan: &'a Plan,
+    /// Number of the transition that was begun.
+    transition_id: Option<u64>,
+    /// Its figures when it ended.
+    transition: Option<Transition>,
+}
+
+/// Prints a plan that is not carried out.
+pub(super) fn show_plan(plan: &Plan, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    if !global.json() {
+        return out.line(describe(plan));
+    }
+    out.json(&Outcome {
+        state: "planned",
+        plan,
+        transition_id: None,
+        transition: None,
+    })
+}
+
+/// Shows a change that was committed and watches it until it is done.
+pub(super) async fn follow(
+    client: &Client,
+    change: &Change,
+    args: &ChangeArgs,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    if !global.json() {
+        out.line(describe(&change.plan))?;
+        out.flush()?;
+    }
+    let mut last = None;
+    let state = match change.transition {
+        None => "nothing_to_do",
+        Some(_) if args.no_wait => "started",
+        Some(id) => {
+            note("(interrupting this command does not stop the change)");
+            last = watch(client, id, change.plan.kind, global.timeout()).await?;
+            "done"
+        }
+    };
+    if global.json() {
+        return out.json(&Outcome {
+            state,
+            plan: &change.plan,
+            transition_id: change.transition,
+            transition: last,
+        });
+    }
+    let name = progress::name(change.plan.kind);
+    match (state, last) {
+        ("nothing_to_do", _) => out.line(format_args!("nothing to do: the {name} is done already")),
+        ("started", _) => out.line(format_args!(
+            "the {name} has begun: watch it with `kvctl status --watch`"
+        )),
+        (_, Some(last)) => out.line(progress::ended(&last)),
+        (_, None) => out.line(format_args!("{name} done")),
+    }
+}
+
+/// Asks for the status until the transition has ended; its figures then.
+///
+/// An endpoint that is lost is ridden out, since the change goes on without us: the
+/// client library asks the others, and only a long silence of all is a failure.
+async fn watch(
+    client: &Client,
+    id: u64,
+    kind: ChangeKind,
+    timeout: Duration,
+) -> Result<Option<Transition>, Failure> {
+    const FIRST_PAUSE: Duration = Duration::from_millis(50);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+    let patience = timeout.max(Duration::from_secs(120));
+    let mut display = Display::new(progress::name(kind));
+    let (mut pause, mut heard) = (FIRST_PAUSE, Instant::now());
+    loop {
+        match client.status().await {
+            Ok(status) => {
+                heard = Instant::now();
+                match sight(&status, id) {
+                    Sight::NotYet => {}
+                    Sight::Running(transition) => display.show(transition),
+                    Sight::Ended(transition) => {
+                        display.clear();
+                        return Ok(transition.cloned());
+                    }
+                }
+            }
+            Err(last) if heard.elapsed() > patience => {
+                display.clear();
+                return Err(Failure::LostSight {
+                    change: progress::name(kind),
+                    silent_s: heard.elapsed().as_secs(),
+                    last,
+                });
+            }
+            Err(error) => display.silence(&error),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Progress on stderr: a bar on a terminal, else a line now and then.
+struct Display {
+    bar: Option<ProgressBar>,
+    name: &'static str,
+    started: Instant,
+    pace: Pace,
+    last_line: Option<Instant>,
+}
+
+impl Display {
+    /// Between lines where there is no terminal.
+    const LINE_EVERY: Duration = Duration::from_secs(5);
+
+    fn new(name: &'static str) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(1).with_style(style)
+        });
+        Self {
+            bar,
+            name,
+            started: Instant::now(),
+            pace: Pace::default(),
+            last_line: None,
+        }
+    }
+
+    fn show(&mut self, transition: &Transition) {
+        self.pace.note(self.started.elapsed(), transition);
+        let figures = progress::figures(transition, &self.pace);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(transition.partitions_total.into());
+                bar.set_position(transition.partitions_done.into());
+                bar.set_message(figures);
+            }
+            None => self.line(&figures),
+        }
+    }
+
+    fn silence(&mut self, error: &torc_client::Error) {
+        let text = format!(
+            "no answer, still asking ({})",
+            text::one_line(error.message())
+        );
+        match &self.bar {
+            Some(bar) => bar.set_message(text),
+            None => self.line(&text),
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        let due = self
+            .last_line
+            .is_none_or(|last| last.elapsed() >= Self::LINE_EVERY);
+        if due {
+            note(format_args!("{}: {text}", self.name));
+            self.last_line = Some(Instant::now());
+        }
+    }
+
+    fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A plan for people.
+fn describe(plan: &Plan) -> String {
+    let who = match (plan.kind, plan.node) {
+        (ChangeKind::Leave, Some(node)) => format!("node {node} ({})", plan.address),
+        _ => plan.address.clone(),
+    };
+    let mut table = Table::new(&[
+        ("node", Align::Left),
+        ("partitions", Align::Right),
+        ("then", Align::Right),
+        ("receives", Align::Right),
+        ("sends", Align::Right),
+    ]);
+    let bytes = |number| match number {
+        0 => "-".to_owned(),
+        some => text::bytes(some),
+    };
+    for share in &plan.shares {
+        table.row([
+            share.node.to_string(),
+            text::count(share.partitions_before.into()),
+            text::count(share.partitions_after.into()),
+            bytes(share.bytes_in),
+            bytes(share.bytes_out),
+        ]);
+    }
+    format!(
+        "{} of {who}, planned on epoch {}\n\
+         moves {} partitions (the least possible is {:.1}), {} in {} records\n\
+         load of the busiest node over the mean: {:.3}, then {:.3}\n\n{table}\n",
+        progress::name(plan.kind),
+        plan.based_on_epoch,
+        text::count(plan.partitions_moved.into()),
+        plan.minimum_moved,
+        text::bytes(plan.bytes),
+        text::count(plan.records),
+        plan.peak_to_mean_before,
+        plan.peak_to_mean_after,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_client::NodeShare;
+    use torc_record::Epoch;
+    use torc_ring::NodeId;
+
+    fn plan() -> Plan {
+        let share = |node, before, after, bytes_in, bytes_out| NodeShare {
+            node: NodeId(node),
+            partitions_before: before,
+            partitions_after: after,
+            bytes_in,
+            bytes_out,
+        };
+        Plan {
+            based_on_epoch: Epoch(12),
+            kind: ChangeKind::Join,
+            node: None,
+            address: "127.0.0.1:7404".into(),
+            partitions_moved: 1_024,
+            minimum_moved: 1_024.0,
+            bytes: 32 << 20,
+            records: 250_000,
+            peak_to_mean_before: 1.0007,
+            peak_to_mean_after: 1.0,
+            shares: vec![
+                share(1, 1_366, 1_024, 0, 32 << 20),
+                share(4, 0, 1_024, 32 << 20, 0),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_plan_shows_what_moves_and_who_gives_and_takes() {
+        let expected = "\
+join of 127.0.0.1:7404, planned on epoch 12
+moves 1,024 partitions (the least possible is 1024.0), 32.0 MiB in 250,000 records
+load of the busiest node over the mean: 1.001, then 1.000
+
+node  partitions   then  receives     sends
+1          1,366  1,024         -  32.0 MiB
+4              0  1,024  32.0 MiB         -
+";
+        assert_eq!(describe(&plan()), expected);
+    }
+
+    #[test]
+    fn who_leaves_is_named_by_id_and_address() {
+        let plan = Plan {
+            kind: ChangeKind::Leave,
+            node: Some(NodeId(3)),
+            ..plan()
+        };
+        assert!(
+            describe(&plan).starts_with("leave of node 3 (127.0.0.1:7404), planned on epoch 12")
+        );
+    }
+
+    #[test]
+    fn the_json_of_a_plan_does_not_change() {
+        let outcome = Outcome {
+            state: "planned",
+            plan: &plan(),
+            transition_id: None,
+            transition: None,
+        };
+        let expected = concat!(
+            r#"{"state":"planned","plan":{"based_on_epoch":12,"kind":"join","node":null,"#,
+            r#""address":"127.0.0.1:7404","partitions_moved":1024,"minimum_moved":1024.0,"#,
+            r#""bytes":33554432,"records":250000,"peak_to_mean_before":1.0007,"#,
+            r#""peak_to_mean_after":1.0,"shares":["#,
+            r#"{"node":1,"partitions_before":1366,"partitions_after":1024,"bytes_in":0,"bytes_out":33554432},"#,
+            r#"{"node":4,"partitions_before":0,"partitions_after":1024,"bytes_in":33554432,"bytes_out":0}]},"#,
+            r#""transition_id":null,"transition":null}"#,
+        );
+        assert_eq!(serde_json::to_string(&outcome).unwrap(), expected);
+    }
+}

@@ -1,0 +1,46 @@
+//! `kvctl delete`: removes a value.
+
+use serde::Serialize;
+use torc_client::Version;
+
+use super::put::condition;
+use crate::args::KeyArgs;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::Out;
+
+/// Delete a key. Deleting a key that has no value is done, not a failure.
+///
+/// Exit code 4: the condition did not hold, nothing was deleted. Exit code 5: the
+/// outcome is unknown; deleting again is safe if nobody else writes the key.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    key: KeyArgs,
+    /// Only delete if this is the key's version, as `put` or `explain` printed it.
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<Version>,
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Gone {
+    existed: bool,
+    version: String,
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let key = args.key.key()?;
+    let condition = condition(false, args.if_version);
+    let deleted = global.client()?.delete_with(key, condition).await?;
+    if global.json() {
+        let version = deleted.version.to_string();
+        let existed = deleted.existed;
+        return out.json(&Gone { existed, version });
+    }
+    out.line(if deleted.existed {
+        "deleted"
+    } else {
+        "there was nothing to delete"
+    })
+}

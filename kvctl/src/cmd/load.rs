@@ -1,0 +1,427 @@
+//! `kvctl load`: stores the records of a file.
+
+use std::fs::File;
+use std::io::{IsTerminal as _, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use futures::future::join_all;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use tokio::sync::mpsc;
+use torc_client::{Client, Error, PutOptions, Version};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::format::{Format, Numbered, ReadError, Row, Rows};
+use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report, Stored};
+use crate::out::Out;
+use crate::text;
+
+/// Keys and values of one batch, bytes. The client library cuts a batch up by nodes.
+const BATCH_PAYLOAD_BYTES: usize = 1 << 20;
+/// Rows that the reader may be ahead.
+const READ_AHEAD_ROWS: usize = 4096;
+/// With `--retry-unknown`: times a row of unknown outcome is stored again.
+const RETRIES_OF_UNKNOWN: u32 = 10;
+
+/// Store the records of a file: NDJSON, CSV or TSV.
+///
+/// Rows of the same key are stored in the order of the file: the last one stays. A
+/// line that is malformed or too large ends the load after every line before it has
+/// been stored (exit code 2 or 6). The load of a file can be repeated, in whole or
+/// `--from-line`, as long as nobody else writes its keys.
+///
+/// Formats:
+///
+///   ndjson  {"key":"a","value":"text"} a line. A value that is no string, such as
+///           {"status":200}, is stored as the bytes of its JSON, as they are in the
+///           file. Bytes that are not UTF-8 come as "key_base64" or "value_base64".
+///           "expires_at_ms" (Unix milliseconds) is optional.
+///   csv     A header naming the columns key or key_base64, value or value_base64,
+///           and optionally expires_at_ms, in any order; quoted as in RFC 4180.
+///   tsv     The same columns separated by tabs; \t \n \r \\ stand for a tab, a line
+///           feed, a carriage return and a backslash.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// The file, or `-` for the standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// How the file is written; without it, the extension tells (.ndjson, .jsonl, .json,
+    /// .csv, .tsv, .tab).
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// The CSV or TSV file has no header: its two columns are key and value.
+    #[arg(long)]
+    no_header: bool,
+    /// Skip the lines before this one; where an earlier load said to go on.
+    #[arg(long, value_name = "LINE", default_value_t = 1)]
+    from_line: u64,
+    /// Store rows of unknown outcome again instead of stopping with exit code 5. Safe
+    /// if nobody else writes these keys.
+    #[arg(long)]
+    retry_unknown: bool,
+    /// Rows stored in one request.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    batch: u16,
+    /// Requests under way at a time.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    concurrency: u16,
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let format = format_of(&args)?;
+    let (input, bar) = open(&args.file)?;
+    let client = global.client()?;
+    let (sender, rows) = mpsc::channel(READ_AHEAD_ROWS);
+    let reading = format.read(input, !args.no_header);
+    let from_line = args.from_line;
+    // Reading blocks, so it has its own thread, which ends with the rows or the process.
+    std::thread::spawn(move || send_rows(reading, from_line, &sender));
+
+    let started = Instant::now();
+    let store = move |rows| store(client.clone(), rows);
+    let on_progress = |report: &Report| bar.set_message(text::count(report.records));
+    let stop = async {
+        // Without a signal handler the keyboard just ends the process.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let (report, end) = loading::load(rows, store, options(&args), stop, on_progress).await;
+    bar.finish_and_clear();
+    print(&report, started.elapsed(), end.is_none(), global, out)?;
+    match end {
+        None => Ok(()),
+        Some(end) => Err(failure_of(end, &args.file).after(how_to_go_on(&report, from_line))),
+    }
+}
+
+fn options(args: &Args) -> LoadOptions {
+    LoadOptions {
+        limits: BatchLimits {
+            rows: usize::from(args.batch),
+            payload_bytes: BATCH_PAYLOAD_BYTES,
+        },
+        concurrency: usize::from(args.concurrency),
+        retries_of_unknown: if args.retry_unknown {
+            RETRIES_OF_UNKNOWN
+        } else {
+            0
+        },
+    }
+}
+
+fn format_of(args: &Args) -> Result<Format, Failure> {
+    if let Some(format) = args.format {
+        return Ok(format);
+    }
+    Format::of_path(&args.file).ok_or_else(|| {
+        let path = args.file.display();
+        Failure::Usage(format!(
+            "cannot tell the format of `{path}`: add --format ndjson, csv or tsv"
+        ))
+    })
+}
+
+/// Opens the input; the bar follows how far it has been read.
+fn open(path: &Path) -> Result<(Box<dyn Read + Send>, ProgressBar), Failure> {
+    let failed = |source| Failure::File {
+        action: "read",
+        path: path.display().to_string(),
+        source,
+    };
+    if path.as_os_str() == "-" {
+        let bar = bar(None);
+        return Ok((Box::new(bar.wrap_read(std::io::stdin())), bar));
+    }
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+    }
+    let bar = bar(metadata.is_file().then_some(metadata.len()));
+    Ok((Box::new(bar.wrap_read(file)), bar))
+}
+
+/// A bar on a terminal, nothing elsewhere.
+fn bar(len: Option<u64>) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match len {
+        Some(len) => (
+            ProgressBar::new(len),
+            "{bar:30} {percent:>3} %  {msg} records  {binary_bytes_per_sec}  {eta} left",
+        ),
+        None => (
+            ProgressBar::new_spinner(),
+            "{spinner} {msg} records  {binary_bytes}  {binary_bytes_per_sec}",
+        ),
+    };
+    let style = ProgressStyle::with_template(template);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        .with_message("0")
+}
+
+/// Sends rows until they end, one is wrong, or nobody wants more.
+fn send_rows(rows: Rows, from_line: u64, sender: &mpsc::Sender<Result<Numbered, ReadError>>) {
+    for row in rows {
+        let skip = match &row {
+            Ok(row) => row.line < from_line,
+            Err(error) => error
+                .line()
+                .is_some_and(|(line, go_on)| go_on && line < from_line),
+        };
+        if skip {
+            continue;
+        }
+        let last = row.is_err();
+        if sender.blocking_send(row).is_err() || last {
+            return;
+        }
+    }
+}
+
+/// Stores rows of different keys; one result a row, in order.
+async fn store(client: Client, rows: Vec<Row>) -> Vec<Stored> {
+    let (expiring, lasting): (Vec<_>, Vec<_>) = rows
+        .into_iter()
+        .enumerate()
+        .partition(|(_, row)| row.expires_at_ms.is_some());
+    let (lasting, expiring) = tokio::join!(
+        store_lasting(&client, lasting),
+        store_expiring(&client, expiring)
+    );
+    let mut results: Vec<(usize, Stored)> = lasting.into_iter().chain(expiring).collect();
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, stored)| stored).collect()
+}
+
+async fn store_lasting(client: &Client, rows: Vec<(usize, Row)>) -> Vec<(usize, Stored)> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let records = rows
+        .iter()
+        .map(|(_, row)| (row.key.clone(), row.value.clone()));
+    let results = match client.batch_put(records).await {
+        Ok(results) => results,
+        Err(error) => rows.iter().map(|_| Err(error.clone())).collect(),
+    };
+    let indices = rows.into_iter().map(|(index, _)| index);
+    indices.zip(results.into_iter().map(stored)).collect()
+}
+
+async fn store_expiring(client: &Client, rows: Vec<(usize, Row)>) -> Vec<(usize, Stored)> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let puts = rows.into_iter().map(|(index, row)| async move {
+        let at = Duration::from_millis(row.expires_at_ms.unwrap_or_default());
+        let Some(ttl) = at.checked_sub(now).filter(|ttl| ttl.as_millis() > 0) else {
+            return (index, Stored::Expired);
+        };
+        let options = PutOptions {
+            ttl: Some(ttl),
+            ..PutOptions::default()
+        };
+        (
+            index,
+            stored(client.put_with(row.key, row.value, options).await),
+        )
+    });
+    join_all(puts).await
+}
+
+fn stored(result: Result<Version, Error>) -> Stored {
+    match result {
+        Ok(_) => Stored::Yes,
+        Err(error) if error.maybe_applied() => Stored::Unknown(error.into()),
+        Err(error) => Stored::No(error.into()),
+    }
+}
+
+fn failure_of(end: LoadEnd, path: &Path) -> Failure {
+    match end {
+        LoadEnd::Input(error) => Failure::Input {
+            path: path.display().to_string(),
+            error,
+        },
+        LoadEnd::Store(failure) | LoadEnd::Unknown(failure) => failure,
+        LoadEnd::Interrupted => Failure::Interrupted,
+    }
+}
+
+fn how_to_go_on(report: &Report, from_line: u64) -> String {
+    let some =
+        |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", text::count(count)));
+    let counts = [
+        Some(format!(
+            "{} records were stored",
+            text::count(report.records)
+        )),
+        some(report.unknown, "more may or may not be"),
+        some(report.failed, "were not"),
+    ];
+    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    let line = report.resume_line.max(from_line);
+    format!(
+        "{}; every line before {line} is stored: go on with --from-line {line}",
+        counts.join(", ")
+    )
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Summary {
+    complete: bool,
+    records: u64,
+    payload_bytes: u64,
+    expired: u64,
+    unknown: u64,
+    failed: u64,
+    seconds: f64,
+    records_per_s: f64,
+    resume_line: u64,
+}
+
+fn print(
+    report: &Report,
+    elapsed: Duration,
+    complete: bool,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    // A load too quick to measure has no rate worth dividing for.
+    let seconds = elapsed.as_secs_f64().max(1e-6);
+    let records_per_s = report.records as f64 / seconds;
+    if global.json() {
+        return out.json(&Summary {
+            complete,
+            records: report.records,
+            payload_bytes: report.payload_bytes,
+            expired: report.expired,
+            unknown: report.unknown,
+            failed: report.failed,
+            seconds,
+            records_per_s,
+            resume_line: report.resume_line,
+        });
+    }
+    if complete {
+        out.line(summary(report, elapsed, records_per_s))
+    } else {
+        Ok(())
+    }
+}
+
+fn summary(report: &Report, elapsed: Duration, records_per_s: f64) -> String {
+    let expired = match report.expired {
+        0 => String::new(),
+        some => format!("; {} had expired and were left out", text::count(some)),
+    };
+    format!(
+        "stored {} records ({}) in {}: {} records/s{expired}",
+        text::count(report.records),
+        text::bytes(report.payload_bytes),
+        text::duration(elapsed),
+        text::count(records_per_s as u64),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: Report = Report {
+        records: 1_234,
+        payload_bytes: 162_888,
+        expired: 2,
+        unknown: 0,
+        failed: 0,
+        resume_line: 1_237,
+    };
+
+    #[test]
+    fn the_summary_says_how_much_how_fast_and_what_was_left_out() {
+        assert_eq!(
+            summary(&REPORT, Duration::from_millis(500), 2468.0),
+            "stored 1,234 records (159 KiB) in 500 ms: 2,468 records/s; 2 had expired and were left out"
+        );
+    }
+
+    #[test]
+    fn a_load_that_stopped_says_how_to_go_on() {
+        let stopped = Report {
+            unknown: 3,
+            failed: 1,
+            ..REPORT
+        };
+        assert_eq!(
+            how_to_go_on(&stopped, 1),
+            "1,234 records were stored, 3 more may or may not be, 1 were not; every line \
+             before 1237 is stored: go on with --from-line 1237"
+        );
+        assert!(how_to_go_on(&Report::default(), 40).ends_with("--from-line 40"));
+    }
+
+    fn sent(text: &'static str, format: Format, from_line: u64) -> Vec<Result<u64, String>> {
+        let (sender, mut rows) = mpsc::channel(100);
+        send_rows(format.read(text.as_bytes(), true), from_line, &sender);
+        drop(sender);
+        let received = std::iter::from_fn(|| rows.blocking_recv());
+        received
+            .map(|row| row.map(|n| n.line).map_err(|error| error.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn lines_before_the_first_wanted_are_skipped_even_malformed_ones() {
+        let text = "{\"key\":\"a\",\"value\":\"\"}\nnonsense\n{\"key\":\"c\",\"value\":\"\"}\n";
+        assert_eq!(sent(text, Format::Ndjson, 3), [Ok(3)]);
+        let all = sent(text, Format::Ndjson, 1);
+        assert_eq!(all[0], Ok(1));
+        assert!(all[1].as_ref().unwrap_err().starts_with("line 2"));
+        assert_eq!(all.len(), 2, "nothing behind a malformed line is stored");
+    }
+
+    #[test]
+    fn the_header_is_read_whatever_line_comes_first() {
+        assert_eq!(sent("value,key\n1,a\n2,b\n", Format::Csv, 3), [Ok(3)]);
+        let without = sent("a,1\nkey,value\nb,2\n", Format::Csv, 3);
+        assert!(without[0].as_ref().unwrap_err().contains("--no-header"));
+    }
+
+    #[test]
+    fn a_quote_that_is_never_closed_ends_the_reading() {
+        let text: &'static str =
+            Box::leak(format!("key,value\na,\"{}", "x".repeat(20 << 20)).into());
+        assert_eq!(sent(text, Format::Csv, 100).len(), 1);
+    }
+
+    #[test]
+    fn a_file_without_a_telling_name_needs_a_format() {
+        let args = |file: &str, format| Args {
+            file: file.into(),
+            format,
+            no_header: false,
+            from_line: 1,
+            retry_unknown: false,
+            batch: 1,
+            concurrency: 1,
+        };
+        assert!(
+            format_of(&args("-", None))
+                .unwrap_err()
+                .line()
+                .contains("--format")
+        );
+        assert_eq!(
+            format_of(&args("-", Some(Format::Csv))).unwrap(),
+            Format::Csv
+        );
+        assert_eq!(format_of(&args("a.tsv", None)).unwrap(), Format::Tsv);
+    }
+}

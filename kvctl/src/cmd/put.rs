@@ -1,0 +1,147 @@
+//! `kvctl put`: stores a value.
+
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use torc_client::{Condition, PutOptions, Version};
+use torc_record::MAX_VALUE_LEN;
+
+use crate::args::{KeyArgs, positive_duration};
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::Out;
+
+/// Store a value under a key; prints the version it got.
+///
+/// The value is VALUE itself, the content of a file, or with `-` the standard input,
+/// byte for byte. At most 1 MiB.
+///
+/// Exit code 4: the condition did not hold, nothing was stored. Exit code 5: the
+/// outcome is unknown; look with `kvctl get` before storing again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    key: KeyArgs,
+    /// The value, or `-` for the standard input.
+    #[arg(
+        value_name = "VALUE",
+        allow_negative_numbers = true,
+        required_unless_present = "file",
+        conflicts_with = "file"
+    )]
+    value: Option<OsString>,
+    /// Take the value from a file.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Only store if the key has no value.
+    #[arg(long, conflicts_with = "if_version")]
+    if_absent: bool,
+    /// Only store if this is the key's version, as `put` or `explain` printed it.
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<Version>,
+    /// Let the value expire after this time, for example 10m.
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
+    ttl: Option<Duration>,
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Stored {
+    version: String,
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let key = args.key.key()?;
+    let value = value(&args)?;
+    let options = PutOptions {
+        condition: condition(args.if_absent, args.if_version),
+        ttl: args.ttl,
+    };
+    let version = global.client()?.put_with(key, value, options).await?;
+    let version = version.to_string();
+    if global.json() {
+        out.json(&Stored { version })
+    } else {
+        out.line(version)
+    }
+}
+
+/// The condition that two options name.
+pub(super) fn condition(if_absent: bool, if_version: Option<Version>) -> Option<Condition> {
+    match if_version {
+        Some(version) => Some(Condition::IfVersion(version)),
+        None => if_absent.then_some(Condition::IfAbsent),
+    }
+}
+
+fn value(args: &Args) -> Result<Bytes, Failure> {
+    match (&args.value, &args.file) {
+        (_, Some(path)) => from_file(path),
+        (Some(value), None) if value == "-" => {
+            read(std::io::stdin().lock()).map_err(|source| unreadable("the standard input", source))
+        }
+        (Some(value), None) => Ok(Bytes::copy_from_slice(value.as_encoded_bytes())),
+        (None, None) => Err(Failure::Usage(
+            "no value: give VALUE, --file or -".to_owned(),
+        )),
+    }
+}
+
+fn from_file(path: &Path) -> Result<Bytes, Failure> {
+    let file = std::fs::File::open(path).and_then(read);
+    file.map_err(|source| unreadable(&path.display().to_string(), source))
+}
+
+/// Reads all, but not more than it takes to see that it is too much.
+fn read(input: impl std::io::Read) -> std::io::Result<Bytes> {
+    let mut value = Vec::new();
+    input
+        .take(MAX_VALUE_LEN as u64 + 1)
+        .read_to_end(&mut value)?;
+    Ok(Bytes::from(value))
+}
+
+fn unreadable(path: &str, source: std::io::Error) -> Failure {
+    Failure::File {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endless_input_is_read_just_far_enough_to_be_refused() {
+        let value = read(std::io::repeat(7)).unwrap();
+        assert_eq!(value.len(), MAX_VALUE_LEN + 1);
+    }
+
+    #[test]
+    fn a_file_is_taken_byte_for_byte_and_a_missing_one_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("value");
+        std::fs::write(&path, b"\xff\n").unwrap();
+        assert_eq!(from_file(&path).unwrap(), &b"\xff\n"[..]);
+        let failure = from_file(&dir.path().join("absent")).unwrap_err();
+        assert!(failure.line().contains("absent"));
+        assert_eq!(failure.code() as u8, 2);
+    }
+
+    #[test]
+    fn options_name_at_most_one_condition() {
+        let version: Version = "1.2.3".parse().unwrap();
+        assert_eq!(condition(false, None), None);
+        assert_eq!(condition(true, None), Some(Condition::IfAbsent));
+        assert_eq!(
+            condition(false, Some(version)),
+            Some(Condition::IfVersion(version))
+        );
+    }
+}

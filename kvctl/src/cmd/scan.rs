@@ -1,0 +1,133 @@
+//! `kvctl scan`: prints records in ring order.
+
+use std::pin::pin;
+
+use base64::Engine as _;
+use futures::StreamExt as _;
+use torc_client::{Entry, ScanCursor, ScanOptions};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::format::{BASE64, JsonRow};
+use crate::out::{Out, note};
+use crate::text::escaped;
+
+/// Print the records of the namespace, in ring order, which is not the keys' order.
+///
+/// Each key is read linearizably; the whole is not a snapshot of one moment. As text,
+/// a line is the key, a tab and the value, with control characters and bytes that are
+/// not UTF-8 escaped as `\n` or `\xff`; with `--output json` it is an object with key,
+/// value, version and, where there is one, `expires_at_ms`. To copy data, use `dump`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print at most this many records.
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Leave the values out.
+    #[arg(long)]
+    keys_only: bool,
+    /// Go on where an earlier scan with a limit ended; it said where on stderr.
+    #[arg(long, value_name = "CURSOR", value_parser = cursor)]
+    after: Option<ScanCursor>,
+}
+
+fn cursor(text: &str) -> Result<ScanCursor, String> {
+    let bytes = BASE64
+        .decode(text)
+        .map_err(|_| "it is not base64".to_owned())?;
+    ScanCursor::from_bytes(&bytes).map_err(|error| error.to_string())
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    if args.limit == Some(0) {
+        return Ok(());
+    }
+    let options = ScanOptions {
+        limit: args.limit,
+        after: args.after,
+        keys_only: args.keys_only,
+    };
+    let client = global.client()?;
+    let mut entries = pin!(client.scan(options));
+    let mut printed = 0;
+    while let Some(entry) = entries.next().await {
+        let entry = entry.map_err(|error| after_some(error.into(), printed))?;
+        if global.json() {
+            out.json(&json(&entry, args.keys_only))?;
+        } else {
+            out.line(text(&entry, args.keys_only))?;
+        }
+        printed += 1;
+        if out.screen().terminal {
+            out.flush()?;
+        }
+    }
+    if args.limit == Some(printed) {
+        let cursor = entries.cursor();
+        note(format_args!(
+            "to go on: --after {}",
+            BASE64.encode(cursor.as_bytes())
+        ));
+    }
+    Ok(())
+}
+
+fn after_some(failure: Failure, printed: u64) -> Failure {
+    match printed {
+        0 => failure,
+        _ => failure.after(format!("printed {} records", crate::text::count(printed))),
+    }
+}
+
+fn text(entry: &Entry, keys_only: bool) -> String {
+    let key = escaped(&entry.key);
+    if keys_only {
+        key.into_owned()
+    } else {
+        format!("{key}\t{}", escaped(&entry.value))
+    }
+}
+
+fn json(entry: &Entry, keys_only: bool) -> JsonRow<'_> {
+    let row = JsonRow::key(&entry.key)
+        .expires_at_ms(entry.expires_at_ms)
+        .version(entry.version);
+    if keys_only {
+        row
+    } else {
+        row.value(&entry.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn entry(key: &'static [u8], value: &'static [u8]) -> Entry {
+        Entry {
+            key: Bytes::from_static(key),
+            value: Bytes::from_static(value),
+            version: "1.2.3".parse().unwrap(),
+            expires_at_ms: None,
+        }
+    }
+
+    #[test]
+    fn a_record_is_one_line_whatever_its_bytes() {
+        let entry = entry(b"a\tb", b"1\n\xff");
+        assert_eq!(text(&entry, false), "a\\tb\t1\\n\\xff");
+        assert_eq!(text(&entry, true), "a\\tb");
+    }
+
+    #[test]
+    fn json_tells_text_from_other_bytes() {
+        let entry = entry(b"a", b"\xff");
+        let line = |keys_only| serde_json::to_string(&json(&entry, keys_only)).unwrap();
+        assert_eq!(
+            line(false),
+            r#"{"key":"a","value_base64":"/w==","version":"1.2.3"}"#
+        );
+        assert_eq!(line(true), r#"{"key":"a","version":"1.2.3"}"#);
+    }
+}

@@ -1,0 +1,273 @@
+//! `kvctl status`: what the cluster is doing.
+
+use std::time::Duration;
+
+use torc_client::{ClusterStatus, MemberState, NodeStatus};
+
+use crate::args::positive_duration;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::progress::{self, Pace};
+use crate::table::{Align, Table};
+use crate::text;
+
+/// Show the nodes, what they hold, and how far a join or leave is.
+///
+/// Nodes that cannot be reached are listed with the reason; that is not a failure of
+/// this command.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Show it again and again; every 2 s, or as told by `--watch=TIME`.
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "2s",
+        value_parser = positive_duration
+    )]
+    watch: Option<Duration>,
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let client = global.client()?;
+    let Some(pause) = args.watch else {
+        let status = client.status().await?;
+        return show(&status, &Pace::default(), global, out);
+    };
+    let started = std::time::Instant::now();
+    let mut pace = Pace::default();
+    loop {
+        match client.status().await {
+            Ok(status) => {
+                match &status.transition {
+                    Some(transition) => pace.note(started.elapsed(), transition),
+                    None => pace = Pace::default(),
+                }
+                if out.screen().terminal && !global.json() {
+                    // Home, and clear what lies below.
+                    out.raw(b"\x1b[H\x1b[2J")?;
+                }
+                show(&status, &pace, global, out)?;
+            }
+            // A cluster that is away for a while is what one watches for.
+            Err(error) => crate::out::note(Failure::from(error).line()),
+        }
+        out.flush()?;
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn show(
+    status: &ClusterStatus,
+    pace: &Pace,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    if global.json() {
+        out.json(status)
+    } else {
+        out.line(describe(status, pace))
+    }
+}
+
+fn describe(status: &ClusterStatus, pace: &Pace) -> String {
+    let mut lines = vec![
+        format!(
+            "cluster {}, epoch {}, {} partitions x {} replica{}\n",
+            status.cluster_id,
+            status.epoch,
+            text::count(status.partitions.into()),
+            status.replicas,
+            if status.replicas == 1 { "" } else { "s" },
+        ),
+        nodes(status).to_string(),
+    ];
+    let mut remarks = remarks(status, pace);
+    if !remarks.is_empty() {
+        lines.push(String::new());
+        lines.append(&mut remarks);
+    }
+    lines.join("\n")
+}
+
+/// What the table does not say, a line each.
+fn remarks(status: &ClusterStatus, pace: &Pace) -> Vec<String> {
+    let problem = |node: &NodeStatus| {
+        let problem = text::one_line(node.problem.as_ref()?);
+        Some(format!("node {}: {problem}", node.member.id))
+    };
+    let mut remarks: Vec<String> = status.nodes.iter().filter_map(problem).collect();
+    if status.topology_leader.is_none() {
+        remarks.push(format!(
+            "node {} knows of no leader of the topology group: joins and leaves wait for one",
+            status.answered_by
+        ));
+    }
+    if let Some(running) = &status.transition {
+        let name = progress::name(running.kind);
+        let figures = progress::figures(running, pace);
+        remarks.push(format!("{name} of node {}: {figures}", running.node));
+    }
+    if let Some(last) = &status.last_transition {
+        let when = last
+            .ended_at_ms
+            .map_or_else(String::new, |at| format!(", {}", text::timestamp(at)));
+        remarks.push(format!("last: {}{when}", progress::ended(last)));
+    }
+    remarks
+}
+
+fn nodes(status: &ClusterStatus) -> Table {
+    let mut table = Table::new(&[
+        ("node", Align::Right),
+        ("address", Align::Left),
+        ("zone", Align::Left),
+        ("weight", Align::Right),
+        ("state", Align::Left),
+        ("topology", Align::Left),
+        ("partitions", Align::Right),
+        ("leads", Align::Right),
+        ("records", Align::Right),
+        ("data", Align::Right),
+        ("log", Align::Right),
+        ("memory", Align::Right),
+        ("up", Align::Right),
+    ]);
+    for node in &status.nodes {
+        let who = [
+            node.member.id.to_string(),
+            node.member.address.clone(),
+            node.member.zone.to_string(),
+            format!("{} %", node.member.weight_percent),
+            state(node).to_owned(),
+        ];
+        let what = if node.reachable {
+            held(node, role(node, status)).to_vec()
+        } else {
+            Vec::new()
+        };
+        table.row(who.into_iter().chain(what));
+    }
+    table
+}
+
+fn held(node: &NodeStatus, role: &str) -> [String; 8] {
+    [
+        role.to_owned(),
+        text::count(node.partitions.into()),
+        text::count(node.leads.into()),
+        text::count(node.records),
+        text::bytes(node.payload_bytes),
+        text::bytes(node.log_bytes),
+        text::bytes(node.rss_bytes),
+        text::duration(Duration::from_millis(node.uptime_ms)),
+    ]
+}
+
+const fn state(node: &NodeStatus) -> &'static str {
+    match (node.reachable, node.ready, node.member.state) {
+        (false, _, _) => "unreachable",
+        (true, _, MemberState::Joining) => "joining",
+        (true, _, MemberState::Leaving) => "leaving",
+        (true, false, MemberState::Active) => "not ready",
+        (true, true, MemberState::Active) => "ready",
+    }
+}
+
+fn role(node: &NodeStatus, status: &ClusterStatus) -> &'static str {
+    match (status.topology_leader, node.voter) {
+        (Some(leader), _) if leader == node.member.id => "leader",
+        (_, true) => "voter",
+        (_, false) => "learner",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_client::{ChangeKind, Member, Transition};
+    use torc_record::{Epoch, NodeSlot};
+    use torc_ring::topology::ClusterId;
+    use torc_ring::{NodeId, Zone};
+
+    fn node(id: u64, reachable: bool) -> NodeStatus {
+        NodeStatus {
+            member: Member {
+                id: NodeId(id),
+                slot: NodeSlot(id as u16),
+                address: format!("127.0.0.1:740{id}"),
+                http_address: format!("127.0.0.1:748{id}"),
+                zone: Zone::default(),
+                weight_percent: 100,
+                state: MemberState::Active,
+            },
+            reachable,
+            ready: reachable,
+            voter: true,
+            version: "0.1.0".into(),
+            uptime_ms: 65_000,
+            epoch: Epoch(7),
+            partitions: 2048,
+            leads: 2048,
+            records: 1_000_000,
+            tombstones: 0,
+            payload_bytes: 132_000_000,
+            log_bytes: 1 << 28,
+            rss_bytes: 1 << 27,
+            problem: (!reachable).then(|| "connection refused".into()),
+        }
+    }
+
+    fn status() -> ClusterStatus {
+        ClusterStatus {
+            cluster_id: ClusterId([0xab; 16]),
+            epoch: Epoch(7),
+            answered_by: NodeId(1),
+            topology_leader: Some(NodeId(1)),
+            partitions: 4096,
+            replicas: 1,
+            nodes: vec![node(1, true), node(2, false)],
+            transition: Some(Transition {
+                id: 3,
+                kind: ChangeKind::Leave,
+                node: NodeId(2),
+                partitions_total: 2048,
+                partitions_done: 1024,
+                partitions_active: 8,
+                bytes_moved: 1 << 20,
+                records_moved: 8_000,
+                bytes_planned: 2 << 20,
+                records_planned: 16_000,
+                started_at_ms: 0,
+                ended_at_ms: None,
+            }),
+            last_transition: None,
+        }
+    }
+
+    #[test]
+    fn a_status_shows_nodes_problems_and_progress() {
+        let expected = "\
+cluster abababababababababababababababab, epoch 7, 4,096 partitions x 1 replica
+
+node  address         zone     weight  state        topology  partitions  leads    records     data      log   memory         up
+   1  127.0.0.1:7401  default   100 %  ready        leader         2,048  2,048  1,000,000  126 MiB  256 MiB  128 MiB  1 min 5 s
+   2  127.0.0.1:7402  default   100 %  unreachable
+
+node 2: connection refused
+leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB";
+        assert_eq!(describe(&status(), &Pace::default()), expected);
+    }
+
+    #[test]
+    fn a_group_without_a_leader_is_said_and_quiet_clusters_end_with_the_table() {
+        let mut status = status();
+        status.transition = None;
+        status.nodes.pop();
+        assert!(describe(&status, &Pace::default()).ends_with("1 min 5 s"));
+        status.topology_leader = None;
+        assert!(describe(&status, &Pace::default()).contains("joins and leaves wait"));
+    }
+}

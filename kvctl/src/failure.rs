@@ -1,0 +1,214 @@
+//! How a command fails: one line for people, one exit code for scripts.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | key not found |
+//! | 2 | usage: the command line, a local file, or a malformed line of it |
+//! | 3 | unavailable: nobody who could do it was reached in time; nothing changed |
+//! | 4 | a condition was not met; nothing changed |
+//! | 5 | the outcome of a write is unknown: it may happen, now or later |
+//! | 6 | refused: limits, or the state of the cluster; nothing changed |
+//!
+//! A command that was interrupted from the keyboard ends with 130, as shells expect.
+//! A reader of our output that goes away (`kvctl dump | head`) is no failure.
+
+use std::io;
+
+use torc_client::ErrorKind;
+
+use crate::format::ReadError;
+
+/// Exit code of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    KeyNotFound = 1,
+    Usage = 2,
+    Unavailable = 3,
+    ConditionNotMet = 4,
+    OutcomeUnknown = 5,
+    Refused = 6,
+    Interrupted = 130,
+}
+
+/// Why a command did not do what was asked. Its text is what happened and what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("no value under key `{key}`")]
+    KeyNotFound { key: String },
+    #[error("{0}")]
+    Usage(String),
+    /// What the limits of keys and values do not allow, noticed before it was sent.
+    #[error("{0}")]
+    OutOfBounds(String),
+    #[error("cannot {action} {path}: {source}")]
+    File {
+        action: &'static str,
+        path: String,
+        source: io::Error,
+    },
+    #[error("cannot write to the standard output: {0}")]
+    Stdout(io::Error),
+    #[error("{path}: {error}")]
+    Input { path: String, error: ReadError },
+    #[error("{0}")]
+    Cluster(#[from] torc_client::Error),
+    #[error("{what}; {done}")]
+    Stopped {
+        /// Why it went no further.
+        what: Box<Failure>,
+        /// How far it went and how to go on.
+        done: String,
+    },
+    #[error(
+        "nobody could be asked how far the {change} is for {silent_s} s ({last}); it goes on by \
+         itself: watch it with `kvctl status --watch`"
+    )]
+    LostSight {
+        change: &'static str,
+        silent_s: u64,
+        last: torc_client::Error,
+    },
+    #[error("interrupted")]
+    Interrupted,
+    #[error("cannot start: {0}")]
+    Runtime(io::Error),
+}
+
+impl Failure {
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::KeyNotFound { .. } => Code::KeyNotFound,
+            Self::Usage(_) | Self::File { .. } | Self::Stdout(_) | Self::Runtime(_) => Code::Usage,
+            Self::OutOfBounds(_) => Code::Refused,
+            Self::Input { error, .. } => match error {
+                ReadError::OutOfBounds { .. } => Code::Refused,
+                ReadError::Malformed { .. } | ReadError::Io(_) => Code::Usage,
+            },
+            Self::Cluster(error) => code_of(error.kind(), error.maybe_applied()),
+            Self::Stopped { what, .. } => what.code(),
+            Self::LostSight { .. } => Code::Unavailable,
+            Self::Interrupted => Code::Interrupted,
+        }
+    }
+
+    /// Whether this is only a reader of our output that wanted no more.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        match self {
+            Self::Stdout(error) => error.kind() == io::ErrorKind::BrokenPipe,
+            Self::Stopped { what, .. } => what.is_broken_pipe(),
+            _ => false,
+        }
+    }
+
+    /// The failure as the one line that goes to stderr.
+    pub(crate) fn line(&self) -> String {
+        format!("kvctl: {}", crate::text::one_line(&self.to_string()))
+    }
+
+    /// Adds how far a command went before it failed.
+    pub(crate) fn after(self, done: impl Into<String>) -> Self {
+        Self::Stopped {
+            what: Box::new(self),
+            done: done.into(),
+        }
+    }
+}
+
+/// What may have happened outweighs why nobody knows.
+fn code_of(kind: ErrorKind, maybe_applied: bool) -> Code {
+    match kind {
+        _ if maybe_applied => Code::OutcomeUnknown,
+        ErrorKind::OutcomeUnknown => Code::OutcomeUnknown,
+        ErrorKind::ConditionNotMet => Code::ConditionNotMet,
+        ErrorKind::Invalid
+        | ErrorKind::Refused
+        | ErrorKind::NoSuchNamespace
+        | ErrorKind::NoSuchNode
+        | ErrorKind::OutOfSpace => Code::Refused,
+        // Corrupt and Internal: the record or node cannot serve, though it is reached.
+        _ => Code::Unavailable,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Problem;
+
+    #[test]
+    fn every_kind_of_error_has_its_exit_code() {
+        let of = |kind| code_of(kind, false) as u8;
+        assert_eq!(of(ErrorKind::Unavailable), 3);
+        assert_eq!(of(ErrorKind::Deadline), 3);
+        assert_eq!(of(ErrorKind::Overloaded), 3);
+        assert_eq!(of(ErrorKind::Corrupt), 3);
+        assert_eq!(of(ErrorKind::Internal), 3);
+        assert_eq!(of(ErrorKind::ConditionNotMet), 4);
+        assert_eq!(of(ErrorKind::OutcomeUnknown), 5);
+        assert_eq!(of(ErrorKind::Invalid), 6);
+        assert_eq!(of(ErrorKind::Refused), 6);
+        assert_eq!(of(ErrorKind::NoSuchNamespace), 6);
+        assert_eq!(of(ErrorKind::NoSuchNode), 6);
+        assert_eq!(of(ErrorKind::OutOfSpace), 6);
+    }
+
+    #[test]
+    fn a_write_that_may_have_happened_is_of_unknown_outcome_whatever_its_kind() {
+        for kind in [
+            ErrorKind::Internal,
+            ErrorKind::Deadline,
+            ErrorKind::Unavailable,
+        ] {
+            assert_eq!(code_of(kind, true), Code::OutcomeUnknown, "{kind:?}");
+        }
+    }
+
+    fn input(error: ReadError) -> Failure {
+        Failure::Input {
+            path: "f.csv".into(),
+            error,
+        }
+    }
+
+    #[test]
+    fn a_malformed_line_is_usage_and_an_oversized_value_is_refused() {
+        let malformed = input(ReadError::Malformed {
+            line: 3,
+            problem: Problem::NotUtf8,
+        });
+        assert_eq!(malformed.code(), Code::Usage);
+        assert_eq!(malformed.line(), "kvctl: f.csv: line 3: not UTF-8");
+        let oversized = input(ReadError::OutOfBounds {
+            line: 3,
+            problem: "too long".into(),
+        });
+        assert_eq!(oversized.code(), Code::Refused);
+    }
+
+    #[test]
+    fn how_far_it_went_follows_what_happened_and_keeps_the_code() {
+        let failure = Failure::KeyNotFound { key: "k".into() }.after("2 of 3 done");
+        assert_eq!(failure.line(), "kvctl: no value under key `k`; 2 of 3 done");
+        assert_eq!(failure.code(), Code::KeyNotFound);
+    }
+
+    #[test]
+    fn a_failure_is_one_line() {
+        let failure = Failure::Usage("a\n  b\tc".into());
+        assert_eq!(failure.line(), "kvctl: a b c");
+    }
+
+    #[test]
+    fn only_a_reader_that_went_away_is_no_failure() {
+        let stdout = |kind| Failure::Stdout(io::Error::from(kind));
+        assert!(stdout(io::ErrorKind::BrokenPipe).is_broken_pipe());
+        assert!(
+            stdout(io::ErrorKind::BrokenPipe)
+                .after("x")
+                .is_broken_pipe()
+        );
+        assert!(!stdout(io::ErrorKind::StorageFull).is_broken_pipe());
+    }
+}

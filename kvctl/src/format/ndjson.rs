@@ -1,0 +1,177 @@
+//! One JSON object a line: `{"key":"…","value":"…"}`.
+//!
+//! A value that is a JSON string stands for the bytes of that string. Any other JSON
+//! value but null stands for its own text, exactly as it is in the file, so that
+//! `{"key":"a","value":{"n": 1}}` stores the eight bytes `{"n": 1}`.
+
+use std::borrow::Cow;
+use std::io::{self, Read, Write};
+
+use base64::Engine as _;
+use bytes::Bytes;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::bounded::Lines;
+use super::{BASE64, Numbered, Problem, ReadError, Row, decode_base64};
+
+/// A record as JSON shows it: text where it is UTF-8, else base64 under another name.
+#[derive(Debug, Serialize)]
+pub(crate) struct JsonRow<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_base64: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+}
+
+impl<'a> JsonRow<'a> {
+    /// A key alone.
+    pub(crate) fn key(key: &'a [u8]) -> Self {
+        let (key, key_base64) = text_or_base64(key);
+        Self {
+            key,
+            key_base64,
+            value: None,
+            value_base64: None,
+            expires_at_ms: None,
+            version: None,
+        }
+    }
+
+    /// Adds the value.
+    pub(crate) fn value(mut self, value: &'a [u8]) -> Self {
+        (self.value, self.value_base64) = text_or_base64(value);
+        self
+    }
+
+    /// Adds the expiry, Unix milliseconds.
+    pub(crate) fn expires_at_ms(mut self, at: Option<u64>) -> Self {
+        self.expires_at_ms = at;
+        self
+    }
+
+    /// Adds the version.
+    pub(crate) fn version(mut self, version: torc_record::Ballot) -> Self {
+        self.version = Some(version.to_string());
+        self
+    }
+}
+
+fn text_or_base64(bytes: &[u8]) -> (Option<&str>, Option<String>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (Some(text), None),
+        Err(_) => (None, Some(BASE64.encode(bytes))),
+    }
+}
+
+pub(super) fn write(row: &Row, out: &mut impl Write) -> io::Result<()> {
+    let json = JsonRow::key(&row.key)
+        .value(&row.value)
+        .expires_at_ms(row.expires_at_ms);
+    serde_json::to_writer(&mut *out, &json)?;
+    out.write_all(b"\n")
+}
+
+/// What a line may say. `version` is what `scan --output json` adds; it is not kept.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    #[serde(borrow)]
+    key: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    key_base64: Option<Cow<'a, str>>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    value: Option<&'a RawValue>,
+    #[serde(borrow)]
+    value_base64: Option<Cow<'a, str>>,
+    expires_at_ms: Option<u64>,
+    #[serde(rename = "version")]
+    _version: Option<IgnoredAny>,
+}
+
+/// Keeps `null` apart from a value that is not there.
+fn present<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(input).map(Some)
+}
+
+/// Reads rows from lines of JSON. Blank lines are skipped.
+pub(super) struct Reader<R> {
+    lines: Lines<R>,
+}
+
+impl<R: Read> Reader<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self {
+            lines: Lines::new(input),
+        }
+    }
+
+    fn next_row(&mut self) -> Result<Option<Numbered>, ReadError> {
+        while let Some((line, text)) = self.lines.next()? {
+            if text.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let row = parse(&text).map_err(|problem| ReadError::Malformed { line, problem })?;
+            return Ok(Some(Numbered { line, row }));
+        }
+        Ok(None)
+    }
+}
+
+impl<R: Read> Iterator for Reader<R> {
+    type Item = Result<Numbered, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_row().transpose()
+    }
+}
+
+fn parse(text: &[u8]) -> Result<Row, Problem> {
+    let text = std::str::from_utf8(text).map_err(|_| Problem::NotUtf8)?;
+    let line: Line<'_> = serde_json::from_str(text).map_err(|error| json_problem(&error))?;
+    let key = match (line.key, line.key_base64) {
+        (Some(key), None) => Bytes::from(key.into_owned()),
+        (None, Some(base64)) => decode_base64("key", base64.as_bytes())?,
+        (Some(_), Some(_)) => return Err(Problem::Both("key")),
+        (None, None) => return Err(Problem::Missing("key")),
+    };
+    let value = match (line.value, line.value_base64) {
+        (Some(value), None) => raw_value(value.get())?,
+        (None, Some(base64)) => decode_base64("value", base64.as_bytes())?,
+        (Some(_), Some(_)) => return Err(Problem::Both("value")),
+        (None, None) => return Err(Problem::Missing("value")),
+    };
+    Ok(Row {
+        key,
+        value,
+        expires_at_ms: line.expires_at_ms,
+    })
+}
+
+fn raw_value(json: &str) -> Result<Bytes, Problem> {
+    match json.as_bytes().first() {
+        Some(b'"') => {
+            let text: String = serde_json::from_str(json).map_err(|error| json_problem(&error))?;
+            Ok(Bytes::from(text))
+        }
+        Some(b'n') => Err(Problem::NullValue),
+        _ => Ok(Bytes::copy_from_slice(json.as_bytes())),
+    }
+}
+
+/// What serde_json says, without its line number: it sees one line at a time.
+fn json_problem(error: &serde_json::Error) -> Problem {
+    let text = error.to_string();
+    let what = text.split(" at line ").next().unwrap_or_default();
+    let column = error.column();
+    Problem::Json(format!("{what} (column {column})"))
+}

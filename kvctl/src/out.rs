@@ -1,0 +1,103 @@
+//! The standard output: data and nothing else. Progress and errors go to stderr.
+
+use std::fmt;
+use std::io::{self, BufWriter, Write};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// What the output goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Screen {
+    /// Columns to draw in.
+    pub(crate) width: usize,
+    /// Lines to draw in.
+    pub(crate) height: usize,
+    /// A terminal: colours and redrawing make sense.
+    pub(crate) terminal: bool,
+    /// Colours are wanted.
+    pub(crate) colour: bool,
+}
+
+impl Screen {
+    /// Size where there is no terminal to ask.
+    const PLAIN: Self = Self {
+        width: 100,
+        height: 40,
+        terminal: false,
+        colour: false,
+    };
+
+    /// Looks at the standard output, `NO_COLOR` and `TERM`.
+    pub(crate) fn of_stdout() -> Self {
+        let term = console::Term::stdout();
+        if !term.is_term() {
+            return Self::PLAIN;
+        }
+        let (height, width) = term.size();
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Self {
+            width: usize::from(width),
+            height: usize::from(height),
+            terminal: true,
+            colour: !no_colour && !dumb,
+        }
+    }
+}
+
+/// Says something on stderr. If that is closed, nobody wanted to know.
+pub(crate) fn note(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// A buffered standard output. Every failure to write is a [`Failure::Stdout`].
+pub(crate) struct Out {
+    writer: BufWriter<Box<dyn Write>>,
+    screen: Screen,
+}
+
+impl Out {
+    pub(crate) fn stdout() -> Self {
+        Self {
+            writer: BufWriter::with_capacity(1 << 16, Box::new(io::stdout())),
+            screen: Screen::of_stdout(),
+        }
+    }
+
+    pub(crate) const fn screen(&self) -> Screen {
+        self.screen
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.write(|writer| writer.write_all(bytes))
+    }
+
+    /// Writes text and a line end.
+    pub(crate) fn line(&mut self, text: impl fmt::Display) -> Result<(), Failure> {
+        self.write(|writer| writeln!(writer, "{text}"))
+    }
+
+    /// Writes one JSON value on one line.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+        self.write(|writer| {
+            serde_json::to_writer(&mut *writer, value)?;
+            writer.write_all(b"\n")
+        })
+    }
+
+    /// Hands what was written to the operating system.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        self.write(Write::flush)
+    }
+
+    /// Writes by a function that knows `io::Write`.
+    pub(crate) fn write(
+        &mut self,
+        write: impl FnOnce(&mut BufWriter<Box<dyn Write>>) -> io::Result<()>,
+    ) -> Result<(), Failure> {
+        write(&mut self.writer).map_err(Failure::Stdout)
+    }
+}

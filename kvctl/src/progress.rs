@@ -1,0 +1,270 @@
+//! How far a transition is, from the statuses that are polled while it runs.
+//!
+//! Pure: the time of each look comes in as an argument.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use torc_client::{ChangeKind, ClusterStatus, Transition};
+
+use crate::text;
+
+/// What a status says of one transition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Sight<'a> {
+    /// The node that answered has not heard of it yet.
+    NotYet,
+    /// It runs.
+    Running(&'a Transition),
+    /// It ended; its last figures, unless a later transition has taken their place.
+    Ended(Option<&'a Transition>),
+}
+
+/// Looks for transition `id` in a status.
+pub(crate) fn sight(status: &ClusterStatus, id: u64) -> Sight<'_> {
+    let (running, ended) = (&status.transition, &status.last_transition);
+    match (running, ended) {
+        (Some(running), _) if running.id == id => Sight::Running(running),
+        (_, Some(ended)) if ended.id == id => Sight::Ended(Some(ended)),
+        (Some(other), _) | (_, Some(other)) if other.id > id => Sight::Ended(None),
+        _ => Sight::NotYet,
+    }
+}
+
+/// How fast a transition goes, over the last [`Pace::WINDOW`].
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    looks: VecDeque<Look>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Look {
+    at: Duration,
+    bytes: u64,
+    partitions: u32,
+}
+
+impl Pace {
+    const WINDOW: Duration = Duration::from_secs(10);
+
+    /// Notes what was seen at a time since an arbitrary start.
+    pub(crate) fn note(&mut self, at: Duration, transition: &Transition) {
+        let is_old = |look: &Look| look.at + Self::WINDOW <= at;
+        // One look from before the window stays, so that there is always a span.
+        while self.looks.len() > 1 && self.looks.get(1).is_some_and(is_old) {
+            self.looks.pop_front();
+        }
+        self.looks.push_back(Look {
+            at,
+            bytes: transition.bytes_moved,
+            partitions: transition.partitions_done,
+        });
+    }
+
+    /// Bytes a second; `None` until two looks are some time apart.
+    pub(crate) fn bytes_per_s(&self) -> Option<f64> {
+        self.per_s(|look| look.bytes)
+    }
+
+    fn per_s(&self, of: impl Fn(&Look) -> u64) -> Option<f64> {
+        let (first, last) = (self.looks.front()?, self.looks.back()?);
+        let span = last.at.saturating_sub(first.at).as_secs_f64();
+        (span > 0.0).then(|| of(last).saturating_sub(of(first)) as f64 / span)
+    }
+
+    /// Time until it ends at this pace; `None` when nothing moves or too little is
+    /// known. Whatever is slower decides: the bytes or the partitions.
+    pub(crate) fn time_left(&self, transition: &Transition) -> Option<Duration> {
+        let bytes = transition
+            .bytes_planned
+            .saturating_sub(transition.bytes_moved);
+        let partitions = transition
+            .partitions_total
+            .saturating_sub(transition.partitions_done);
+        let bytes = seconds(bytes, self.bytes_per_s()?)?;
+        let partitions = seconds(
+            u64::from(partitions),
+            self.per_s(|look| u64::from(look.partitions))?,
+        )?;
+        Duration::try_from_secs_f64(bytes.max(partitions)).ok()
+    }
+}
+
+fn seconds(left: u64, per_s: f64) -> Option<f64> {
+    match left {
+        0 => Some(0.0),
+        _ => (per_s > 0.0).then(|| left as f64 / per_s),
+    }
+}
+
+/// What a change is called.
+pub(crate) const fn name(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Join => "join",
+        ChangeKind::Leave => "leave",
+    }
+}
+
+/// A transition that runs, in one line without its name.
+pub(crate) fn figures(transition: &Transition, pace: &Pace) -> String {
+    let mut parts = vec![
+        format!(
+            "{} of {} partitions",
+            text::count(transition.partitions_done.into()),
+            text::count(transition.partitions_total.into()),
+        ),
+        format!(
+            "{} of {}",
+            text::bytes(transition.bytes_moved),
+            // What was written meanwhile travels too, so more than planned can move.
+            text::bytes(transition.bytes_planned.max(transition.bytes_moved)),
+        ),
+    ];
+    let rate = pace.bytes_per_s();
+    parts.extend(rate.map(|rate| format!("{}/s", text::bytes(rate as u64))));
+    let left = pace.time_left(transition);
+    parts.extend(left.map(|left| format!("{} left", text::duration(left))));
+    parts.join(", ")
+}
+
+/// A transition that ended, in one line.
+pub(crate) fn ended(transition: &Transition) -> String {
+    let took = transition
+        .ended_at_ms
+        .map(|end| end.saturating_sub(transition.started_at_ms))
+        .map_or_else(String::new, |ms| {
+            format!(" in {}", text::duration(Duration::from_millis(ms)))
+        });
+    format!(
+        "{} of node {} done{took}: {} partitions, {} in {} records",
+        name(transition.kind),
+        transition.node,
+        text::count(transition.partitions_done.into()),
+        text::bytes(transition.bytes_moved),
+        text::count(transition.records_moved),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_record::Epoch;
+    use torc_ring::NodeId;
+    use torc_ring::topology::ClusterId;
+
+    fn transition(id: u64, partitions_done: u32, bytes_moved: u64) -> Transition {
+        Transition {
+            id,
+            kind: ChangeKind::Join,
+            node: NodeId(4),
+            partitions_total: 100,
+            partitions_done,
+            partitions_active: 4,
+            bytes_moved,
+            records_moved: bytes_moved / 100,
+            bytes_planned: 10 << 20,
+            records_planned: 100_000,
+            started_at_ms: 1_000,
+            ended_at_ms: None,
+        }
+    }
+
+    fn status(running: Option<Transition>, ended: Option<Transition>) -> ClusterStatus {
+        ClusterStatus {
+            cluster_id: ClusterId([0; 16]),
+            epoch: Epoch(1),
+            answered_by: NodeId(1),
+            topology_leader: None,
+            partitions: 4096,
+            replicas: 1,
+            nodes: Vec::new(),
+            transition: running,
+            last_transition: ended,
+        }
+    }
+
+    #[test]
+    fn a_transition_is_over_when_it_or_a_later_one_ended_or_a_later_one_runs() {
+        let t = |id| Some(transition(id, 0, 0));
+        assert!(matches!(sight(&status(t(5), t(4)), 5), Sight::Running(_)));
+        assert!(matches!(
+            sight(&status(None, t(5)), 5),
+            Sight::Ended(Some(_))
+        ));
+        assert!(matches!(
+            sight(&status(t(6), t(5)), 5),
+            Sight::Ended(Some(_))
+        ));
+        assert_eq!(sight(&status(t(7), t(6)), 5), Sight::Ended(None));
+        assert_eq!(sight(&status(t(7), None), 5), Sight::Ended(None));
+        assert_eq!(sight(&status(None, t(6)), 5), Sight::Ended(None));
+    }
+
+    #[test]
+    fn a_node_that_lags_behind_does_not_make_it_over() {
+        let t = |id| Some(transition(id, 0, 0));
+        assert_eq!(sight(&status(None, None), 5), Sight::NotYet);
+        assert_eq!(sight(&status(t(4), t(3)), 5), Sight::NotYet);
+    }
+
+    fn pace(looks: &[(u64, u32, u64)]) -> Pace {
+        let mut pace = Pace::default();
+        for &(s, partitions, bytes) in looks {
+            pace.note(Duration::from_secs(s), &transition(1, partitions, bytes));
+        }
+        pace
+    }
+
+    #[test]
+    fn one_look_gives_no_rate() {
+        let pace = pace(&[(0, 1, 1000)]);
+        assert_eq!(pace.bytes_per_s(), None);
+        assert_eq!(pace.time_left(&transition(1, 1, 1000)), None);
+    }
+
+    #[test]
+    fn the_rate_is_of_the_last_ten_seconds() {
+        let mib = 1 << 20;
+        let pace = pace(&[(0, 0, 0), (100, 10, mib), (110, 20, 3 * mib)]);
+        assert_eq!(pace.bytes_per_s(), Some(2.0 * mib as f64 / 10.0));
+    }
+
+    #[test]
+    fn what_is_slower_decides_the_time_left() {
+        let mib = 1 << 20;
+        let by_bytes = pace(&[(0, 0, 0), (10, 90, mib)]);
+        let left = by_bytes.time_left(&transition(1, 90, mib));
+        assert_eq!(left, Some(Duration::from_secs(90)));
+        let by_partitions = pace(&[(0, 0, 0), (10, 10, 9 * mib)]);
+        let left = by_partitions.time_left(&transition(1, 10, 9 * mib));
+        assert_eq!(left, Some(Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn a_standstill_has_no_time_left_and_more_than_planned_is_no_error() {
+        let still = pace(&[(0, 5, 1000), (10, 5, 1000)]);
+        assert_eq!(still.time_left(&transition(1, 5, 1000)), None);
+        let over = pace(&[(0, 0, 0), (10, 100, 20 << 20)]);
+        assert_eq!(
+            over.time_left(&transition(1, 100, 20 << 20)),
+            Some(Duration::ZERO)
+        );
+    }
+
+    #[test]
+    fn progress_and_end_are_one_line_each() {
+        let pace = pace(&[(0, 0, 0), (10, 50, 5 << 20)]);
+        assert_eq!(
+            figures(&transition(1, 50, 5 << 20), &pace),
+            "50 of 100 partitions, 5.00 MiB of 10.0 MiB, 512 KiB/s, 10.0 s left"
+        );
+        let done = Transition {
+            ended_at_ms: Some(13_500),
+            ..transition(1, 100, 10 << 20)
+        };
+        assert_eq!(
+            ended(&done),
+            "join of node 4 done in 12.5 s: 100 partitions, 10.0 MiB in 104,857 records"
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! The command line itself, as far as it goes without a cluster.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+
+fn kvctl() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kvctl"));
+    command.env_remove("TORC_ENDPOINTS").env("NO_COLOR", "1");
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    kvctl().args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+/// An address that refuses connections.
+fn closed() -> String {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
+    format!("http://{}", address.unwrap())
+}
+
+fn one_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    assert_eq!(text.lines().count(), 1, "one line: {text:?}");
+    text.trim_end().to_owned()
+}
+
+#[test]
+fn a_usage_error_is_one_line_and_exit_code_2() {
+    for args in [
+        &["get"][..],
+        &["no-such-command"],
+        &["put", "k"],
+        &["get", "k", "--output", "xml"],
+        &["load", "no-extension"],
+        &["load", "/nonexistent/file.csv"],
+        &["get", "zz", "--key-hex"],
+        &["--endpoint", "https://localhost:1", "status"],
+        &["completions", "cobol"],
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert!(one_line(&output.stderr).starts_with("kvctl: "), "{args:?}");
+    }
+}
+
+#[test]
+fn limits_are_refused_with_exit_code_6_before_anybody_is_asked() {
+    let long = "k".repeat(1025);
+    let endpoint = closed();
+    let refused = run(&["--endpoint", &endpoint, "get", &long]);
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+    assert!(one_line(&refused.stderr).contains("1025 bytes"));
+    let mut put = kvctl()
+        .args(["--endpoint", &endpoint, "put", "k", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It stops reading when it has seen that it is too much.
+    let _ = put.stdin.take().unwrap().write_all(&vec![7; 3 << 20]);
+    let refused = put.wait_with_output().unwrap();
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+    assert!(one_line(&refused.stderr).contains("1048576"), "{refused:?}");
+}
+
+#[test]
+fn where_nobody_listens_every_command_is_unavailable() {
+    let endpoint = closed();
+    for args in [
+        &["put", "k", "v"][..],
+        &["get", "k"],
+        &["delete", "k"],
+        &["scan"],
+        &["dump"],
+        &["status"],
+        &["ring"],
+        &["explain", "k"],
+        &["join-node", "127.0.0.1:1", "--plan"],
+        &["leave-node", "1", "--plan"],
+        &["bench", "--operations", "1"],
+    ] {
+        let output = run(&[&["--endpoint", &endpoint, "--timeout", "200ms"], args].concat());
+        assert_eq!(output.status.code(), Some(3), "{args:?}: {output:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        one_line(&output.stderr);
+    }
+}
+
+#[test]
+fn endpoints_come_from_the_environment_too() {
+    let output = kvctl()
+        .env("TORC_ENDPOINTS", format!("{},{}", closed(), closed()))
+        .args(["get", "k", "--timeout", "200ms"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let output = kvctl()
+        .env("TORC_ENDPOINTS", "nonsense")
+        .args(["get", "k"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn a_load_that_cannot_begin_says_where_to_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.csv");
+    std::fs::write(&path, "key,value\na,1\nb,2\n").unwrap();
+    let path = path.to_str().unwrap();
+    let endpoint = closed();
+    let global = ["--endpoint", &endpoint, "--timeout", "200ms"];
+    let output = run(&[&global[..], &["load", path]].concat());
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let line = one_line(&output.stderr);
+    assert!(line.contains("0 records were stored"), "{line}");
+    assert!(line.ends_with("--from-line 2"), "{line}");
+
+    let output = run(&[&global[..], &["load", path, "--output", "json"]].concat());
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["complete"], false);
+    assert_eq!(json["failed"], 2);
+    assert_eq!(json["resume_line"], 2);
+}
+
+#[test]
+fn a_malformed_first_line_is_named_without_any_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ndjson");
+    std::fs::write(&path, "nonsense\n").unwrap();
+    let output = run(&["--endpoint", &closed(), "load", path.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(
+        one_line(&output.stderr).contains("a.ndjson: line 1: "),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn help_and_completions_go_to_stdout() {
+    for args in [
+        &["--help"][..],
+        &["help", "load"],
+        &["--version"],
+        &["completions", "bash"],
+    ] {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert!(
+            !output.stdout.is_empty() && output.stderr.is_empty(),
+            "{args:?}"
+        );
+    }
+    let help = String::from_utf8(run(&["load", "--help"]).stdout).unwrap();
+    assert!(
+        help.contains("key_base64"),
+        "the formats are explained: {help}"
+    );
+}
+
+#[test]
+fn a_generated_data_set_is_the_same_each_time_and_in_each_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("urls.ndjson");
+    let to_stdout = run(&["generate-urls", "--count", "1000", "--seed", "7"]);
+    let to_file = run(&[
+        "generate-urls",
+        "--count",
+        "1000",
+        "--seed",
+        "7",
+        "--to",
+        path.to_str().unwrap(),
+    ]);
+    assert!(to_stdout.status.success() && to_file.status.success());
+    assert_eq!(
+        String::from_utf8_lossy(&to_stdout.stdout).lines().count(),
+        1000
+    );
+    assert_eq!(std::fs::read(&path).unwrap(), to_stdout.stdout);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let mut child = kvctl()
+        .args(["generate-urls", "--count", "1000000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 8];
+    child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(&first, b"{\"key\":\"");
+    assert_eq!((output.status.code(), output.stderr), (Some(0), Vec::new()));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_behind_stdout_is_a_failure() {
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let output = kvctl()
+        .args(["generate-urls", "--count", "1000"])
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(one_line(&output.stderr).contains("cannot write to the standard output"));
+}
