@@ -45,7 +45,7 @@ mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use advisory::Advisory;
+pub use advisory::{Advisory, Pairs};
 pub use error::StoreError;
 pub use options::StoreOptions;
 pub use scan::{Cursor, CursorError, ScanLimits, ScanPage};

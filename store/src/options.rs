@@ -20,7 +20,7 @@ pub struct StoreOptions {
     /// Most bytes of memory the overlay takes, overhead included. Beyond it new values
     /// are refused; deletes have an eighth more.
     pub overlay_limit_bytes: u64,
-    /// Size of one preallocated segment of the commit log, 4 KiB to 1 GiB.
+    /// Size of one preallocated segment of the commit log, 1 KiB to 1 GiB.
     pub log_segment_bytes: u64,
     /// A checkpoint starts by itself when this much log has gathered since the last one
     /// began, or as much as that one was long, whichever is more: so checkpoints write
@@ -48,8 +48,8 @@ impl StoreOptions {
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let refuse = |setting, allowed| Err(StoreError::BadOption { setting, allowed });
-        if !(4096..=1024 * MIB).contains(&self.log_segment_bytes) {
-            return refuse("log_segment_bytes", "4 KiB to 1 GiB");
+        if !(1024..=1024 * MIB).contains(&self.log_segment_bytes) {
+            return refuse("log_segment_bytes", "1 KiB to 1 GiB");
         }
         if !(MIB..=1024 * MIB).contains(&self.queue_limit_bytes) {
             return refuse("queue_limit_bytes", "1 MiB to 1 GiB");

@@ -23,6 +23,7 @@
 //! * Each packed record is an allocation of its own. A slice of a batch buffer would be
 //!   cheaper to make, and one surviving record would keep a whole batch in memory.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -42,8 +43,15 @@ const EXPIRING_VALUE: u8 = 2;
 const TOMBSTONE: u8 = 3;
 
 /// A record in its stored form. Cloning shares the bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Packed(Arc<[u8]>);
+
+/// Shows the digest and the version: keys and values are not for logs.
+impl fmt::Debug for Packed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Packed({} at {})", self.digest(), self.ballot())
+    }
+}
 
 /// Where a record stands in ring order. Equal positions are the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

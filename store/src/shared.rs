@@ -17,7 +17,6 @@ use crate::overlay::{self, Overlay};
 use crate::packed::Packed;
 use crate::{Seq, StoreError, StoreOptions};
 
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) options: StoreOptions,
     pub(crate) dir: Arc<Directory>,

@@ -1,5 +1,6 @@
 //! The store of one node.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -35,12 +36,20 @@ const MAX_OP_BYTES: usize = 4 << 20;
 ///
 /// When the last clone is dropped without [`close`](Self::close), what was queued is
 /// written and the directory is released all the same; errors are then only logged.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
 }
 
-#[derive(Debug)]
+/// Names the directory; nothing of what users put in the store is ever printed.
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Store");
+        out.field("dir", &self.shared().options.dir);
+        out.finish_non_exhaustive()
+    }
+}
+
 struct Handle {
     shared: Arc<Shared>,
     threads: Mutex<Option<Threads>>,

@@ -1,43 +1,113 @@
-//! State a node may lose.
-use std::path::PathBuf;
+//! State that a node may lose and rebuild: cursors of transfers.
+//!
+//! sled 0.34 is behind it, and is not trusted: its `flush` is no fsync, it can refuse to
+//! open after a crash, and on damaged files it may return an error, panic, or never come
+//! back. So one thread owns it, every call into it is guarded, and when anything goes wrong
+//! its directory is set aside as `NAME.broken-N`, a fresh one is started, and the loss is
+//! logged and counted. If that cannot be had either, the state is kept in memory only.
+//!
+//! Invariants:
+//! * Nothing here fails towards the caller: the worst is that a value is gone.
+//! * No file of the store is touched: losing all of this loses no record and no promise.
+//! * A read sees the writes that were answered before it, unless there was a loss.
+//!
+//! Absent on purpose: anything whose loss could be noticed by a client.
 
-/// Small trees of advisory state. Cheap to clone.
+mod backing;
+mod keeper;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+
+use tokio::sync::oneshot;
+
+use self::keeper::{Keeper, Request};
+
+/// Keys with their values, in the order of keys.
+pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Small ordered trees of advisory state, by name. Cheap to clone; all clones are one.
+///
+/// Every method waits for the one thread that owns the files, some microseconds. Dropping
+/// the last clone stops the thread after a flush.
 #[derive(Debug, Clone)]
-pub struct Advisory {}
+pub struct Advisory {
+    requests: mpsc::Sender<Request>,
+    losses: Arc<AtomicU64>,
+}
 
 impl Advisory {
-    /// Opens, never fails.
+    /// Starts with what a directory holds, which is made when it is missing. Does not wait
+    /// for it to be opened and never fails: see the module on what happens instead.
     #[must_use]
     pub fn open(dir: impl Into<PathBuf>) -> Self {
-        todo!("{:?}", dir.into())
+        let (requests, inbox) = mpsc::channel();
+        let losses = Arc::new(AtomicU64::new(0));
+        let keeper = Keeper::new(dir.into(), losses.clone());
+        let thread = std::thread::Builder::new().name("torc-advisory".to_owned());
+        if let Err(error) = thread.spawn(move || keeper.run(&inbox)) {
+            losses.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(%error, "no thread for advisory state: it is not kept");
+        }
+        Self { requests, losses }
     }
-    /// Sets a value.
+
+    /// Sets a value. It is on the disk about a second later, if at all.
     pub async fn put(&self, tree: &str, key: &[u8], value: &[u8]) {
-        todo!("{tree} {key:?} {value:?}")
+        let (tree, key, value) = (tree.to_owned(), key.to_vec(), value.to_vec());
+        self.ask(|done| Request::Put {
+            tree,
+            key,
+            value,
+            done,
+        })
+        .await;
     }
-    /// Reads a value.
+
+    /// The value of a key, unless it was never set, was deleted, or was lost.
     pub async fn get(&self, tree: &str, key: &[u8]) -> Option<Vec<u8>> {
-        todo!("{tree} {key:?}")
+        let (tree, key) = (tree.to_owned(), key.to_vec());
+        self.ask(|done| Request::Get { tree, key, done })
+            .await
+            .flatten()
     }
-    /// Removes a value.
+
+    /// Removes a key.
     pub async fn delete(&self, tree: &str, key: &[u8]) {
-        todo!("{tree} {key:?}")
+        let (tree, key) = (tree.to_owned(), key.to_vec());
+        self.ask(|done| Request::Delete { tree, key, done }).await;
     }
-    /// All pairs of a tree, in key order.
-    pub async fn list(&self, tree: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
-        todo!("{tree}")
+
+    /// All of a tree, in the order of keys. Meant for small trees.
+    pub async fn list(&self, tree: &str) -> Pairs {
+        let tree = tree.to_owned();
+        self.ask(|done| Request::List { tree, done })
+            .await
+            .unwrap_or_default()
     }
-    /// Writes to the disk what was put so far.
+
+    /// Hands what was put so far to the operating system.
     pub async fn flush(&self) {
-        todo!()
+        self.ask(|done| Request::Flush { done }).await;
     }
-    /// How often state was lost.
+
+    /// How often state was lost since this was opened.
     #[must_use]
     pub fn losses(&self) -> u64 {
-        todo!()
+        self.losses.load(Ordering::Relaxed)
     }
-    /// Flushes and stops.
+
+    /// Flushes and lets go of the files. Other clones find nothing from then on.
     pub async fn close(self) {
-        todo!()
+        self.ask(|done| Request::Close { done }).await;
+    }
+
+    /// `None` when the thread has ended.
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Option<T> {
+        let (done, answer) = oneshot::channel();
+        self.requests.send(request(done)).ok()?;
+        answer.await.ok()
     }
 }

@@ -18,7 +18,6 @@ use crate::{DropReport, Seq, StoreError};
 const SPACE_PROBE: Duration = Duration::from_secs(1);
 
 /// Owns the end of the log.
-#[derive(Debug)]
 pub(crate) struct Committer {
     shared: Arc<Shared>,
     log: LogWriter,

@@ -4,18 +4,20 @@
 //! a file or directory any part may be there: none of it, all of it, or some calls and
 //! not others, and of one write some sectors or a prefix that ends anywhere. A rename is
 //! atomic, and what was renamed may be durable while its creation under the old name was
-//! not. After a failed sync, what it should have made durable is visible and never
+//! not. When only the process dies everything is still visible, and still as unsynced as
+//! before. After a failed sync, what it should have made durable is visible and never
 //! becomes durable.
 //!
 //! Kinder than a real disk in two ways: directories are durable when made, and what was
 //! synced never rots ([`CrashFs::put_file`] is there to damage it).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::fs::{Fs, FsFile, FsLock};
 
@@ -47,7 +49,7 @@ pub enum Call {
 pub enum Survives {
     /// None of it: the power failed before the cache was written.
     Nothing,
-    /// All of it: the process died, the machine did not.
+    /// All of it: the process died, the machine did not. A later crash may still lose it.
     Everything,
     /// Some of it, drawn from this seed.
     Some(u64),
@@ -70,6 +72,7 @@ struct State {
     crash_at: Option<u64>,
     crashed: bool,
     faults: Vec<Fault>,
+    hooks: Vec<Hook>,
     capacity: Option<u64>,
 }
 
@@ -102,6 +105,20 @@ enum NameChange {
     Remove {
         path: PathBuf,
     },
+}
+
+/// What a test does before a call.
+struct Hook {
+    call: Call,
+    path_contains: String,
+    after: usize,
+    run: Box<dyn FnOnce() + Send>,
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "before {:?} of {}", self.call, self.path_contains)
+    }
 }
 
 #[derive(Debug)]
@@ -146,25 +163,10 @@ impl CrashFs {
     #[must_use]
     pub fn image(&self, survives: Survives) -> Self {
         let state = self.state.lock();
-        let mut dice = Dice(match survives {
-            Survives::Some(seed) => seed,
-            Survives::Nothing | Survives::Everything => 0,
-        });
-        let mut names = state.durable_names.clone();
-        for change in &state.pending {
-            if survives.keeps(&mut dice) {
-                change.apply(&mut names);
-            }
-        }
-        let inodes = state.inodes.iter();
-        let image = State {
-            inodes: inodes
-                .map(|inode| inode.image(survives, &mut dice))
-                .collect(),
-            durable_names: names.clone(),
-            names,
-            capacity: state.capacity,
-            ..State::default()
+        let image = match survives {
+            Survives::Nothing => state.image(None),
+            Survives::Some(seed) => state.image(Some(Dice(seed))),
+            Survives::Everything => state.visible(),
         };
         Self {
             state: Arc::new(Mutex::new(image)),
@@ -181,10 +183,28 @@ impl CrashFs {
         });
     }
 
-    /// Whether every fault that was asked for has happened.
+    /// Does something right before a call on a path that contains `path_contains`, in the
+    /// thread that makes the call; `after` such calls are let pass first.
+    pub fn before(
+        &self,
+        call: Call,
+        path_contains: &str,
+        after: usize,
+        run: impl FnOnce() + Send + 'static,
+    ) {
+        self.state.lock().hooks.push(Hook {
+            call,
+            path_contains: path_contains.to_owned(),
+            after,
+            run: Box::new(run),
+        });
+    }
+
+    /// Whether every fault and every hook that was asked for has happened.
     #[must_use]
-    pub fn faults_are_used_up(&self) -> bool {
-        self.state.lock().faults.is_empty()
+    pub fn is_used_up(&self) -> bool {
+        let state = self.state.lock();
+        state.faults.is_empty() && state.hooks.is_empty()
     }
 
     /// Bounds the bytes of all files together; `None` for no bound.
@@ -232,6 +252,31 @@ impl CrashFs {
         state.durable_names.remove(path);
     }
 
+    /// Runs the hooks of a call without holding the state, then begins the call.
+    fn begin(&self, call: Call, path: &Path) -> io::Result<MutexGuard<'_, State>> {
+        let name = path.to_string_lossy();
+        let mut due = Vec::new();
+        let mut state = self.state.lock();
+        for hook in std::mem::take(&mut state.hooks) {
+            let is_meant = hook.call == call && name.contains(&hook.path_contains);
+            match (is_meant, hook.after) {
+                (true, 0) => due.push(hook.run),
+                (true, after) => state.hooks.push(Hook {
+                    after: after - 1,
+                    ..hook
+                }),
+                (false, _) => state.hooks.push(hook),
+            }
+        }
+        if !due.is_empty() {
+            drop(state);
+            due.into_iter().for_each(|run| run());
+            state = self.state.lock();
+        }
+        state.alive()?;
+        Ok(state)
+    }
+
     fn file_at(&self, path: &Path, inode: usize) -> Box<dyn FsFile> {
         Box::new(CrashFile {
             fs: self.clone(),
@@ -247,8 +292,7 @@ impl Fs for CrashFs {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
-        let mut state = self.state.lock();
-        state.alive()?;
+        let mut state = self.begin(Call::Create, path)?;
         if state.names.contains_key(path) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -274,8 +318,7 @@ impl Fs for CrashFs {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut state = self.state.lock();
-        state.alive()?;
+        let mut state = self.begin(Call::Rename, to)?;
         let inode = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
         state.fault(Call::Rename, to)?;
         state.change_names(NameChange::Rename {
@@ -287,8 +330,7 @@ impl Fs for CrashFs {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state.lock();
-        state.alive()?;
+        let mut state = self.begin(Call::Remove, path)?;
         if !state.names.contains_key(path) {
             return Err(io::ErrorKind::NotFound.into());
         }
@@ -308,8 +350,7 @@ impl Fs for CrashFs {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut state = self.state.lock();
-        state.alive()?;
+        let mut state = self.begin(Call::SyncDir, dir)?;
         state.fault(Call::SyncDir, dir)?;
         state.count()?;
         let pending = std::mem::take(&mut state.pending);
@@ -353,6 +394,37 @@ impl State {
         Ok(())
     }
 
+    /// As found by another process on the same machine.
+    fn visible(&self) -> Self {
+        Self {
+            inodes: self.inodes.clone(),
+            names: self.names.clone(),
+            durable_names: self.durable_names.clone(),
+            pending: self.pending.clone(),
+            capacity: self.capacity,
+            ..Self::default()
+        }
+    }
+
+    /// As found after a restart of the machine; the dice draw what survives of the
+    /// unsynced.
+    fn image(&self, mut dice: Option<Dice>) -> Self {
+        let mut names = self.durable_names.clone();
+        for change in &self.pending {
+            if dice.as_mut().is_some_and(Dice::toss) {
+                change.apply(&mut names);
+            }
+        }
+        let inodes = self.inodes.iter();
+        Self {
+            inodes: inodes.map(|inode| inode.image(dice.as_mut())).collect(),
+            durable_names: names.clone(),
+            names,
+            capacity: self.capacity,
+            ..Self::default()
+        }
+    }
+
     /// Counts a call that was just recorded; the crash comes while it is under way.
     fn count(&mut self) -> io::Result<()> {
         self.calls += 1;
@@ -393,11 +465,13 @@ impl State {
 }
 
 impl Inode {
-    fn image(&self, survives: Survives, dice: &mut Dice) -> Self {
+    fn image(&self, dice: Option<&mut Dice>) -> Self {
         let mut bytes = self.durable.clone();
-        for change in self.doomed.iter().chain(&self.pending) {
-            if survives.keeps(dice) {
-                change.apply_torn(&mut bytes, survives, dice);
+        if let Some(dice) = dice {
+            for change in self.doomed.iter().chain(&self.pending) {
+                if dice.toss() {
+                    change.apply_torn(&mut bytes, dice);
+                }
             }
         }
         Self {
@@ -423,16 +497,11 @@ impl Change {
     }
 
     /// As `apply`, but of a write perhaps only some sectors, or the start.
-    fn apply_torn(&self, file: &mut Vec<u8>, survives: Survives, dice: &mut Dice) {
+    fn apply_torn(&self, file: &mut Vec<u8>, dice: &mut Dice) {
         let Self::Write { offset, bytes } = self else {
             return self.apply(file);
         };
-        let how = if survives == Survives::Everything {
-            0
-        } else {
-            dice.below(3)
-        };
-        match how {
+        match dice.below(3) {
             0 => self.apply(file),
             1 => {
                 let kept = dice.below(bytes.len() + 1);
@@ -448,7 +517,7 @@ impl Change {
                 while at < bytes.len() {
                     let to_border = SECTOR_BYTES - (offset + at) % SECTOR_BYTES;
                     let end = bytes.len().min(at + to_border);
-                    if dice.below(2) == 0 {
+                    if dice.toss() {
                         let sector = bytes[at..end].to_vec();
                         Self::Write {
                             offset: offset + at,
@@ -487,20 +556,14 @@ impl NameChange {
     }
 }
 
-impl Survives {
-    fn keeps(self, dice: &mut Dice) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::Everything => true,
-            Self::Some(_) => dice.below(2) == 0,
-        }
-    }
-}
-
 /// Splitmix64: a seed gives the same crash again.
 struct Dice(u64);
 
 impl Dice {
+    fn toss(&mut self) -> bool {
+        self.below(2) == 0
+    }
+
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -519,8 +582,7 @@ struct CrashFile {
 
 impl CrashFile {
     fn resize(&self, call: Call, len: u64, keep_longer: bool) -> io::Result<()> {
-        let mut state = self.fs.state.lock();
-        state.alive()?;
+        let mut state = self.fs.begin(call, &self.path)?;
         state.fault(call, &self.path)?;
         let (len, now) = (len as usize, state.inodes[self.inode].bytes.len());
         if len > now && len - now > state.free() {
@@ -553,8 +615,7 @@ impl FsFile for CrashFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut state = self.fs.state.lock();
-        state.alive()?;
+        let mut state = self.fs.begin(Call::Write, &self.path)?;
         let offset = offset as usize;
         let room = state.inodes[self.inode].bytes.len().saturating_sub(offset);
         let fits = bytes.len().min(room.saturating_add(state.free()));
@@ -581,8 +642,7 @@ impl FsFile for CrashFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut state = self.fs.state.lock();
-        state.alive()?;
+        let mut state = self.fs.begin(Call::Sync, &self.path)?;
         let fault = state.fault(Call::Sync, &self.path);
         let counted = state.count();
         let inode = &mut state.inodes[self.inode];
@@ -646,6 +706,34 @@ mod tests {
             read(&fs.image(Survives::Everything), "f").unwrap(),
             b"onetwo"
         );
+    }
+
+    #[test]
+    fn what_outlives_the_process_is_still_unsynced() {
+        let fs = CrashFs::new();
+        let file = fs.create(&path("f")).unwrap();
+        file.write_all_at(b"one", 0).unwrap();
+        let next = fs.image(Survives::Everything);
+        assert_eq!(read(&next, "f").unwrap(), b"one");
+        assert_eq!(read(&next.image(Survives::Nothing), "f"), None);
+        next.open(&path("f")).unwrap().sync_data().unwrap();
+        next.sync_dir(Path::new(DIR)).unwrap();
+        assert_eq!(read(&next.image(Survives::Nothing), "f").unwrap(), b"one");
+    }
+
+    #[test]
+    fn a_hook_runs_once_before_its_call_and_may_use_the_files() {
+        let fs = CrashFs::new();
+        let file = fs.create(&path("f")).unwrap();
+        let other = fs.clone();
+        fs.before(Call::Write, "f", 1, move || {
+            drop(other.create(&path("g")).unwrap());
+        });
+        file.write_all_at(b"1", 0).unwrap();
+        assert!(!fs.is_used_up());
+        file.write_all_at(b"2", 0).unwrap();
+        assert!(fs.is_used_up());
+        assert!(read(&fs, "g").is_some());
     }
 
     #[test]

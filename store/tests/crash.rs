@@ -1,0 +1,189 @@
+//! A crash at every write and sync point of a workload.
+//!
+//! The workload appends, rotates, checkpoints, drops partitions and sets metadata, one
+//! operation after the other. It is run once for every call it makes to the disk, crashing
+//! there, and the disk is then left with nothing, all or some of what was not synced. What
+//! is found after the crash must be what was there before the operation under way or after
+//! it, exactly: every acknowledged write and nothing that was never issued. Then the store
+//! goes on, crashes again, and must still hold everything.
+
+mod common;
+
+use common::{Model, block_on, fingerprint, open, partition_of, put, tombstone};
+use torc_record::Record;
+use torc_ring::Partition;
+use torc_store::testing::{CrashFs, Survives};
+use torc_store::{Store, StoreError};
+
+/// Opening makes about so many calls.
+const RECOVERY_CALLS: u64 = 12;
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write(Record),
+    Batch(Vec<Record>),
+    Drop(Partition),
+    Checkpoint,
+    Meta(&'static str, Vec<u8>),
+    Reopen,
+}
+
+impl Step {
+    fn apply(&self, model: &mut Model) {
+        match self {
+            Self::Write(record) => model.write(record.clone()),
+            Self::Batch(records) => records.iter().cloned().for_each(|one| model.write(one)),
+            Self::Drop(partition) => model.drop_partition(*partition),
+            Self::Meta(name, value) => {
+                model.meta.insert((*name).to_owned(), value.clone());
+            }
+            Self::Checkpoint | Self::Reopen => {}
+        }
+    }
+
+    fn run(&self, store: Store, fs: &CrashFs) -> Result<Store, StoreError> {
+        block_on(async {
+            match self {
+                Self::Write(record) => store.write(record.clone()).await?,
+                Self::Batch(records) => store.write_batch(records.clone()).await?,
+                Self::Drop(partition) => drop(store.drop_partition(*partition).await?),
+                Self::Checkpoint => drop(store.checkpoint().await?),
+                Self::Meta(name, value) => store.meta_set(name, value)?,
+                Self::Reopen => {
+                    store.close().await?;
+                    return Ok(open(fs)?.0);
+                }
+            }
+            Ok(store)
+        })
+    }
+}
+
+fn workload() -> Vec<Step> {
+    let moved = put(3, 1, b"x");
+    let partition = partition_of(&moved);
+    let mut steps = vec![Step::Meta("node", b"one".to_vec())];
+    steps.extend((0..12).map(|key| Step::Write(put(key, 10 + key, vec![1; 300]))));
+    steps.push(Step::Batch(
+        (8..16).map(|key| put(key, 30, vec![2; 90])).collect(),
+    ));
+    steps.push(Step::Checkpoint);
+    steps.push(Step::Write(tombstone(1, 40)));
+    // Copied away, dropped, and copied back with the very ballots it had.
+    steps.push(Step::Write(put(3, 41, b"moves")));
+    steps.push(Step::Drop(partition));
+    steps.push(Step::Write(put(3, 41, b"moves")));
+    steps.push(Step::Write(put(3, 20, b"too old")));
+    steps.push(Step::Meta("node", b"two".to_vec()));
+    steps.push(Step::Checkpoint);
+    steps.push(Step::Drop(partition));
+    steps.push(Step::Write(put(3, 5, b"older than what was dropped")));
+    steps.push(Step::Reopen);
+    steps.extend((0..6).map(|key| Step::Write(put(key, 50 + key, vec![3; 900]))));
+    steps.push(Step::Batch(vec![
+        tombstone(2, 60),
+        put(2, 59, b"late"),
+        put(40, 60, b""),
+    ]));
+    steps.push(Step::Reopen);
+    steps.push(Step::Write(put(41, 70, b"last")));
+    steps
+}
+
+/// What a run came to: what it certainly did and what it may have done.
+struct Outcome {
+    before: Model,
+    after: Model,
+    crashed: bool,
+}
+
+fn run(fs: &CrashFs, steps: &[Step]) -> Outcome {
+    let mut model = Model::default();
+    let mut store = match open(fs) {
+        Ok((store, _)) => store,
+        Err(_) => {
+            return Outcome {
+                before: model.clone(),
+                after: model,
+                crashed: true,
+            };
+        }
+    };
+    for step in steps {
+        let before = model.clone();
+        step.apply(&mut model);
+        match step.run(store, fs) {
+            Ok(running) => store = running,
+            Err(_) => {
+                return Outcome {
+                    before,
+                    after: model,
+                    crashed: true,
+                };
+            }
+        }
+    }
+    model.check(&store, "without a crash");
+    drop(store);
+    Outcome {
+        before: model.clone(),
+        after: model,
+        crashed: false,
+    }
+}
+
+/// Opens what a crash left and checks it; goes on, crashes again, and checks that.
+fn check_after_crash(fs: &CrashFs, outcome: &Outcome, place: &str) {
+    let (mut store, _) = open(fs).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let mut model = outcome.after.clone();
+    if model.difference(&store).is_some() {
+        model = outcome.before.clone();
+        model.check(&store, place);
+    }
+    for key in 90..94 {
+        let step = Step::Write(put(key, 100, vec![4; 200]));
+        step.apply(&mut model);
+        store = step
+            .run(store, fs)
+            .unwrap_or_else(|error| panic!("{place}: {error}"));
+    }
+    let before = fingerprint(&store);
+    fs.crash();
+    drop(store);
+    let place = format!("{place}, and once more later");
+    let (store, _) =
+        open(&fs.image(Survives::Nothing)).unwrap_or_else(|error| panic!("{place}: {error}"));
+    model.check(&store, &place);
+    assert_eq!(fingerprint(&store), before, "{place}");
+}
+
+#[test]
+fn a_crash_at_any_call_loses_nothing_acknowledged_and_invents_nothing() {
+    let steps = workload();
+    let fs = CrashFs::new();
+    let whole = run(&fs, &steps);
+    assert!(!whole.crashed);
+    let calls = fs.calls();
+    assert!(calls > 150, "a workload of {calls} calls is too short");
+    for call in 1..=calls {
+        let fs = CrashFs::new();
+        fs.crash_at(call);
+        let outcome = run(&fs, &steps);
+        assert!(fs.crashed());
+        for survives in [
+            Survives::Nothing,
+            Survives::Everything,
+            Survives::Some(call),
+            Survives::Some(!call),
+        ] {
+            let place = format!("crash at call {call}, {survives:?} survives");
+            check_after_crash(&fs.image(survives), &outcome, &place);
+            // And with a crash while recovering from the crash.
+            let recovering = fs.image(survives);
+            recovering.crash_at(1 + call % RECOVERY_CALLS);
+            drop(open(&recovering));
+            let place = format!("{place}, then a crash on opening");
+            check_after_crash(&recovering.image(survives), &outcome, &place);
+        }
+    }
+}

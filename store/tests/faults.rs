@@ -1,0 +1,516 @@
+//! Disks that fail, fill up, or are in use; and what goes on while a checkpoint is taken.
+
+mod common;
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use common::{DIR, Model, block_on, fingerprint, get, open, options, partition_of, put, tombstone};
+use torc_ring::{Partition, Partitions};
+use torc_store::testing::{Call, CrashFs, Survives};
+use torc_store::{Store, StoreError, StoreHealth, StoreOptions};
+
+fn write(store: &Store, key: u64, time: u64) -> Result<(), StoreError> {
+    block_on(store.write(put(key, time, vec![7; 100])))
+}
+
+#[test]
+fn a_failed_sync_stops_the_store_for_good() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    write(&store, 1, 1).unwrap();
+    fs.fail_next(Call::Sync, "log-", ErrorKind::Other);
+    let failed = write(&store, 2, 2).unwrap_err();
+    assert!(failed.outcome_unknown(), "{failed}");
+    assert!(fs.is_used_up(), "the disk would be fine again");
+
+    for refused in [
+        write(&store, 3, 3).unwrap_err(),
+        get(&store, 1).unwrap_err(),
+        block_on(store.checkpoint()).unwrap_err(),
+        block_on(store.drop_partition(Partition(0))).unwrap_err(),
+        store.meta_set("node", b"x").unwrap_err(),
+    ] {
+        assert!(matches!(refused, StoreError::Failed { .. }), "{refused}");
+    }
+    assert!(matches!(store.health(), StoreHealth::Failed(why) if why.contains("cannot sync")));
+    assert!(block_on(store.close()).is_err());
+
+    let (store, _) = open(&fs.image(Survives::Nothing)).unwrap();
+    assert!(get(&store, 1).unwrap().is_some(), "acknowledged before");
+    assert!(get(&store, 2).unwrap().is_none(), "never acknowledged");
+}
+
+#[test]
+fn a_failed_sync_of_a_checkpoint_the_manifest_or_metadata_stops_the_store_too() {
+    for name in ["checkpoint-", "MANIFEST", "log-"] {
+        let fs = CrashFs::new();
+        let (store, _) = open(&fs).unwrap();
+        write(&store, 1, 1).unwrap();
+        fs.fail_next(Call::Sync, name, ErrorKind::Other);
+        assert!(block_on(store.checkpoint()).is_err(), "{name}");
+        assert!(matches!(store.health(), StoreHealth::Failed(_)), "{name}");
+        drop(store);
+        let (store, _) = open(&fs.image(Survives::Nothing)).unwrap();
+        assert!(get(&store, 1).unwrap().is_some(), "{name}");
+    }
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    fs.fail_next(Call::SyncDir, DIR, ErrorKind::Other);
+    assert!(store.meta_set("node", b"x").is_err());
+    assert!(matches!(store.health(), StoreHealth::Failed(_)));
+}
+
+#[test]
+fn a_write_that_fails_for_another_reason_than_space_stops_the_store() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    write(&store, 1, 1).unwrap();
+    fs.fail_next(Call::Write, "log-", ErrorKind::Other);
+    assert!(matches!(
+        write(&store, 2, 2),
+        Err(StoreError::Failed { .. })
+    ));
+    drop(store);
+    let (store, recovery) = open(&fs.image(Survives::Everything)).unwrap();
+    assert!(recovery.torn_bytes_cut > 0, "half of it was written");
+    assert_eq!(recovery.records, 1);
+    assert!(get(&store, 2).unwrap().is_none());
+}
+
+#[test]
+fn a_full_disk_refuses_writes_answers_reads_and_recovers() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    fs.set_capacity(Some(fs.used_bytes()));
+    let mut taken = 0;
+    let refused = loop {
+        match write(&store, taken, 10 + taken) {
+            Ok(()) => taken += 1,
+            Err(refused) => break refused,
+        }
+    };
+    assert!(taken > 5, "the reserved segment is used up first: {taken}");
+    assert!(matches!(refused, StoreError::OutOfSpace), "{refused}");
+    assert!(refused.is_retryable() && !refused.outcome_unknown());
+    assert_eq!(store.health(), StoreHealth::OutOfSpace);
+    assert_eq!(store.stats().free_bytes, Some(0));
+    for key in 0..taken {
+        assert!(get(&store, key).unwrap().is_some(), "reads go on");
+    }
+    assert!(get(&store, taken).unwrap().is_none());
+    assert!(matches!(
+        store.meta_set("node", b"x"),
+        Err(StoreError::OutOfSpace)
+    ));
+    assert!(matches!(
+        block_on(store.checkpoint()),
+        Err(StoreError::OutOfSpace)
+    ));
+    assert!(store.stats().space_refusals > 0);
+
+    fs.set_capacity(None);
+    write(&store, taken, 1000).unwrap();
+    assert_eq!(store.health(), StoreHealth::Ok);
+    store.meta_set("node", b"x").unwrap();
+    block_on(store.checkpoint()).unwrap();
+    let before = fingerprint(&store);
+    drop(store);
+    let (store, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
+    assert_eq!(recovery.records, taken + 1);
+    assert_eq!(fingerprint(&store), before);
+}
+
+#[test]
+fn a_write_cut_short_by_a_full_disk_leaves_nothing_behind() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    write(&store, 1, 1).unwrap();
+    fs.fail_next(Call::Write, "log-", ErrorKind::StorageFull);
+    let long = put(2, 2, vec![9; 1500]);
+    assert!(matches!(
+        block_on(store.write(long)),
+        Err(StoreError::OutOfSpace)
+    ));
+    write(&store, 3, 3).unwrap();
+    for survives in [Survives::Nothing, Survives::Everything] {
+        let (store, _) = open(&fs.image(survives)).unwrap();
+        assert!(get(&store, 1).unwrap().is_some());
+        assert!(
+            get(&store, 2).unwrap().is_none(),
+            "refused, so it must not appear"
+        );
+        assert!(get(&store, 3).unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_full_disk_is_noticed_to_have_room_again_without_a_write() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    fs.fail_next(Call::Write, "log-", ErrorKind::StorageFull);
+    assert!(write(&store, 1, 1).is_err());
+    assert_eq!(store.health(), StoreHealth::OutOfSpace);
+    while store.health() == StoreHealth::OutOfSpace {
+        std::thread::yield_now();
+    }
+    assert_eq!(store.health(), StoreHealth::Ok);
+    write(&store, 1, 1).unwrap();
+}
+
+#[test]
+fn a_checkpoint_that_finds_no_space_leaves_the_store_as_it_was() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    for key in 0..20 {
+        write(&store, key, 10).unwrap();
+    }
+    for name in ["checkpoint-", "MANIFEST"] {
+        fs.fail_next(Call::Write, name, ErrorKind::StorageFull);
+        assert!(matches!(
+            block_on(store.checkpoint()),
+            Err(StoreError::OutOfSpace)
+        ));
+        let has_rubbish = fs.files().iter().any(|path| {
+            let path = path.to_string_lossy();
+            path.contains("checkpoint-") || path.contains("tmp")
+        });
+        assert!(!has_rubbish, "{:?}", fs.files());
+    }
+    assert_eq!(
+        store.health(),
+        StoreHealth::Ok,
+        "writes have a segment to go to"
+    );
+    assert_eq!(store.stats().checkpoint_failures, 2);
+    write(&store, 1, 20).unwrap();
+    let (_, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
+    assert_eq!((recovery.records, recovery.log_entries_replayed), (20, 21));
+}
+
+/// Runs steps while a checkpoint is under way, right before its `nth` write, and checks
+/// that what is found after a crash is what the store held.
+fn write_during_checkpoint(nth: usize) {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    let mut model = Model::default();
+    let (a, b) = (put(3, 10, b"a"), put(4, 11, vec![1; 200]));
+    let home = partition_of(&a);
+    for record in [a.clone(), b.clone(), put(5, 12, b"c")] {
+        model.write(record.clone());
+        block_on(store.write(record)).unwrap();
+    }
+    let during = vec![
+        put(3, 50, b"newer, then dropped"),
+        tombstone(4, 51),
+        put(6, 52, b"new"),
+    ];
+    let after_drop = vec![a.clone(), put(5, 12, b"c"), put(5, 13, b"d")];
+    for record in &during {
+        model.write(record.clone());
+    }
+    model.drop_partition(home);
+    for record in &after_drop {
+        model.write(record.clone());
+    }
+    let writer = store.clone();
+    fs.before(Call::Write, "checkpoint-", nth, move || {
+        block_on(async {
+            for record in during {
+                writer.write(record).await.unwrap();
+            }
+            writer.drop_partition(home).await.unwrap();
+            writer.write_batch(after_drop).await.unwrap();
+        });
+    });
+    let report = block_on(store.checkpoint()).unwrap();
+    assert!(fs.is_used_up());
+    assert_eq!(report.through.0, 3);
+    model.check(&store, "while running");
+    let before = fingerprint(&store);
+    let (store, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
+    assert_eq!(recovery.checkpoint_records, report.records);
+    assert_eq!(recovery.log_entries_replayed, 7);
+    model.check(&store, "after a crash");
+    assert_eq!(fingerprint(&store), before);
+}
+
+#[test]
+fn what_is_written_and_dropped_while_a_checkpoint_is_taken_survives_as_it_was() {
+    // The header, the records, the totals.
+    for nth in 0..3 {
+        write_during_checkpoint(nth);
+    }
+}
+
+#[test]
+fn a_checkpoint_cuts_the_log_and_is_read_back() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    for key in 0..200 {
+        write(&store, key, 10).unwrap();
+    }
+    let segments = store.stats().log_segments;
+    assert!(segments > 5, "{segments} segments");
+    let report = block_on(store.checkpoint()).unwrap();
+    assert_eq!(
+        (report.records, report.log_segments_removed),
+        (200, segments)
+    );
+    assert_eq!(store.stats().log_segments, 1);
+    write(&store, 7, 20).unwrap();
+    block_on(store.close()).unwrap();
+    let (store, recovery) = open(&fs).unwrap();
+    assert_eq!(recovery.checkpoint_records, 200);
+    assert_eq!(recovery.log_entries_replayed, 1);
+    assert_eq!(recovery.last_seq.0, 201);
+    let stats = store.stats();
+    assert_eq!((stats.records, stats.checkpoint_bytes), (200, report.bytes));
+}
+
+#[test]
+fn checkpoints_happen_by_themselves_when_enough_log_has_gathered() {
+    let fs = CrashFs::new();
+    let mut options = options(DIR);
+    options.checkpoint_log_bytes = 20_000;
+    let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
+    let mut key = 0;
+    while store.stats().checkpoints < 3 {
+        key += 1;
+        write(&store, key % 10, key).unwrap();
+    }
+    assert!(
+        key > 100,
+        "a checkpoint every 20 kB, not {key} writes for three"
+    );
+    block_on(store.close()).unwrap();
+    let (_, recovery) = open(&fs).unwrap();
+    assert_eq!(recovery.records, 10);
+}
+
+#[test]
+fn the_highest_time_ever_stored_survives_the_record_that_had_it() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    let record = put(1, 777, b"x");
+    block_on(store.write(record.clone())).unwrap();
+    block_on(store.drop_partition(partition_of(&record))).unwrap();
+    block_on(store.checkpoint()).unwrap();
+    block_on(store.close()).unwrap();
+    let (_, recovery) = open(&fs).unwrap();
+    assert_eq!((recovery.records, recovery.highest_time.0), (0, 777));
+}
+
+#[test]
+fn a_full_overlay_refuses_values_but_not_deletes_nor_what_makes_room() {
+    let fs = CrashFs::new();
+    let mut options = options(DIR);
+    options.overlay_limit_bytes = 20_000;
+    let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
+    let mut key = 0;
+    while write(&store, key, 10).is_ok() {
+        key += 1;
+    }
+    let full = write(&store, key, 10).unwrap_err();
+    assert!(
+        matches!(
+            full,
+            StoreError::OverlayFull {
+                limit_bytes: 20_000
+            }
+        ),
+        "{full}"
+    );
+    let stats = store.stats();
+    assert!(stats.overlay_bytes <= 20_000 && stats.overlay_bytes > 19_000);
+    assert_eq!(stats.overlay_refusals, 2);
+
+    write(&store, 0, 20).unwrap_or_else(|error| panic!("as long as what it replaces: {error}"));
+    let mut stranger = 1_000_000;
+    while block_on(store.write(tombstone(stranger, 1))).is_ok() {
+        stranger += 1;
+    }
+    assert!(
+        stranger > 1_000_010,
+        "tombstones of strangers have an eighth more"
+    );
+    assert!(store.stats().overlay_bytes <= 22_500);
+    for key in 0..key {
+        block_on(store.write(tombstone(key, 30))).unwrap();
+    }
+    write(&store, 0, 40).unwrap();
+}
+
+/// Holds the log's next sync up until told to go on.
+fn hold_next_sync(fs: &CrashFs) -> std::sync::mpsc::Sender<()> {
+    let (go_on, told) = std::sync::mpsc::channel();
+    fs.before(Call::Sync, "log-", 0, move || {
+        // Told, or the test has ended.
+        let _ = told.recv();
+    });
+    go_on
+}
+
+#[test]
+fn writers_wait_for_room_in_the_queue_and_all_get_their_turn() {
+    let fs = CrashFs::new();
+    let mut options = options(DIR);
+    options.queue_limit_bytes = 1 << 20;
+    let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
+    let go_on = hold_next_sync(&fs);
+    block_on(async {
+        let writers: Vec<_> = (0..24)
+            .map(|key| {
+                let store = store.clone();
+                let record = put(key, 10, vec![1; 300_000]);
+                tokio::spawn(async move { store.write(record).await })
+            })
+            .collect();
+        while store.stats().write_stalls == 0 {
+            tokio::task::yield_now().await;
+        }
+        go_on.send(()).unwrap();
+        for writer in writers {
+            writer.await.unwrap().unwrap();
+        }
+    });
+    assert_eq!(store.stats().records, 24);
+}
+
+#[test]
+fn a_write_that_is_given_up_while_it_waits_gives_its_memory_back() {
+    let fs = CrashFs::new();
+    let mut options = options(DIR);
+    options.queue_limit_bytes = 1 << 20;
+    options.overlay_limit_bytes = 10_000_000;
+    let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
+    let go_on = hold_next_sync(&fs);
+    block_on(async {
+        let writers: Vec<_> = (0..9)
+            .map(|key| {
+                let store = store.clone();
+                let record = put(key, 10, vec![1; 1_000_000]);
+                tokio::spawn(async move { store.write(record).await })
+            })
+            .collect();
+        while store.stats().write_stalls < 5 {
+            tokio::task::yield_now().await;
+        }
+        let (last, first) = writers.split_last().unwrap();
+        last.abort();
+        go_on.send(()).unwrap();
+        for writer in first {
+            while !writer.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    assert_eq!(store.stats().records, 8);
+    let another = block_on(store.write(put(20, 10, vec![1; 1_000_000])));
+    another.unwrap_or_else(|error| panic!("the ninth left something behind: {error}"));
+}
+
+#[test]
+fn one_process_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, recovery) = Store::open(options(dir.path())).unwrap();
+    assert!(recovery.created);
+    let second = Store::open(options(dir.path())).unwrap_err();
+    assert!(matches!(second, StoreError::Locked { .. }), "{second}");
+    let clone = store.clone();
+    block_on(store.close()).unwrap();
+    assert!(matches!(get(&clone, 1), Err(StoreError::Closed)));
+    assert!(matches!(write(&clone, 1, 1), Err(StoreError::Closed)));
+    assert!(
+        block_on(clone.clone().close()).is_ok(),
+        "closing again is fine"
+    );
+    let (store, recovery) = Store::open(options(dir.path())).unwrap();
+    assert!(!recovery.created);
+    drop(store);
+    assert!(
+        Store::open(options(dir.path())).is_ok(),
+        "dropping releases it too"
+    );
+}
+
+#[test]
+fn a_newer_format_and_another_number_of_partitions_are_refused() {
+    let fs = CrashFs::new();
+    drop(open(&fs).unwrap());
+    let mut other = options(DIR);
+    other.partitions = Partitions::new(16).unwrap();
+    let refused = Store::open_with(other, Arc::new(fs.clone())).unwrap_err();
+    assert!(matches!(
+        refused,
+        StoreError::PartitionsDiffer {
+            found: 8,
+            wanted: 16,
+            ..
+        }
+    ));
+    fs.put_file(&Path::new(DIR).join("FORMAT"), b"torc-store\nformat 9\n");
+    let refused = open(&fs).unwrap_err();
+    assert!(matches!(
+        refused,
+        StoreError::NewerFormat {
+            found: 9,
+            supported: 1,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    for change in [
+        (|options| options.log_segment_bytes = 100) as fn(&mut StoreOptions),
+        |options| options.queue_limit_bytes = 1,
+    ] {
+        let mut options = options(DIR);
+        change(&mut options);
+        let refused = Store::open_with(options, Arc::new(CrashFs::new())).unwrap_err();
+        assert!(matches!(refused, StoreError::BadOption { .. }), "{refused}");
+    }
+}
+
+#[test]
+fn restarts_without_writes_do_not_pile_up_segments() {
+    let fs = CrashFs::new();
+    for _ in 0..10 {
+        let (store, _) = open(&fs).unwrap();
+        block_on(store.close()).unwrap();
+        drop(open(&fs.image(Survives::Nothing)).unwrap());
+    }
+    let (store, _) = open(&fs).unwrap();
+    assert_eq!(store.stats().log_segments, 1);
+    assert!(fs.files().len() <= 4, "{:?}", fs.files());
+}
+
+#[test]
+fn a_batch_longer_than_a_batch_of_the_log_is_stored_whole() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    let records: Vec<_> = (0..12).map(|key| put(key, 1, vec![1; 1 << 20])).collect();
+    block_on(store.write_batch(records)).unwrap();
+    block_on(store.write_batch(Vec::new())).unwrap();
+    assert_eq!(store.stats().records, 12);
+    assert!(store.stats().batches >= 3);
+    drop(store);
+    let (_, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
+    assert_eq!(recovery.records, 12);
+}
+
+#[test]
+fn partitions_that_do_not_exist_are_refused() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    let none = Partition(8);
+    assert!(matches!(
+        store.scan(none, None, torc_store::ScanLimits::default()),
+        Err(StoreError::UnknownPartition { count: 8, .. })
+    ));
+    assert!(block_on(store.drop_partition(none)).is_err());
+    assert_eq!(store.summary(none), torc_store::PartitionSummary::default());
+}
