@@ -101,3 +101,26 @@ impl Out {
         write(&mut self.writer).map_err(Failure::Stdout)
     }
 }
+
+/// Fails unless `OUTPUT.md` names every field of a value that commands print.
+#[cfg(test)]
+pub(crate) fn assert_documented(value: &impl Serialize) {
+    fn check(value: &serde_json::Value) {
+        match value {
+            serde_json::Value::Object(fields) => {
+                for (name, value) in fields {
+                    let quoted = format!("\"{name}\"");
+                    let document = include_str!("../OUTPUT.md");
+                    assert!(
+                        document.contains(&quoted),
+                        "OUTPUT.md does not name {quoted}"
+                    );
+                    check(value);
+                }
+            }
+            serde_json::Value::Array(items) => items.iter().for_each(check),
+            _ => {}
+        }
+    }
+    check(&serde_json::to_value(value).unwrap());
+}

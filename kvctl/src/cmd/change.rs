@@ -324,5 +324,6 @@ node  partitions   then  receives     sends
             r#""transition_id":null,"transition":null}"#,
         );
         assert_eq!(serde_json::to_string(&outcome).unwrap(), expected);
+        crate::out::assert_documented(&outcome);
     }
 }

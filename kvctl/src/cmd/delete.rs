@@ -44,3 +44,17 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         "there was nothing to delete"
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_is_documented() {
+        let version = "1.2.3".to_owned();
+        crate::out::assert_documented(&Gone {
+            existed: true,
+            version,
+        });
+    }
+}

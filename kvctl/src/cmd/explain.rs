@@ -162,6 +162,11 @@ holds      a value of 1,234 bytes, version 12.34.2, expires 2023-11-14T22:13:20.
     }
 
     #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&explanation());
+    }
+
+    #[test]
     fn an_absent_key_has_a_place_too() {
         let absent = Explanation {
             holds: Holds::Nothing,

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::format::{Format, Row};
 use crate::out::Out;
 
-/// Write a data set of URL keys with small JSON values: the same seed, the same bytes.
+/// Write a data set of URL keys with small JSON values: the same seed, the same bytes
 ///
 /// Keys are unique and come in no order; key and value have 132 bytes on average. The
 /// lines are written as `dump` writes them, so that a sorted data set and the sorted

@@ -25,7 +25,7 @@ const READ_AHEAD_ROWS: usize = 4096;
 /// With `--retry-unknown`: times a row of unknown outcome is stored again.
 const RETRIES_OF_UNKNOWN: u32 = 10;
 
-/// Store the records of a file: NDJSON, CSV or TSV.
+/// Store the records of a file: NDJSON, CSV or TSV
 ///
 /// Rows of the same key are stored in the order of the file: the last one stays. A
 /// line that is malformed or too large ends the load after every line before it has
@@ -246,7 +246,11 @@ fn stored(result: Result<Version, Error>) -> Stored {
 fn failure_of(end: LoadEnd, path: &Path) -> Failure {
     match end {
         LoadEnd::Input(error) => Failure::Input {
-            path: path.display().to_string(),
+            path: if path.as_os_str() == "-" {
+                "the standard input".to_owned()
+            } else {
+                path.display().to_string()
+            },
             error,
         },
         LoadEnd::Store(failure) | LoadEnd::Unknown(failure) => failure,
@@ -287,18 +291,11 @@ struct Summary {
     resume_line: u64,
 }
 
-fn print(
-    report: &Report,
-    elapsed: Duration,
-    complete: bool,
-    global: &Global,
-    out: &mut Out,
-) -> Result<(), Failure> {
-    // A load too quick to measure has no rate worth dividing for.
-    let seconds = elapsed.as_secs_f64().max(1e-6);
-    let records_per_s = report.records as f64 / seconds;
-    if global.json() {
-        return out.json(&Summary {
+impl Summary {
+    fn new(report: &Report, elapsed: Duration, complete: bool) -> Self {
+        // A load too quick to measure has no rate worth dividing for.
+        let seconds = elapsed.as_secs_f64().max(1e-6);
+        Self {
             complete,
             records: report.records,
             payload_bytes: report.payload_bytes,
@@ -306,14 +303,25 @@ fn print(
             unknown: report.unknown,
             failed: report.failed,
             seconds,
-            records_per_s,
+            records_per_s: report.records as f64 / seconds,
             resume_line: report.resume_line,
-        });
+        }
     }
-    if complete {
-        out.line(summary(report, elapsed, records_per_s))
-    } else {
-        Ok(())
+}
+
+fn print(
+    report: &Report,
+    elapsed: Duration,
+    complete: bool,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let json = Summary::new(report, elapsed, complete);
+    match (global.json(), complete) {
+        (true, _) => out.json(&json),
+        (false, true) => out.line(summary(report, elapsed, json.records_per_s)),
+        // The failure says it all.
+        (false, false) => Ok(()),
     }
 }
 
@@ -334,6 +342,7 @@ fn summary(report: &Report, elapsed: Duration, records_per_s: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::out::assert_documented;
 
     const REPORT: Report = Report {
         records: 1_234,
@@ -350,6 +359,11 @@ mod tests {
             summary(&REPORT, Duration::from_millis(500), 2468.0),
             "stored 1,234 records (159 KiB) in 500 ms: 2,468 records/s; 2 had expired and were left out"
         );
+    }
+
+    #[test]
+    fn the_json_is_documented() {
+        assert_documented(&Summary::new(&REPORT, Duration::from_secs(1), true));
     }
 
     #[test]

@@ -135,6 +135,12 @@ mod tests {
     }
 
     #[test]
+    fn the_json_is_documented() {
+        let version = "1.2.3".to_owned();
+        crate::out::assert_documented(&Stored { version });
+    }
+
+    #[test]
     fn options_name_at_most_one_condition() {
         let version: Version = "1.2.3".parse().unwrap();
         assert_eq!(condition(false, None), None);

@@ -128,6 +128,7 @@ mod tests {
             line(false),
             r#"{"key":"a","value_base64":"/w==","version":"1.2.3"}"#
         );
+        crate::out::assert_documented(&json(&entry, false));
         assert_eq!(line(true), r#"{"key":"a","version":"1.2.3"}"#);
     }
 }

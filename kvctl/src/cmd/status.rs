@@ -262,6 +262,11 @@ leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB";
     }
 
     #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&status());
+    }
+
+    #[test]
     fn a_group_without_a_leader_is_said_and_quiet_clusters_end_with_the_table() {
         let mut status = status();
         status.transition = None;

@@ -305,6 +305,7 @@ mod tests {
         let mut tally = tally(&[100], &[]);
         tally.errors.insert("deadline", 2);
         let json = serde_json::to_value(report(&tally)).unwrap();
+        crate::out::assert_documented(&json);
         let expected = serde_json::json!({
             "seconds": 0.5, "concurrency": 64, "batch": 1, "keys": 10, "value_bytes": 100,
             "operations": 1, "operations_per_s": 2.0, "failed": 2,
