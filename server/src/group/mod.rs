@@ -18,7 +18,8 @@
 //! votes it gave are lost too.
 //!
 //! Map: `storage` (log and state machine on disk), `peers` and `wire` (connections and
-//! messages), `service` (the gRPC side), `propose` (commands and reads through the
+//! messages), `service` (the gRPC side), `identity` (whose
+//! store it is), `propose` (commands and reads through the
 //! leader), `voters` and `membership` (who votes).
 //!
 //! Left out: moving leadership on purpose (openraft 0.9 cannot), so removing the leader
@@ -29,6 +30,7 @@
 
 mod deadline;
 mod error;
+mod identity;
 mod membership;
 mod metrics;
 mod peers;
@@ -61,8 +63,9 @@ pub use membership::{Enlister, keep_membership};
 pub use metrics::{GroupMetrics, GroupRole};
 pub use service::GroupService;
 
+use identity::{Claim, Identity};
 use running::Running;
-use storage::{Identity, Store, StoreError};
+use storage::{Store, StoreError};
 
 /// How long a founder waits for itself.
 const FOUNDING_PATIENCE: Duration = Duration::from_secs(30);
@@ -148,11 +151,7 @@ impl TopologyGroup {
     /// [`GroupError::OtherIdentity`] or [`GroupError::HalfFounded`] when the store is
     /// another's; [`GroupError::Failed`] when Raft cannot start from what is stored.
     pub async fn start(&self, node: NodeId, cluster: ClusterId) -> Result<(), GroupError> {
-        self.run_as(Identity {
-            node,
-            cluster: Some(cluster),
-        })
-        .await
+        self.run_as(Claim::Member(node, cluster)).await
     }
 
     /// Founds a cluster with this node as its first voter. To be repeated after a crash at
@@ -168,11 +167,7 @@ impl TopologyGroup {
         let unknown = TopologyError::UnknownNode { node };
         let myself = preview.members().get(&node).ok_or(unknown)?;
         let address = BasicNode::new(&myself.identity.address);
-        self.run_as(Identity {
-            node,
-            cluster: None,
-        })
-        .await?;
+        self.run_as(Claim::Founder(node, founding.cluster)).await?;
         if self.was_founded_by(&preview) {
             return Ok(());
         }
@@ -227,12 +222,12 @@ impl TopologyGroup {
         })
     }
 
-    async fn run_as(&self, asked: Identity) -> Result<(), GroupError> {
+    async fn run_as(&self, claim: Claim) -> Result<(), GroupError> {
         let _one_at_a_time = self.inner.starting.lock().await;
         if self.inner.stopping.load(Ordering::Acquire) {
             return Err(GroupError::Stopped);
         }
-        let bound = self.bind(asked).await?;
+        let bound = self.bind(claim).await?;
         if self.inner.running.get().is_none() {
             let running = Running::start(&self.inner.options, bound, &self.inner.store).await?;
             let _ = self.inner.running.set(running);
@@ -240,39 +235,19 @@ impl TopologyGroup {
         Ok(())
     }
 
-    /// Makes sure that the store is this identity's, and durably so.
-    async fn bind(&self, asked: Identity) -> Result<Identity, GroupError> {
+    /// Makes sure that the store is this claimant's, and durably so.
+    async fn bind(&self, claim: Claim) -> Result<Identity, GroupError> {
         let store = &self.inner.store;
         let stored = store.run(Store::identity).await.map_err(broken)?;
-        let founded = self.topology().map(|topology| topology.cluster());
-        let Some(stored) = stored else {
-            store
-                .run(move |store| store.set_identity(asked))
-                .await
-                .map_err(broken)?;
-            return Ok(asked);
-        };
-        let cluster = stored.cluster.or(founded);
-        let same_cluster = match asked.cluster {
-            Some(_) if cluster.is_none() => return Err(GroupError::HalfFounded),
-            Some(_) => asked.cluster == cluster,
-            None => stored.cluster.is_none(),
-        };
-        if stored.node == asked.node && same_cluster {
-            Ok(Identity {
-                node: stored.node,
-                cluster,
-            })
-        } else {
-            let stored = Identity {
-                node: stored.node,
-                cluster,
-            };
-            Err(GroupError::OtherIdentity {
-                stored: stored.to_string(),
-                asked: asked.to_string(),
-            })
+        if let Some(stored) = stored {
+            return claim.check(stored, self.topology().map(|topology| topology.cluster()));
         }
+        let first = claim.first();
+        store
+            .run(move |store| store.set_identity(first))
+            .await
+            .map_err(broken)?;
+        Ok(first)
     }
 }
 

@@ -74,11 +74,18 @@ impl TopologyGroup {
             Answer::ReadIndex(index) => index,
             other => return Err(self.misfit(&other)),
         };
-        let wait = self.running()?.raft.wait(Some(deadline.remaining()));
-        let caught_up = wait
+        let running = self.running()?;
+        let wait = running.raft.wait(Some(deadline.remaining()));
+        if wait
             .applied_index_at_least(index, "a linearizable read")
-            .await;
-        caught_up.map_err(|_| GroupError::Lagging)?;
+            .await
+            .is_err()
+        {
+            return Err(match running.failed() {
+                Some(reason) => GroupError::Failed { reason },
+                None => GroupError::Lagging,
+            });
+        }
         self.topology()
             .ok_or(GroupError::Refused(TopologyError::NotFounded))
     }

@@ -6,9 +6,10 @@ use openraft::error::Fatal;
 use openraft::{Config, ServerState, SnapshotPolicy};
 use torc_ring::NodeId;
 
+use super::identity::Identity;
 use super::peers::{Network, Peers};
 use super::raft::{Metrics, Raft, RaftFatal};
-use super::storage::{Identity, LogStore, Machine, Store};
+use super::storage::{LogStore, Machine, Store};
 use super::{GroupError, GroupMetrics, GroupOptions};
 
 /// Longest time for one chunk of a snapshot to be sent and written, milliseconds.

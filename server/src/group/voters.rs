@@ -66,7 +66,7 @@ pub(super) fn choose(active: &[Candidate]) -> BTreeSet<NodeId> {
 
 /// The largest odd number that is not above `n`; 0 for 0.
 const fn largest_odd(n: usize) -> usize {
-    if n % 2 == 0 { n.saturating_sub(1) } else { n }
+    n.saturating_sub(1 - n % 2)
 }
 
 #[cfg(test)]
@@ -135,7 +135,9 @@ mod tests {
     #[test]
     fn a_lost_voter_is_replaced_only_by_a_node_that_answers() {
         let mut active = ready(1..=3);
-        active.iter_mut().for_each(|c| c.votes = true);
+        for c in &mut active {
+            c.votes = true;
+        }
         active[1].standing = Standing::Lost;
         assert_eq!(choose(&active), nodes([1, 2, 3]), "there is nobody else");
         active.extend(ready([4]));
@@ -193,13 +195,17 @@ mod tests {
                 let newcomer = chosen.contains(&c.node) && !c.votes;
                 prop_assert!(!newcomer || c.standing == Standing::Ready, "{:?}", c);
             }
-            active.iter_mut().for_each(|c| c.votes = chosen.contains(&c.node));
+            for c in &mut active {
+                c.votes = chosen.contains(&c.node);
+            }
             prop_assert_eq!(choose(&active), chosen, "asked again, the answer is the same");
         }
 
         #[test]
         fn every_zone_has_a_voter_if_there_are_enough(mut active in active()) {
-            active.iter_mut().for_each(|c| c.standing = Standing::Ready);
+            for c in &mut active {
+                c.standing = Standing::Ready;
+            }
             let chosen = choose(&active);
             let zones: BTreeSet<&Zone> = active.iter().map(|c| &c.zone).collect();
             let with_votes: BTreeSet<&Zone> =

@@ -21,7 +21,6 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -31,16 +30,19 @@ use redb::{Database, Durability, ReadTransaction, TableDefinition, WriteTransact
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use torc_ring::NodeId;
-use torc_ring::topology::{ClusterId, Topology};
+use torc_ring::topology::Topology;
 
 pub(super) use log::LogStore;
 pub(super) use machine::Machine;
 
 use super::GroupError;
+use super::identity::Identity;
 use super::raft::{LogId, Membership};
 
 const FILE_NAME: &str = "topology.redb";
+
+/// A store that is being made.
+const UNFINISHED_NAME: &str = "topology.redb.new";
 
 /// Version of the layout.
 const FORMAT: u32 = 1;
@@ -55,23 +57,6 @@ const FORMAT_KEY: &str = "format";
 const IDENTITY_KEY: &str = "identity";
 const APPLIED_KEY: &str = "applied";
 const TOPOLOGY_KEY: &str = "topology";
-
-/// Whose Raft state a store holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Identity {
-    pub(super) node: NodeId,
-    /// None where the node founded its cluster: the topology names it.
-    pub(super) cluster: Option<ClusterId>,
-}
-
-impl fmt::Display for Identity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.cluster {
-            Some(cluster) => write!(f, "node {} of the cluster {cluster}", self.node),
-            None => write!(f, "node {}, which founds a cluster", self.node),
-        }
-    }
-}
 
 /// How far the state machine is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,21 +102,14 @@ pub(super) struct Store {
 
 /// Opening and closing.
 impl Store {
-    /// Opens the store in `dir`, or makes an empty one there.
+    /// Opens the store in `dir`, or makes an empty one there. A crash while it is made
+    /// leaves no store, or a whole one.
     pub(super) fn open(dir: &Path) -> Result<Self, GroupError> {
-        let cannot = |path: &Path, reason: String| GroupError::Open {
-            path: path.into(),
-            reason,
-        };
-        std::fs::create_dir_all(dir).map_err(|error| cannot(dir, error.to_string()))?;
         let path = dir.join(FILE_NAME);
-        let existed = path.exists();
-        let db = guarded(|| open_database(&path, existed))?;
-        if !existed {
-            let synced = std::fs::File::open(dir).and_then(|dir| dir.sync_all());
-            synced.map_err(|error| cannot(dir, error.to_string()))?;
+        if !path.exists() {
+            make(dir, &path)?;
         }
-        Self::over(db)
+        Self::over(guarded(|| open_database(&path))?)
     }
 
     /// The store in an open database.
@@ -155,6 +133,18 @@ impl Store {
     /// Waits for what is under way, then lets the file go. Every later access fails.
     pub(super) fn close(&self) {
         drop(self.db.write().take());
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// Ends as a killed process does: copies to another directory what was written so far
+    /// and lets nothing more be written.
+    pub(super) fn abandon(&self, dir: &Path, copy_to: &Path) {
+        let mut db = self.db.write();
+        std::fs::copy(dir.join(FILE_NAME), copy_to.join(FILE_NAME)).expect("the file is there");
+        // Its destructor would write.
+        std::mem::forget(db.take());
     }
 }
 
@@ -248,8 +238,45 @@ fn parse<T: DeserializeOwned>(what: &str, value: &[u8]) -> Result<T, StoreError>
     })
 }
 
-fn open_database(path: &Path, existed: bool) -> Result<Database, GroupError> {
-    let refused = |error: redb::DatabaseError| match error {
+/// Makes an empty store under another name and moves it into place when it is whole.
+fn make(dir: &Path, path: &Path) -> Result<(), GroupError> {
+    let cannot = |error: std::io::Error| GroupError::Open {
+        path: path.into(),
+        reason: error.to_string(),
+    };
+    std::fs::create_dir_all(dir).map_err(cannot)?;
+    let unfinished = dir.join(UNFINISHED_NAME);
+    match std::fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(cannot(error)),
+        _ => {}
+    }
+    let db = Database::create(&unfinished).map_err(|error| refusal(&unfinished, error))?;
+    prepare(&db)?;
+    drop(db);
+    std::fs::File::open(&unfinished)
+        .and_then(|file| file.sync_all())
+        .map_err(cannot)?;
+    std::fs::rename(&unfinished, path).map_err(cannot)?;
+    std::fs::File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(cannot)
+}
+
+/// Opens a database and compares every page with its checksum.
+fn open_database(path: &Path) -> Result<Database, GroupError> {
+    let refused = |error| refusal(path, error);
+    let mut db = Database::builder()
+        .set_cache_size(CACHE_LEN)
+        .open(path)
+        .map_err(refused)?;
+    if !db.check_integrity().map_err(refused)? {
+        tracing::warn!(path = %path.display(), "the free space of the topology group's store was repaired");
+    }
+    Ok(db)
+}
+
+fn refusal(path: &Path, error: redb::DatabaseError) -> GroupError {
+    match error {
         redb::DatabaseError::DatabaseAlreadyOpen => GroupError::Locked { path: path.into() },
         redb::DatabaseError::Storage(redb::StorageError::Corrupted(what)) => {
             GroupError::Corrupt { what }
@@ -258,15 +285,7 @@ fn open_database(path: &Path, existed: bool) -> Result<Database, GroupError> {
             path: path.into(),
             reason: other.to_string(),
         },
-    };
-    let mut db = Database::builder()
-        .set_cache_size(CACHE_LEN)
-        .create(path)
-        .map_err(refused)?;
-    if existed && !db.check_integrity().map_err(refused)? {
-        tracing::warn!(path = %path.display(), "the free space of the topology group's store was repaired");
     }
-    Ok(db)
 }
 
 /// Makes the tables of a new store; checks the format of an old one.

@@ -1,8 +1,12 @@
 //! Members and foundings for tests.
 
+use std::collections::BTreeMap;
+
 use torc_record::DigestKey;
-use torc_ring::topology::{ClusterId, Founding, Incarnation, NewMember};
-use torc_ring::{Partitions, Weight, Zone};
+use torc_ring::topology::{
+    ClusterId, Command, Fact, Founding, Incarnation, NewMember, Report, Sizes, Stage, Topology,
+};
+use torc_ring::{NodeId, Partitions, Weight, Zone};
 
 pub(in super::super) fn member(number: u8, address: &str) -> NewMember {
     NewMember {
@@ -26,4 +30,38 @@ pub(in super::super) fn founding(nodes: u8) -> Founding {
             .map(|n| member(n, &format!("127.0.0.1:{n}")))
             .collect(),
     }
+}
+
+/// What the nodes would report next for a running transition; empty when none runs.
+pub(in super::super) fn next_reports(topology: &Topology) -> Vec<Command> {
+    let mut of_node: BTreeMap<NodeId, Vec<Report>> = BTreeMap::new();
+    for partition in topology.partitions().iter() {
+        let state = topology.state(partition);
+        let old = state.nodes[0];
+        let new = state.next.as_ref().map_or(old, |next| next[0]);
+        let facts = match state.stage {
+            Stage::Copying => vec![(new, Fact::Copied(Sizes::default()))],
+            Stage::WriteBothReadOld => {
+                vec![
+                    (old, Fact::Adopted),
+                    (new, Fact::Snapshotted(Sizes::default())),
+                ]
+            }
+            Stage::WriteBothReadNew => vec![(old, Fact::Adopted)],
+            Stage::Stable => vec![],
+        };
+        for (node, fact) in facts {
+            let report = Report {
+                partition,
+                epoch: state.epoch,
+                fact,
+                at_ms: 2,
+            };
+            of_node.entry(node).or_default().push(report);
+        }
+    }
+    of_node
+        .into_iter()
+        .map(|(node, reports)| Command::Report { node, reports })
+        .collect()
 }

@@ -1,3 +1,8 @@
 //! The group as a whole: real sockets, real stores, several nodes in one process.
 
+mod agreement;
+mod cluster;
 pub(super) mod fixture;
+mod founding;
+mod voting;
+mod wire;

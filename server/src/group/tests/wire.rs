@@ -1,0 +1,97 @@
+//! The gRPC service: who is served, and who is not.
+
+use tonic::Request;
+use torc_proto::v1::RaftMessage;
+use torc_proto::v1::topology_group_client::TopologyGroupClient;
+use torc_proto::{Fault, Reason};
+use torc_ring::NodeId;
+use torc_ring::topology::ClusterId;
+
+use super::super::wire::{Answer, Ask, Envelope, Question, decode, encode};
+use super::cluster::Cluster;
+use super::fixture::founding;
+
+/// Asks the node for a read index, in an envelope of this cluster and recipient.
+async fn ask(
+    cluster: &Cluster,
+    number: u8,
+    of: ClusterId,
+    to: u64,
+    hops: u8,
+) -> Result<Answer, Fault> {
+    let body = Question {
+        ask: Ask::ReadIndex,
+        within_ms: 60_000,
+        hops,
+    };
+    let envelope = Envelope {
+        cluster: of,
+        to: NodeId(to),
+        body,
+    };
+    let message = encode(&envelope).unwrap();
+    send(cluster, number, message).await
+}
+
+async fn send(cluster: &Cluster, number: u8, message: RaftMessage) -> Result<Answer, Fault> {
+    let address = cluster.new_member(number).address;
+    let mut client = TopologyGroupClient::connect(format!("http://{address}"))
+        .await
+        .unwrap();
+    let answer = client.propose(Request::new(message)).await;
+    Ok(decode(
+        answer
+            .map_err(|status| Fault::from_status(&status))?
+            .get_ref(),
+    )
+    .unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_answers_only_what_is_meant_for_it() {
+    let cluster = Cluster::of(2, super::cluster::options(std::path::Path::new(""))).await;
+    let ours = founding(1).cluster;
+    let early = ask(&cluster, 1, ours, 1, 0).await.unwrap_err();
+    assert_eq!(
+        early.reason,
+        Reason::NotServing,
+        "it is no member yet: {early}"
+    );
+    cluster.found(1).await.unwrap();
+    let answer = ask(&cluster, 1, ours, 1, 0).await;
+    assert!(
+        matches!(answer, Ok(Answer::ReadIndex(Some(_)))),
+        "{answer:?}"
+    );
+    let other_node = ask(&cluster, 1, ours, 2, 0).await.unwrap_err();
+    assert_eq!(other_node.reason, Reason::NotServing, "{other_node}");
+    let other_cluster = ask(&cluster, 1, ClusterId([7; 16]), 1, 0)
+        .await
+        .unwrap_err();
+    assert_eq!(other_cluster.reason, Reason::NotServing, "{other_cluster}");
+    let garbage = RaftMessage {
+        json: b"garbage".to_vec().into(),
+    };
+    let garbage = send(&cluster, 1, garbage).await.unwrap_err();
+    assert_eq!(garbage.reason, Reason::Invalid, "{garbage}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_handed_on_once_and_no_more() {
+    let cluster = Cluster::founded(3).await;
+    cluster.membership_becomes(&[1, 2, 3], &[]).await;
+    let leader = cluster.leader().await;
+    let follower = if leader == 2 { 3 } else { 2 };
+    let ours = founding(1).cluster;
+    let handed_on = ask(&cluster, follower, ours, follower.into(), 1).await;
+    assert!(
+        matches!(handed_on, Ok(Answer::ReadIndex(Some(_)))),
+        "{handed_on:?}"
+    );
+    let stuck = ask(&cluster, follower, ours, follower.into(), 0).await;
+    let expected = NodeId(leader.into());
+    assert!(
+        matches!(stuck, Ok(Answer::NotLeader(Some(node))) if node == expected),
+        "{stuck:?}"
+    );
+}
