@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::share::{self, UNITS};
 use crate::walk::{Member, Members};
-use crate::{NodeId, NodeSpec, Partition, Partitions, Ring, RingError};
+use crate::{NodeId, NodeSpec, Partition, Partitions, Placement, Ring, RingError};
 use board::Board;
 use levels::Levels;
+use release::Homes;
 
 mod board;
 mod claim;
@@ -102,7 +103,12 @@ pub fn allocate(
         return Err(AllocateError::Nothing);
     }
     before.check_borders(partitions)?;
-    let planner = Planner { partitions, depth: replicas.max(LEAST_DEPTH), positions, nodes };
+    let planner = Planner {
+        partitions,
+        replicas,
+        positions,
+        nodes,
+    };
     if let Some(&node) = before.nodes().iter().find(|node| !nodes.contains_key(node)) {
         return Err(AllocateError::Undescribed { node });
     }
@@ -116,7 +122,7 @@ pub fn allocate(
 
 struct Planner<'a> {
     partitions: Partitions,
-    depth: u8,
+    replicas: u8,
     positions: u16,
     nodes: &'a BTreeMap<NodeId, NodeSpec>,
 }
@@ -126,7 +132,9 @@ impl Planner<'_> {
         self.check_new(before, node)?;
         let members = self.members(before, Some(node));
         if members.len() > self.partitions.count() as usize {
-            return Err(AllocateError::NoRoom { partitions: self.partitions.count() });
+            return Err(AllocateError::NoRoom {
+                partitions: self.partitions.count(),
+            });
         }
         let member = find(&members, node)?;
         let wanted = self.wanted(&members, member);
@@ -137,7 +145,7 @@ impl Planner<'_> {
     }
 
     fn leave(&self, before: &Ring, node: NodeId) -> Result<Ring, AllocateError> {
-        self.check_placed(before, node)?;
+        check_placed(before, node)?;
         let mut dropped = before.clone();
         dropped.remove_node(node);
         if dropped.is_empty() {
@@ -146,17 +154,20 @@ impl Planner<'_> {
         if self.join(&dropped, node)? == *before {
             return Ok(dropped);
         }
-        let borders: Vec<_> =
-            before.positions_of(node).map(|token| self.partitions.of(token).0).collect();
+        let borders: Vec<_> = before
+            .positions_of(node)
+            .map(|token| self.partitions.of(token).0)
+            .collect();
         let members = self.members(&dropped, None);
-        let levels = Levels::new(&members, self.depth);
+        let levels = Levels::new(&members, self.depth());
         let mut board = Board::new(&dropped, self.partitions, &levels)?;
-        release::release(&mut board, &borders, None);
+        let homes = Homes::new(&self.placement(before), node, &board);
+        release::release(&mut board, &borders, None, &homes);
         Ok(board.to_ring()?)
     }
 
     fn replace(&self, before: &Ring, old: NodeId, new: NodeId) -> Result<Ring, AllocateError> {
-        self.check_placed(before, old)?;
+        check_placed(before, old)?;
         self.check_new(before, new)?;
         let mut after = Ring::new();
         for (token, owner) in before.iter() {
@@ -169,19 +180,22 @@ impl Planner<'_> {
     }
 
     fn reweight(&self, before: &Ring, node: NodeId) -> Result<Ring, AllocateError> {
-        self.check_placed(before, node)?;
+        check_placed(before, node)?;
         let members = self.members(before, None);
         let member = find(&members, node)?;
-        let levels = Levels::new(&members, self.depth);
+        let levels = Levels::new(&members, self.depth());
         let mut board = Board::new(before, self.partitions, &levels)?;
-        if board.score().excess(0, member) < 0 {
-            let had = board.borders_of(member).count();
-            let wanted = self.wanted(&members, member).saturating_sub(had);
-            return self.claim(before, &members, member, wanted);
-        }
         let borders: Vec<_> = board.borders_of(member).collect();
-        if members.len() > 1 {
-            release::release(&mut board, &borders, Some(member));
+        let share = share::of_leads(&members, self.partitions)[member as usize] as i64;
+        let excess = board.score().excess(0, member);
+        // Positions to give up, as many as the excess of load is worth; or to take.
+        let surplus = borders.len() as i64 * excess / (share + excess).max(1);
+        if surplus < 0 {
+            return self.claim(before, &members, member, surplus.unsigned_abs() as usize);
+        }
+        if surplus > 0 && members.len() > 1 {
+            let homes = Homes::new(&self.placement(before), node, &board);
+            release::release(&mut board, &borders, Some(member), &homes);
         }
         Ok(board.to_ring()?)
     }
@@ -193,9 +207,9 @@ impl Planner<'_> {
         member: Member,
         count: usize,
     ) -> Result<Ring, AllocateError> {
-        let levels = Levels::new(members, self.depth);
+        let levels = Levels::new(members, self.depth());
         let mut board = Board::new(before, self.partitions, &levels)?;
-        let scarce = (self.partitions.count() as usize / 8).max(2 * count);
+        let scarce = (self.partitions.count() as usize / 5).max(2 * count);
         let take_over = board.free_borders() < scarce;
         claim::claim(&mut board, member, count, take_over);
         Ok(board.to_ring()?)
@@ -219,6 +233,14 @@ impl Planner<'_> {
         Ok(ring)
     }
 
+    fn depth(&self) -> u8 {
+        self.replicas.max(LEAST_DEPTH)
+    }
+
+    fn placement(&self, ring: &Ring) -> Placement {
+        Placement::compute(ring, self.partitions, self.replicas, self.nodes)
+    }
+
     fn members(&self, ring: &Ring, newcomer: Option<NodeId>) -> Members {
         let on_ring = ring.nodes();
         let takes_part = |spec: &&NodeSpec| on_ring.contains(&spec.id) || Some(spec.id) == newcomer;
@@ -234,15 +256,17 @@ impl Planner<'_> {
         }
         Err(AllocateError::Undescribed { node })
     }
+}
 
-    fn check_placed(&self, ring: &Ring, node: NodeId) -> Result<(), AllocateError> {
-        if ring.contains(node) {
-            return Ok(());
-        }
-        Err(AllocateError::NotPlaced { node })
+fn check_placed(ring: &Ring, node: NodeId) -> Result<(), AllocateError> {
+    if ring.contains(node) {
+        return Ok(());
     }
+    Err(AllocateError::NotPlaced { node })
 }
 
 fn find(members: &Members, node: NodeId) -> Result<Member, AllocateError> {
-    members.find(node).ok_or(AllocateError::Undescribed { node })
+    members
+        .find(node)
+        .ok_or(AllocateError::Undescribed { node })
 }

@@ -7,6 +7,10 @@
 //! lists permit one. Shortest chains first, and no lead moves that need not, so most
 //! leads stay with their primaries.
 //!
+//! The quotas are those that make the busiest node's lead share least: the share times
+//! the lowest factor at which the quotas, rounded down, are enough for all partitions
+//! (d'Hondt's method).
+//!
 //! The result depends on the lists and weights alone: every node and client that
 //! knows the ring knows the leads.
 
@@ -52,7 +56,7 @@ struct Leads<'a> {
     of_partition: Vec<Member>,
     /// Partitions each member leads. The order is of no meaning, but determined.
     led_by: Vec<Vec<usize>>,
-    /// Fair share rounded down and up.
+    /// How many each member is to lead at least and at most.
     quotas: Vec<(usize, usize)>,
 }
 
@@ -68,11 +72,7 @@ impl<'a> Leads<'a> {
         for (partition, lead) in of_partition.iter().enumerate() {
             led_by[*lead as usize].push(partition);
         }
-        let rounded = |share: &u64| ((share / UNITS) as usize, share.div_ceil(UNITS) as usize);
-        let quotas = share::of_leads(members, partitions)
-            .iter()
-            .map(rounded)
-            .collect();
+        let quotas = quotas(&share::of_leads(members, partitions), partitions);
         Self {
             lists,
             width,
@@ -124,6 +124,31 @@ impl<'a> Leads<'a> {
             self.led_by[to as usize].push(partition);
         }
     }
+}
+
+/// Fair share rounded down, and the least quotas that are enough.
+fn quotas(shares: &[u64], partitions: Partitions) -> Vec<(usize, usize)> {
+    const FACTOR_ONE: u64 = 1 << 16;
+    let at_most = |factor: u64, share: u64| {
+        let quota = u128::from(factor) * u128::from(share) / u128::from(FACTOR_ONE * UNITS);
+        quota as usize
+    };
+    let is_enough = |factor: u64| {
+        let quotas = shares.iter().map(|share| at_most(factor, *share));
+        quotas.sum::<usize>() >= partitions.count() as usize
+    };
+    // At this factor one member alone could lead everything.
+    let (mut low, mut high) = (FACTOR_ONE, FACTOR_ONE * (shares.len() as u64 + 1));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if is_enough(middle) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    let quota = |share: &u64| ((share / UNITS) as usize, at_most(high, *share));
+    shares.iter().map(quota).collect()
 }
 
 fn trace_back(reached_by: &[Option<(Member, Handover)>], last: Member) -> Vec<Handover> {

@@ -2,7 +2,10 @@
 //!
 //! A [`Token`] is a key's position on the circle of `u64`; the circle is cut into
 //! equal [`Partitions`]; node positions on partition borders make the [`Ring`]; a
-//! [`Placement`] names the replicas and the lead of every partition.
+//! [`Placement`] names the replicas and the lead of every partition. [`allocate()`] plans
+//! how the ring changes when a node joins, leaves, is replaced or weighs differently;
+//! a [`TransitionPlan`] says what then has to move. [`topology`] is the agreed state that
+//! holds it all, and [`simulate()`] grows a ring on paper, for capacity planning.
 //!
 //! Invariants:
 //! * Everything is deterministic: the same input gives the same ring on every
@@ -24,6 +27,7 @@ mod partition;
 mod placement;
 mod ring;
 mod share;
+mod simulate;
 mod token;
 pub mod topology;
 mod transition;
@@ -34,5 +38,6 @@ pub use node::{NodeId, NodeSpec, ParseNodeIdError, Weight, WeightError, Zone, Zo
 pub use partition::{Partition, Partitions, PartitionsError};
 pub use placement::{Balance, NodeLoad, Placement, PreferenceList};
 pub use ring::{Ring, RingError};
+pub use simulate::{Growth, Row, simulate};
 pub use token::Token;
 pub use transition::{PlannedMove, TransitionPlan};

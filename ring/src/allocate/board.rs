@@ -27,6 +27,17 @@ pub(super) enum Spot {
     InsteadOf(usize),
 }
 
+/// Partitions with the same walk, seen from a spot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stretch {
+    /// The arc that the spot splits, up to the new position.
+    Head,
+    /// The rest of that arc, when walks from it come all around.
+    Tail(usize),
+    /// The whole arc that ends at this position.
+    Arc(usize),
+}
+
 impl<'a> Board<'a> {
     /// The positions of the levels' members; others are left out.
     pub(super) fn new(
@@ -39,7 +50,11 @@ impl<'a> Board<'a> {
             let member = levels.members().find(node)?;
             Some((partitions.of(token).0, member))
         };
-        Ok(Self { partitions, levels, positions: ring.iter().filter_map(placed).collect() })
+        Ok(Self {
+            partitions,
+            levels,
+            positions: ring.iter().filter_map(placed).collect(),
+        })
     }
 
     pub(super) fn to_ring(&self) -> Result<Ring, RingError> {
@@ -68,13 +83,15 @@ impl<'a> Board<'a> {
     }
 
     pub(super) fn borders_of(&self, member: Member) -> impl Iterator<Item = Border> + '_ {
-        let of_member = move |(border, owner): &(Border, Member)| (*owner == member).then_some(*border);
+        let of_member =
+            move |(border, owner): &(Border, Member)| (*owner == member).then_some(*border);
         self.positions.iter().filter_map(of_member)
     }
 
     /// Index of the first position at or after a border, or the number of positions.
     pub(super) fn index_of(&self, border: Border) -> usize {
-        self.positions.partition_point(|(position, _)| *position < border)
+        self.positions
+            .partition_point(|(position, _)| *position < border)
     }
 
     /// Partitions of the arc that ends at a position.
@@ -100,6 +117,13 @@ impl<'a> Board<'a> {
         let start = i64::from(self.positions[at].0) - self.arc_len(at);
         let all = i64::from(self.partitions.count());
         (at, (i64::from(border) - start).rem_euclid(all))
+    }
+
+    /// Whether the position at an index, if there is one, is at this border.
+    pub(super) fn is_at(&self, at: usize, border: Border) -> bool {
+        self.positions
+            .get(at)
+            .is_some_and(|(position, _)| *position == border)
     }
 
     pub(super) fn border(&self, at: usize) -> Border {
@@ -145,15 +169,42 @@ impl<'a> Board<'a> {
 
     /// What it does to the loads if a member gets a position at a spot; within an
     /// arc, as a function of the offset from the arc's start.
-    ///
-    /// Goes back from the spot arc by arc, as far as walks still come to it.
     pub(super) fn effect(&self, spot: Spot, member: Member, score: &Score) -> Effect {
         let mut effect = Effect::default();
+        self.changes(spot, member, |stretch, before, after| {
+            let (fixed, sliding) = match stretch {
+                Stretch::Head => (0, 1),
+                Stretch::Tail(arc) => (self.arc_len(arc), -1),
+                Stretch::Arc(arc) => (self.arc_len(arc), 0),
+            };
+            for level in 0..self.levels.depth() {
+                let (old, new) = (before.list(level), after.list(level));
+                for member in old.iter().filter(|member| !new.contains(member)) {
+                    effect.add(score.slot(level, *member), -fixed, -sliding);
+                }
+                for member in new.iter().filter(|member| !old.contains(member)) {
+                    effect.add(score.slot(level, *member), fixed, sliding);
+                }
+            }
+        });
+        effect
+    }
+
+    /// Shows every stretch of partitions whose walks come by a spot, with the walks
+    /// as they are and as they would be if a member got a position there.
+    ///
+    /// Goes back from the spot arc by arc, until walks end before they come to it.
+    pub(super) fn changes(
+        &self,
+        spot: Spot,
+        member: Member,
+        mut visit: impl FnMut(Stretch, &LevelWalk<'_>, &LevelWalk<'_>),
+    ) {
         let (at, replaced) = match spot {
             Spot::Within(at) => (at, None),
             Spot::InsteadOf(at) => (at, Some(self.owner(at))),
         };
-        let next = if replaced.is_some() { at + 1 } else { at };
+        let next = at + usize::from(replaced.is_some());
         let others = self.len() - usize::from(replaced.is_some());
         let mut walk = self.levels.walk();
         let (mut before, mut after) = (walk.clone(), walk.clone());
@@ -170,15 +221,13 @@ impl<'a> Board<'a> {
             after.offer(member);
             self.go_on(&mut before, next, others - back);
             self.go_on(&mut after, next, others - back);
-            let (fixed, sliding) = match spot {
-                Spot::Within(_) if back == 0 => (0, 1),
-                // All around: what is left of the arc that was split.
-                Spot::Within(_) if back == self.len() => (self.arc_len(at), -1),
-                _ => (self.arc_len(start), 0),
+            let stretch = match spot {
+                Spot::Within(_) if back == 0 => Stretch::Head,
+                Spot::Within(_) if back == self.len() => Stretch::Tail(start),
+                _ => Stretch::Arc(start),
             };
-            self.add_difference(&mut effect, score, (&before, &after), (fixed, sliding));
+            visit(stretch, &before, &after);
         }
-        effect
     }
 
     /// How many positions before and how many at and after an index see another
@@ -212,24 +261,6 @@ impl<'a> Board<'a> {
                 return;
             }
             walk.offer(self.owner((start + step) % self.len()));
-        }
-    }
-
-    fn add_difference(
-        &self,
-        effect: &mut Effect,
-        score: &Score,
-        (before, after): (&LevelWalk<'_>, &LevelWalk<'_>),
-        (fixed, sliding): (i64, i64),
-    ) {
-        for level in 0..self.levels.depth() {
-            let (old, new) = (before.list(level), after.list(level));
-            for member in old.iter().filter(|member| !new.contains(member)) {
-                effect.add(score.slot(level, *member), -fixed, -sliding);
-            }
-            for member in new.iter().filter(|member| !old.contains(member)) {
-                effect.add(score.slot(level, *member), fixed, sliding);
-            }
         }
     }
 }

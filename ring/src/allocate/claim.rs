@@ -47,7 +47,10 @@ pub(super) fn claim(board: &mut Board<'_>, member: Member, count: usize, take_ov
         seats.push(claim.sit(border));
     }
     for _ in 0..ROUNDS {
-        let moved = seats.iter_mut().filter_map(|seat| claim.reconsider(seat)).count();
+        let moved = seats
+            .iter_mut()
+            .filter_map(|seat| claim.reconsider(seat))
+            .count();
         if moved == 0 {
             break;
         }
@@ -65,17 +68,19 @@ impl Claim<'_, '_> {
             }
         };
         for at in 0..self.board.len() {
-            let last = self.board.arc_len(at) - 1;
-            if last > 0 {
+            let len = self.board.arc_len(at);
+            if len > 1 {
                 let effect = self.within[at].get_or_insert_with(|| {
-                    self.board.effect(Spot::Within(at), self.member, &self.score)
+                    self.board
+                        .effect(Spot::Within(at), self.member, &self.score)
                 });
-                let (offset, gain) = self.score.best_offset(effect, last);
+                let (offset, gain) = self.score.best_within(effect, len);
                 consider(gain, self.board.border_within(at, offset));
             }
             if self.take_over && self.board.owner(at) != self.member {
                 let effect = self.instead[at].get_or_insert_with(|| {
-                    self.board.effect(Spot::InsteadOf(at), self.member, &self.score)
+                    self.board
+                        .effect(Spot::InsteadOf(at), self.member, &self.score)
                 });
                 consider(self.score.gain(effect, 0), self.board.border(at));
             }
@@ -85,14 +90,22 @@ impl Claim<'_, '_> {
 
     /// Takes a border.
     fn sit(&mut self, border: Border) -> Seat {
-        let (effect, offset) = self.effect_at(border);
-        self.score.apply(&effect, offset);
         let at = self.board.index_of(border);
-        let from = self.board.put(border, self.member);
-        if from.is_none() {
+        if self.board.is_at(at, border) {
+            let effect = self
+                .board
+                .effect(Spot::InsteadOf(at), self.member, &self.score);
+            self.score.apply(&effect, 0);
+        } else {
+            let (arc, offset) = self.board.offset_of(border);
+            let effect = self
+                .board
+                .effect(Spot::Within(arc), self.member, &self.score);
+            self.score.apply(&effect, offset);
             self.within.insert(at, None);
             self.instead.insert(at, None);
         }
+        let from = self.board.put(border, self.member);
         self.forget(at, at + 1);
         Seat { border, from }
     }
@@ -103,15 +116,23 @@ impl Claim<'_, '_> {
         if let Some(owner) = seat.from {
             self.board.put(seat.border, owner);
             self.forget(at, at + 1);
-        } else {
-            self.board.clear(seat.border);
-            self.within.remove(at);
-            self.instead.remove(at);
-            self.forget(at, at);
+            let effect = self
+                .board
+                .effect(Spot::InsteadOf(at), self.member, &self.score);
+            self.score.revert(&effect, 0);
+            return self.score.gain(&effect, 0);
         }
-        let (effect, offset) = self.effect_at(seat.border);
+        self.board.clear(seat.border);
+        self.within.remove(at);
+        self.instead.remove(at);
+        self.forget(at, at);
+        let (arc, offset) = self.board.offset_of(seat.border);
+        let effect = self
+            .board
+            .effect(Spot::Within(arc), self.member, &self.score);
         self.score.revert(&effect, offset);
-        self.score.gain(&effect, offset)
+        self.score
+            .gain_within(&effect, offset, self.board.arc_len(arc))
     }
 
     /// Moves a seat to where it is best now; `None` if that is where it is.
@@ -121,16 +142,6 @@ impl Claim<'_, '_> {
         let border = better.map_or(seat.border, |(border, _)| border);
         *seat = self.sit(border);
         better.map(|_| ())
-    }
-
-    fn effect_at(&self, border: Border) -> (Effect, i64) {
-        let at = self.board.index_of(border);
-        if at < self.board.len() && self.board.border(at) == border {
-            let spot = Spot::InsteadOf(at);
-            return (self.board.effect(spot, self.member, &self.score), 0);
-        }
-        let (at, offset) = self.board.offset_of(border);
-        (self.board.effect(Spot::Within(at), self.member, &self.score), offset)
     }
 
     /// Forgets the effects that a change at an index may alter; `after` is the first

@@ -25,7 +25,9 @@ impl<'a> Levels<'a> {
         Self {
             members,
             depth: usize::from(depth),
-            spreads: (first..=depth).map(|replicas| Spread::new(members, replicas)).collect(),
+            spreads: (first..=depth)
+                .map(|replicas| Spread::new(members, replicas))
+                .collect(),
         }
     }
 
@@ -38,8 +40,13 @@ impl<'a> Levels<'a> {
     }
 
     pub(super) fn walk(&self) -> LevelWalk<'_> {
-        let walks = self.spreads.iter().map(|spread| Walk::new(self.members, spread));
-        LevelWalk { walks: walks.collect() }
+        let walks = self
+            .spreads
+            .iter()
+            .map(|spread| Walk::new(self.members, spread));
+        LevelWalk {
+            walks: walks.collect(),
+        }
     }
 }
 

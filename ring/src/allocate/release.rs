@@ -3,23 +3,81 @@
 //! Each of its borders is dropped, so that the arc falls to its successors, or handed
 //! to the node that makes loads most even; each in turn, until no choice changes or
 //! the rounds are over.
+//!
+//! Handing two borders that one walk passes to different nodes pushes a third node off
+//! the end of its preference list: a move between two nodes that stay. It is allowed,
+//! at a price.
 
-use super::board::{Board, Border, Spot};
-use super::score::Score;
+use super::board::{Board, Border, Spot, Stretch};
+use super::score::{Gain, Score};
 use crate::walk::Member;
+use crate::{NodeId, Placement};
 
 /// How often at most every border is reconsidered.
 const ROUNDS: usize = 12;
 
+/// Who keeps what: the preference list of every partition before the change, without
+/// the node that gives up.
+pub(super) struct Homes {
+    level: usize,
+    lists: Vec<Vec<Member>>,
+}
+
+impl Homes {
+    /// The lists of a placement, without `leaver`, as members of the board.
+    pub(super) fn new(before: &Placement, leaver: NodeId, board: &Board<'_>) -> Self {
+        let members = board.levels().members();
+        let stays = |node: &NodeId| members.find(*node).filter(|_| *node != leaver);
+        let list = |partition| before.nodes(partition).iter().filter_map(stays).collect();
+        Self {
+            level: usize::from(before.replicas()) - 1,
+            lists: before.partitions().iter().map(list).collect(),
+        }
+    }
+
+    /// How many more replicas would leave their homes if `member` got a position
+    /// `offset` partitions into the arc that ends at `at`.
+    fn driven_out(&self, board: &Board<'_>, (at, offset): (usize, i64), member: Member) -> i64 {
+        let mut driven_out = 0;
+        board.changes(Spot::Within(at), member, |stretch, before, after| {
+            let (before, after) = (before.list(self.level), after.list(self.level));
+            if after.iter().all(|member| before.contains(member)) {
+                return;
+            }
+            let (arc, skipped, len) = match stretch {
+                Stretch::Head => (at, 0, offset),
+                Stretch::Tail(arc) => (arc, offset, board.arc_len(arc) - offset),
+                Stretch::Arc(arc) => (arc, 0, board.arc_len(arc)),
+            };
+            for step in 1..=len {
+                let home = &self.lists[board.border_within(arc, skipped + step) as usize];
+                let missing = |list: &[Member]| home.iter().filter(|m| !list.contains(m)).count();
+                driven_out += missing(after) as i64 - missing(before) as i64;
+            }
+        });
+        driven_out
+    }
+}
+
 /// Hands `borders` on or drops them, whatever evens the loads most. `keeper` is the
 /// member that may keep them, if any.
-pub(super) fn release(board: &mut Board<'_>, borders: &[Border], keeper: Option<Member>) {
-    let mut score = board.score();
+pub(super) fn release(
+    board: &mut Board<'_>,
+    borders: &[Border],
+    keeper: Option<Member>,
+    homes: &Homes,
+) {
+    let score = board.score();
+    let mut release = Release {
+        board,
+        score,
+        homes,
+    };
     let mut holders = vec![keeper; borders.len()];
     for _ in 0..ROUNDS {
         let mut changed = false;
         for (border, holder) in borders.iter().zip(&mut holders) {
-            let next = reconsider(board, &mut score, *border, *holder, keeper);
+            let next = release.reconsider(*border, *holder, keeper);
             changed |= next != *holder;
             *holder = next;
         }
@@ -29,32 +87,46 @@ pub(super) fn release(board: &mut Board<'_>, borders: &[Border], keeper: Option<
     }
 }
 
-/// Chooses who holds a border now.
-fn reconsider(
-    board: &mut Board<'_>,
-    score: &mut Score,
-    border: Border,
-    holder: Option<Member>,
-    keeper: Option<Member>,
-) -> Option<Member> {
-    if holder.is_some() {
-        board.clear(border);
+struct Release<'b, 'a> {
+    board: &'b mut Board<'a>,
+    score: Score,
+    homes: &'b Homes,
+}
+
+impl Release<'_, '_> {
+    /// Chooses who holds a border now.
+    fn reconsider(
+        &mut self,
+        border: Border,
+        holder: Option<Member>,
+        keeper: Option<Member>,
+    ) -> Option<Member> {
+        if holder.is_some() {
+            self.board.clear(border);
+        }
+        let (at, offset) = self.board.offset_of(border);
+        if let Some(holder) = holder {
+            let effect = self.board.effect(Spot::Within(at), holder, &self.score);
+            self.score.revert(&effect, offset);
+        }
+        let members = self.board.levels().members().iter();
+        let gain = |member| (self.gain((at, offset), member), Some(member));
+        // Dropping the border comes first, so that it wins ties, and keeping it second.
+        let choices = std::iter::once((0, None))
+            .chain(keeper.map(gain))
+            .chain(members.map(gain));
+        let (_, next) = choices.min_by_key(|(gain, _)| *gain)?;
+        if let Some(member) = next {
+            let effect = self.board.effect(Spot::Within(at), member, &self.score);
+            self.score.apply(&effect, offset);
+            self.board.put(border, member);
+        }
+        next
     }
-    let (at, offset) = board.offset_of(border);
-    let effect = |member, score: &Score| board.effect(Spot::Within(at), member, score);
-    if let Some(holder) = holder {
-        let effect = effect(holder, score);
-        score.revert(&effect, offset);
+
+    fn gain(&self, (at, offset): (usize, i64), member: Member) -> Gain {
+        let effect = self.board.effect(Spot::Within(at), member, &self.score);
+        let driven_out = self.homes.driven_out(self.board, (at, offset), member);
+        self.score.gain(&effect, offset) + self.score.price_of_moves(driven_out)
     }
-    let members = board.levels().members().iter();
-    let gain = |member| (score.gain(&effect(member, score), offset), Some(member));
-    // Dropping the border comes first, so that it wins ties, and keeping it second.
-    let choices = std::iter::once((0, None)).chain(keeper.map(gain)).chain(members.map(gain));
-    let (_, next) = choices.min_by_key(|(gain, _)| *gain)?;
-    if let Some(member) = next {
-        let effect = effect(member, score);
-        score.apply(&effect, offset);
-        board.put(border, member);
-    }
-    next
 }

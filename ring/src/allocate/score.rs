@@ -1,10 +1,15 @@
 //! How uneven a ring is, as one number, and how a change would alter it.
 //!
 //! The score is the sum, over nodes and levels ([`super::levels`]), of the squared
-//! distance between load and fair share in relation to the share. All levels count
-//! the same, so that one ring suits namespaces with fewer replicas too, and so that
-//! no node runs out of partitions in which it is the last of the list: these are the
-//! ones a newcomer can relieve it of.
+//! distance between load and fair share in relation to the share. All levels count,
+//! so that one ring suits namespaces with fewer replicas too, and so that no node
+//! runs out of partitions in which it is the last of the list: these are the ones a
+//! newcomer can relieve it of. Primaries count double: their shares are the smallest,
+//! so one partition more weighs most there.
+//!
+//! A little is added for long arcs. It decides where loads leave the choice, above
+//! all while there are no more nodes than replicas, and keeps arcs similar, so that
+//! later newcomers find arcs to split everywhere.
 //!
 //! Everything is integers: every machine gets the same sums.
 
@@ -12,6 +17,13 @@ use super::levels::Levels;
 use crate::Partitions;
 use crate::share::{self, UNITS};
 use crate::walk::{Member, Spread};
+
+/// What a squared excess costs at each level, in units of 1/(fair share / all).
+const LEVEL_PRICE: i64 = 1 << 16;
+
+/// What the squared length of an arc costs: a quarter of what a squared excess does
+/// to a node whose share is everything.
+const ARC_PRICE: i128 = (LEVEL_PRICE / 4) as i128 * (UNITS * UNITS) as i128;
 
 /// A difference in score; negative is better.
 pub(super) type Gain = i128;
@@ -38,7 +50,11 @@ impl Effect {
                 term.fixed += fixed;
                 term.sliding += sliding;
             }
-            None => self.terms.push(Term { slot, fixed, sliding }),
+            None => self.terms.push(Term {
+                slot,
+                fixed,
+                sliding,
+            }),
         }
     }
 }
@@ -50,7 +66,8 @@ pub(super) struct Score {
     /// Load minus fair share, in [`UNITS`] of a partition.
     excess: Vec<i64>,
     /// What a squared excess costs: inverse to the fair share.
-    price: Vec<i64>,
+    price: Vec<i128>,
+    price_of_move: i128,
 }
 
 impl Score {
@@ -58,16 +75,28 @@ impl Score {
     pub(super) fn new(levels: &Levels<'_>, partitions: Partitions) -> Self {
         let members = levels.members();
         let all = i64::from(partitions.count()) * UNITS as i64;
-        let shares: Vec<i64> = (1..=levels.depth() as u8)
-            .map(|replicas| Spread::new(members, replicas))
-            .flat_map(|spread| share::of_replicas(members, &spread, partitions))
-            .map(|share| share.max(1) as i64)
-            .collect();
-        Self {
+        let mut score = Self {
             members: members.len(),
-            price: shares.iter().map(|share| (all << 16) / share).collect(),
-            excess: shares.iter().map(|share| -share).collect(),
+            excess: Vec::new(),
+            price: Vec::new(),
+            price_of_move: i128::from(all) * i128::from(UNITS) * i128::from(LEVEL_PRICE) / 4,
+        };
+        for replicas in 1..=levels.depth() as u8 {
+            let spread = Spread::new(members, replicas);
+            let price = if replicas == 1 {
+                2 * LEVEL_PRICE
+            } else {
+                LEVEL_PRICE
+            };
+            for share in share::of_replicas(members, &spread, partitions) {
+                let share = share.max(1) as i64;
+                score.excess.push(-share);
+                score
+                    .price
+                    .push(i128::from(all) * i128::from(price) / i128::from(share));
+            }
         }
+        score
     }
 
     pub(super) fn slot(&self, level: usize, member: Member) -> usize {
@@ -98,25 +127,38 @@ impl Score {
         let gain = |term: &Term| {
             let change = i128::from(term.fixed + offset * term.sliding) * i128::from(UNITS);
             let excess = i128::from(self.excess[term.slot]);
-            change * (2 * excess + change) * i128::from(self.price[term.slot])
+            change * (2 * excess + change) * self.price[term.slot]
         };
         effect.terms.iter().map(gain).sum()
     }
 
-    /// The best offset from 1 to `last`: the gain is a parabola in the offset.
-    pub(super) fn best_offset(&self, effect: &Effect, last: i64) -> (i64, Gain) {
-        let (mut linear, mut square) = (0_i128, 0_i128);
+    /// What replicas that move without need cost: as much as one partition too many
+    /// does on a node that is an eighth above its share.
+    pub(super) fn price_of_moves(&self, replicas: i64) -> Gain {
+        self.price_of_move * i128::from(replicas)
+    }
+
+    /// What an effect at `offset` into an arc of `len` partitions would do to the
+    /// score, the arc being split there.
+    pub(super) fn gain_within(&self, effect: &Effect, offset: i64, len: i64) -> Gain {
+        self.gain(effect, offset) - ARC_PRICE * i128::from(offset * (len - offset))
+    }
+
+    /// The best offset inside an arc of `len` partitions, at least 2: what is gained
+    /// is a parabola in the offset.
+    pub(super) fn best_within(&self, effect: &Effect, len: i64) -> (i64, Gain) {
+        let (mut linear, mut square) = (-ARC_PRICE * i128::from(len), ARC_PRICE);
         for term in effect.terms.iter().filter(|term| term.sliding != 0) {
             let slope = i128::from(term.sliding) * i128::from(UNITS);
             let fixed = i128::from(term.fixed) * i128::from(UNITS);
-            let price = i128::from(self.price[term.slot]);
+            let price = self.price[term.slot];
             linear += 2 * slope * (i128::from(self.excess[term.slot]) + fixed) * price;
             square += slope * slope * price;
         }
-        let bottom = if square == 0 { 1 } else { (-linear).div_euclid(2 * square) };
-        let below = bottom.clamp(1, i128::from(last)) as i64;
-        let above = (below + 1).min(last);
-        let at = |offset| (offset, self.gain(effect, offset));
+        let bottom = (-linear).div_euclid(2 * square);
+        let below = bottom.clamp(1, i128::from(len - 1)) as i64;
+        let above = (below + 1).min(len - 1);
+        let at = |offset| (offset, self.gain_within(effect, offset, len));
         let (below, above) = (at(below), at(above));
         if above.1 < below.1 { above } else { below }
     }
