@@ -13,7 +13,7 @@ use torc_record::Digest;
 use crate::Error;
 use crate::core::Core;
 use crate::peer::Peer;
-use crate::retry::{Effort, Failure, Nature, Stop};
+use crate::retry::{Effort, Failure, Nature, Stop, blame};
 use crate::view::View;
 
 /// A request that tells the node how much time it has.
@@ -104,6 +104,8 @@ pub(crate) struct Call<'a> {
     nature: Nature,
     deadline: Instant,
     effort: Effort,
+    /// What made it necessary to try again.
+    earlier: Option<Fault>,
 }
 
 impl<'a> Call<'a> {
@@ -112,7 +114,8 @@ impl<'a> Call<'a> {
             core,
             nature,
             deadline: Instant::now() + time,
-            effort: Effort::default(),
+            effort: Effort::new(time),
+            earlier: None,
         }
     }
 
@@ -185,17 +188,19 @@ impl<'a> Call<'a> {
         view: Option<&Arc<View>>,
         peer: Option<&Arc<Peer>>,
     ) -> Result<(), Error> {
-        if !failure.may_retry(self.nature) {
-            return Err(self.error(failure.fault));
+        if failure.may_retry(self.nature) {
+            let failures = [failure];
+            let goes_on = self.pause(&failures, view, peer).await;
+            let [Failure { fault, .. }] = failures;
+            if goes_on {
+                self.earlier = Some(fault);
+                return Ok(());
+            }
+            let fault = blame(fault, self.earlier.take(), self.nature);
+            return Err(self.given_up(fault));
         }
-        let failures = [failure];
-        let went_on = self.pause(&failures, view, peer).await;
-        let [failure] = failures;
-        if went_on {
-            Ok(())
-        } else {
-            Err(self.given_up(failure.fault))
-        }
+        let fault = blame(failure.fault, self.earlier.take(), self.nature);
+        Err(self.error(fault))
     }
 
     /// Waits as these failures advise, and fetches a newer topology if they ask for

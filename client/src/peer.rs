@@ -206,3 +206,64 @@ impl Peers {
         peers
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::attempt;
+    use tonic::{Response, Status};
+
+    fn config(seeds: &[&str]) -> Config {
+        Config {
+            seeds: seeds.iter().map(|seed| (*seed).to_owned()).collect(),
+            connect_timeout: Duration::from_secs(1),
+            channels: 1,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_found_no_connection_in_time_was_not_sent() {
+        let peer = Peer::new("127.0.0.1:1", &config(&[])).unwrap();
+        let _connecting = peer.slots[0].connecting.lock().await;
+        let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
+        let sent = attempt(&peer, deadline, |_, _| async {
+            Ok::<_, Status>(Response::new(()))
+        });
+        let fault = sent.await.unwrap_err().fault;
+        assert_eq!(fault.reason, Reason::Deadline);
+        assert!(!fault.maybe_applied);
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_for_a_connection_share_its_failure() {
+        let reserved = tokio::net::TcpSocket::new_v4().unwrap();
+        reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = reserved.local_addr().unwrap().to_string();
+        let peer = Arc::new(Peer::new(&address, &config(&[])).unwrap());
+        assert!(peer.is_usable());
+        let waiting = (0..10).map(|_| peer.channel());
+        for outcome in futures::future::join_all(waiting).await {
+            let fault = outcome.unwrap_err();
+            assert_eq!(fault.reason, Reason::OwnerUnreachable);
+            assert!(fault.message.contains(&address), "{fault}");
+        }
+        assert!(!peer.is_usable());
+        let earlier = peer.state.lock().last_failure.clone().unwrap().0;
+        assert!(peer.failure_since(earlier).is_some());
+        assert!(peer.failure_since(Instant::now()).is_none());
+    }
+
+    #[tokio::test]
+    async fn connections_are_kept_while_their_address_is_in_use() {
+        let peers = Peers::new(config(&["seed:1"])).unwrap();
+        let first = peers.of([(1, "a:1"), (2, "seed:1"), (3, "no address")].into_iter());
+        assert_eq!(first.len(), 2, "what is no address is left out");
+        assert!(Arc::ptr_eq(&first[1].1, &peers.seeds()[0]));
+        let second = peers.of([(1, "a:1")].into_iter());
+        assert!(Arc::ptr_eq(&first[0].1, &second[0].1));
+        peers.of(std::iter::empty::<(u8, &str)>());
+        let third = peers.of([(1, "a:1")].into_iter());
+        assert!(!Arc::ptr_eq(&first[0].1, &third[0].1), "it was forgotten");
+        assert_eq!(peers.known.lock().len(), 2);
+    }
+}

@@ -6,7 +6,7 @@
 //! * A write is sent again only when the fault says that it did not and will not
 //!   happen. Whatever leaves the outcome open is given to the caller at once.
 //! * A read is sent again also when nobody knows what became of it.
-//! * No wait is longer than the time that remains: rather than sleep into the
+//! * No attempt is begun with too little time to succeed: rather than sleep into the
 //!   deadline, the last fault is returned while it is still news.
 //!
 //! The wait is exponential with full jitter (Brooker, "Exponential backoff and
@@ -19,6 +19,10 @@ use torc_proto::{Fault, Reason};
 
 const FIRST_CAP: Duration = Duration::from_millis(5);
 const LAST_CAP: Duration = Duration::from_millis(500);
+/// The part of an operation's time that is worth an attempt: with less left, a write
+/// would more likely end in doubt than in success.
+const LEAST_PART: u32 = 20;
+const LEAST_BUDGET: Duration = Duration::from_millis(20);
 
 /// Whether an operation changes what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,9 +102,22 @@ impl Failure {
     }
 }
 
+/// What to tell of an operation that ended with `last`: if it only ran out of time
+/// while it was trying again, then what made that necessary (`earlier`) says more. A
+/// write that is in doubt stays in doubt.
+pub(crate) fn blame(last: Fault, earlier: Option<Fault>, nature: Nature) -> Fault {
+    let in_doubt = nature == Nature::Write && last.maybe_applied;
+    match earlier {
+        Some(earlier) if last.reason == Reason::Deadline && !in_doubt => earlier,
+        _ => last,
+    }
+}
+
 /// How often an operation has been tried so far, and what was learnt.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Effort {
+    /// The least time to begin an attempt with.
+    budget: Duration,
     attempts: u32,
     waits: u32,
     stale_seen: bool,
@@ -108,12 +125,24 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
+    /// Of an operation that may take so much time.
+    pub(crate) fn new(time: Duration) -> Self {
+        Self {
+            budget: (time / LEAST_PART).max(LEAST_BUDGET),
+            attempts: 0,
+            waits: 0,
+            stale_seen: false,
+            connect_failed: false,
+        }
+    }
+
     /// Attempts that failed so far.
     pub(crate) fn attempts(&self) -> u32 {
         self.attempts
     }
 
-    /// How long to wait before trying again; none when `remaining` does not suffice.
+    /// How long to wait before trying again; none when `remaining` does not suffice
+    /// for that and another attempt.
     ///
     /// `random` is uniform in 0..1. The first stale epoch and the first failure to
     /// connect cost no wait: the next attempt takes another way.
@@ -124,11 +153,9 @@ impl Effort {
         random: f64,
     ) -> Option<Duration> {
         self.attempts += 1;
-        if remaining.is_zero() {
-            return None;
-        }
+        let remaining = remaining.saturating_sub(self.budget);
         if self.takes_another_way(failures) {
-            return Some(Duration::ZERO);
+            return (!remaining.is_zero()).then_some(Duration::ZERO);
         }
         let cap = (FIRST_CAP * 2_u32.saturating_pow(self.waits)).min(LAST_CAP);
         self.waits += 1;
@@ -158,6 +185,7 @@ mod tests {
     use proptest::prelude::*;
 
     const LONG: Duration = Duration::from_secs(3_600);
+    const SHORT: Duration = Duration::from_millis(100);
 
     fn fault(reason: Reason) -> Fault {
         Fault::new(reason, "why")
@@ -185,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_first_stale_epoch_costs_no_wait_and_the_second_does() {
-        let mut effort = Effort::default();
+        let mut effort = Effort::new(SHORT);
         let stale = [sent(Reason::StaleEpoch)];
         assert_eq!(effort.pause(&stale, LONG, 1.0), Some(Duration::ZERO));
         assert_eq!(effort.pause(&stale, LONG, 1.0), Some(FIRST_CAP));
@@ -194,7 +222,7 @@ mod tests {
 
     #[test]
     fn the_first_failure_to_connect_costs_no_wait_and_the_second_does() {
-        let mut effort = Effort::default();
+        let mut effort = Effort::new(SHORT);
         let cut_off = [Failure::connecting(fault(Reason::OwnerUnreachable))];
         assert_eq!(effort.pause(&cut_off, LONG, 1.0), Some(Duration::ZERO));
         assert_eq!(effort.pause(&cut_off, LONG, 1.0), Some(FIRST_CAP));
@@ -202,14 +230,14 @@ mod tests {
 
     #[test]
     fn a_stale_item_does_not_hurry_the_overloaded_ones_beside_it() {
-        let mut effort = Effort::default();
+        let mut effort = Effort::new(SHORT);
         let mixed = [sent(Reason::StaleEpoch), sent(Reason::Overloaded)];
         assert_eq!(effort.pause(&mixed, LONG, 1.0), Some(FIRST_CAP));
     }
 
     #[test]
     fn waits_double_up_to_their_cap() {
-        let mut effort = Effort::default();
+        let mut effort = Effort::new(SHORT);
         let overloaded = [sent(Reason::Overloaded)];
         let waits: Vec<_> = (0..9)
             .map(|_| effort.pause(&overloaded, LONG, 1.0).unwrap().as_millis())
@@ -221,7 +249,7 @@ mod tests {
     fn a_nodes_advice_is_the_least_wait() {
         let advice = Duration::from_millis(700);
         let failure = Failure::sent(fault(Reason::Overloaded).retry_after(advice));
-        let wait = Effort::default().pause(&[failure], LONG, 0.0);
+        let wait = Effort::new(SHORT).pause(&[failure], LONG, 0.0);
         assert_eq!(wait, Some(advice));
     }
 
@@ -235,6 +263,23 @@ mod tests {
         assert!(!lost.may_retry(Nature::Write));
     }
 
+    #[test]
+    fn running_out_of_time_is_blamed_on_what_cost_it() {
+        let busy = fault(Reason::Overloaded);
+        let late = fault(Reason::Deadline);
+        let in_doubt = Fault {
+            maybe_applied: true,
+            ..late.clone()
+        };
+        let told = |last: &Fault, nature| blame(last.clone(), Some(busy.clone()), nature);
+        assert_eq!(told(&late, Nature::Write), busy);
+        assert_eq!(told(&in_doubt, Nature::Read), busy);
+        assert_eq!(told(&in_doubt, Nature::Write), in_doubt);
+        assert_eq!(blame(late.clone(), None, Nature::Read), late);
+        let full = fault(Reason::OutOfSpace);
+        assert_eq!(told(&full, Nature::Write), full);
+    }
+
     proptest! {
         #[test]
         fn a_write_that_may_have_happened_is_never_sent_again(failure in any_failure()) {
@@ -244,17 +289,18 @@ mod tests {
         }
 
         #[test]
-        fn no_wait_reaches_the_deadline(
+        fn what_is_tried_again_has_time_left_to_succeed(
             failures in proptest::collection::vec(any_failure(), 1..4),
             tries in 1..40,
             remaining_ms in 0_u64..2_000,
             random in 0.0..1.0_f64,
         ) {
-            let mut effort = Effort::default();
+            let time = Duration::from_secs(1);
+            let mut effort = Effort::new(time);
             let remaining = Duration::from_millis(remaining_ms);
             for _ in 0..tries {
                 if let Some(wait) = effort.pause(&failures, remaining, random) {
-                    prop_assert!(wait < remaining);
+                    prop_assert!(wait + time / 20 < remaining);
                 }
             }
         }

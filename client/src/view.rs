@@ -119,24 +119,28 @@ impl Known {
     }
 
     async fn ask(&self, peers: &Peers, candidates: &[Arc<Peer>], deadline: Instant) -> Round {
-        let nobody = Fault::new(Reason::OwnerUnreachable, "no node to ask for the topology");
-        let mut outcome = Err(nobody);
+        let mut failed: Option<Fault> = None;
         let mut answers = 0;
         for peer in candidates {
             let before = self.view();
             match self.ask_one(peers, peer, before.as_ref(), deadline).await {
                 Ok(()) if self.is_newer_than(before.as_ref()) => return Ok(()),
-                Ok(()) => {
-                    answers += 1;
-                    outcome = Ok(());
+                Ok(()) => answers += 1,
+                Err(fault) => {
+                    failed = Some(match failed.take() {
+                        Some(earlier) => more_hopeful(earlier, fault),
+                        None => fault,
+                    });
                 }
-                Err(fault) => outcome = outcome.map_err(|so_far| more_hopeful(so_far, fault)),
             }
             if answers == ENOUGH_ANSWERS || Instant::now() >= deadline {
                 break;
             }
         }
-        outcome
+        match failed {
+            Some(fault) if answers == 0 => Err(fault),
+            _ => Ok(()),
+        }
     }
 
     async fn ask_one(

@@ -7,20 +7,21 @@
 mod kind;
 mod plan;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt as _};
 use tokio::time::Instant;
-use torc_proto::{MAX_BATCH_ITEMS, Reason};
+use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 use torc_record::Digest;
 
 use crate::call::{Call, attempt};
 use crate::client::{checked_key, checked_value};
 use crate::core::Hop;
 use crate::peer::Peer;
-use crate::retry::{Failure, Nature, Stop};
+use crate::retry::{Failure, Nature, Stop, blame};
 use crate::view::View;
 use crate::{Client, Error, Value, Version};
 
@@ -94,6 +95,8 @@ struct Batch<K: Kind> {
     kind: K,
     items: Vec<Option<Item<K::What>>>,
     outcomes: Vec<Option<Result<K::Done, Error>>>,
+    /// What made it necessary to send an item again.
+    earlier: HashMap<usize, Fault>,
     /// Shrinks when a node's answer does not fit a message.
     limits: Limits,
 }
@@ -129,6 +132,7 @@ impl<K: Kind> Batch<K> {
             kind,
             items: Vec::with_capacity(wanted.len()),
             outcomes: Vec::with_capacity(wanted.len()),
+            earlier: HashMap::new(),
             limits: Limits {
                 items: MAX_BATCH_ITEMS,
                 bytes: CHUNK_BYTES,
@@ -195,13 +199,17 @@ impl<K: Kind> Batch<K> {
                 self.take(reply, call, &mut again);
             }
             pending = again.items;
-            if !again.failures.is_empty()
-                && !call
-                    .pause(&again.failures, Some(&view), again.ahead.as_ref())
-                    .await
-            {
-                for (index, failure) in pending.drain(..).zip(again.failures) {
-                    self.outcomes[index] = Some(Err(call.given_up(failure.fault)));
+            if !again.failures.is_empty() {
+                let ahead = again.ahead.as_ref();
+                let goes_on = call.pause(&again.failures, Some(&view), ahead).await;
+                let faults = again.failures.into_iter().map(|failure| failure.fault);
+                if goes_on {
+                    self.earlier.extend(pending.iter().copied().zip(faults));
+                } else {
+                    for (index, fault) in pending.drain(..).zip(faults) {
+                        let fault = blame(fault, self.earlier.remove(&index), K::NATURE);
+                        self.outcomes[index] = Some(Err(call.given_up(fault)));
+                    }
                 }
             }
             pending.extend(again.too_large);
@@ -219,7 +227,7 @@ impl<K: Kind> Batch<K> {
         pending: &[usize],
     ) -> Result<(Vec<Hop>, Vec<Chunk<usize>>), Error> {
         let mut hops: Vec<Hop> = Vec::new();
-        let mut by_lead = std::collections::HashMap::new();
+        let mut by_lead = HashMap::new();
         let mut routed = Vec::with_capacity(pending.len());
         for &index in pending {
             let Some(item) = &self.items[index] else {
@@ -303,7 +311,8 @@ impl<K: Kind> Batch<K> {
         again: &mut Again,
     ) {
         if !failure.may_retry(K::NATURE) {
-            self.outcomes[index] = Some(Err(call.error(failure.fault)));
+            let fault = blame(failure.fault, self.earlier.remove(&index), K::NATURE);
+            self.outcomes[index] = Some(Err(call.error(fault)));
             return;
         }
         if failure.fault.reason == Reason::StaleEpoch {

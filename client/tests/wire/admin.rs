@@ -1,0 +1,122 @@
+//! Operations on the cluster.
+
+use torc_client::{ChangeKind, Client, ErrorKind, NodeId};
+use torc_proto::{Fault, Reason};
+
+use crate::cluster::Cluster;
+use crate::gate::Gate;
+use crate::node::Trouble;
+
+#[tokio::test]
+async fn any_node_tells_the_status_and_the_first_endpoint_is_asked_first() {
+    let cluster = Cluster::formed(2).await;
+    let client = cluster.client().await;
+    let status = client.status().await.unwrap();
+    assert_eq!(status.answered_by, NodeId(1));
+    assert_eq!(status.cluster_id, cluster.table().cluster);
+
+    cluster.nodes[0].gate.close().await;
+    let status = client.status().await.unwrap();
+    assert_eq!(status.answered_by, NodeId(2), "a member takes over");
+}
+
+#[tokio::test]
+async fn a_node_that_belongs_to_no_cluster_is_passed_over() {
+    let (lonely, cluster) = (Cluster::unformed(1).await, Cluster::formed(1).await);
+    let endpoints = [lonely.endpoint(0), cluster.endpoint(0)];
+    let client = Client::builder()
+        .endpoints(endpoints)
+        .connect_lazy()
+        .unwrap();
+    assert_eq!(
+        client.status().await.unwrap().cluster_id,
+        cluster.table().cluster
+    );
+    assert_eq!(lonely.seen("status"), 1);
+}
+
+#[tokio::test]
+async fn an_explanation_names_digest_partition_and_lead() {
+    let cluster = Cluster::formed(2).await;
+    let client = cluster.client().await;
+    let key = cluster.key_of(1);
+    let explanation = client.explain(key.clone()).await.unwrap();
+    assert_eq!(explanation.partition, cluster.partition_of(&key));
+    assert_eq!(explanation.lead, NodeId(2));
+    assert_eq!(explanation.token.0, explanation.digest.high());
+}
+
+#[tokio::test]
+async fn a_join_is_planned_and_then_committed() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await;
+    let plan = client.plan_join("10.0.0.9:7400").await.unwrap();
+    assert_eq!((plan.kind, plan.node), (ChangeKind::Join, None));
+    assert_eq!(
+        (&plan.address[..], plan.partitions_moved),
+        ("10.0.0.9:7400", 3)
+    );
+    let change = client.join("10.0.0.9:7400", Some(4)).await.unwrap();
+    assert_eq!((change.plan, change.transition), (plan, Some(7)));
+}
+
+#[tokio::test]
+async fn a_join_whose_answer_was_lost_is_asked_for_again() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await;
+    cluster.nodes[0].trouble("join", Trouble::CutAfter);
+    let change = client.join("10.0.0.9:7400", None).await.unwrap();
+    assert_eq!(change.transition, Some(7));
+    assert_eq!(cluster.seen("join"), 2);
+}
+
+#[tokio::test]
+async fn a_leave_whose_answer_was_lost_is_not_asked_for_again() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await;
+    cluster.nodes[0].trouble("leave", Trouble::CutAfter);
+    let error = client.leave(NodeId(1), None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+    assert_eq!(cluster.seen("leave"), 1);
+    assert_eq!(
+        client.leave(NodeId(1), None).await.unwrap().transition,
+        Some(8)
+    );
+}
+
+#[tokio::test]
+async fn a_change_that_is_refused_says_so_once() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await;
+    let busy = Fault::new(Reason::Refused, "a transition is running");
+    cluster.nodes[0].trouble("join", Trouble::Fault(busy));
+    let error = client.join("10.0.0.9:7400", None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    let error = client.plan_leave(NodeId(99)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NoSuchNode);
+    assert_eq!((cluster.seen("join"), cluster.seen("leave")), (1, 1));
+}
+
+#[tokio::test]
+async fn a_group_without_a_leader_is_asked_again_through_another_node() {
+    let cluster = Cluster::formed(2).await;
+    let client = cluster.client().await;
+    let electing = Fault::new(Reason::NoTopologyLeader, "electing");
+    cluster.nodes[0].trouble("join", Trouble::Fault(electing));
+    client.join("10.0.0.9:7400", None).await.unwrap();
+    let seen = cluster.nodes.iter().map(|node| node.seen("join"));
+    assert_eq!(seen.collect::<Vec<_>>(), [1, 1]);
+}
+
+#[tokio::test]
+async fn a_client_that_never_connected_can_still_ask() {
+    let gate = Gate::closed("127.0.0.1:1".parse().unwrap());
+    let cluster = Cluster::formed(1).await;
+    let endpoints = [gate.address.to_string(), cluster.endpoint(0)];
+    let client = Client::builder()
+        .endpoints(endpoints)
+        .connect_lazy()
+        .unwrap();
+    assert!(client.known_topology().is_none());
+    assert_eq!(client.status().await.unwrap().answered_by, NodeId(1));
+}

@@ -1,0 +1,184 @@
+//! A [`Node`] behind the generated services.
+
+use std::sync::Arc;
+
+use futures::stream::BoxStream;
+use tonic::{Request, Response, Status, Streaming};
+use torc_proto::v1::cluster_server::Cluster;
+use torc_proto::v1::kv_server::Kv;
+use torc_proto::{Fault, Reason, topology_to_wire, v1};
+use torc_record::Epoch;
+
+use crate::node::Node;
+
+#[derive(Clone)]
+pub(crate) struct Service(pub(crate) Arc<Node>);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl Kv for Service {
+    type ScanStream = BoxStream<'static, Result<v1::ScanResponse, Status>>;
+    type SessionStream = BoxStream<'static, Result<v1::SessionResponse, Status>>;
+
+    async fn get(&self, request: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
+        assert!(request.metadata().contains_key("grpc-timeout"));
+        let request = request.into_inner();
+        self.0.serve("get", || self.0.get(&request)).await
+    }
+
+    async fn put(&self, request: Request<v1::PutRequest>) -> Answer<v1::PutResponse> {
+        assert!(request.metadata().contains_key("grpc-timeout"));
+        let request = request.into_inner();
+        self.0.serve("put", || self.0.put(&request)).await
+    }
+
+    async fn delete(&self, request: Request<v1::DeleteRequest>) -> Answer<v1::DeleteResponse> {
+        let request = request.into_inner();
+        self.0.serve("delete", || self.0.delete(&request)).await
+    }
+
+    async fn batch_get(
+        &self,
+        request: Request<v1::BatchGetRequest>,
+    ) -> Answer<v1::BatchGetResponse> {
+        let items = request.into_inner().items;
+        assert!(items.len() <= torc_proto::MAX_BATCH_ITEMS);
+        let outcome = |item| match self.0.get(item) {
+            Ok(answer) => v1::get_result::Outcome::Ok(answer),
+            Err(fault) => v1::get_result::Outcome::Fault(fault.into()),
+        };
+        let result = |item| v1::GetResult {
+            outcome: Some(outcome(item)),
+        };
+        let work = || {
+            let results = items.iter().map(result).collect();
+            Ok(v1::BatchGetResponse { results })
+        };
+        self.0.serve("batch_get", work).await
+    }
+
+    async fn batch_put(
+        &self,
+        request: Request<v1::BatchPutRequest>,
+    ) -> Answer<v1::BatchPutResponse> {
+        let items = request.into_inner().items;
+        assert!(items.len() <= torc_proto::MAX_BATCH_ITEMS);
+        let outcome = |item| match self.0.put(item) {
+            Ok(answer) => v1::put_result::Outcome::Ok(answer),
+            Err(fault) => v1::put_result::Outcome::Fault(fault.into()),
+        };
+        let result = |item| v1::PutResult {
+            outcome: Some(outcome(item)),
+        };
+        let work = || {
+            let results = items.iter().map(result).collect();
+            Ok(v1::BatchPutResponse { results })
+        };
+        self.0.serve("batch_put", work).await
+    }
+
+    async fn scan(&self, request: Request<v1::ScanRequest>) -> Answer<Self::ScanStream> {
+        self.0.scan(request.get_ref()).map(Response::new)
+    }
+
+    async fn session(
+        &self,
+        _: Request<Streaming<v1::SessionRequest>>,
+    ) -> Answer<Self::SessionStream> {
+        Err(Status::unimplemented(
+            "sessions are not used by the library",
+        ))
+    }
+}
+
+#[tonic::async_trait]
+impl Cluster for Service {
+    async fn get_topology(
+        &self,
+        request: Request<v1::GetTopologyRequest>,
+    ) -> Answer<v1::GetTopologyResponse> {
+        let known = Epoch(request.get_ref().known_epoch);
+        let work = || {
+            let topology = Some(topology_to_wire(&self.0.table()?, known));
+            Ok(v1::GetTopologyResponse { topology })
+        };
+        self.0.serve("topology", work).await
+    }
+
+    async fn join(&self, request: Request<v1::JoinRequest>) -> Answer<v1::ChangeResponse> {
+        let wish = request.into_inner();
+        let change = v1::ChangeResponse {
+            plan: Some(v1::Plan {
+                based_on_epoch: 1,
+                kind: v1::ChangeKind::Join.into(),
+                address: wish.address,
+                partitions_moved: 3,
+                ..Default::default()
+            }),
+            transition: if wish.plan_only { 0 } else { 7 },
+        };
+        self.0.serve("join", || Ok(change)).await
+    }
+
+    async fn leave(&self, request: Request<v1::LeaveRequest>) -> Answer<v1::ChangeResponse> {
+        let wish = *request.get_ref();
+        let work = || {
+            if !self
+                .0
+                .table()?
+                .members
+                .contains_key(&torc_client::NodeId(wish.node))
+            {
+                return Err(Fault::new(Reason::NoSuchNode, "no such node"));
+            }
+            let plan = v1::Plan {
+                based_on_epoch: 1,
+                kind: v1::ChangeKind::Leave.into(),
+                node: wish.node,
+                ..Default::default()
+            };
+            Ok(v1::ChangeResponse {
+                plan: Some(plan),
+                transition: if wish.plan_only { 0 } else { 8 },
+            })
+        };
+        self.0.serve("leave", work).await
+    }
+
+    async fn status(&self, request: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
+        assert!(!request.get_ref().local);
+        let work = || {
+            let table = self.0.table()?;
+            Ok(v1::StatusResponse {
+                cluster_id: table.cluster.0.to_vec().into(),
+                epoch: table.epoch.0,
+                answered_by: self.0.id.0,
+                ..Default::default()
+            })
+        };
+        self.0.serve("status", work).await
+    }
+
+    async fn explain(&self, request: Request<v1::ExplainRequest>) -> Answer<v1::ExplainResponse> {
+        let v1::ExplainRequest { namespace, key } = request.into_inner();
+        let work = || {
+            let table = self.0.table()?;
+            let digest = crate::cluster::digest(&table, &namespace, &key);
+            let partition = table.partition_of(&digest);
+            let state = table.state(partition).unwrap();
+            Ok(v1::ExplainResponse {
+                digest: digest.0.to_vec().into(),
+                token: digest.high(),
+                partition: Some(torc_proto::partition_state_to_wire(partition, state)),
+                successor: Some(v1::Position {
+                    token: u64::MAX,
+                    node: state.lead.0,
+                }),
+                answered_by: self.0.id.0,
+                ..Default::default()
+            })
+        };
+        self.0.serve("explain", work).await
+    }
+}
