@@ -59,8 +59,11 @@ pub struct Move {
     pub stage: MoveStage,
     /// Nodes that hold it afterwards and did not before.
     pub gained: BTreeSet<NodeId>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     copied: BTreeSet<NodeId>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     snapshotted: BTreeSet<NodeId>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     adopted: BTreeSet<NodeId>,
 }
 

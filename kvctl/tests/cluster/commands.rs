@@ -1,0 +1,124 @@
+//! The commands, their output and their exit codes.
+
+use crate::processes::{Cluster, free_address, http_get, kvctl};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_go_in_and_come_out_byte_for_byte() {
+    let cluster = Cluster::start(1).await;
+    let raw: Vec<u8> = (0..=255).collect();
+    let file = cluster.dir.path().join("raw");
+    std::fs::write(&file, &raw).unwrap();
+    assert_eq!(
+        cluster
+            .kvctl(&["put", "k", "--file", file.to_str().unwrap()])
+            .status
+            .code(),
+        Some(0)
+    );
+    let got = cluster.kvctl(&["get", "k"]);
+    assert_eq!((got.status.code(), got.stdout), (Some(0), raw));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_outcome_has_its_exit_code() {
+    let cluster = Cluster::start(1).await;
+    let code = |args: &[&str]| cluster.kvctl(args).status.code();
+    assert_eq!(code(&["get", "missing"]), Some(1));
+    assert_eq!(code(&["get"]), Some(2));
+    assert_eq!(code(&["put", "k", "v", "--if-absent"]), Some(0));
+    assert_eq!(code(&["put", "k", "v", "--if-absent"]), Some(4));
+    assert_eq!(code(&["put", "k", "v", "--if-version", "1.1.1"]), Some(4));
+    assert_eq!(code(&["put", &"x".repeat(1025), "v"]), Some(6));
+    assert_eq!(code(&["delete", "k"]), Some(0));
+    assert_eq!(code(&["get", "k"]), Some(1));
+    let closed = vec![format!("http://{}", free_address())];
+    let unavailable = kvctl(&closed, &["--timeout", "1s", "get", "k"]);
+    assert_eq!(unavailable.status.code(), Some(3));
+    let said = String::from_utf8(unavailable.stderr).unwrap();
+    assert_eq!(said.lines().count(), 1, "one line: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_value_with_a_time_to_live_expires() {
+    let cluster = Cluster::start(1).await;
+    assert!(
+        cluster
+            .kvctl(&["put", "k", "v", "--ttl", "1500ms"])
+            .status
+            .success()
+    );
+    assert!(cluster.kvctl(&["get", "k"]).status.success());
+    crate::processes::until("the value has expired", async || {
+        cluster.kvctl(&["get", "k"]).status.code() == Some(1)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_metrics_and_the_ring_are_served_over_http() {
+    let cluster = Cluster::start(2).await;
+    assert!(cluster.kvctl(&["put", "k", "v"]).status.success());
+    let http = cluster.nodes[0].http;
+    assert_eq!(http_get(http, "/healthz").await, (200, "ok\n".to_owned()));
+    let (code, ring) = http_get(http, "/ring").await;
+    assert_eq!(code, 200);
+    let ring: serde_json::Value = serde_json::from_str(&ring).unwrap();
+    assert_eq!(ring["members"].as_array().unwrap().len(), 2);
+    assert_eq!(ring["positions"].as_array().unwrap().len(), 64);
+    let (code, status) = http_get(http, "/status").await;
+    assert_eq!(code, 200);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let partitions: u64 = status["nodes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|n| n["partitions"].as_u64().unwrap())
+        .sum();
+    assert_eq!(partitions, 4096);
+    let mut metrics = String::new();
+    for node in &cluster.nodes {
+        metrics += &http_get(node.http, "/metrics").await.1;
+    }
+    assert!(
+        metrics.contains("torc_operation_seconds_count{operation=\"Put\"} 1"),
+        "{metrics}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_stops_a_node_cleanly_and_its_data_is_there_again() {
+    let mut cluster = Cluster::start(1).await;
+    assert!(cluster.kvctl(&["put", "k", "v"]).status.success());
+    assert_eq!(
+        cluster.nodes[0].terminate(),
+        Some(0),
+        "{}",
+        cluster.nodes[0].log()
+    );
+    cluster.nodes[0].start();
+    crate::processes::ready(&cluster.nodes[0]).await;
+    assert_eq!(cluster.kvctl(&["get", "k"]).stdout, b"v");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_of_another_cluster_cannot_be_joined() {
+    let ours = Cluster::start(1).await;
+    let theirs = Cluster::start(1).await;
+    let refused = ours.kvctl(&["join-node", &theirs.nodes[0].grpc.to_string()]);
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("another cluster"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_process_cannot_use_the_data_directory() {
+    let cluster = Cluster::start(1).await;
+    let mut second = crate::processes::Node::prepare(cluster.dir.path(), "second", &[]);
+    second.share_data_of(&cluster.nodes[0]);
+    assert_ne!(second.run_to_end(), Some(0));
+    assert!(
+        second.log().contains("in use by another process"),
+        "{}",
+        second.log()
+    );
+}

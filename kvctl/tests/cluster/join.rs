@@ -1,0 +1,161 @@
+//! Joins and leaves under load, and with processes killed in the middle.
+
+use std::time::Duration;
+
+use torc_client::{Client, ClusterStatus};
+
+use crate::processes::{Cluster, ready, until};
+use crate::traffic::Traffic;
+
+const KEYS: usize = 2_000;
+const FILLER: usize = 4_000;
+
+async fn fill(client: &Client, count: usize) {
+    let records = (0..count).map(|n| (format!("filler-{n}"), vec![n as u8; 512]));
+    for stored in client.batch_put(records).await.unwrap() {
+        stored.unwrap();
+    }
+}
+
+async fn status(client: &Client) -> ClusterStatus {
+    let mut last = None;
+    until("the cluster tells its status", async || {
+        last = client.status().await.ok();
+        last.is_some()
+    })
+    .await;
+    last.unwrap()
+}
+
+async fn settled(client: &Client, members: usize) {
+    until("the transition has ended", async || {
+        let Ok(status) = client.status().await else {
+            return false;
+        };
+        let active = status
+            .nodes
+            .iter()
+            .filter(|node| node.partitions > 0)
+            .count();
+        status.transition.is_none() && status.last_transition.is_some() && active == members
+    })
+    .await;
+}
+
+/// Waits until some partitions have moved and some have not.
+async fn midway(client: &Client) {
+    until("the join is under way", async || {
+        let Ok(status) = client.status().await else {
+            return false;
+        };
+        status
+            .transition
+            .is_some_and(|t| t.partitions_done > t.partitions_total / 8)
+    })
+    .await;
+}
+
+async fn some_traffic(traffic: &Traffic) {
+    let before = traffic.done();
+    until("traffic flows", async || traffic.done() > before + 500).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_node_joins_and_leaves_no_request_fails_and_no_read_is_older() {
+    let mut cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    fill(&client, FILLER).await;
+    let spare = cluster.spare("node-4").await;
+    let address = cluster.nodes[spare].grpc.to_string();
+    let traffic = Traffic::start(&client, "t", KEYS);
+    some_traffic(&traffic).await;
+
+    let plan = client.plan_join(&address).await.unwrap();
+    assert!(
+        plan.partitions_moved > 900 && plan.partitions_moved < 1_150,
+        "{plan:?}"
+    );
+    assert!(plan.bytes > 0);
+    assert!(
+        status(&client).await.transition.is_none(),
+        "a plan moves nothing"
+    );
+
+    let joined = cluster.kvctl(&["join-node", &address]);
+    assert!(joined.status.success(), "{joined:?}");
+    settled(&client, 4).await;
+    let last = status(&client).await.last_transition.unwrap();
+    assert_eq!(
+        last.partitions_total, plan.partitions_moved,
+        "the plan shown is the plan run"
+    );
+    some_traffic(&traffic).await;
+
+    let left = cluster.kvctl(&["leave-node", "2"]);
+    assert!(left.status.success(), "{left:?}");
+    settled(&client, 3).await;
+    some_traffic(&traffic).await;
+    traffic.stop(&client).await.assert_flawless();
+    let old = status(&client).await;
+    assert!(
+        old.nodes.iter().all(|node| node.member.id.0 != 2),
+        "node 2 is no member any more"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_survives_kill_9_of_the_joining_node_and_no_request_fails() {
+    let mut cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    fill(&client, FILLER).await;
+    let spare = cluster.spare("node-4").await;
+    let address = cluster.nodes[spare].grpc.to_string();
+    let traffic = Traffic::start(&client, "t", 400);
+    some_traffic(&traffic).await;
+
+    client.join(&address, None).await.unwrap();
+    midway(&client).await;
+    cluster.nodes[spare].kill_9();
+    // Writes of partitions that wait for the newcomer go on once it is given up for now;
+    // what it holds already waits for its return.
+    tokio::time::timeout(Duration::from_secs(60), some_traffic(&traffic))
+        .await
+        .unwrap();
+    cluster.nodes[spare].start();
+    settled(&client, 4).await;
+    some_traffic(&traffic).await;
+    traffic.stop(&client).await.assert_nothing_lost();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_survives_kill_9_of_a_source() {
+    let mut cluster = Cluster::start(3).await;
+    let leader = cluster.topology_leader().await;
+    let source = (leader + 1) % 3;
+    survives_kill_9(&mut cluster, source).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_survives_kill_9_of_the_topology_leader() {
+    let mut cluster = Cluster::start(3).await;
+    let leader = cluster.topology_leader().await;
+    survives_kill_9(&mut cluster, leader).await;
+}
+
+async fn survives_kill_9(cluster: &mut Cluster, victim: usize) {
+    let client = cluster.client().await;
+    fill(&client, FILLER).await;
+    let spare = cluster.spare("node-4").await;
+    let address = cluster.nodes[spare].grpc.to_string();
+    let traffic = Traffic::start(&client, "t", 400);
+    some_traffic(&traffic).await;
+
+    client.join(&address, None).await.unwrap();
+    midway(&client).await;
+    cluster.nodes[victim].kill_9();
+    cluster.nodes[victim].start();
+    ready(&cluster.nodes[victim]).await;
+    settled(&client, 4).await;
+    some_traffic(&traffic).await;
+    traffic.stop(&client).await.assert_nothing_lost();
+}

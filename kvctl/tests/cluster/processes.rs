@@ -1,0 +1,272 @@
+//! Real `kvd` processes on real sockets and real disks, and `kvctl` beside them.
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use torc_client::Client;
+
+/// Longest wait for a condition; a hang, not slowness, is what it finds.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+fn kvctl_path() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_kvctl"))
+}
+
+/// `kvd` lies beside `kvctl`; it is built if only this package was.
+fn kvd_path() -> &'static Path {
+    static KVD: OnceLock<PathBuf> = OnceLock::new();
+    KVD.get_or_init(|| {
+        let path = kvctl_path().with_file_name("kvd");
+        if !path.exists() {
+            let mut build = Command::new(env!("CARGO"));
+            build.args(["build", "-p", "torc-server", "--bin", "kvd"]);
+            if !cfg!(debug_assertions) {
+                build.arg("--release");
+            }
+            assert!(build.status().unwrap().success(), "kvd does not build");
+        }
+        path
+    })
+}
+
+/// An address nobody uses right now.
+pub(crate) fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}
+
+/// One `kvd` process. Killed when dropped.
+pub(crate) struct Node {
+    pub(crate) grpc: SocketAddr,
+    pub(crate) http: SocketAddr,
+    dir: PathBuf,
+    data: PathBuf,
+    extra: Vec<String>,
+    child: Option<Child>,
+}
+
+impl Node {
+    /// A node that is not running yet.
+    pub(crate) fn prepare(dir: &Path, name: &str, extra: &[&str]) -> Self {
+        Self {
+            grpc: free_address(),
+            http: free_address(),
+            dir: dir.join(name),
+            data: dir.join(name).join("data"),
+            extra: extra.iter().map(|text| (*text).to_owned()).collect(),
+            child: None,
+        }
+    }
+
+    pub(crate) fn start(&mut self) {
+        assert!(self.child.is_none(), "started already");
+        std::fs::create_dir_all(&self.dir).unwrap();
+        let log = self.dir.join("log.txt");
+        let log = File::options().create(true).append(true).open(log).unwrap();
+        let child = Command::new(kvd_path())
+            .args(["serve", "--grpc-addr", &self.grpc.to_string()])
+            .args(["--http-addr", &self.http.to_string()])
+            .arg("--data-dir")
+            .arg(&self.data)
+            .args(&self.extra)
+            .env("RUST_LOG", "info,torc_server=debug,openraft=error")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(log))
+            .spawn()
+            .unwrap();
+        self.child = Some(child);
+    }
+
+    /// Uses another node's data directory.
+    pub(crate) fn share_data_of(&mut self, other: &Self) {
+        self.data.clone_from(&other.data);
+    }
+
+    /// Starts, and waits until the process ends by itself; its exit code.
+    pub(crate) fn run_to_end(&mut self) -> Option<i32> {
+        self.start();
+        self.child
+            .take()
+            .and_then(|mut child| child.wait().unwrap().code())
+    }
+
+    /// SIGKILL, as a crash does it.
+    pub(crate) fn kill_9(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// SIGTERM; the exit code.
+    pub(crate) fn terminate(&mut self) -> Option<i32> {
+        let mut child = self.child.take().expect("running");
+        let id = child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &id])
+                .status()
+                .unwrap()
+                .success()
+        );
+        child.wait().unwrap().code()
+    }
+
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://{}", self.grpc)
+    }
+
+    /// What the node logged, for a failed assertion.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log.txt")).unwrap_or_default()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill_9();
+    }
+}
+
+/// Some nodes that were founded as one cluster.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) dir: TempDir,
+}
+
+impl Cluster {
+    /// Starts `count` nodes that found a cluster together, and waits until it serves.
+    pub(crate) async fn start(count: usize) -> Self {
+        Self::start_with(count, &[]).await
+    }
+
+    pub(crate) async fn start_with(count: usize, extra: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut nodes: Vec<Node> = (1..=count)
+            .map(|number| Node::prepare(dir.path(), &format!("node-{number}"), extra))
+            .collect();
+        let others: Vec<String> = nodes[1..]
+            .iter()
+            .map(|node| node.grpc.to_string())
+            .collect();
+        nodes[0].extra.push("--bootstrap".to_owned());
+        if !others.is_empty() {
+            nodes[0]
+                .extra
+                .push(format!("--found-with={}", others.join(",")));
+        }
+        nodes.iter_mut().for_each(Node::start);
+        let cluster = Self { nodes, dir };
+        for node in &cluster.nodes {
+            ready(node).await;
+        }
+        cluster
+    }
+
+    /// A running, empty node that belongs to no cluster yet.
+    pub(crate) async fn spare(&mut self, name: &str) -> usize {
+        let mut node = Node::prepare(self.dir.path(), name, &[]);
+        node.start();
+        until("the spare node listens", async || {
+            tokio::net::TcpStream::connect(node.grpc).await.is_ok()
+        })
+        .await;
+        self.nodes.push(node);
+        self.nodes.len() - 1
+    }
+
+    pub(crate) fn endpoints(&self) -> Vec<String> {
+        self.nodes.iter().map(Node::endpoint).collect()
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        let builder = Client::builder()
+            .endpoints(self.endpoints())
+            .deadline(PATIENCE / 2);
+        builder.connect().await.unwrap()
+    }
+
+    /// Runs `kvctl` against this cluster.
+    pub(crate) fn kvctl(&self, args: &[&str]) -> Output {
+        kvctl(&self.endpoints(), args)
+    }
+
+    /// The index of the node that leads the topology group.
+    pub(crate) async fn topology_leader(&self) -> usize {
+        let client = self.client().await;
+        let mut leader = None;
+        until("there is a topology leader", async || {
+            let Ok(status) = client.status().await else {
+                return false;
+            };
+            let Some(id) = status.topology_leader else {
+                return false;
+            };
+            let found = status.nodes.iter().find(|node| node.member.id == id);
+            let address = found
+                .map(|node| node.member.address.clone())
+                .unwrap_or_default();
+            leader = self
+                .nodes
+                .iter()
+                .position(|node| node.grpc.to_string() == address);
+            leader.is_some()
+        })
+        .await;
+        leader.unwrap()
+    }
+}
+
+pub(crate) fn kvctl(endpoints: &[String], args: &[&str]) -> Output {
+    Command::new(kvctl_path())
+        .args(args)
+        .env("TORC_ENDPOINTS", endpoints.join(","))
+        .env_remove("TORC_NAMESPACE")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// Waits until `/readyz` says so.
+pub(crate) async fn ready(node: &Node) {
+    until("the node is ready", async || {
+        http_get(node.http, "/readyz").await.0 == 200
+    })
+    .await;
+}
+
+/// A plain HTTP GET: status and body.
+pub(crate) async fn http_get(address: SocketAddr, path: &str) -> (u16, String) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let ask = async {
+        let mut stream = tokio::net::TcpStream::connect(address).await.ok()?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.ok()?;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let status = answer.split(' ').nth(1)?.parse().ok()?;
+        let body = answer
+            .split_once("\r\n\r\n")
+            .map(|(_, body)| body.to_owned());
+        Some((status, body.unwrap_or_default()))
+    };
+    ask.await.unwrap_or((0, String::new()))
+}
+
+/// Waits for a condition, asking again and again.
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
