@@ -282,6 +282,9 @@ mod tests {
             &["join-node", "no-port"],
             &["--endpoint", "ftp://a:1", "status"],
             &["--timeout", "0s", "status"],
+            &["ring", "simulate", "--nodes", "0"],
+            &["ring", "simulate", "--nodes", "3", "--partitions", "100"],
+            &["ring", "simulate", "--nodes", "3", "--weights", "100,0"],
             &["bench", "--mix", "101"],
         ] {
             assert!(parse(arguments).is_err(), "{arguments:?}");

@@ -14,4 +14,5 @@ pub(crate) mod load;
 pub(crate) mod put;
 pub(crate) mod ring;
 pub(crate) mod scan;
+pub(crate) mod simulate;
 pub(crate) mod status;

@@ -163,6 +163,59 @@ fn help_and_completions_go_to_stdout() {
 }
 
 #[test]
+fn a_ring_is_simulated_without_a_cluster() {
+    let simulate = [
+        "ring",
+        "simulate",
+        "--nodes",
+        "5",
+        "--partitions",
+        "256",
+        "--output",
+        "json",
+    ];
+    let output = run(&simulate);
+    assert!(output.status.success(), "{output:?}");
+    let rows: Vec<serde_json::Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let sizes: Vec<_> = rows
+        .iter()
+        .map(|row| row["nodes"].as_u64().unwrap())
+        .collect();
+    assert_eq!(sizes, [1, 2, 3, 4, 5]);
+    for field in [
+        "replica_peak_to_mean",
+        "lead_peak_to_mean",
+        "moved_to_minimum",
+    ] {
+        assert!(rows.iter().all(|row| row[field].is_f64()), "{field}");
+    }
+    let weighted = [
+        "--weights",
+        "100,200",
+        "--zones",
+        "3",
+        "--replicas",
+        "3",
+        "--positions",
+        "16",
+    ];
+    let output = run(&[&simulate[..6], &weighted].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap().lines().count(),
+        2 + 5 + 5
+    );
+
+    let too_many = run(&["ring", "simulate", "--nodes", "6", "--partitions", "4"]);
+    assert_eq!(too_many.status.code(), Some(2), "{too_many:?}");
+    one_line(&too_many.stderr);
+}
+
+#[test]
 fn a_generated_data_set_is_the_same_each_time_and_in_each_place() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("urls.ndjson");

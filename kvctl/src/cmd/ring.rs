@@ -1,5 +1,6 @@
-//! `kvctl ring`: draws the ring.
+//! `kvctl ring`: draws the ring; `kvctl ring simulate` plans one without a cluster.
 
+use super::simulate;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::Out;
@@ -10,9 +11,21 @@ use crate::ring_view::{RingView, describe};
 /// The circle is the whole of the tokens, clockwise from 0 at the top; an arc has the
 /// letter of the node that is first in the preference lists of its partitions.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
 
-pub(crate) async fn run(_args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    Simulate(simulate::Args),
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    if let Some(Action::Simulate(args)) = args.action {
+        return simulate::run(&args, global, out);
+    }
     let table = global.client()?.topology().await?;
     let view = RingView::of(&table);
     if global.json() {

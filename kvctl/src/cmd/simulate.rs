@@ -1,0 +1,214 @@
+//! `kvctl ring simulate`: how evenly a ring of some size would share the load.
+
+use torc_ring::{Growth, Partitions, Row, Weight, simulate};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::Out;
+
+/// Grow a ring one node at a time and show how even it is; needs no cluster.
+///
+/// For every size from 1 to --nodes: the load of the busiest node over the mean, by
+/// partitions led and by replicas held, and what the last join moved over the least
+/// that it had to. Beside it the same for positions drawn at random, as most rings
+/// have them. Where nodes have weights, load is relative to what would be fair.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Grow the ring to this many nodes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    nodes: u32,
+    /// Positions of a node of normal weight.
+    #[arg(long, value_name = "T", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
+    positions: u16,
+    /// Copies of every partition.
+    #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
+    replicas: u8,
+    /// Partitions, a power of two.
+    #[arg(long, value_name = "P", default_value = "4096", value_parser = partitions)]
+    partitions: Partitions,
+    /// Weights of the nodes in percent of a normal one, separated by commas; repeated
+    /// from the first when there are more nodes.
+    #[arg(long, value_name = "W", value_delimiter = ',', default_value = "100", value_parser = weight)]
+    weights: Vec<Weight>,
+    /// Zones, between which the nodes come in turn.
+    #[arg(long, value_name = "Z", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    zones: u32,
+    /// Which random positions to compare with.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+}
+
+fn partitions(text: &str) -> Result<Partitions, String> {
+    let count = text.parse::<u32>().map_err(|error| error.to_string())?;
+    Partitions::new(count).map_err(|error| error.to_string())
+}
+
+fn weight(text: &str) -> Result<Weight, String> {
+    let percent = text
+        .trim()
+        .parse::<u32>()
+        .map_err(|error| error.to_string())?;
+    Weight::new(percent).map_err(|error| error.to_string())
+}
+
+pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let mut worst = None;
+    if !global.json() {
+        out.line(HEADER)?;
+    }
+    for row in simulate(growth(args)) {
+        let row = row.map_err(|error| Failure::Usage(error.to_string()))?;
+        if global.json() {
+            out.json(&row)?;
+        } else {
+            out.line(line(&row))?;
+        }
+        // Up to as many nodes as replicas, every node holds everything.
+        if row.nodes > u32::from(args.replicas) {
+            worst = Some(worse(worst.unwrap_or(row), &row));
+        }
+        if out.screen().terminal {
+            out.flush()?;
+        }
+    }
+    match worst {
+        Some(worst) if !global.json() => out.line(conclusion(&worst, args.replicas)),
+        _ => Ok(()),
+    }
+}
+
+fn growth(args: &Args) -> Growth {
+    Growth {
+        nodes: args.nodes,
+        positions: args.positions,
+        replicas: args.replicas,
+        partitions: args.partitions,
+        weights: args.weights.clone(),
+        zones: args.zones,
+        seed: args.seed,
+    }
+}
+
+const HEADER: &str = concat!(
+    "              allocated positions               random positions\n",
+    "nodes   replica    lead primary moved   replica    lead primary moved",
+);
+
+fn line(row: &Row) -> String {
+    format!(
+        "{:>5}   {}   {}",
+        row.nodes,
+        figures([
+            row.replica_peak_to_mean,
+            row.lead_peak_to_mean,
+            row.primary_peak_to_mean,
+            row.moved_to_minimum,
+        ]),
+        figures([
+            row.random_replica_peak_to_mean,
+            row.random_lead_peak_to_mean,
+            row.random_primary_peak_to_mean,
+            row.random_moved_to_minimum,
+        ]),
+    )
+}
+
+fn figures([replica, lead, primary, moved]: [f64; 4]) -> String {
+    format!("{replica:>7.3} {lead:>7.3} {primary:>7.3} {moved:>5.2}")
+}
+
+/// The larger of every figure.
+fn worse(a: Row, b: &Row) -> Row {
+    Row {
+        nodes: a.nodes.min(b.nodes),
+        replica_peak_to_mean: a.replica_peak_to_mean.max(b.replica_peak_to_mean),
+        lead_peak_to_mean: a.lead_peak_to_mean.max(b.lead_peak_to_mean),
+        primary_peak_to_mean: a.primary_peak_to_mean.max(b.primary_peak_to_mean),
+        moved_to_minimum: a.moved_to_minimum.max(b.moved_to_minimum),
+        random_replica_peak_to_mean: a
+            .random_replica_peak_to_mean
+            .max(b.random_replica_peak_to_mean),
+        random_lead_peak_to_mean: a.random_lead_peak_to_mean.max(b.random_lead_peak_to_mean),
+        random_primary_peak_to_mean: a
+            .random_primary_peak_to_mean
+            .max(b.random_primary_peak_to_mean),
+        random_moved_to_minimum: a.random_moved_to_minimum.max(b.random_moved_to_minimum),
+    }
+}
+
+fn conclusion(worst: &Row, replicas: u8) -> String {
+    let columns = line(worst).split_off(5);
+    format!(
+        "\nworst{columns}\n\nLoad of the busiest node over its fair share, and what the last \
+         join moved over the\nleast possible; worst of the sizes beyond {replicas}.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROW: Row = Row {
+        nodes: 12,
+        replica_peak_to_mean: 1.004,
+        lead_peak_to_mean: 1.0004,
+        primary_peak_to_mean: 1.001,
+        moved_to_minimum: 1.0,
+        random_replica_peak_to_mean: 1.25,
+        random_lead_peak_to_mean: 1.001,
+        random_primary_peak_to_mean: 1.5,
+        random_moved_to_minimum: 0.88,
+    };
+
+    #[test]
+    fn a_row_stands_under_its_header() {
+        let columns = HEADER.lines().nth(1);
+        assert_eq!(
+            columns,
+            Some("nodes   replica    lead primary moved   replica    lead primary moved")
+        );
+        assert_eq!(
+            line(&ROW),
+            "   12     1.004   1.000   1.001  1.00     1.250   1.001   1.500  0.88"
+        );
+        let conclusion = conclusion(&ROW, 3);
+        assert!(conclusion.starts_with("\nworst     1.004   1.000   1.001  1.00     1.250"));
+    }
+
+    #[test]
+    fn the_json_of_a_row_does_not_change() {
+        let expected = concat!(
+            r#"{"nodes":12,"replica_peak_to_mean":1.004,"lead_peak_to_mean":1.0004,"#,
+            r#""primary_peak_to_mean":1.001,"moved_to_minimum":1.0,"#,
+            r#""random_replica_peak_to_mean":1.25,"random_lead_peak_to_mean":1.001,"#,
+            r#""random_primary_peak_to_mean":1.5,"random_moved_to_minimum":0.88}"#,
+        );
+        assert_eq!(serde_json::to_string(&ROW).unwrap(), expected);
+        crate::out::assert_documented(&ROW);
+    }
+
+    #[test]
+    fn the_worst_row_has_the_larger_of_every_figure() {
+        let other = Row {
+            nodes: 13,
+            lead_peak_to_mean: 1.5,
+            replica_peak_to_mean: 1.0,
+            ..ROW
+        };
+        let expected = Row {
+            lead_peak_to_mean: 1.5,
+            ..ROW
+        };
+        assert_eq!(worse(ROW, &other), expected);
+        assert_eq!(worse(other, &ROW), expected);
+    }
+
+    #[test]
+    fn counts_and_weights_are_checked_before_anything_is_computed() {
+        assert!(
+            partitions("4096").is_ok() && partitions("100").is_err() && partitions("x").is_err()
+        );
+        assert!(weight("200").is_ok() && weight(" 50").is_ok());
+        assert!(weight("0").is_err() && weight("-1").is_err());
+    }
+}
