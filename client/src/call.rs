@@ -74,6 +74,9 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
         peer.cut_off(&fault);
         return Failure::connecting(fault);
     }
+    // Whatever code the library gives it: if the transport failed and not the node
+    // answered, nobody knows.
+    fault.maybe_applied |= std::error::Error::source(status).is_some();
     Failure::sent(fault)
 }
 
@@ -222,8 +225,7 @@ impl<'a> Call<'a> {
         if let Some(view) = view
             && failures.iter().any(Failure::wants_topology)
         {
-            let answered = failures.iter().any(|f| f.stop == Stop::Sent);
-            let first = peer.filter(|_| answered);
+            let first = peer.filter(|_| failures.iter().any(Failure::is_stale));
             // If nobody has news, the known topology has to do.
             let asked = self.core.refresh(Some(view), first, self.deadline).await;
             if let Err(failure) = asked {
@@ -249,5 +251,70 @@ impl<'a> Call<'a> {
             Nature::Read => Error::of_read(fault),
             Nature::Write => Error::of_write(fault),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builder::Config;
+    use crate::peer::Peers;
+
+    fn peer() -> Arc<Peer> {
+        let config = Config {
+            seeds: vec!["127.0.0.1:1".to_owned()],
+            connect_timeout: Duration::from_secs(1),
+            channels: 1,
+        };
+        Arc::clone(&Peers::new(config).unwrap().seeds()[0])
+    }
+
+    fn transport(mut status: Status) -> Status {
+        status.set_source(Arc::new(std::io::Error::other("connection reset")));
+        status
+    }
+
+    /// For example a connection that the node ended with ENHANCE_YOUR_CALM, of which
+    /// gRPC makes "resource exhausted".
+    #[test]
+    fn what_the_transport_failed_of_is_in_doubt_whatever_its_code() {
+        for number in 1..=16 {
+            let status = Status::new(Code::from(number), "broken");
+            if status.code() == Code::OutOfRange {
+                continue;
+            }
+            let failed = failure(&peer(), &transport(status));
+            assert!(failed.fault.maybe_applied, "{number}");
+            assert!(!failed.may_retry(Nature::Write), "{number}");
+            assert!(failed.may_retry(Nature::Read), "{number}");
+        }
+    }
+
+    #[test]
+    fn what_a_node_answered_means_what_it_says() {
+        let busy = Fault::new(Reason::Overloaded, "slow down");
+        let failed = failure(&peer(), &Status::from(busy.clone()));
+        assert_eq!(failed, Failure::sent(busy));
+        let shed = failure(&peer(), &Status::resource_exhausted("too many requests"));
+        assert!(
+            shed.may_retry(Nature::Write),
+            "sent by the node, which did nothing"
+        );
+    }
+
+    #[test]
+    fn a_message_that_is_too_long_was_not_carried_out() {
+        let failed = failure(&peer(), &Status::out_of_range("too large"));
+        assert_eq!(failed.stop, Stop::TooLarge);
+        assert!(!failed.fault.maybe_applied);
+    }
+
+    #[test]
+    fn an_attempt_that_our_timer_ended_is_in_doubt() {
+        let mut status = Status::cancelled("Timeout expired");
+        status.set_source(Arc::new(tonic::TimeoutExpired(())));
+        let fault = failure(&peer(), &status).fault;
+        assert_eq!(fault.reason, Reason::Deadline);
+        assert!(fault.maybe_applied);
     }
 }

@@ -262,8 +262,8 @@ impl Client {
 
 /// The topology.
 impl Client {
-    /// The cluster's topology, after asking a node for news: one round trip, a few
-    /// hundred bytes when nothing changed.
+    /// The cluster's topology, after asking up to three nodes for news: a round trip
+    /// and a few hundred bytes each when nothing changed.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`] or [`ErrorKind::Deadline`] when no node answered

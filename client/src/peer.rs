@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -18,8 +18,10 @@ use crate::builder::Config;
 use crate::reach::{Advice, Reach};
 use crate::{Error, ErrorKind};
 
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A host that vanished without a word is noticed after these two, within the default
+/// deadline.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One address.
 pub(crate) struct Peer {
@@ -27,6 +29,9 @@ pub(crate) struct Peer {
     endpoint: Endpoint,
     slots: Box<[Slot]>,
     turn: AtomicUsize,
+    /// Whether `state` has anything against using it: what nearly never is costs
+    /// nothing to ask.
+    suspect: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -62,6 +67,7 @@ impl Peer {
             endpoint,
             slots: (0..config.channels).map(|_| Slot::default()).collect(),
             turn: AtomicUsize::new(0),
+            suspect: AtomicBool::new(false),
             state: Mutex::default(),
         })
     }
@@ -69,6 +75,9 @@ impl Peer {
     /// Whether to send operations here. From time to time finds out, in the
     /// background, whether an address that was avoided works again.
     pub(crate) fn is_usable(self: &Arc<Self>) -> bool {
+        if !self.suspect.load(Ordering::Acquire) {
+            return true;
+        }
         let advice = self.state.lock().reach.advice(Instant::now());
         if advice == Advice::AvoidAndProbe {
             let peer = Arc::clone(self);
@@ -97,7 +106,9 @@ impl Peer {
         match self.endpoint.connect().await {
             Ok(channel) => {
                 *slot.channel.lock() = Some(channel.clone());
-                self.state.lock().reach.connected();
+                let mut state = self.state.lock();
+                state.reach.connected();
+                self.suspect.store(false, Ordering::Release);
                 Ok(channel)
             }
             Err(error) => Err(self.failed(&error)),
@@ -112,6 +123,7 @@ impl Peer {
         let now = Instant::now();
         let mut state = self.state.lock();
         state.reach.failed(now);
+        self.suspect.store(true, Ordering::Release);
         state.last_failure = Some((now, fault.clone()));
     }
 

@@ -97,7 +97,8 @@ impl Failure {
         }
     }
 
-    fn is_stale(&self) -> bool {
+    /// Whether the node knows of a newer topology.
+    pub(crate) fn is_stale(&self) -> bool {
         self.fault.reason == Reason::StaleEpoch
     }
 }

@@ -23,7 +23,7 @@ use crate::retry::{Failure, Nature};
 use crate::{Error, ErrorKind};
 
 /// Longest that one node is waited for when others could be asked.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Nodes without news to hear before believing that there is none.
 const ENOUGH_ANSWERS: usize = 3;

@@ -12,13 +12,13 @@ use torc_record::Digest;
 use crate::call::request;
 use crate::client::{digest_to_wire, kv};
 use crate::retry::Nature;
-use crate::{Error, Value, Version, answers};
+use crate::{Condition, Error, Value, Version, answers};
 
 /// One item's outcome: the node's fault, or its answer, which may be malformed.
 pub(super) type Outcome<D> = Result<Result<D, Error>, Fault>;
 
 /// Bytes of an item beyond its key and value, at most, and without the namespace.
-const ITEM_OVERHEAD: usize = 64;
+const ITEM_OVERHEAD: usize = 128;
 
 /// A kind of batch.
 pub(super) trait Kind: Send + Sync {
@@ -96,40 +96,44 @@ fn got(result: v1::GetResult) -> Outcome<Option<Value>> {
     }
 }
 
+/// A record to store.
+pub(super) struct Record {
+    pub(super) key: Bytes,
+    pub(super) value: Bytes,
+    pub(super) condition: Option<Condition>,
+    /// 0: it never expires.
+    pub(super) ttl_ms: u64,
+}
+
 /// Writes.
 pub(super) struct Puts {
     pub(super) namespace: String,
 }
 
 impl Kind for Puts {
-    type What = (Bytes, Bytes);
+    type What = Record;
     type Done = Version;
     type Wire = v1::PutRequest;
 
     const NATURE: Nature = Nature::Write;
 
-    fn key((key, _): &Self::What) -> &[u8] {
-        key
+    fn key(record: &Record) -> &[u8] {
+        &record.key
     }
 
-    fn bytes(&self, (key, value): &Self::What) -> usize {
-        ITEM_OVERHEAD + self.namespace.len() + key.len() + value.len()
+    fn bytes(&self, record: &Record) -> usize {
+        ITEM_OVERHEAD + self.namespace.len() + record.key.len() + record.value.len()
     }
 
-    fn wire(
-        &self,
-        (key, value): &Self::What,
-        digest: &Digest,
-        route: Option<v1::Route>,
-    ) -> v1::PutRequest {
+    fn wire(&self, record: &Record, digest: &Digest, route: Option<v1::Route>) -> v1::PutRequest {
         v1::PutRequest {
             namespace: self.namespace.clone(),
-            key: key.clone(),
-            value: value.clone(),
+            key: record.key.clone(),
+            value: record.value.clone(),
             digest: digest_to_wire(digest),
             route,
-            condition: None,
-            ttl_ms: 0,
+            condition: record.condition.map(Condition::to_wire),
+            ttl_ms: record.ttl_ms,
         }
     }
 

@@ -23,9 +23,9 @@ use crate::core::Hop;
 use crate::peer::Peer;
 use crate::retry::{Failure, Nature, Stop, blame};
 use crate::view::View;
-use crate::{Client, Error, Value, Version};
+use crate::{Client, Error, PutOptions, Value, Version};
 
-use kind::{Gets, Kind, Outcome, Puts};
+use kind::{Gets, Kind, Outcome, Puts, Record};
 use plan::{Chunk, Indices, Limits, chunks, waves};
 
 /// Bytes of keys and values in one request: well below the largest message, so that
@@ -76,7 +76,27 @@ impl Client {
         &self,
         records: impl IntoIterator<Item = (impl Into<Bytes>, impl Into<Bytes>)>,
     ) -> impl Future<Output = Result<Vec<Result<Version, Error>>, Error>> + Send {
-        let checked = |(key, value)| Ok((checked_key(key)?, checked_value(value)?));
+        let plain = |(key, value)| (key, value, PutOptions::default());
+        self.batch_put_with(records.into_iter().map(plain))
+    }
+
+    /// [`Client::batch_put`] with options for each record.
+    ///
+    /// # Errors
+    /// For a single record, in its place, those of [`Client::put_with`]. For the call,
+    /// with nothing stored, those of [`Client::batch_get`].
+    pub fn batch_put_with(
+        &self,
+        records: impl IntoIterator<Item = (impl Into<Bytes>, impl Into<Bytes>, PutOptions)>,
+    ) -> impl Future<Output = Result<Vec<Result<Version, Error>>, Error>> + Send {
+        let checked = |(key, value, options): (_, _, PutOptions)| {
+            Ok(Record {
+                key: checked_key(key)?,
+                value: checked_value(value)?,
+                condition: options.condition,
+                ttl_ms: options.ttl_ms()?,
+            })
+        };
         let records: Vec<_> = records.into_iter().map(checked).collect();
         let namespace = self.namespace_name();
         Batch::run(self, Puts { namespace }, records)

@@ -1,9 +1,10 @@
 //! Batches: every item has its own outcome, in its place.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use bytes::Bytes;
-use torc_client::{Error, ErrorKind, MAX_VALUE_LEN};
+use torc_client::{Condition, Error, ErrorKind, MAX_VALUE_LEN, PutOptions};
 use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 
 use crate::SOON;
@@ -122,6 +123,25 @@ async fn an_items_failure_is_its_own() {
         "the overloaded one was sent again"
     );
     assert_eq!(cluster.nodes[0].seen("routed"), 5, "and it alone");
+}
+
+#[tokio::test]
+async fn records_of_a_batch_may_have_conditions_and_expire() {
+    let cluster = Cluster::formed(2).await;
+    let client = cluster.client().await;
+    client.put("taken", "value").await.unwrap();
+    let options = PutOptions {
+        condition: Some(Condition::IfAbsent),
+        ttl: Some(Duration::from_secs(60)),
+    };
+    let records = ["taken", "free"].map(|key| (key, "new", options));
+    let outcomes = client.batch_put_with(records).await.unwrap();
+    let error = outcomes[0].as_ref().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConditionNotMet);
+    assert!(outcomes[1].is_ok());
+    let value = client.get("free").await.unwrap().unwrap();
+    assert!(value.expires_at_ms.is_some());
+    assert_eq!(client.get("taken").await.unwrap().unwrap().value, "value");
 }
 
 #[tokio::test]
