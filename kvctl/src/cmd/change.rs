@@ -206,8 +206,12 @@ impl Display {
     }
 }
 
-/// A plan for people.
+/// A plan for people. Asked again for what runs or is done, the cluster plans nothing.
 fn describe(plan: &Plan) -> String {
+    if plan.shares.is_empty() {
+        let name = progress::name(plan.kind);
+        return format!("the {name} was begun before: nothing more to plan");
+    }
     let who = match (plan.kind, plan.node) {
         (ChangeKind::Leave, Some(node)) => format!("node {node} ({})", plan.address),
         _ => plan.address.clone(),
@@ -292,6 +296,16 @@ node  partitions   then  receives     sends
 4              0  1,024  32.0 MiB         -
 ";
         assert_eq!(describe(&plan()), expected);
+    }
+
+    #[test]
+    fn asked_again_there_is_nothing_more_to_plan() {
+        let plan = Plan {
+            shares: Vec::new(),
+            ..plan()
+        };
+        let expected = "the join was begun before: nothing more to plan";
+        assert_eq!(describe(&plan), expected);
     }
 
     #[test]
