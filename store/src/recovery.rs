@@ -19,6 +19,7 @@ use crate::health::Health;
 use crate::log::{LogEnd, LogWriter, Replay};
 use crate::manifest::Manifest;
 use crate::overlay::Overlay;
+use crate::packed::Packed;
 use crate::shared::{LogState, Shared};
 use crate::{PartitionSummary, Recovery, Seq, StoreError, StoreOptions};
 
@@ -50,8 +51,7 @@ pub(crate) fn recover(
     let end = replay.run(|seq, entry| match entry {
         Entry::Record(packed) => {
             highest_time = highest_time.max(packed.ballot().time);
-            let fingerprint = packed.fingerprint();
-            overlay.apply(seq, packed, fingerprint);
+            overlay.apply(seq, &packed, packed.fingerprint());
         }
         Entry::Drop(partition) => {
             overlay.drop_partition(partition);
@@ -137,7 +137,7 @@ fn load_checkpoint(
     let Some(file) = manifest.checkpoint else {
         return Ok(PartitionSummary::default());
     };
-    let apply = |seq, packed, fingerprint| {
+    let apply = |seq, packed: &Packed, fingerprint| {
         overlay.apply(seq, packed, fingerprint);
     };
     checkpoint::read(dir, options.partitions, file, manifest.through, apply)

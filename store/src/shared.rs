@@ -60,7 +60,7 @@ impl LogState {
 
 impl Shared {
     /// Makes a durable record visible.
-    pub(crate) fn apply(&self, seq: Seq, packed: Packed, fingerprint: u128) {
+    pub(crate) fn apply(&self, seq: Seq, packed: &Packed, fingerprint: u128) {
         let time = packed.ballot().time.0;
         // One thread applies: nothing is lost between the load and the store.
         if time > self.highest_time.load(Ordering::Relaxed) {

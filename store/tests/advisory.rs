@@ -1,5 +1,7 @@
 //! Advisory state may be lost; nothing else may be lost with it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
+
 mod common;
 
 use std::path::{Path, PathBuf};

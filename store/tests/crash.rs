@@ -7,6 +7,8 @@
 //! it, exactly: every acknowledged write and nothing that was never issued. Then the store
 //! goes on, crashes again, and must still hold everything.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
+
 mod common;
 
 use common::{Model, block_on, fingerprint, open, partition_of, put, tombstone};
@@ -46,8 +48,12 @@ impl Step {
             match self {
                 Self::Write(record) => store.write(record.clone()).await?,
                 Self::Batch(records) => store.write_batch(records.clone()).await?,
-                Self::Drop(partition) => drop(store.drop_partition(*partition).await?),
-                Self::Checkpoint => drop(store.checkpoint().await?),
+                Self::Drop(partition) => {
+                    store.drop_partition(*partition).await?;
+                }
+                Self::Checkpoint => {
+                    store.checkpoint().await?;
+                }
                 Self::Meta(name, value) => store.meta_set(name, value)?,
                 Self::Reopen => {
                     store.close().await?;
@@ -99,15 +105,12 @@ struct Outcome {
 
 fn run(fs: &CrashFs, steps: &[Step]) -> Outcome {
     let mut model = Model::default();
-    let mut store = match open(fs) {
-        Ok((store, _)) => store,
-        Err(_) => {
-            return Outcome {
-                before: model.clone(),
-                after: model,
-                crashed: true,
-            };
-        }
+    let Ok((mut store, _)) = open(fs) else {
+        return Outcome {
+            before: model.clone(),
+            after: model,
+            crashed: true,
+        };
     };
     for step in steps {
         let before = model.clone();

@@ -1,5 +1,7 @@
 //! Disks that fail, fill up, or are in use; and what goes on while a checkpoint is taken.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
+
 mod common;
 
 use std::io::ErrorKind;

@@ -1,5 +1,7 @@
 //! The store against a plain map, under random operations, restarts and crashes.
 
+#![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
+
 mod common;
 
 use common::{Model, block_on, fingerprint, get, open, partitions, put, tombstone};

@@ -97,10 +97,10 @@ impl Keeper {
                 key,
                 value,
                 done,
-            } => answer(
-                done,
-                self.attempt(backing, |backing| backing.put(&tree, &key, &value)),
-            ),
+            } => {
+                self.attempt(backing, |backing| backing.put(&tree, &key, &value));
+                answer(done, ());
+            }
             Request::Get { tree, key, done } => {
                 answer(
                     done,
@@ -108,16 +108,15 @@ impl Keeper {
                 );
             }
             Request::Delete { tree, key, done } => {
-                answer(
-                    done,
-                    self.attempt(backing, |backing| backing.delete(&tree, &key)),
-                );
+                self.attempt(backing, |backing| backing.delete(&tree, &key));
+                answer(done, ());
             }
             Request::List { tree, done } => {
                 answer(done, self.attempt(backing, |backing| backing.list(&tree)));
             }
             Request::Flush { done } | Request::Close { done } => {
-                answer(done, self.attempt(backing, |backing| backing.flush()));
+                self.attempt(backing, |backing| backing.flush());
+                answer(done, ());
             }
         }
     }

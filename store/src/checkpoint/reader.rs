@@ -22,7 +22,7 @@ pub(crate) fn read(
     partitions: Partitions,
     file: CheckpointFile,
     through: Seq,
-    apply: impl FnMut(Seq, Packed, u128),
+    apply: impl FnMut(Seq, &Packed, u128),
 ) -> Result<PartitionSummary, StoreError> {
     let path = dir.checkpoint_path(file.number);
     let mut reader = FrameReader::open(&**dir.fs(), &path, FileKind::Checkpoint)?;
@@ -69,7 +69,7 @@ struct Reading<F> {
     found: PartitionSummary,
 }
 
-impl<F: FnMut(Seq, Packed, u128)> Reading<F> {
+impl<F: FnMut(Seq, &Packed, u128)> Reading<F> {
     /// Takes a frame in; gives the totals if it is theirs and they are right.
     fn frame(
         &mut self,
@@ -111,8 +111,8 @@ impl<F: FnMut(Seq, Packed, u128)> Reading<F> {
             }
             let fingerprint = packed.fingerprint();
             self.found.add(&packed, fingerprint);
-            self.last = Some(packed.clone());
-            (self.apply)(seq, packed, fingerprint);
+            (self.apply)(seq, &packed, fingerprint);
+            self.last = Some(packed);
         }
         if body.is_empty() {
             Ok(())

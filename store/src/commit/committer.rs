@@ -124,7 +124,7 @@ impl Committer {
             match op {
                 Op::Write { records, done } => {
                     for offered in records {
-                        shared.apply(Seq(seq), offered.packed, offered.fingerprint);
+                        shared.apply(Seq(seq), &offered.packed, offered.fingerprint);
                         seq += 1;
                     }
                     acks.push(Ack::Write(done));

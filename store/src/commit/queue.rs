@@ -59,13 +59,12 @@ impl Queue {
     /// Adds an operation as soon as there is room for it; counts if it has to wait.
     pub(crate) async fn push(&self, op: Op, stalls: &Counter) -> Result<(), StoreError> {
         let room = (op.log_bytes() + OP_BYTES).min(self.limit);
-        let permits = match self.room.try_acquire_many(room as u32) {
-            Ok(permits) => permits,
-            Err(_) => {
-                stalls.add(1);
-                let waited = self.room.acquire_many(room as u32).await;
-                waited.map_err(|_| self.why_ended())?
-            }
+        let permits = if let Ok(permits) = self.room.try_acquire_many(room as u32) {
+            permits
+        } else {
+            stalls.add(1);
+            let waited = self.room.acquire_many(room as u32).await;
+            waited.map_err(|_| self.why_ended())?
         };
         self.push_with_room(op, room)?;
         // The committer gives the room back when it takes the operation.

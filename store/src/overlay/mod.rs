@@ -88,9 +88,8 @@ impl Overlay {
     }
 
     /// Applies a durable record; `fingerprint` is its own. Returns whether it is held now.
-    pub(crate) fn apply(&self, seq: Seq, packed: Packed, fingerprint: u128) -> bool {
+    pub(crate) fn apply(&self, seq: Seq, packed: &Packed, fingerprint: u128) -> bool {
         let mut shard = self.shard(packed.token()).write();
-        let added = packed.clone();
         match shard.records.upsert(seq, packed) {
             Upsert::Stale => return false,
             Upsert::Inserted => {}
@@ -100,9 +99,9 @@ impl Overlay {
                 self.bytes.fetch_sub(cost(&old), Ordering::Relaxed);
             }
         }
-        shard.summary.add(&added, fingerprint);
-        shard.bytes += cost(&added);
-        self.bytes.fetch_add(cost(&added), Ordering::Relaxed);
+        shard.summary.add(packed, fingerprint);
+        shard.bytes += cost(packed);
+        self.bytes.fetch_add(cost(packed), Ordering::Relaxed);
         true
     }
 

@@ -154,7 +154,7 @@ impl Ordered {
     }
 
     /// Takes a record in unless one as new or newer is there.
-    pub(crate) fn upsert(&mut self, seq: Seq, packed: Packed) -> Upsert {
+    pub(crate) fn upsert(&mut self, seq: Seq, packed: &Packed) -> Upsert {
         let slot = Slot::new(seq, packed.clone());
         let position = packed.position();
         let index = self.leaf_of(&position);
@@ -285,7 +285,7 @@ mod tests {
             for (seq, (place, time)) in writes.iter().enumerate() {
                 let seq = seq as u64;
                 let record = placed(place.0, place.1, place.2, *time);
-                let upsert = ordered.upsert(Seq(seq), packed(&record));
+                let upsert = ordered.upsert(Seq(seq), &packed(&record));
                 match model.get(place).copied() {
                     None => prop_assert_eq!(upsert, Upsert::Inserted),
                     Some((_, held)) if held < *time => {
@@ -316,7 +316,7 @@ mod tests {
     fn records_in_ring_order_fill_their_leaves() {
         let mut ordered = Ordered::default();
         for token in 0..1000 {
-            ordered.upsert(Seq(token), packed(&placed(token << 40, 0, 0, 1)));
+            ordered.upsert(Seq(token), &packed(&placed(token << 40, 0, 0, 1)));
         }
         assert_eq!(ordered.leaves.len(), 1000_usize.div_ceil(LEAF_LEN));
         let reserved: usize = ordered.leaves.iter().map(|l| l.slots.capacity()).sum();

@@ -11,17 +11,16 @@
 //! Kinder than a real disk in two ways: directories are durable when made, and what was
 //! synced never rots ([`CrashFs::put_file`] is there to damage it).
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::contents::{Dice, Inode, NameChange};
+use super::file::{CrashFile, CrashLock};
+use super::state::{Fault, Hook, State};
 use crate::fs::{Fs, FsFile, FsLock};
-
-const SECTOR_BYTES: usize = 512;
 
 /// A call that changes something, and at which a crash or a fault can be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,74 +57,7 @@ pub enum Survives {
 /// A file system in memory. Clones are the same one.
 #[derive(Debug, Clone, Default)]
 pub struct CrashFs {
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    inodes: Vec<Inode>,
-    names: BTreeMap<PathBuf, usize>,
-    durable_names: BTreeMap<PathBuf, usize>,
-    pending: Vec<NameChange>,
-    locks: BTreeSet<PathBuf>,
-    calls: u64,
-    crash_at: Option<u64>,
-    crashed: bool,
-    faults: Vec<Fault>,
-    hooks: Vec<Hook>,
-    capacity: Option<u64>,
-}
-
-#[derive(Debug, Clone, Default)]
-struct Inode {
-    bytes: Vec<u8>,
-    durable: Vec<u8>,
-    pending: Vec<Change>,
-    /// Changes that a failed sync dropped.
-    doomed: Vec<Change>,
-}
-
-#[derive(Debug, Clone)]
-enum Change {
-    Write { offset: usize, bytes: Vec<u8> },
-    SetLen(usize),
-}
-
-#[derive(Debug, Clone)]
-enum NameChange {
-    Create {
-        path: PathBuf,
-        inode: usize,
-    },
-    Rename {
-        from: PathBuf,
-        to: PathBuf,
-        inode: usize,
-    },
-    Remove {
-        path: PathBuf,
-    },
-}
-
-/// What a test does before a call.
-struct Hook {
-    call: Call,
-    path_contains: String,
-    after: usize,
-    run: Box<dyn FnOnce() + Send>,
-}
-
-impl fmt::Debug for Hook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "before {:?} of {}", self.call, self.path_contains)
-    }
-}
-
-#[derive(Debug)]
-struct Fault {
-    call: Call,
-    path_contains: String,
-    error: io::ErrorKind,
+    pub(super) state: Arc<Mutex<State>>,
 }
 
 impl CrashFs {
@@ -253,7 +185,7 @@ impl CrashFs {
     }
 
     /// Runs the hooks of a call without holding the state, then begins the call.
-    fn begin(&self, call: Call, path: &Path) -> io::Result<MutexGuard<'_, State>> {
+    pub(super) fn begin(&self, call: Call, path: &Path) -> io::Result<MutexGuard<'_, State>> {
         let name = path.to_string_lossy();
         let mut due = Vec::new();
         let mut state = self.state.lock();
@@ -270,7 +202,9 @@ impl CrashFs {
         }
         if !due.is_empty() {
             drop(state);
-            due.into_iter().for_each(|run| run());
+            for run in due {
+                run();
+            }
             state = self.state.lock();
         }
         state.alive()?;
@@ -386,296 +320,10 @@ impl Fs for CrashFs {
     }
 }
 
-impl State {
-    fn alive(&self) -> io::Result<()> {
-        if self.crashed {
-            return Err(io::Error::other("the machine has crashed"));
-        }
-        Ok(())
-    }
-
-    /// As found by another process on the same machine.
-    fn visible(&self) -> Self {
-        Self {
-            inodes: self.inodes.clone(),
-            names: self.names.clone(),
-            durable_names: self.durable_names.clone(),
-            pending: self.pending.clone(),
-            capacity: self.capacity,
-            ..Self::default()
-        }
-    }
-
-    /// As found after a restart of the machine; the dice draw what survives of the
-    /// unsynced.
-    fn image(&self, mut dice: Option<Dice>) -> Self {
-        let mut names = self.durable_names.clone();
-        for change in &self.pending {
-            if dice.as_mut().is_some_and(Dice::toss) {
-                change.apply(&mut names);
-            }
-        }
-        let inodes = self.inodes.iter();
-        Self {
-            inodes: inodes.map(|inode| inode.image(dice.as_mut())).collect(),
-            durable_names: names.clone(),
-            names,
-            capacity: self.capacity,
-            ..Self::default()
-        }
-    }
-
-    /// Counts a call that was just recorded; the crash comes while it is under way.
-    fn count(&mut self) -> io::Result<()> {
-        self.calls += 1;
-        self.crashed |= self.crash_at == Some(self.calls);
-        self.alive()
-    }
-
-    fn fault(&mut self, call: Call, path: &Path) -> io::Result<()> {
-        let path = path.to_string_lossy();
-        let matching = |fault: &Fault| fault.call == call && path.contains(&fault.path_contains);
-        match self.faults.iter().position(matching) {
-            Some(at) => Err(self.faults.remove(at).error.into()),
-            None => Ok(()),
-        }
-    }
-
-    fn change_names(&mut self, change: NameChange) {
-        change.apply(&mut self.names);
-        self.pending.push(change);
-    }
-
-    fn used(&self) -> u64 {
-        let files = self.names.values().collect::<BTreeSet<_>>().into_iter();
-        files
-            .map(|inode| self.inodes[*inode].bytes.len() as u64)
-            .sum()
-    }
-
-    fn free(&self) -> usize {
-        let capacity = self.capacity.unwrap_or(u64::MAX);
-        usize::try_from(capacity.saturating_sub(self.used())).unwrap_or(usize::MAX)
-    }
-
-    fn change(&mut self, inode: usize, change: Change) {
-        change.apply(&mut self.inodes[inode].bytes);
-        self.inodes[inode].pending.push(change);
-    }
-}
-
-impl Inode {
-    fn image(&self, dice: Option<&mut Dice>) -> Self {
-        let mut bytes = self.durable.clone();
-        if let Some(dice) = dice {
-            for change in self.doomed.iter().chain(&self.pending) {
-                if dice.toss() {
-                    change.apply_torn(&mut bytes, dice);
-                }
-            }
-        }
-        Self {
-            durable: bytes.clone(),
-            bytes,
-            ..Self::default()
-        }
-    }
-}
-
-impl Change {
-    fn apply(&self, file: &mut Vec<u8>) {
-        match self {
-            Self::SetLen(len) => file.resize(*len, 0),
-            Self::Write { offset, bytes } => {
-                let end = offset + bytes.len();
-                if file.len() < end {
-                    file.resize(end, 0);
-                }
-                file[*offset..end].copy_from_slice(bytes);
-            }
-        }
-    }
-
-    /// As `apply`, but of a write perhaps only some sectors, or the start.
-    fn apply_torn(&self, file: &mut Vec<u8>, dice: &mut Dice) {
-        let Self::Write { offset, bytes } = self else {
-            return self.apply(file);
-        };
-        match dice.below(3) {
-            0 => self.apply(file),
-            1 => {
-                let kept = dice.below(bytes.len() + 1);
-                let prefix = bytes[..kept].to_vec();
-                Self::Write {
-                    offset: *offset,
-                    bytes: prefix,
-                }
-                .apply(file);
-            }
-            _ => {
-                let mut at = 0;
-                while at < bytes.len() {
-                    let to_border = SECTOR_BYTES - (offset + at) % SECTOR_BYTES;
-                    let end = bytes.len().min(at + to_border);
-                    if dice.toss() {
-                        let sector = bytes[at..end].to_vec();
-                        Self::Write {
-                            offset: offset + at,
-                            bytes: sector,
-                        }
-                        .apply(file);
-                    }
-                    at = end;
-                }
-            }
-        }
-    }
-}
-
-impl NameChange {
-    fn apply(&self, names: &mut BTreeMap<PathBuf, usize>) {
-        match self {
-            Self::Create { path, inode } => {
-                names.insert(path.clone(), *inode);
-            }
-            Self::Rename { from, to, inode } => {
-                names.remove(from);
-                names.insert(to.clone(), *inode);
-            }
-            Self::Remove { path } => {
-                names.remove(path);
-            }
-        }
-    }
-
-    fn dir(&self) -> Option<&Path> {
-        match self {
-            Self::Create { path, .. } | Self::Remove { path } => path.parent(),
-            Self::Rename { to, .. } => to.parent(),
-        }
-    }
-}
-
-/// Splitmix64: a seed gives the same crash again.
-struct Dice(u64);
-
-impl Dice {
-    fn toss(&mut self) -> bool {
-        self.below(2) == 0
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % bound.max(1) as u64) as usize
-    }
-}
-
-#[derive(Debug)]
-struct CrashFile {
-    fs: CrashFs,
-    path: PathBuf,
-    inode: usize,
-}
-
-impl CrashFile {
-    fn resize(&self, call: Call, len: u64, keep_longer: bool) -> io::Result<()> {
-        let mut state = self.fs.begin(call, &self.path)?;
-        state.fault(call, &self.path)?;
-        let (len, now) = (len as usize, state.inodes[self.inode].bytes.len());
-        if len > now && len - now > state.free() {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        if len > now || !keep_longer {
-            state.change(self.inode, Change::SetLen(len));
-        }
-        state.count()
-    }
-}
-
-impl FsFile for CrashFile {
-    fn size(&self) -> io::Result<u64> {
-        let state = self.fs.state.lock();
-        state.alive()?;
-        Ok(state.inodes[self.inode].bytes.len() as u64)
-    }
-
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let state = self.fs.state.lock();
-        state.alive()?;
-        let bytes = &state.inodes[self.inode].bytes;
-        let from = bytes
-            .len()
-            .min(usize::try_from(offset).unwrap_or(usize::MAX));
-        let len = buf.len().min(bytes.len() - from);
-        buf[..len].copy_from_slice(&bytes[from..from + len]);
-        Ok(len)
-    }
-
-    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut state = self.fs.begin(Call::Write, &self.path)?;
-        let offset = offset as usize;
-        let room = state.inodes[self.inode].bytes.len().saturating_sub(offset);
-        let fits = bytes.len().min(room.saturating_add(state.free()));
-        let failure = match state.fault(Call::Write, &self.path) {
-            Err(error) => Some((bytes.len() / 2, error)),
-            Ok(()) if fits < bytes.len() => Some((fits, io::ErrorKind::StorageFull.into())),
-            Ok(()) => None,
-        };
-        let written = failure
-            .as_ref()
-            .map_or(bytes.len(), |(written, _)| *written);
-        let bytes = bytes[..written].to_vec();
-        state.change(self.inode, Change::Write { offset, bytes });
-        state.count()?;
-        failure.map_or(Ok(()), |(_, error)| Err(error))
-    }
-
-    fn preallocate(&self, len: u64) -> io::Result<()> {
-        self.resize(Call::Preallocate, len, true)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.resize(Call::SetLen, len, false)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        let mut state = self.fs.begin(Call::Sync, &self.path)?;
-        let fault = state.fault(Call::Sync, &self.path);
-        let counted = state.count();
-        let inode = &mut state.inodes[self.inode];
-        if let Err(error) = fault {
-            let lost = std::mem::take(&mut inode.pending);
-            inode.doomed.extend(lost);
-            return Err(error);
-        }
-        counted?;
-        for change in std::mem::take(&mut inode.pending) {
-            change.apply(&mut inode.durable);
-        }
-        Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct CrashLock {
-    fs: CrashFs,
-    path: PathBuf,
-}
-
-impl FsLock for CrashLock {}
-
-impl Drop for CrashLock {
-    fn drop(&mut self) {
-        self.fs.state.lock().locks.remove(&self.path);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     const DIR: &str = "/d";
 

@@ -2,6 +2,9 @@
 //!
 //! Compiled with the feature `testing` only.
 
+mod contents;
 mod crash_fs;
+mod file;
+mod state;
 
 pub use crash_fs::{Call, CrashFs, Survives};

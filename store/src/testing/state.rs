@@ -1,0 +1,123 @@
+//! The state behind a [`CrashFs`](super::CrashFs).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Call;
+use super::contents::{Change, Dice, Inode, NameChange};
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) inodes: Vec<Inode>,
+    pub(super) names: BTreeMap<PathBuf, usize>,
+    pub(super) durable_names: BTreeMap<PathBuf, usize>,
+    pub(super) pending: Vec<NameChange>,
+    pub(super) locks: BTreeSet<PathBuf>,
+    pub(super) calls: u64,
+    pub(super) crash_at: Option<u64>,
+    pub(super) crashed: bool,
+    pub(super) faults: Vec<Fault>,
+    pub(super) hooks: Vec<Hook>,
+    pub(super) capacity: Option<u64>,
+}
+
+/// What a test does before a call.
+pub(super) struct Hook {
+    pub(super) call: Call,
+    pub(super) path_contains: String,
+    pub(super) after: usize,
+    pub(super) run: Box<dyn FnOnce() + Send>,
+}
+
+impl fmt::Debug for Hook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "before {:?} of {}", self.call, self.path_contains)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) call: Call,
+    pub(super) path_contains: String,
+    pub(super) error: io::ErrorKind,
+}
+
+impl State {
+    pub(super) fn alive(&self) -> io::Result<()> {
+        if self.crashed {
+            return Err(io::Error::other("the machine has crashed"));
+        }
+        Ok(())
+    }
+
+    /// As found by another process on the same machine.
+    pub(super) fn visible(&self) -> Self {
+        Self {
+            inodes: self.inodes.clone(),
+            names: self.names.clone(),
+            durable_names: self.durable_names.clone(),
+            pending: self.pending.clone(),
+            capacity: self.capacity,
+            ..Self::default()
+        }
+    }
+
+    /// As found after a restart of the machine; the dice draw what survives of the
+    /// unsynced.
+    pub(super) fn image(&self, mut dice: Option<Dice>) -> Self {
+        let mut names = self.durable_names.clone();
+        for change in &self.pending {
+            if dice.as_mut().is_some_and(Dice::toss) {
+                change.apply(&mut names);
+            }
+        }
+        let inodes = self.inodes.iter();
+        Self {
+            inodes: inodes.map(|inode| inode.image(dice.as_mut())).collect(),
+            durable_names: names.clone(),
+            names,
+            capacity: self.capacity,
+            ..Self::default()
+        }
+    }
+
+    /// Counts a call that was just recorded; the crash comes while it is under way.
+    pub(super) fn count(&mut self) -> io::Result<()> {
+        self.calls += 1;
+        self.crashed |= self.crash_at == Some(self.calls);
+        self.alive()
+    }
+
+    pub(super) fn fault(&mut self, call: Call, path: &Path) -> io::Result<()> {
+        let path = path.to_string_lossy();
+        let matching = |fault: &Fault| fault.call == call && path.contains(&fault.path_contains);
+        match self.faults.iter().position(matching) {
+            Some(at) => Err(self.faults.remove(at).error.into()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn change_names(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.pending.push(change);
+    }
+
+    pub(super) fn used(&self) -> u64 {
+        let files = self.names.values().collect::<BTreeSet<_>>().into_iter();
+        files
+            .map(|inode| self.inodes[*inode].bytes.len() as u64)
+            .sum()
+    }
+
+    pub(super) fn free(&self) -> usize {
+        let capacity = self.capacity.unwrap_or(u64::MAX);
+        usize::try_from(capacity.saturating_sub(self.used())).unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn change(&mut self, inode: usize, change: Change) {
+        change.apply(&mut self.inodes[inode].bytes);
+        self.inodes[inode].pending.push(change);
+    }
+}
