@@ -6,14 +6,14 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 1 | kind: 1 value, 2 value that expires, 3 tombstone |
-//! | 1 | 2 | node slot of the ballot |
-//! | 3 | 2 | length of the key, 1 to 1,024 |
-//! | 5 | 4 | length of the value, at most 1,048,576; 0 for a tombstone |
-//! | 9 | 4 | namespace |
-//! | 13 | 8 | epoch of the ballot |
-//! | 21 | 8 | hybrid time of the ballot |
-//! | 29 | 16 | digest |
-//! | 45 | 8 | expiry, Unix milliseconds: kind 2 only |
+//! | 1 | 3 | length of the value, at most 1,048,576; 0 for a tombstone |
+//! | 4 | 4 | namespace |
+//! | 8 | 8 | epoch of the ballot |
+//! | 16 | 8 | hybrid time of the ballot |
+//! | 24 | 2 | node slot of the ballot |
+//! | 26 | 2 | length of the key, 1 to 1,024 |
+//! | 28 | 16 | digest |
+//! | 44 | 8 | expiry, Unix milliseconds: kind 2 only |
 //! | | | key, value |
 //!
 //! Invariants:
@@ -35,8 +35,10 @@ use torc_record::{
 use crate::Cursor;
 use crate::format::{array, u32_at, u64_at};
 
-pub(crate) const HEAD_LEN: usize = 45;
+pub(crate) const HEAD_LEN: usize = 44;
 const EXPIRY_LEN: usize = 8;
+
+const _: () = assert!(MAX_VALUE_LEN < 1 << 24, "a length of three bytes");
 
 const VALUE: u8 = 1;
 const EXPIRING_VALUE: u8 = 2;
@@ -89,13 +91,12 @@ impl Packed {
         // Collected from an iterator of known length: one allocation, no second copy.
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
         let mut out = Writer(Arc::make_mut(&mut bytes));
-        out.put(&[kind]);
-        out.put(&record.ballot.slot.0.to_le_bytes());
-        out.put(&(key.len() as u16).to_le_bytes());
-        out.put(&(value.len() as u32).to_le_bytes());
+        out.put(&(u32::from(kind) | (value.len() as u32) << 8).to_le_bytes());
         out.put(&record.namespace.0.to_le_bytes());
         out.put(&record.ballot.epoch.0.to_le_bytes());
         out.put(&record.ballot.time.0.to_le_bytes());
+        out.put(&record.ballot.slot.0.to_le_bytes());
+        out.put(&(key.len() as u16).to_le_bytes());
         out.put(&record.digest.0);
         if let Some(at) = expires_at_ms {
             out.put(&at.to_le_bytes());
@@ -141,11 +142,11 @@ impl Packed {
     }
 
     pub(crate) fn digest(&self) -> Digest {
-        Digest(array(&self.0, 29))
+        Digest(array(&self.0, 28))
     }
 
     pub(crate) fn namespace(&self) -> NamespaceId {
-        NamespaceId(u32_at(&self.0, 9))
+        NamespaceId(u32_at(&self.0, 4))
     }
 
     pub(crate) fn key(&self) -> &[u8] {
@@ -159,9 +160,9 @@ impl Packed {
 
     pub(crate) fn ballot(&self) -> Ballot {
         Ballot {
-            epoch: Epoch(u64_at(&self.0, 13)),
-            time: HybridTime(u64_at(&self.0, 21)),
-            slot: NodeSlot(u16::from_le_bytes(array(&self.0, 1))),
+            epoch: Epoch(u64_at(&self.0, 8)),
+            time: HybridTime(u64_at(&self.0, 16)),
+            slot: NodeSlot(u16::from_le_bytes(array(&self.0, 24))),
         }
     }
 
@@ -232,11 +233,11 @@ fn checked_key(bytes: Bytes) -> Key {
 }
 
 fn key_len(head: &[u8]) -> usize {
-    usize::from(u16::from_le_bytes(array(head, 3)))
+    usize::from(u16::from_le_bytes(array(head, 26)))
 }
 
 fn value_len(head: &[u8]) -> usize {
-    u32_at(head, 5) as usize
+    (u32_at(head, 0) >> 8) as usize
 }
 
 struct Writer<'a>(&'a mut [u8]);
@@ -320,7 +321,7 @@ pub(crate) mod tests {
     fn the_packed_form_does_not_change() {
         let mut record = record(b"k", 0x0102_0304_0506_0708, value(b"vw"));
         record.digest = Digest([0xd0; 16]);
-        let head = "0500 0100 02000000 01000000 0300000000000000 0807060504030201";
+        let head = "020000 01000000 0300000000000000 0807060504030201 0500 0100";
         let digest = "d0".repeat(16);
         let plain = format!("01 {head} {digest} 6b 7677");
         assert_eq!(Packed::of(&record).unwrap().bytes(), unhex(&plain));
@@ -332,7 +333,7 @@ pub(crate) mod tests {
         assert_eq!(Packed::of(&record).unwrap().bytes(), unhex(&expiring));
 
         record.state = State::Tombstone;
-        let head = head.replace("02000000", "00000000");
+        let head = head.replace("020000 ", "000000 ");
         let tombstone = format!("03 {head} {digest} 6b");
         let packed = Packed::of(&record).unwrap();
         assert_eq!(packed.bytes(), unhex(&tombstone));
@@ -343,7 +344,7 @@ pub(crate) mod tests {
         );
     }
 
-    const FINGERPRINT: u128 = 0xe00e_5ee4_a615_653b_b98f_f10b_644b_e5fc;
+    const FINGERPRINT: u128 = 0xc3e2_196b_b613_fa4f_5ac8_8c66_8f88_ee89;
 
     pub(crate) fn unhex(text: &str) -> Vec<u8> {
         let digits: String = text.split_whitespace().collect();
@@ -362,11 +363,11 @@ pub(crate) mod tests {
             Packed::parse(&bad)
         };
         assert_eq!(with(0, &[9]), Err("a record of unknown kind"));
-        assert_eq!(with(3, &[0, 0]), Err("a key of impossible length"));
-        assert_eq!(with(3, &[0xff; 2]), Err("a key of impossible length"));
-        assert_eq!(with(5, &[0xff; 4]), Err("a value of impossible length"));
+        assert_eq!(with(26, &[0, 0]), Err("a key of impossible length"));
+        assert_eq!(with(26, &[0xff; 2]), Err("a key of impossible length"));
+        assert_eq!(with(1, &[0xff; 3]), Err("a value of impossible length"));
         assert_eq!(with(0, &[TOMBSTONE]), Err("a value of impossible length"));
-        assert_eq!(with(5, &[200, 0, 0, 0]), Err("a record is cut off"));
+        assert_eq!(with(1, &[200, 0, 0]), Err("a record is cut off"));
         assert_eq!(
             Packed::parse(&good.bytes()[..HEAD_LEN - 1]),
             Err("a record is cut off in its head")

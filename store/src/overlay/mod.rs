@@ -8,7 +8,7 @@
 //! * No lock is held across more than [`RECORDS_PER_LOCK`] records, and none while
 //!   records are unpacked.
 //!
-//! Memory of a record beyond its packed bytes (45 bytes of head): 16 for the reference
+//! Memory of a record beyond its packed bytes (44 bytes of head): 16 for the reference
 //! counts, about 8 of the allocator, about 35 for its slot.
 
 mod ordered;
