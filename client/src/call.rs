@@ -64,7 +64,11 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
     if !status.details().is_empty() {
         return Failure::sent(fault);
     }
-    fault.message = format!("{peer}: {}", fault.message);
+    fault.message = match std::error::Error::source(status) {
+        // "transport error" tells nobody anything.
+        Some(source) => format!("{peer}: {}", deepest(source)),
+        None => format!("{peer}: {}", fault.message),
+    };
     if status.code() == Code::OutOfRange {
         let stop = Stop::TooLarge;
         return Failure { stop, fault };
@@ -87,6 +91,15 @@ pub(crate) fn no_answer(peer: &Peer) -> Failure {
         maybe_applied: true,
         ..Fault::new(Reason::Deadline, message)
     })
+}
+
+/// The cause at the end of the chain.
+pub(crate) fn deepest(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
 }
 
 /// Whether our own timer, not the node, ended the attempt.
@@ -238,7 +251,7 @@ impl<'a> Call<'a> {
     /// The error of an operation whose retries the deadline ended.
     pub(crate) fn given_up(&self, mut fault: Fault) -> Error {
         fault.message = format!(
-            "gave up at the deadline after {} attempts: {}",
+            "gave up after {} attempts, with no time for another: {}",
             self.attempts(),
             fault.message
         );
@@ -287,6 +300,7 @@ mod tests {
             assert!(failed.fault.maybe_applied, "{number}");
             assert!(!failed.may_retry(Nature::Write), "{number}");
             assert!(failed.may_retry(Nature::Read), "{number}");
+            assert!(failed.fault.message.ends_with("connection reset"));
         }
     }
 

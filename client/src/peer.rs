@@ -15,6 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 use torc_proto::{Fault, Reason};
 
 use crate::builder::Config;
+use crate::call::deepest;
 use crate::reach::{Advice, Reach};
 use crate::{Error, ErrorKind};
 
@@ -152,15 +153,6 @@ impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.address)
     }
-}
-
-/// The cause at the end of the chain: "transport error" tells nobody anything.
-fn deepest(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
 }
 
 /// Every address in use.
