@@ -144,6 +144,18 @@ impl Fault {
                 format!("cannot connect: {message}"),
             );
         }
+        if std::error::Error::source(status).is_some() {
+            // The transport failed of something, and borrows whatever code is nearest.
+            let reason = match status.code() {
+                Code::Unavailable => Reason::OwnerUnreachable,
+                Code::DeadlineExceeded | Code::Cancelled => Reason::Deadline,
+                _ => Reason::OutcomeUnknown,
+            };
+            return Self {
+                maybe_applied: true,
+                ..Self::new(reason, message)
+            };
+        }
         let (reason, maybe_applied) = match status.code() {
             Code::InvalidArgument | Code::OutOfRange => (Reason::Invalid, false),
             Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
@@ -257,6 +269,19 @@ mod tests {
         let fault = Fault::from_status(&Status::unavailable("broken pipe"));
         assert!(fault.maybe_applied);
         assert!(!fault.is_retryable());
+    }
+
+    #[test]
+    fn what_the_transport_failed_of_is_in_doubt_whatever_its_code() {
+        let mut status = Status::resource_exhausted("enhance your calm");
+        assert!(
+            !Fault::from_status(&status).maybe_applied,
+            "the server said so itself"
+        );
+        status.set_source(std::sync::Arc::new(std::io::Error::other(
+            "connection closed",
+        )));
+        assert!(Fault::from_status(&status).maybe_applied);
     }
 
     #[tokio::test]

@@ -41,12 +41,7 @@ impl Role {
         };
         let leads = state.lead == me;
         match state.stage {
-            Stage::Stable if leads => Self::Lead {
-                partner: None,
-                displaces: None,
-            },
-            Stage::Stable => Self::Outsider,
-            Stage::Copying if leads => Self::Lead {
+            Stage::Stable | Stage::Copying if leads => Self::Lead {
                 partner: None,
                 displaces: None,
             },
@@ -55,9 +50,6 @@ impl Role {
                 partner: next_lead(),
                 displaces: None,
             },
-            Stage::WriteBothReadOld if next_lead() == Some(me) => {
-                Self::Follower { lead: state.lead }
-            }
             Stage::WriteBothReadNew if leads => {
                 let old = state.nodes.primary();
                 Self::Lead {
@@ -65,10 +57,13 @@ impl Role {
                     displaces: old,
                 }
             }
+            Stage::WriteBothReadOld if next_lead() == Some(me) => {
+                Self::Follower { lead: state.lead }
+            }
             Stage::WriteBothReadNew if state.nodes.primary() == Some(me) => {
                 Self::Follower { lead: state.lead }
             }
-            Stage::Copying | Stage::WriteBothReadOld | Stage::WriteBothReadNew => Self::Outsider,
+            _ => Self::Outsider,
         }
     }
 }

@@ -257,14 +257,14 @@ impl Settings {
     }
 }
 
-fn problem(setting: &'static str, problem: impl ToString) -> ConfigError {
+fn problem(setting: &'static str, problem: impl std::fmt::Display) -> ConfigError {
     ConfigError::Setting {
         setting,
-        problem: problem.to_string(),
+        problem: format!("{problem}"),
     }
 }
 
-fn within<T: PartialOrd + std::fmt::Display>(
+fn within<T: Copy + PartialOrd + std::fmt::Display>(
     setting: &'static str,
     value: T,
     least: T,

@@ -53,16 +53,15 @@ pub(crate) struct Identity {
 impl Identity {
     /// Reads the identity, or draws an incarnation for a new data directory.
     pub(crate) fn load(store: &Store) -> Result<Self, IdentityError> {
-        let incarnation = match store.meta_get(INCARNATION)? {
-            Some(bytes) => Incarnation(
+        let incarnation = if let Some(bytes) = store.meta_get(INCARNATION)? {
+            Incarnation(
                 <[u8; 16]>::try_from(&bytes[..])
                     .map_err(|_| IdentityError::Malformed { name: INCARNATION })?,
-            ),
-            None => {
-                let drawn = Incarnation(rand::random());
-                store.meta_set(INCARNATION, &drawn.0)?;
-                drawn
-            }
+            )
+        } else {
+            let drawn = Incarnation(rand::random());
+            store.meta_set(INCARNATION, &drawn.0)?;
+            drawn
         };
         let membership = OnceLock::new();
         if let Some(bytes) = store.meta_get(MEMBERSHIP)? {

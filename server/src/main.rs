@@ -1,5 +1,6 @@
 //! `kvd`: one node of Torc, or a whole cluster to play with.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -54,8 +55,8 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let default = match cli.command {
-        Command::Serve { .. } => "info,openraft=warn,sled=warn,h2=warn",
-        Command::Playground { .. } => "warn,openraft=error,sled=warn,h2=warn",
+        Command::Serve { .. } => "info,openraft=off,sled=warn,h2=warn",
+        Command::Playground { .. } => "warn,openraft=off,h2=error",
     };
     let ran = telemetry::start(cli.log_format, default)
         .map_err(|error| anyhow::anyhow!("logging: {error}"))
@@ -124,8 +125,7 @@ async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()
 
 async fn playground(options: PlaygroundOptions) -> anyhow::Result<()> {
     let playground = Playground::start(options).await?;
-    // The welcome is what the command is for.
-    use std::io::Write as _;
+    // The welcome is what the command is for; nobody may be reading it.
     let _ = std::io::stdout().write_all(playground.welcome().as_bytes());
     stop_signal().await;
     Ok(playground.stop().await?)

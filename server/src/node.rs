@@ -31,6 +31,8 @@ use crate::{adopt, founding, http, moves};
 
 /// How long requests under way may take to end when the node stops.
 const DRAIN: Duration = Duration::from_secs(5);
+/// After this a connection is closed in order, so that clients spread anew.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(3600);
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 
 /// Why a node did not start. Nothing that was stored is lost.
@@ -264,6 +266,7 @@ fn serve_grpc(
         .tcp_nodelay(true)
         .max_concurrent_streams(Some(shared.settings.max_streams))
         .http2_max_header_list_size(MAX_HEADER_BYTES)
+        .max_connection_age(MAX_CONNECTION_AGE)
         .http2_keepalive_interval(Some(Duration::from_secs(20)))
         .http2_keepalive_timeout(Some(Duration::from_secs(20)))
         .initial_stream_window_size(4 << 20)

@@ -14,7 +14,7 @@ use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason};
 /// Messages between nodes may be somewhat larger than a client's: they carry whole pages.
 const MAX_PEER_MESSAGE_LEN: usize = 2 * MAX_MESSAGE_LEN;
 const CHANNELS: usize = 4;
-const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_000);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A few channels to each address, connected when first used.
 #[derive(Debug, Default)]

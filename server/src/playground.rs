@@ -1,5 +1,6 @@
 //! A whole cluster in one process, to try things out.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,14 +55,13 @@ impl Playground {
     /// # Errors
     /// [`PlaygroundError`]; nothing keeps running then.
     pub async fn start(options: PlaygroundOptions) -> Result<Self, PlaygroundError> {
-        let (dir, temporary) = match options.data_dir.clone() {
-            Some(dir) => (dir, None),
-            None => {
-                let made = tempfile::Builder::new()
-                    .prefix("torc-playground-")
-                    .tempdir()?;
-                (made.path().to_owned(), Some(made))
-            }
+        let (dir, temporary) = if let Some(dir) = options.data_dir.clone() {
+            (dir, None)
+        } else {
+            let made = tempfile::Builder::new()
+                .prefix("torc-playground-")
+                .tempdir()?;
+            (made.path().to_owned(), Some(made))
         };
         let mut nodes = Vec::new();
         for number in 0..options.nodes {
@@ -98,8 +98,9 @@ impl Playground {
         let mut text = String::from("A Torc cluster is running in this process.\n\n");
         for (index, node) in self.nodes.iter().enumerate() {
             let (grpc, http) = (node.grpc_addr(), node.http_addr());
-            text += &format!(
-                "  node {}   gRPC http://{grpc}   HTTP http://{http}\n",
+            let _ = writeln!(
+                text,
+                "  node {}   gRPC http://{grpc}   HTTP http://{http}",
                 index + 1
             );
         }
@@ -107,14 +108,15 @@ impl Playground {
             Some(_) => "removed when it stops; keep it with --data-dir DIR",
             None => "kept",
         };
-        text += &format!("  data     {} ({kept})\n", self.dir.display());
+        let _ = writeln!(text, "  data     {} ({kept})", self.dir.display());
         let kvctl = match self.nodes.first() {
             Some(node) if node.grpc_addr().port() != 7401 => {
                 format!("kvctl --endpoint http://{}", node.grpc_addr())
             }
             _ => "kvctl".to_owned(),
         };
-        text += &format!(
+        let _ = write!(
+            text,
             "\nTry, in another terminal (`cargo install --path kvctl`, or `cargo run --release --bin kvctl --`):\n\n  \
              {kvctl} put greeting 'hello, ring'\n  \
              {kvctl} get greeting\n  \

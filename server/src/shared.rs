@@ -51,7 +51,7 @@ impl std::fmt::Debug for Shared {
         f.debug_struct("Shared")
             .field("address", &self.address)
             .field("node", &node)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

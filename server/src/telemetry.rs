@@ -13,8 +13,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts logging; what `RUST_LOG` does not name is logged from `info` upwards
-/// (the consensus library from `warn`).
+/// Starts logging: what `RUST_LOG` says, or else `default`.
 ///
 /// # Errors
 /// When logging was started before.

@@ -1,6 +1,11 @@
 //! The gRPC services as any client in any language sees them: real nodes, real sockets,
 //! requests made by hand.
 #![allow(missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -484,7 +489,7 @@ async fn a_topology_asked_for_again_holds_only_what_changed() {
 }
 
 #[tokio::test]
-async fn health_and_reflection_are_served() {
+async fn the_standard_health_service_says_serving() {
     use tonic_health::pb::health_client::HealthClient;
     use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
     let servers = servers(1).await;
@@ -504,10 +509,15 @@ async fn health_and_reflection_are_served() {
         assert!(Instant::now() < deadline, "never healthy");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+#[tokio::test]
+async fn reflection_lists_the_services() {
     use tonic_reflection::pb::v1::ServerReflectionRequest;
     use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
     use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
     use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+    let servers = servers(1).await;
     let mut reflection = ServerReflectionClient::new(servers.channel(0).await);
     let request = ServerReflectionRequest {
         host: String::new(),
@@ -529,6 +539,25 @@ async fn health_and_reflection_are_served() {
     for name in ["torc.v1.Kv", "torc.v1.Cluster", "grpc.health.v1.Health"] {
         assert!(names.iter().any(|found| found == name), "{names:?}");
     }
+}
+
+#[tokio::test]
+async fn joining_a_member_again_says_that_there_is_nothing_to_do() {
+    use torc_proto::v1::{ChangeKind, JoinRequest};
+    let servers = servers(2).await;
+    let mut cluster = ClusterClient::new(servers.channel(0).await);
+    let address = servers.nodes[1].grpc_addr().to_string();
+    let request = JoinRequest {
+        address,
+        ..JoinRequest::default()
+    };
+    let answer = cluster.join(request).await.unwrap().into_inner();
+    let plan = answer.plan.unwrap();
+    assert_eq!(
+        (answer.transition, plan.node, plan.partitions_moved),
+        (0, 2, 0)
+    );
+    assert_eq!(plan.kind(), ChangeKind::Join);
 }
 
 #[tokio::test]

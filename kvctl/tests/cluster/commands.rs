@@ -122,3 +122,16 @@ async fn a_second_process_cannot_use_the_data_directory() {
         second.log()
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_playground_is_a_cluster_that_keeps_its_data_where_it_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut playground = crate::processes::Playground::start(dir.path()).await;
+    assert!(playground.kvctl(&["put", "k", "v"]).status.success());
+    let status = playground.kvctl(&["--output", "json", "status"]);
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["nodes"].as_array().unwrap().len(), 3);
+    let code = playground.restart(dir.path()).await;
+    assert_eq!(code, Some(0), "Ctrl-C stops it cleanly");
+    assert_eq!(playground.kvctl(&["get", "k"]).stdout, b"v");
+}

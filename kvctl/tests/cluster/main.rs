@@ -1,5 +1,10 @@
 //! A cluster of real processes, used as its users use it.
 #![allow(missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
 
 mod commands;
 mod data;

@@ -235,6 +235,93 @@ pub(crate) fn kvctl(endpoints: &[String], args: &[&str]) -> Output {
         .unwrap()
 }
 
+/// `kvd playground`. Killed when dropped.
+pub(crate) struct Playground {
+    child: Child,
+    first_grpc_port: u16,
+    first_http_port: u16,
+}
+
+impl Playground {
+    const NODES: u16 = 3;
+
+    /// Starts one on ports that are free, and waits until it has printed its welcome.
+    pub(crate) async fn start(data_dir: &Path) -> Self {
+        Self::start_on(free_run(Self::NODES), free_run(Self::NODES), data_dir).await
+    }
+
+    async fn start_on(first_grpc_port: u16, first_http_port: u16, data_dir: &Path) -> Self {
+        let child = Command::new(kvd_path())
+            .args([
+                "playground",
+                "--first-grpc-port",
+                &first_grpc_port.to_string(),
+            ])
+            .args([
+                "--first-http-port",
+                &first_http_port.to_string(),
+                "--data-dir",
+            ])
+            .arg(data_dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut playground = Self {
+            child,
+            first_grpc_port,
+            first_http_port,
+        };
+        let welcome = playground.child.stdout.take().unwrap();
+        let read_to_the_end_of_it = tokio::task::spawn_blocking(move || {
+            let lines = std::io::BufRead::lines(std::io::BufReader::new(welcome));
+            lines
+                .map(Result::unwrap)
+                .any(|line| line.contains("Ctrl-C"))
+        });
+        assert!(
+            read_to_the_end_of_it.await.unwrap(),
+            "it ended before it was a cluster"
+        );
+        playground
+    }
+
+    pub(crate) fn kvctl(&self, args: &[&str]) -> Output {
+        kvctl(
+            &[format!("http://127.0.0.1:{}", self.first_grpc_port)],
+            args,
+        )
+    }
+
+    /// Ctrl-C, then again on the same ports and data.
+    pub(crate) async fn restart(&mut self, data_dir: &Path) -> Option<i32> {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-INT", &id]).status().unwrap();
+        assert!(sent.success());
+        let code = self.child.wait().unwrap().code();
+        *self = Self::start_on(self.first_grpc_port, self.first_http_port, data_dir).await;
+        code
+    }
+}
+
+impl Drop for Playground {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The first of some consecutive ports that nobody uses right now.
+fn free_run(count: u16) -> u16 {
+    let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    loop {
+        let first = free_address().port();
+        if first < u16::MAX - count && (first..first + count).all(free) {
+            return first;
+        }
+    }
+}
+
 /// Waits until `/readyz` says so.
 pub(crate) async fn ready(node: &Node) {
     until("the node is ready", async || {

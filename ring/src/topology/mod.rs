@@ -481,7 +481,6 @@ impl Topology {
             .get(&node)
             .ok_or(TopologyError::UnknownNode { node })?;
         match (kind, member.state) {
-            (TransitionKind::Join(_), MemberState::Joining) => {}
             (TransitionKind::Leave(_), MemberState::Active) => {
                 let active = self.active().count();
                 if active <= usize::from(self.stored.replicas) {
@@ -489,7 +488,7 @@ impl Topology {
                     return Err(TopologyError::TooFewNodes { active, replicas });
                 }
             }
-            (TransitionKind::Leave(_), MemberState::Joining) => {}
+            (TransitionKind::Join(_) | TransitionKind::Leave(_), MemberState::Joining) => {}
             (_, state) => return Err(TopologyError::WrongState { node, state }),
         }
         if matches!(kind, TransitionKind::Leave(_)) && member.state == MemberState::Joining {

@@ -114,9 +114,9 @@ fn run_to_end(topology: &mut Topology) {
             !moving.is_empty(),
             "a transition runs, so something must be moving"
         );
-        moving
-            .into_iter()
-            .for_each(|partition| satisfy(topology, partition));
+        for partition in moving {
+            satisfy(topology, partition);
+        }
     }
 }
 

@@ -50,35 +50,12 @@ pub(super) async fn join(
     let topology = shared.group.read_current(deadline).await?;
     check_newcomer(shared, &topology, &request.address, &newcomer)?;
     let member = new_member(&request.address, &newcomer)?;
-    let known = topology.member_by_incarnation(member.incarnation);
-    if let Some((id, known)) = known
-        && known.state == MemberState::Active
-    {
-        let done = Plan {
-            node: id.0,
-            address: request.address,
-            ..empty_plan(&topology)
-        };
-        return Ok(ChangeResponse {
-            plan: Some(done),
-            transition: 0,
-        });
-    }
-    if let Some(running) = topology.transition()
-        && known.is_some_and(|(id, _)| running.kind == TransitionKind::Join(id))
-    {
-        let plan = Plan {
-            address: request.address,
-            ..empty_plan(&topology)
-        };
-        return Ok(ChangeResponse {
-            plan: Some(plan),
-            transition: running.id,
-        });
+    if let Some(answer) = settled_join(&topology, &member, &request.address) {
+        return Ok(answer);
     }
     if request.plan_only {
         let mut rehearsal = Topology::clone(&topology);
-        let node = enrolled(rehearsal.apply(Command::Enrol(member)).map_err(refused)?)?;
+        let node = enrolled(&rehearsal.apply(Command::Enrol(member)).map_err(refused)?)?;
         let kind = TransitionKind::Join(node);
         let (plan, _) = describe(shared, &rehearsal, kind, &request.address).await?;
         let based_on_epoch = topology.epoch().0;
@@ -91,12 +68,11 @@ pub(super) async fn join(
             transition: 0,
         });
     }
-    let node = enrolled(
-        shared
-            .group
-            .propose(Command::Enrol(member), deadline)
-            .await?,
-    )?;
+    let outcome = shared
+        .group
+        .propose(Command::Enrol(member), deadline)
+        .await?;
+    let node = enrolled(&outcome)?;
     enlist(shared, &topology, node, &request.address, &newcomer).await?;
     begin(
         shared,
@@ -106,6 +82,17 @@ pub(super) async fn join(
         deadline,
     )
     .await
+}
+
+/// The answer when the node is a member already, or its join is under way.
+fn settled_join(topology: &Topology, member: &NewMember, address: &str) -> Option<ChangeResponse> {
+    let (id, known) = topology.member_by_incarnation(member.incarnation)?;
+    let kind = TransitionKind::Join(id);
+    let running = topology.transition().filter(|running| running.kind == kind);
+    let transition = running.map_or(0, |running| running.id);
+    let settled = running.is_some() || known.state == MemberState::Active;
+    let plan = Some(settled_plan(topology, kind, address));
+    settled.then_some(ChangeResponse { plan, transition })
 }
 
 pub(super) async fn leave(
@@ -124,19 +111,19 @@ pub(super) async fn leave(
     let topology = shared.group.read_current(deadline).await?;
     let node = NodeId(request.node);
     let kind = TransitionKind::Leave(node);
+    let member = topology.members().get(&node);
+    let address = member
+        .map(|member| member.identity.address.clone())
+        .unwrap_or_default();
     if let Some(running) = topology.transition()
         && running.kind == kind
     {
-        let plan = Some(empty_plan(&topology));
+        let plan = Some(settled_plan(&topology, kind, &address));
         return Ok(ChangeResponse {
             plan,
             transition: running.id,
         });
     }
-    let member = topology.members().get(&node);
-    let address = member
-        .map(|member| member.identity.address.clone())
-        .unwrap_or_default();
     if request.plan_only {
         let (plan, _) = describe(shared, &topology, kind, &address).await?;
         return Ok(ChangeResponse {
@@ -307,9 +294,9 @@ async fn enlist(
     })
 }
 
-fn enrolled(outcome: Outcome) -> Result<NodeId, Fault> {
+fn enrolled(outcome: &Outcome) -> Result<NodeId, Fault> {
     match outcome {
-        Outcome::Enrolled { node, .. } => Ok(node),
+        Outcome::Enrolled { node, .. } => Ok(*node),
         Outcome::Done | Outcome::Begun { .. } => Err(Fault::new(
             Reason::Internal,
             "an unexpected outcome: report this",
@@ -321,10 +308,21 @@ fn refused(error: TopologyError) -> Fault {
     Fault::from(GroupError::Refused(error))
 }
 
-fn empty_plan(topology: &Topology) -> Plan {
+/// The plan of a change that is done or under way: nothing more is to be planned.
+fn settled_plan(topology: &Topology, kind: TransitionKind, address: &str) -> Plan {
     Plan {
         based_on_epoch: topology.epoch().0,
+        kind: kind_to_wire(kind).into(),
+        node: kind.node().0,
+        address: address.to_owned(),
         ..Plan::default()
+    }
+}
+
+fn kind_to_wire(kind: TransitionKind) -> ChangeKind {
+    match kind {
+        TransitionKind::Join(_) => ChangeKind::Join,
+        TransitionKind::Leave(_) => ChangeKind::Leave,
     }
 }
 
@@ -349,13 +347,9 @@ async fn describe(
             shares.entry(source).or_default().bytes_out += size.bytes;
         }
     }
-    let kind_on_wire = match kind {
-        TransitionKind::Join(_) => ChangeKind::Join,
-        TransitionKind::Leave(_) => ChangeKind::Leave,
-    };
     let described = Plan {
         based_on_epoch: topology.epoch().0,
-        kind: kind_on_wire.into(),
+        kind: kind_to_wire(kind).into(),
         node: kind.node().0,
         address: address.to_owned(),
         partitions_moved: plan.moves.len() as u32,

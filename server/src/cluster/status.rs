@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use torc_proto::v1::{self, ChangeKind, MemberState, NodeStatus, StatusRequest, StatusResponse};
 use torc_proto::{Fault, member_to_wire};
 use torc_ring::NodeId;
-use torc_ring::topology::{Member, RoutingTable, Transition, TransitionKind};
+use torc_ring::topology::{ClusterId, Member, RoutingTable, Transition, TransitionKind};
 
 use crate::peers::within;
 use crate::shared::Shared;
@@ -168,14 +168,11 @@ pub(crate) fn resident_memory_bytes() -> u64 {
 
 /// The same as JSON, for HTTP.
 pub(crate) fn to_json(status: &StatusResponse) -> Value {
-    let hex = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
-    };
+    let cluster = <[u8; 16]>::try_from(&status.cluster_id[..])
+        .map(ClusterId)
+        .ok();
     json!({
-        "cluster": hex(&status.cluster_id),
+        "cluster": cluster.map(|id| id.to_string()),
         "epoch": status.epoch,
         "answered_by": status.answered_by,
         "topology_leader": status.topology_leader,

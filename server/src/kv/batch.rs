@@ -6,13 +6,16 @@ use std::time::Instant;
 
 use futures::future::join_all;
 use torc_proto::v1::{
-    self, BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, GetResult,
-    PutRequest, PutResult, get_result, put_result,
+    self, BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, GetResponse,
+    GetResult, PutRequest, PutResult, get_result, put_result,
 };
 use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 
 use super::operate;
 use crate::shared::Shared;
+
+/// Values in one answer, bytes. A message is at most twice as long.
+const ANSWER_BYTES: usize = 8 << 20;
 
 pub(super) async fn get(
     shared: &Arc<Shared>,
@@ -24,8 +27,9 @@ pub(super) async fn get(
         .items
         .into_iter()
         .map(|item| operate::get(shared, item, deadline));
+    let mut room = ANSWER_BYTES;
     let results = join_all(gets).await.into_iter().map(|result| {
-        let outcome = match result {
+        let outcome = match result.and_then(|response| fit(response, &mut room)) {
             Ok(response) => get_result::Outcome::Ok(response),
             Err(fault) => get_result::Outcome::Fault(fault.into()),
         };
@@ -36,6 +40,18 @@ pub(super) async fn get(
     Ok(BatchGetResponse {
         results: results.collect(),
     })
+}
+
+/// Takes a value into the answer while there is room; the first one always fits.
+fn fit(response: GetResponse, room: &mut usize) -> Result<GetResponse, Fault> {
+    let bytes = response.value.len();
+    if bytes > *room && *room < ANSWER_BYTES {
+        *room = 0;
+        let message = "the answer is full: ask for the rest of the batch again";
+        return Err(Fault::new(Reason::Overloaded, message));
+    }
+    *room = room.saturating_sub(bytes);
+    Ok(response)
 }
 
 pub(super) async fn put(
@@ -93,6 +109,31 @@ fn rounds(items: Vec<PutRequest>) -> Vec<Vec<(usize, PutRequest)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_takes_values_while_there_is_room_and_always_one() {
+        let response = |len: usize| GetResponse {
+            value: vec![0; len].into(),
+            ..Default::default()
+        };
+        let mut room = ANSWER_BYTES;
+        assert!(
+            fit(response(ANSWER_BYTES + 1), &mut room).is_ok(),
+            "one must get through"
+        );
+        assert!(fit(response(1), &mut room).unwrap_err().is_retryable());
+        let mut room = ANSWER_BYTES;
+        assert!(fit(response(ANSWER_BYTES - 1), &mut room).is_ok());
+        assert!(fit(response(2), &mut room).is_err());
+        assert!(
+            fit(response(1), &mut room).is_err(),
+            "once full, the order is kept"
+        );
+        assert!(
+            fit(response(0), &mut room).is_ok(),
+            "an absent key takes no room"
+        );
+    }
 
     #[test]
     fn a_repeated_key_waits_for_the_round_after() {

@@ -24,7 +24,7 @@ use crate::peers::within;
 use crate::shared::{Shared, store_fault};
 
 /// How long the other side of a move has for one write before it is asked again.
-const PARTNER_TIMEOUT: Duration = Duration::from_millis(1_000);
+const PARTNER_TIMEOUT: Duration = Duration::from_secs(1);
 const PARTNER_BACKOFF: Duration = Duration::from_millis(10);
 
 pub(super) async fn get(
@@ -345,9 +345,12 @@ impl Write<'_> {
                     })?;
             }
         };
-        next.await.map_err(|fault: Fault| match maybe {
-            true => self.gave_up(fault.epoch.unwrap_or(epoch), maybe),
-            false => fault,
+        next.await.map_err(|fault: Fault| {
+            if maybe {
+                self.gave_up(fault.epoch.unwrap_or(epoch), maybe)
+            } else {
+                fault
+            }
         })
     }
 
@@ -365,9 +368,10 @@ impl Write<'_> {
             "partition {} is moving and node {partner} does not answer",
             self.target.partition
         );
-        match maybe {
-            true => Fault::unknown(format!("{message}: the write may or may not take effect")),
-            false => Fault::new(Reason::OwnerUnreachable, format!("{message}: try again")),
+        if maybe {
+            Fault::unknown(format!("{message}: the write may or may not take effect"))
+        } else {
+            Fault::new(Reason::OwnerUnreachable, format!("{message}: try again"))
         }
     }
 }

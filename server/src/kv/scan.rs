@@ -30,6 +30,8 @@ const PAGE: ScanLimits = ScanLimits {
     records: 1_000,
     bytes: 1 << 20,
 };
+/// Pages without an entry after which the position is sent alone.
+const SILENT_PAGES: u32 = 256;
 /// Pages made ahead of a slow reader.
 const PAGES_AHEAD: usize = 2;
 
@@ -47,6 +49,7 @@ pub(super) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         },
         local: request.local,
         keys_only: request.keys_only,
+        silent: 0,
     };
     let (pages, receiver) = mpsc::channel(PAGES_AHEAD);
     tokio::spawn(async move {
@@ -69,6 +72,8 @@ struct Scan {
     left: u64,
     local: bool,
     keys_only: bool,
+    /// Pages read since something was sent.
+    silent: u32,
 }
 
 /// What one step of a scan came to.
@@ -132,7 +137,14 @@ impl Scan {
             Err(fault) => return Ok(Err(fault)),
         };
         let (entries, done) = page;
-        if !entries.is_empty() || done {
+        self.silent = if entries.is_empty() {
+            self.silent + 1
+        } else {
+            0
+        };
+        // Where nothing is to be found for long, the position shows that the scan gets on.
+        if !entries.is_empty() || done || self.silent >= SILENT_PAGES {
+            self.silent = 0;
             self.send(pages, entries, done).await?;
         }
         Ok(Ok(if done { Step::Done } else { Step::On }))
@@ -238,7 +250,7 @@ impl Scan {
                 Err(error) => return Ok(Err(error.into())),
             }
             let done = page.done || self.left == 0;
-            if !page.entries.is_empty() || done {
+            if !page.entries.is_empty() || done || page.cursor != before.to_bytes() {
                 pages
                     .send(Ok(ScanResponse { done, ..page }))
                     .await

@@ -48,7 +48,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         changes.mark_unchanged();
         for (partition, adopted, stage) in mover.unhandled(&mut handled).await {
-            mover.begin(&tasks, partition, adopted, stage).await;
+            mover.begin(&tasks, partition, adopted, stage);
         }
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { break },
@@ -89,7 +89,7 @@ impl Mover {
     }
 
     /// Starts whatever this node has to do for the partition in this epoch.
-    async fn begin(
+    fn begin(
         self: &Arc<Self>,
         tasks: &TaskTracker,
         partition: Partition,

@@ -13,7 +13,7 @@ use crate::peers::within;
 use crate::shared::Shared;
 
 const EVERY: Duration = Duration::from_millis(500);
-const PROBE_TIMEOUT: Duration = Duration::from_millis(1_000);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Probes in a row that must fail before writes stop waiting for the newcomer.
 const STRIKES: u32 = 3;
