@@ -1,4 +1,49 @@
 //! Choosing node positions so that load stays even.
+//!
+//! One planner for every change. A node that comes or grows *claims* borders
+//! ([`claim`]), one that goes or shrinks *releases* them ([`release`]); both look for
+//! the ring of the lowest [`score`], by first choosing greedily and then reconsidering
+//! every choice until none changes.
+//!
+//! What it promises:
+//! * The same arguments give the same ring, always and everywhere: allocation is part
+//!   of the replicated topology. It counts in integers and breaks ties by a fixed
+//!   shuffle. **A change of the code that changes a ring makes versions disagree**; the
+//!   golden rings under `fixtures/` tell.
+//! * A join only inserts positions, so partitions move to the newcomer and nowhere else
+//!   (as long as the number of zones stays within the same round, [`crate::walk`]).
+//! * Taking the last node that joined away again restores the ring exactly: a leave
+//!   first looks whether joining would give the ring that is there.
+//! * A ring suits every replica count from 1 to the one it is planned for, and up to
+//!   three in any case: a cluster that starts with one replica needs no new ring to
+//!   have three, and namespaces may have fewer than their cluster.
+//!
+//! With 32 positions and 4,096 partitions, grown one node at a time, at every size from
+//! 4 to 100, busiest node over fair share (largest; mean over the sizes), beside random
+//! tokens:
+//!
+//! | replicas | replicas held | primaries | leads | moved to minimum | held, random | primaries, random |
+//! |---|---|---|---|---|---|---|
+//! | 1 | 1.042; 1.018 | 1.042; 1.018 | 1.042; 1.018 | 1.005 | 1.57; 1.39 | 1.57; 1.39 |
+//! | 2 | 1.031; 1.016 | 1.042; 1.018 | 1.022; 1.007 | 1.021 | 1.41; 1.29 | 1.57; 1.39 |
+//! | 3 | 1.023; 1.012 | 1.042; 1.018 | 1.022; 1.007 | 1.009 | 1.33; 1.23 | 1.57; 1.39 |
+//! | 5 | 1.027; 1.015 | 1.042; 1.023 | 1.022; 1.007 | 1.014 | 1.29; 1.21 | 1.57; 1.39 |
+//! | 3 in 3 zones | 1.025; 1.015 | 1.042; 1.021 | 1.022; 1.007 | 1.011 | 1.63; 1.44 | 1.57; 1.39 |
+//!
+//! At 100 nodes a node leads 41 partitions on average, so 1.022 is one partition. Half
+//! as many positions give 1.047 for three replicas held. Fewer zones than replicas and
+//! zones of unequal size cost up to 1.1, weights of 25 to 400 % up to 1.06 (primaries
+//! of the lightest nodes, which hold a dozen, 1.15).
+//!
+//! What it leaves out: it plans one change at a time and never moves partitions between
+//! two nodes that stay to even a ring; every later join and leave evens it again. When
+//! nodes come and go at random for long, a ring of 10 to 90 nodes stays within 1.06
+//! (primaries 1.08), and leaves move at most 1.05 of the minimum.
+//!
+//! When fewer than a fifth of the borders are free (from 103 nodes with the defaults), a
+//! newcomer may take over positions of others too. Balance goes on (1.04 at 140 nodes),
+//! but a leave then no longer restores the ring exactly, and now and then a replica
+//! moves between old nodes.
 
 use std::collections::BTreeMap;
 
@@ -69,13 +114,27 @@ pub enum AllocateError {
         /// Partitions of the cluster.
         partitions: u32,
     },
-    /// Zero replicas or zero positions a node.
-    #[error("at least one replica and one position a node are needed")]
-    Nothing,
+    /// A setting is out of its range.
+    #[error(
+        "{replicas} replicas and {positions} positions a node: choose 1 to {MAX_REPLICAS} \
+         replicas and 1 to {MAX_POSITIONS} positions"
+    )]
+    Settings {
+        /// Replicas asked for.
+        replicas: u8,
+        /// Positions of a node of normal weight asked for.
+        positions: u16,
+    },
     /// The ring does not fit the partitions.
     #[error(transparent)]
     Ring(#[from] RingError),
 }
+
+/// The most replicas of a partition that are planned for.
+pub const MAX_REPLICAS: u8 = 5;
+
+/// The most positions of a node of normal weight.
+pub const MAX_POSITIONS: u16 = 1024;
 
 /// Replica counts up to this one are kept even in any case: most clusters start with
 /// one replica and are to have three.
@@ -99,8 +158,11 @@ pub fn allocate(
     nodes: &BTreeMap<NodeId, NodeSpec>,
     change: Change,
 ) -> Result<Ring, AllocateError> {
-    if replicas == 0 || positions == 0 {
-        return Err(AllocateError::Nothing);
+    if !(1..=MAX_REPLICAS).contains(&replicas) || !(1..=MAX_POSITIONS).contains(&positions) {
+        return Err(AllocateError::Settings {
+            replicas,
+            positions,
+        });
     }
     before.check_borders(partitions)?;
     let planner = Planner {
@@ -270,3 +332,8 @@ fn find(members: &Members, node: NodeId) -> Result<Member, AllocateError> {
         .find(node)
         .ok_or(AllocateError::Undescribed { node })
 }
+
+#[cfg(test)]
+mod golden;
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,8 @@
 //!
 //! The quotas are those that make the busiest node's lead share least: the share times
 //! the lowest factor at which the quotas, rounded down, are enough for all partitions
-//! (d'Hondt's method).
+//! (d'Hondt's method). Where the lists do not permit them, leads still go from busier
+//! to less busy nodes.
 //!
 //! The result depends on the lists and weights alone: every node and client that
 //! knows the ring knows the leads.
@@ -56,6 +57,7 @@ struct Leads<'a> {
     of_partition: Vec<Member>,
     /// Partitions each member leads. The order is of no meaning, but determined.
     led_by: Vec<Vec<usize>>,
+    shares: Vec<u64>,
     /// How many each member is to lead at least and at most.
     quotas: Vec<(usize, usize)>,
 }
@@ -72,13 +74,14 @@ impl<'a> Leads<'a> {
         for (partition, lead) in of_partition.iter().enumerate() {
             led_by[*lead as usize].push(partition);
         }
-        let quotas = quotas(&share::of_leads(members, partitions), partitions);
+        let shares = share::of_leads(members, partitions);
         Self {
             lists,
             width,
             of_partition,
             led_by,
-            quotas,
+            quotas: quotas(&shares, partitions),
+            shares,
         }
     }
 
@@ -90,12 +93,19 @@ impl<'a> Leads<'a> {
         self.count(member) > self.quotas[member as usize].1
     }
 
+    /// Whether `to` would still be less busy than `from` is, with one lead more.
+    fn relieves(&self, to: Member, from: Member) -> bool {
+        let scaled =
+            |count: usize, other: Member| count as u128 * u128::from(self.shares[other as usize]);
+        scaled(self.count(to) + 1, from) < scaled(self.count(from), to)
+    }
+
     /// The shortest chain to a member below its share, or else to one that may take
-    /// one more, by breadth-first search.
+    /// one more, or else to one that is less busy, by breadth-first search.
     fn chain_from(&self, source: Member) -> Option<Vec<Handover>> {
         let mut reached_by: Vec<Option<(Member, Handover)>> = vec![None; self.led_by.len()];
         let mut queue = VecDeque::from([source]);
-        let mut fallback = None;
+        let (mut below_most, mut less_busy) = (None, None);
         while let Some(from) = queue.pop_front() {
             for &partition in &self.led_by[from as usize] {
                 for &to in &self.lists[partition * self.width..][..self.width] {
@@ -107,14 +117,18 @@ impl<'a> Leads<'a> {
                     if self.count(to) < low {
                         return Some(trace_back(&reached_by, to));
                     }
-                    if self.count(to) < high && fallback.is_none() {
-                        fallback = Some(to);
+                    if self.count(to) < high {
+                        below_most = below_most.or(Some(to));
+                    } else if self.relieves(to, source) {
+                        less_busy = less_busy.or(Some(to));
                     }
                     queue.push_back(to);
                 }
             }
         }
-        fallback.map(|to| trace_back(&reached_by, to))
+        below_most
+            .or(less_busy)
+            .map(|to| trace_back(&reached_by, to))
     }
 
     fn hand_along(&mut self, chain: &[Handover]) {
@@ -159,4 +173,69 @@ fn trace_back(reached_by: &[Option<(Member, Handover)>], last: Member) -> Vec<Ha
         at = from;
     }
     chain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{NodeId, NodeSpec, Weight};
+
+    fn members(weights: &[u32]) -> Members {
+        let spec = |(id, weight): (u64, &u32)| NodeSpec {
+            weight: Weight::new(*weight).unwrap(),
+            ..NodeSpec::normal(NodeId(id))
+        };
+        let specs: Vec<_> = (0..).zip(weights).map(spec).collect();
+        Members::new(specs.iter())
+    }
+
+    fn counts(leads: &[Member], members: &Members) -> Vec<usize> {
+        let led = |member| leads.iter().filter(|lead| **lead == member).count();
+        members.iter().map(led).collect()
+    }
+
+    #[test]
+    fn leads_travel_along_chains_where_no_list_names_both_ends() {
+        // Only node 1 shares lists with node 2, and only node 0 has too many.
+        let lists = [
+            [0, 1],
+            [0, 1],
+            [0, 1],
+            [0, 1],
+            [1, 2],
+            [1, 2],
+            [0, 1],
+            [0, 1],
+        ];
+        let members = members(&[100, 100, 200]);
+        let partitions = Partitions::new(8).unwrap();
+        let leads = assign(lists.as_flattened(), 2, &members, partitions);
+        assert_eq!(
+            counts(&leads, &members),
+            [3, 3, 2],
+            "2 is only in two lists"
+        );
+    }
+
+    #[test]
+    fn quotas_keep_the_relative_peak_lowest() {
+        // Shares 2.46, 2.46 and 27.08: a third partition would be 22 % too many for a
+        // light node, a 28th one is 3 % too many for the heavy one.
+        let members = members(&[100, 100, 1100]);
+        let partitions = Partitions::new(32).unwrap();
+        let quotas = quotas(&share::of_leads(&members, partitions), partitions);
+        assert_eq!(quotas, [(2, 2), (2, 2), (27, 28)]);
+    }
+
+    #[test]
+    fn leads_stay_with_primaries_that_are_even() {
+        let lists = [[0, 1], [1, 0], [0, 1], [1, 0]];
+        let leads = assign(
+            lists.as_flattened(),
+            2,
+            &members(&[100; 2]),
+            Partitions::new(4).unwrap(),
+        );
+        assert_eq!(leads, [0, 1, 0, 1]);
+    }
 }

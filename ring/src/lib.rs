@@ -33,7 +33,7 @@ pub mod topology;
 mod transition;
 mod walk;
 
-pub use allocate::{AllocateError, Change, allocate};
+pub use allocate::{AllocateError, Change, MAX_POSITIONS, MAX_REPLICAS, allocate};
 pub use node::{NodeId, NodeSpec, ParseNodeIdError, Weight, WeightError, Zone, ZoneError};
 pub use partition::{Partition, Partitions, PartitionsError};
 pub use placement::{Balance, NodeLoad, Placement, PreferenceList};

@@ -15,7 +15,7 @@ use crate::{NodeId, NodeSpec, Partition, Partitions, Ring, Token, lead, share};
 /// The distinct nodes that hold a partition, in ring order from its successor.
 /// Derefs to a slice.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(transparent)]
+#[serde(from = "Vec<NodeId>")]
 pub struct PreferenceList(Vec<NodeId>);
 
 impl PreferenceList {
@@ -55,6 +55,13 @@ impl From<&[NodeId]> for PreferenceList {
             }
         }
         Self(list)
+    }
+}
+
+impl From<Vec<NodeId>> for PreferenceList {
+    /// As from a slice.
+    fn from(nodes: Vec<NodeId>) -> Self {
+        Self::from(nodes.as_slice())
     }
 }
 

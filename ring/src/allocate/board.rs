@@ -82,6 +82,15 @@ impl<'a> Board<'a> {
         self.positions[at].1
     }
 
+    /// How many positions each member has.
+    pub(super) fn held(&self) -> Vec<usize> {
+        let mut held = vec![0; self.levels.members().len()];
+        for &(_, owner) in &self.positions {
+            held[owner as usize] += 1;
+        }
+        held
+    }
+
     pub(super) fn borders_of(&self, member: Member) -> impl Iterator<Item = Border> + '_ {
         let of_member =
             move |(border, owner): &(Border, Member)| (*owner == member).then_some(*border);
@@ -97,7 +106,7 @@ impl<'a> Board<'a> {
     /// Partitions of the arc that ends at a position.
     pub(super) fn arc_len(&self, at: usize) -> i64 {
         let end = i64::from(self.positions[at].0);
-        let previous = i64::from(self.positions[self.before(at, 1)].0);
+        let previous = i64::from(self.positions[self.step_back(at, 1)].0);
         let all = i64::from(self.partitions.count());
         match (end - previous).rem_euclid(all) {
             0 => all,
@@ -209,7 +218,7 @@ impl<'a> Board<'a> {
         let mut walk = self.levels.walk();
         let (mut before, mut after) = (walk.clone(), walk.clone());
         for back in 0..=others {
-            let start = self.before(at, back);
+            let start = self.step_back(at, back);
             walk.restart();
             self.go_on(&mut walk, start, back);
             if walk.is_complete() {
@@ -236,7 +245,7 @@ impl<'a> Board<'a> {
         let mut walk = self.levels.walk();
         let seen_from = |back: &usize| {
             walk.restart();
-            self.go_on(&mut walk, self.before(at, *back), *back);
+            self.go_on(&mut walk, self.step_back(at, *back), *back);
             !walk.is_complete()
         };
         let back = (1..self.len()).take_while(seen_from).count();
@@ -250,7 +259,7 @@ impl<'a> Board<'a> {
     }
 
     /// Index of the position `steps` before another, around the ring.
-    pub(super) fn before(&self, at: usize, steps: usize) -> usize {
+    pub(super) fn step_back(&self, at: usize, steps: usize) -> usize {
         (at + 2 * self.len() - steps) % self.len()
     }
 
@@ -261,6 +270,90 @@ impl<'a> Board<'a> {
                 return;
             }
             walk.offer(self.owner((start + step) % self.len()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::walk::Members;
+    use crate::{NodeId, NodeSpec, Weight, Zone};
+    use proptest::prelude::*;
+
+    const PARTITIONS: u32 = 64;
+
+    /// Up to 7 nodes in up to 3 zones, some of them on a ring.
+    fn any_ring() -> impl Strategy<Value = (Members, Vec<(Border, Member)>, u8)> {
+        let zones = proptest::collection::vec(0_u8..3, 1..8);
+        let owners = proptest::collection::btree_map(0..PARTITIONS, 0_u32..8, 1..20);
+        (zones, owners, 1_u8..=4).prop_map(|(zones, owners, depth)| {
+            let spec = |(id, zone): (u64, &u8)| NodeSpec {
+                id: NodeId(id),
+                zone: Zone::new(format!("z{zone}")).unwrap(),
+                weight: Weight::new(50 + 30 * id as u32).unwrap(),
+            };
+            let specs: Vec<_> = (0..).zip(&zones).map(spec).collect();
+            let count = zones.len() as u32;
+            let positions = owners
+                .into_iter()
+                .map(|(border, owner)| (border, owner % count));
+            (Members::new(specs.iter()), positions.collect(), depth)
+        })
+    }
+
+    fn board<'a>(levels: &'a Levels<'a>, positions: Vec<(Border, Member)>) -> Board<'a> {
+        Board {
+            partitions: Partitions::new(PARTITIONS).unwrap(),
+            levels,
+            positions,
+        }
+    }
+
+    /// All excesses over fair shares.
+    fn excesses(score: &Score, levels: &Levels<'_>) -> Vec<i64> {
+        let of_level = |level| levels.members().iter().map(move |m| score.excess(level, m));
+        (0..levels.depth()).flat_map(of_level).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn an_effect_is_the_difference_between_two_counts(
+            (members, positions, depth) in any_ring(), border in 0..PARTITIONS, member: Member,
+        ) {
+            let member = member % members.len() as Member;
+            let levels = Levels::new(&members, depth);
+            let mut board = board(&levels, positions);
+            let mut score = board.score();
+            let at = board.index_of(border);
+            if board.is_at(at, border) {
+                let effect = board.effect(Spot::InsteadOf(at), member, &score);
+                score.apply(&effect, 0);
+            } else {
+                let (arc, offset) = board.offset_of(border);
+                prop_assert_eq!(board.border_within(arc, offset), border);
+                let effect = board.effect(Spot::Within(arc), member, &score);
+                score.apply(&effect, offset);
+            }
+            board.put(border, member);
+            prop_assert_eq!(excesses(&score, &levels), excesses(&board.score(), &levels));
+        }
+
+        #[test]
+        fn the_best_offset_is_the_best_of_all(
+            (members, positions, depth) in any_ring(), at: usize, member: Member,
+        ) {
+            let member = member % members.len() as Member;
+            let levels = Levels::new(&members, depth);
+            let board = board(&levels, positions);
+            let (score, at) = (board.score(), at % board.len());
+            let len = board.arc_len(at);
+            prop_assume!(len > 1);
+            let effect = board.effect(Spot::Within(at), member, &score);
+            let (offset, gain) = score.best_within(&effect, len);
+            let gains = (1..len).map(|offset| score.gain_within(&effect, offset, len));
+            prop_assert!((1..len).contains(&offset));
+            prop_assert_eq!(Some(gain), gains.min());
         }
     }
 }

@@ -10,7 +10,12 @@ use super::score::{Effect, Gain, Score};
 use crate::walk::Member;
 
 /// How often at most every position is reconsidered.
-const ROUNDS: usize = 12;
+const MAX_ROUNDS: usize = 12;
+
+/// How many arcs are looked at in all these rounds, about. With 32 positions a node
+/// it is enough for all rounds up to 300 nodes; it bounds the time of a join on rings
+/// with very many positions, where the first, greedy choice is closer already.
+const ARCS_LOOKED_AT: usize = 1 << 22;
 
 /// A position taken, and who had it before.
 #[derive(Debug, Clone, Copy)]
@@ -25,6 +30,8 @@ struct Claim<'b, 'a> {
     member: Member,
     /// Whether positions of others may be taken over.
     take_over: bool,
+    /// How many positions each member has. Nobody's last one is taken over.
+    held: Vec<usize>,
     /// Effects of a position within each arc, and instead of each position.
     within: Vec<Option<Effect>>,
     instead: Vec<Option<Effect>>,
@@ -33,31 +40,37 @@ struct Claim<'b, 'a> {
 /// Gives a member `count` more positions. With `take_over` it may get positions of
 /// others; otherwise free borders alone, and fewer positions if these run out.
 pub(super) fn claim(board: &mut Board<'_>, member: Member, count: usize, take_over: bool) {
-    let unknown = vec![None; board.len()];
-    let mut claim = Claim {
-        score: board.score(),
-        board,
-        member,
-        take_over,
-        within: unknown.clone(),
-        instead: unknown,
-    };
+    let mut claim = Claim::new(board, member, take_over);
     let mut seats = Vec::with_capacity(count);
     while let (true, Some((border, _))) = (seats.len() < count, claim.best()) {
         seats.push(claim.sit(border));
     }
-    for _ in 0..ROUNDS {
-        let moved = seats
-            .iter_mut()
-            .filter_map(|seat| claim.reconsider(seat))
-            .count();
-        if moved == 0 {
+    let arcs_a_round = (seats.len() * claim.board.len()).max(1);
+    for _ in 0..(ARCS_LOOKED_AT / arcs_a_round).clamp(1, MAX_ROUNDS) {
+        let mut moved = false;
+        for seat in &mut seats {
+            moved |= claim.reconsider(seat);
+        }
+        if !moved {
             break;
         }
     }
 }
 
-impl Claim<'_, '_> {
+impl<'b, 'a> Claim<'b, 'a> {
+    fn new(board: &'b mut Board<'a>, member: Member, take_over: bool) -> Self {
+        let unknown = vec![None; board.len()];
+        Self {
+            score: board.score(),
+            member,
+            take_over,
+            held: board.held(),
+            within: unknown.clone(),
+            instead: unknown,
+            board,
+        }
+    }
+
     /// The border where one more position evens the loads most.
     fn best(&mut self) -> Option<(Border, Gain)> {
         let mut best: Option<(Gain, u32, Border)> = None;
@@ -77,7 +90,8 @@ impl Claim<'_, '_> {
                 let (offset, gain) = self.score.best_within(effect, len);
                 consider(gain, self.board.border_within(at, offset));
             }
-            if self.take_over && self.board.owner(at) != self.member {
+            let owner = self.board.owner(at);
+            if self.take_over && owner != self.member && self.held[owner as usize] > 1 {
                 let effect = self.instead[at].get_or_insert_with(|| {
                     self.board
                         .effect(Spot::InsteadOf(at), self.member, &self.score)
@@ -106,6 +120,10 @@ impl Claim<'_, '_> {
             self.instead.insert(at, None);
         }
         let from = self.board.put(border, self.member);
+        if let Some(owner) = from {
+            self.held[owner as usize] -= 1;
+        }
+        self.held[self.member as usize] += 1;
         self.forget(at, at + 1);
         Seat { border, from }
     }
@@ -113,7 +131,9 @@ impl Claim<'_, '_> {
     /// Gives a border back and says what taking it again would gain.
     fn rise(&mut self, seat: Seat) -> Gain {
         let at = self.board.index_of(seat.border);
+        self.held[self.member as usize] -= 1;
         if let Some(owner) = seat.from {
+            self.held[owner as usize] += 1;
             self.board.put(seat.border, owner);
             self.forget(at, at + 1);
             let effect = self
@@ -135,13 +155,13 @@ impl Claim<'_, '_> {
             .gain_within(&effect, offset, self.board.arc_len(arc))
     }
 
-    /// Moves a seat to where it is best now; `None` if that is where it is.
-    fn reconsider(&mut self, seat: &mut Seat) -> Option<()> {
+    /// Moves a seat to where it is best now. Says whether that is elsewhere.
+    fn reconsider(&mut self, seat: &mut Seat) -> bool {
         let stay = self.rise(*seat);
         let better = self.best().filter(|(_, gain)| *gain < stay);
         let border = better.map_or(seat.border, |(border, _)| border);
         *seat = self.sit(border);
-        better.map(|_| ())
+        better.is_some()
     }
 
     /// Forgets the effects that a change at an index may alter; `after` is the first
@@ -151,7 +171,7 @@ impl Claim<'_, '_> {
         let at = at % count;
         let (back, ahead) = self.board.reach(at, after % count);
         for steps in 0..=back {
-            self.forget_one(self.board.before(at, steps));
+            self.forget_one(self.board.step_back(at, steps));
         }
         for steps in 0..=ahead.min(count) {
             self.forget_one((after + steps) % count);

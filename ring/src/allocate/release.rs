@@ -14,7 +14,11 @@ use crate::walk::Member;
 use crate::{NodeId, Placement};
 
 /// How often at most every border is reconsidered.
-const ROUNDS: usize = 12;
+const MAX_ROUNDS: usize = 12;
+
+/// How many choices are tried in all these rounds, about. A normal node that leaves a
+/// ring of 100 gets all rounds; it bounds the time for very heavy ones.
+const CHOICES_TRIED: usize = 1 << 17;
 
 /// Who keeps what: the preference list of every partition before the change, without
 /// the node that gives up.
@@ -60,13 +64,14 @@ impl Homes {
 }
 
 /// Hands `borders` on or drops them, whatever evens the loads most. `keeper` is the
-/// member that may keep them, if any.
+/// member that may keep them, if any; it keeps at least one.
 pub(super) fn release(
     board: &mut Board<'_>,
     borders: &[Border],
     keeper: Option<Member>,
     homes: &Homes,
 ) {
+    let choices_a_round = (borders.len() * board.levels().members().len()).max(1);
     let score = board.score();
     let mut release = Release {
         board,
@@ -74,12 +79,16 @@ pub(super) fn release(
         homes,
     };
     let mut holders = vec![keeper; borders.len()];
-    for _ in 0..ROUNDS {
+    for _ in 0..(CHOICES_TRIED / choices_a_round).clamp(1, MAX_ROUNDS) {
         let mut changed = false;
-        for (border, holder) in borders.iter().zip(&mut holders) {
-            let next = release.reconsider(*border, *holder, keeper);
-            changed |= next != *holder;
-            *holder = next;
+        for at in 0..borders.len() {
+            let kept = holders.iter().filter(|holder| **holder == keeper).count();
+            if keeper.is_some() && holders[at] == keeper && kept == 1 {
+                continue;
+            }
+            let next = release.reconsider(borders[at], holders[at], keeper);
+            changed |= next != holders[at];
+            holders[at] = next;
         }
         if !changed {
             break;

@@ -60,6 +60,13 @@ fn positions_without_a_specification_are_passed_over() {
 }
 
 #[test]
+fn a_preference_list_names_nobody_twice_wherever_it_comes_from() {
+    let list: PreferenceList = serde_json::from_str("[3,1,3,2]").unwrap();
+    assert_eq!(*list, [NodeId(3), NodeId(1), NodeId(2)]);
+    assert_eq!(serde_json::to_string(&list).unwrap(), "[3,1,2]");
+}
+
+#[test]
 fn leads_are_even_where_primaries_are_not() {
     // Node 0 owns the whole of an arc of 62 partitions, nodes 1 and 2 one each.
     let partitions = Partitions::new(64).unwrap();
