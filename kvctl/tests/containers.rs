@@ -1,0 +1,569 @@
+//! The cluster of `docker-compose.yml`, run in containers from the image that
+//! `deploy/Dockerfile` makes of the binaries built here.
+//!
+//! Runs where a Docker engine and docker-compose (1.29 or v2) answer; elsewhere it says
+//! why it skips, or fails when `TORC_REQUIRE_CONTAINERS` is set. It pulls nothing, so it
+//! needs no registry. Project, volumes, ports and image are this run's own and are
+//! removed at its end, also after a failure, which prints the nodes' logs first.
+//!
+//! All waiting is for a condition, with a deadline that only a broken cluster reaches.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails where it panics"
+)]
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const SERVICES: [&str; 4] = ["torc-1", "torc-2", "torc-3", "torc-4"];
+const FOUNDERS: [&str; 3] = ["torc-1", "torc-2", "torc-3"];
+const PATIENCE: Duration = Duration::from_secs(120);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
+
+#[test]
+fn a_cluster_of_containers_grows_and_loses_nothing_by_a_kill_a_cut_or_a_restart() {
+    let engine = match Engine::find() {
+        Ok(engine) => engine,
+        Err(why) if std::env::var_os("TORC_REQUIRE_CONTAINERS").is_some() => panic!("{why}"),
+        // Past the test harness, which hides what a passing test prints.
+        Err(why) => return writeln!(std::io::stderr(), "containers: skipped: {why}").unwrap(),
+    };
+    let image = Image::build();
+    let cluster = Cluster::start(&engine, &image);
+    let mut records = Records::default();
+
+    founders_form_a_cluster_by_themselves_and_the_fourth_waits(&cluster);
+    records.load(&cluster, 0..300);
+    records.are_all_there(&cluster);
+
+    the_fourth_joins_and_takes_its_share(&cluster);
+    records.are_all_there(&cluster);
+
+    // What was acknowledged last is what a kill could lose.
+    records.load(&cluster, 300..400);
+    a_killed_node_comes_back_with_everything(&cluster, &records);
+    a_node_cut_off_is_missed_for_its_own_keys_only(&cluster, &records);
+    the_whole_cluster_stops_cleanly_and_starts_again(&cluster);
+    records.are_all_there(&cluster);
+}
+
+fn founders_form_a_cluster_by_themselves_and_the_fourth_waits(cluster: &Cluster) {
+    for service in FOUNDERS {
+        cluster.becomes_healthy(service);
+    }
+    let fourth = cluster.inspect("torc-4");
+    assert_eq!(fourth["Running"], true, "{fourth}");
+    assert_ne!(
+        fourth["Health"]["Status"], "healthy",
+        "it belongs to no cluster yet"
+    );
+    let status = cluster.status("torc-1");
+    let nodes = status["nodes"].as_array().unwrap();
+    let addresses: Vec<_> = nodes
+        .iter()
+        .map(|node| node["address"].as_str().unwrap())
+        .collect();
+    assert_eq!(addresses, ["torc-1:7400", "torc-2:7400", "torc-3:7400"]);
+}
+
+fn the_fourth_joins_and_takes_its_share(cluster: &Cluster) {
+    // From outside, where the name means nothing: it is the nodes that must know it.
+    cluster
+        .kvctl("torc-1", &["join-node", "torc-4:7400", "--parallel", "256"])
+        .succeeds();
+    cluster.becomes_healthy("torc-4");
+    let status = cluster.status("torc-4");
+    let partitions = status["partitions"].as_u64().unwrap();
+    let node = node_at(&status, "torc-4:7400");
+    assert_eq!(node["state"], "active");
+    let leads = node["leads"].as_u64().unwrap();
+    assert!(
+        4 * leads > partitions * 9 / 10,
+        "{leads} of {partitions} with three equal nodes"
+    );
+    assert!(node["records"].as_u64().unwrap() > 0, "{node}");
+}
+
+fn a_killed_node_comes_back_with_everything(cluster: &Cluster, records: &Records) {
+    // The founder: it must come back as a member and not found a second cluster.
+    let cluster_id = cluster.status("torc-2")["cluster_id"].clone();
+    let elsewhere = records.led_by(cluster, "torc-2", "torc-4:7400");
+    docker(&["kill", "--signal", "KILL", cluster.container("torc-1")]).succeeds();
+    records.is_there(cluster, "torc-2", &elsewhere);
+
+    cluster.compose(&["start", "torc-1"]).succeeds();
+    cluster.becomes_healthy("torc-1");
+    records.are_all_there(cluster);
+    assert_eq!(cluster.status("torc-1")["cluster_id"], cluster_id);
+}
+
+fn a_node_cut_off_is_missed_for_its_own_keys_only(cluster: &Cluster, records: &Records) {
+    let cut_off = records.led_by(cluster, "torc-1", "torc-3:7400");
+    let elsewhere = records.led_by(cluster, "torc-1", "torc-2:7400");
+    let container = cluster.container("torc-3");
+    docker(&["network", "disconnect", &cluster.network(), container]).succeeds();
+
+    records.is_there(cluster, "torc-1", &elsewhere);
+    let get = cluster.kvctl("torc-1", &["--timeout", "2s", "get", &cut_off]);
+    assert_eq!(
+        get.code(),
+        Some(3),
+        "unavailable, which is not the same as absent: {get}"
+    );
+    // On condition, so that nothing changes if it arrives once the node is back.
+    let put = cluster.kvctl(
+        "torc-1",
+        &["--timeout", "2s", "put", &cut_off, "new", "--if-absent"],
+    );
+    assert!(
+        matches!(put.code(), Some(3 | 5)),
+        "nobody else may take the write: {put}"
+    );
+
+    alerts_and_dashboard_name_only_what_nodes_report(cluster);
+
+    let alias = [
+        "network",
+        "connect",
+        "--alias",
+        "torc-3",
+        &cluster.network(),
+        container,
+    ];
+    docker(&alias).succeeds();
+    cluster.becomes_healthy("torc-3");
+    records.are_all_there(cluster);
+}
+
+/// Called when operations have failed, since a counter shows once it has counted.
+fn alerts_and_dashboard_name_only_what_nodes_report(cluster: &Cluster) {
+    let reported = cluster.metrics("torc-1");
+    let reported: BTreeSet<_> = metric_names(&reported).collect();
+    for file in ["deploy/prometheus/alerts.yml", "deploy/grafana/torc.json"] {
+        let text = std::fs::read_to_string(repository().join(file)).unwrap();
+        let named: BTreeSet<_> = metric_names(&text).collect();
+        assert!(!named.is_empty(), "{file}");
+        let unknown: Vec<_> = named.difference(&reported).collect();
+        assert!(unknown.is_empty(), "{file}: no node reports {unknown:?}");
+    }
+}
+
+fn metric_names(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("torc_"))
+}
+
+fn the_whole_cluster_stops_cleanly_and_starts_again(cluster: &Cluster) {
+    cluster.compose(&["stop"]).succeeds();
+    for service in SERVICES {
+        let state = cluster.inspect(service);
+        assert_eq!(
+            state["ExitCode"], 0,
+            "{service} ends by itself when told to: {state}"
+        );
+    }
+    cluster.compose(&["start"]).succeeds();
+    for service in SERVICES {
+        cluster.becomes_healthy(service);
+    }
+}
+
+/// What was stored, and must be found.
+#[derive(Default)]
+struct Records(BTreeMap<String, String>);
+
+impl Records {
+    /// Stores records of these numbers through the first node.
+    fn load(&mut self, cluster: &Cluster, numbers: std::ops::Range<u32>) {
+        let mut lines = String::new();
+        for number in numbers {
+            let (key, value) = (format!("user/{number}"), format!("the value of {number}"));
+            lines += &serde_json::json!({ "key": key, "value": value }).to_string();
+            lines.push('\n');
+            self.0.insert(key, value);
+        }
+        let load = ["load", "-", "--format", "ndjson"];
+        cluster
+            .kvctl_reading("torc-1", &load, lines.as_bytes())
+            .succeeds();
+    }
+
+    /// Reads everything through the first node until all of it is there. Only a node
+    /// that is unavailable is waited for: a wrong or missing record fails at once.
+    fn are_all_there(&self, cluster: &Cluster) {
+        let dump = eventually("everything can be read", || {
+            let dump = cluster.kvctl("torc-1", &["dump"]);
+            if dump.code() == Some(3) {
+                Err(dump.to_string())
+            } else {
+                Ok(dump)
+            }
+        });
+        let mut found = BTreeMap::new();
+        for line in dump.succeeds().lines() {
+            let record: Value = serde_json::from_str(line).unwrap();
+            let text = |field: &str| record[field].as_str().unwrap_or_default().to_owned();
+            let twice = found.insert(text("key"), text("value"));
+            assert_eq!(twice, None, "twice in the dump: {line}");
+        }
+        assert!(
+            found == self.0,
+            "{} records of {}",
+            found.len(),
+            self.0.len()
+        );
+    }
+
+    /// Reads one record from outside through `service`, which need not lead it.
+    fn is_there(&self, cluster: &Cluster, service: &str, key: &str) {
+        assert_eq!(
+            cluster.kvctl(service, &["get", key]).succeeds(),
+            self.0[key]
+        );
+    }
+
+    /// A key that the node at `address` leads, as told by `service`.
+    fn led_by(&self, cluster: &Cluster, service: &str, address: &str) -> String {
+        let status = cluster.status(service);
+        let id = node_at(&status, address)["id"].as_u64().unwrap();
+        let leads = |key: &&String| cluster.json(service, &["explain", key])["lead"] == id;
+        let found = self.0.keys().find(leads);
+        found.expect("each node leads a fourth of the keys").clone()
+    }
+}
+
+fn node_at<'a>(status: &'a Value, address: &str) -> &'a Value {
+    let nodes = status["nodes"].as_array().unwrap();
+    let found = nodes.iter().find(|node| node["address"] == address);
+    found.unwrap_or_else(|| panic!("no node at {address}: {status}"))
+}
+
+/// The project of `docker-compose.yml`, running; taken down when dropped.
+struct Cluster {
+    compose: Vec<&'static str>,
+    project: String,
+    image: String,
+    containers: HashMap<&'static str, String>,
+}
+
+impl Cluster {
+    fn start(engine: &Engine, image: &Image) -> Self {
+        let mut cluster = Self {
+            compose: engine.compose.clone(),
+            project: image.name.clone(),
+            image: image.name.clone(),
+            containers: HashMap::new(),
+        };
+        cluster
+            .compose(&["up", "--detach", "--no-build"])
+            .succeeds();
+        for service in SERVICES {
+            let id = cluster
+                .compose(&["ps", "--all", "--quiet", service])
+                .succeeds();
+            cluster.containers.insert(service, id.trim().to_owned());
+        }
+        cluster
+    }
+
+    fn compose(&self, arguments: &[&str]) -> Ended {
+        let mut command = Command::new(self.compose[0]);
+        command.args(&self.compose[1..]);
+        command
+            .arg("--file")
+            .arg(repository().join("docker-compose.yml"));
+        command
+            .args(["--project-name", &self.project])
+            .args(arguments);
+        command.env("TORC_IMAGE", &self.image);
+        for number in 1..=SERVICES.len() {
+            // Any free port.
+            command.env(format!("TORC_GRPC_PORT_{number}"), "");
+            command.env(format!("TORC_HTTP_PORT_{number}"), "");
+        }
+        Ended::of(command, &[])
+    }
+
+    fn container(&self, service: &str) -> &str {
+        &self.containers[service]
+    }
+
+    fn network(&self) -> String {
+        format!("{}_default", self.project)
+    }
+
+    /// What the engine says of the container's state.
+    fn inspect(&self, service: &str) -> Value {
+        let form = [
+            "inspect",
+            "--format",
+            "{{json .State}}",
+            self.container(service),
+        ];
+        serde_json::from_str(&docker(&form).succeeds()).unwrap()
+    }
+
+    fn becomes_healthy(&self, service: &str) {
+        eventually(&format!("{service} is healthy"), || {
+            let state = self.inspect(service);
+            let healthy = state["Health"]["Status"] == "healthy";
+            if healthy {
+                Ok(())
+            } else {
+                Err(state.to_string())
+            }
+        });
+    }
+
+    /// Where a port is reached on this machine. To be asked each time: the engine gives
+    /// another address when a container starts again.
+    fn published(&self, service: &str, port: &str) -> String {
+        let addresses = docker(&["port", self.container(service), port]).succeeds();
+        let first = addresses.lines().next();
+        first.expect("the port is published").to_owned()
+    }
+
+    /// What the service's `/metrics` says.
+    fn metrics(&self, service: &str) -> String {
+        let mut stream = TcpStream::connect(self.published(service, "7480/tcp")).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.lines().next().unwrap().contains(" 200 "), "{head}");
+        body.to_owned()
+    }
+
+    /// Runs kvctl on this machine against the published port of a service.
+    fn kvctl(&self, service: &str, arguments: &[&str]) -> Ended {
+        self.kvctl_reading(service, arguments, &[])
+    }
+
+    fn kvctl_reading(&self, service: &str, arguments: &[&str], input: &[u8]) -> Ended {
+        let address = self.published(service, "7400/tcp");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kvctl"));
+        command
+            .args(["--endpoint", &format!("http://{address}")])
+            .args(arguments);
+        Ended::of(command, input)
+    }
+
+    fn json(&self, service: &str, arguments: &[&str]) -> Value {
+        let printed = self
+            .kvctl(service, &[arguments, &["--output", "json"]].concat())
+            .succeeds();
+        serde_json::from_str(&printed).unwrap()
+    }
+
+    fn status(&self, service: &str) -> Value {
+        self.json(service, &["status"])
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", self.compose(&["ps"]));
+            eprintln!("{}", self.compose(&["logs", "--no-color", "--tail", "60"]));
+        }
+        let down = self.compose(&["down", "--volumes", "--remove-orphans", "--timeout", "1"]);
+        if down.code() != Some(0) {
+            eprintln!("the cluster was not taken down: {down}");
+        }
+    }
+}
+
+/// An image of kvd and kvctl as built here; removed when dropped.
+struct Image {
+    name: String,
+}
+
+impl Image {
+    fn build() -> Self {
+        let name = format!("torc-test-{}", std::process::id());
+        let binaries = build_binaries();
+        let context = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut make_root = Command::new(repository().join("deploy/make-root"));
+        make_root.arg(&binaries).arg(context.path());
+        Ended::of(make_root, &[]).succeeds();
+
+        let image = Self { name };
+        let mut build = Command::new("docker");
+        build.args([
+            "build",
+            "--force-rm",
+            "--target",
+            "prebuilt",
+            "--build-arg",
+            "BASE=scratch",
+        ]);
+        build.args(["--tag", &image.name, "--file"]);
+        build
+            .arg(repository().join("deploy/Dockerfile"))
+            .arg(context.path());
+        Ended::of(build, &[]).succeeds();
+        image
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let removed = docker(&["image", "rm", "--force", &self.name]);
+        if removed.code() != Some(0) {
+            eprintln!("the image was not removed: {removed}");
+        }
+    }
+}
+
+/// The directory of kvctl and kvd. Cargo has built kvctl for this test; kvd is of
+/// another package, which `cargo test` need not have built, or not lately.
+fn build_binaries() -> PathBuf {
+    let kvctl = Path::new(env!("CARGO_BIN_EXE_kvctl"));
+    let directory = kvctl.parent().unwrap();
+    let profile = match directory.file_name().unwrap().to_str().unwrap() {
+        "debug" => "dev",
+        other => other,
+    };
+    let mut build = Command::new(env!("CARGO"));
+    build.current_dir(repository());
+    build.args([
+        "build",
+        "--quiet",
+        "--locked",
+        "--workspace",
+        "--bin",
+        "kvd",
+    ]);
+    build.args(["--profile", profile]);
+    build.arg("--target-dir").arg(directory.parent().unwrap());
+    Ended::of(build, &[]).succeeds();
+    directory.to_owned()
+}
+
+/// How to call docker-compose.
+struct Engine {
+    compose: Vec<&'static str>,
+}
+
+impl Engine {
+    /// An engine on this machine that runs what is built here, or why there is none.
+    fn find() -> Result<Self, String> {
+        let remote = |host: &String| !host.starts_with("unix://");
+        if let Some(host) = std::env::var("DOCKER_HOST").ok().filter(remote) {
+            return Err(format!(
+                "the Docker engine at {host} may be another machine's"
+            ));
+        }
+        let version = ["version", "--format", "{{.Server.Os}}/{{.Server.Arch}}"];
+        let platform = succeeded("docker", &version)
+            .ok_or("no Docker engine answers (`docker version` failed)")?;
+        let ours = match std::env::consts::ARCH {
+            "x86_64" => "linux/amd64",
+            "aarch64" => "linux/arm64",
+            other => other,
+        };
+        if !cfg!(target_os = "linux") || platform.trim() != ours {
+            let (platform, os) = (platform.trim(), std::env::consts::OS);
+            return Err(format!(
+                "the engine runs {platform}, these binaries are for {os} {ours}"
+            ));
+        }
+        let compose = [vec!["docker", "compose"], vec!["docker-compose"]];
+        let answers =
+            |call: &Vec<&str>| succeeded(call[0], &[&call[1..], &["version"]].concat()).is_some();
+        let compose = compose.into_iter().find(answers);
+        let compose = compose.ok_or("neither `docker compose` nor `docker-compose` answers")?;
+        Ok(Self { compose })
+    }
+}
+
+fn succeeded(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    output
+        .status
+        .success()
+        .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn docker(arguments: &[&str]) -> Ended {
+    let mut command = Command::new("docker");
+    command.args(arguments);
+    Ended::of(command, &[])
+}
+
+fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// A command that has ended.
+struct Ended {
+    command: String,
+    output: Output,
+}
+
+impl Ended {
+    fn of(mut command: Command, input: &[u8]) -> Self {
+        let shown = format!("{command:?}");
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("{shown}: {error}"));
+        // Everything given here fits in a pipe, or is read by a command that prints
+        // nothing before it has read it. One that ends without reading says why itself.
+        let mut pipe = child.stdin.take().unwrap();
+        let _ = pipe.write_all(input);
+        drop(pipe);
+        let output = child.wait_with_output().unwrap();
+        Self {
+            command: shown,
+            output,
+        }
+    }
+
+    fn code(&self) -> Option<i32> {
+        self.output.status.code()
+    }
+
+    /// Its output.
+    #[track_caller]
+    fn succeeds(&self) -> String {
+        assert!(self.output.status.success(), "{self}");
+        String::from_utf8(self.output.stdout.clone()).unwrap()
+    }
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let (stdout, stderr) = (text(&self.output.stdout), text(&self.output.stderr));
+        write!(
+            f,
+            "{}: {}\n{stdout}{stderr}",
+            self.command, self.output.status
+        )
+    }
+}
+
+/// Looks again and again until there is a result.
+#[track_caller]
+fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(last) if Instant::now() > deadline => panic!("never so: {what}; last: {last}"),
+            Err(_) => std::thread::sleep(BETWEEN_LOOKS),
+        }
+    }
+}
