@@ -10,7 +10,7 @@ use crate::traffic::Traffic;
 const KEYS: usize = 2_000;
 const FILLER: usize = 4_000;
 
-async fn fill(client: &Client, count: usize) {
+pub(crate) async fn fill(client: &Client, count: usize) {
     let records = (0..count).map(|n| (format!("filler-{n}"), vec![n as u8; 512]));
     for stored in client.batch_put(records).await.unwrap() {
         stored.unwrap();
@@ -27,7 +27,7 @@ async fn status(client: &Client) -> ClusterStatus {
     last.unwrap()
 }
 
-async fn settled(client: &Client, members: usize) {
+pub(crate) async fn settled(client: &Client, members: usize) {
     until("the transition has ended", async || {
         let Ok(status) = client.status().await else {
             return false;
@@ -55,7 +55,7 @@ async fn midway(client: &Client) {
     .await;
 }
 
-async fn some_traffic(traffic: &Traffic) {
+pub(crate) async fn some_traffic(traffic: &Traffic) {
     let before = traffic.done();
     until("traffic flows", async || traffic.done() > before + 500).await;
 }
