@@ -40,8 +40,11 @@ pub struct GroupMetrics {
     pub snapshot: Option<u64>,
     /// Index up to which the log was cut off.
     pub purged: Option<u64>,
-    /// Members that vote.
+    /// Members that vote; while their set changes, those of both sets.
     pub voters: BTreeSet<NodeId>,
+    /// The set of voters is changing: a majority of the old set and one of the new set
+    /// are needed until it has changed.
+    pub changing: bool,
     /// Members that follow without a vote.
     pub learners: BTreeSet<NodeId>,
     /// On the leader: milliseconds since a majority last answered.
@@ -66,6 +69,7 @@ impl From<&Metrics> for GroupMetrics {
             snapshot: metrics.snapshot.map(|id| id.index),
             purged: metrics.purged.map(|id| id.index),
             voters: membership.voter_ids().map(NodeId).collect(),
+            changing: membership.get_joint_config().len() > 1,
             learners: membership.learner_ids().map(NodeId).collect(),
             majority_silent_ms: metrics.millis_since_quorum_ack,
         }

@@ -25,6 +25,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// hand is decided by then, or lost.
 const GRACE: Duration = Duration::from_millis(500);
 
+/// Longest time for another node to answer before a question is asked again, elsewhere.
+const ATTEMPT: Duration = Duration::from_secs(3);
+
 /// How often a node that was asked in error may hand a question on.
 const HOPS: u8 = 1;
 
@@ -93,12 +96,12 @@ impl TopologyGroup {
     async fn ask(&self, ask: Ask, deadline: Deadline) -> Result<Answer, GroupError> {
         let (mut pause, longest) = PAUSES;
         let mut open = false;
-        loop {
+        for attempts in 0.. {
             let running = self.running()?;
             if let Some(reason) = running.failed() {
                 return Err(GroupError::Failed { reason });
             }
-            let attempt = match running.leader() {
+            let attempt = match self.whom_to_ask(running, attempts) {
                 Some(node) if node == running.node => running.decide(&ask, deadline).await,
                 Some(node) => running.ask_at(node, &ask, deadline, HOPS).await,
                 None => Attempt::NotAsked,
@@ -110,18 +113,33 @@ impl TopologyGroup {
                 Attempt::NotAsked => {}
             }
             if deadline.passed() {
-                let unknown = open && ask.changes();
-                return Err(if unknown {
-                    GroupError::Unavailable
-                } else {
-                    GroupError::NoLeader
-                });
+                break;
             }
-            running
-                .leader_changes_before(deadline.instant().min(Instant::now() + pause))
-                .await;
+            let until = deadline.instant().min(Instant::now() + pause);
+            running.leader_changes_before(until).await;
             pause = longest.min(pause * 2);
         }
+        let unknown = open && ask.changes();
+        Err(if unknown {
+            GroupError::Unavailable
+        } else {
+            GroupError::NoLeader
+        })
+    }
+
+    /// The leader as far as this node knows; every other time some other member, which may
+    /// know better: a node that moved hears nothing until the others know its new address.
+    fn whom_to_ask(&self, running: &Running, attempts: usize) -> Option<NodeId> {
+        let leader = running.leader();
+        if leader == Some(running.node) || attempts.is_multiple_of(2) {
+            return leader;
+        }
+        let topology = self.topology()?;
+        let others = topology
+            .members()
+            .keys()
+            .filter(|node| **node != running.node);
+        others.copied().cycle().nth(attempts / 2)
     }
 
     /// Answers a question that came from another node.
@@ -211,6 +229,7 @@ impl Running {
 
     /// Asks another node, which is believed to lead.
     async fn ask_at(&self, node: NodeId, ask: &Ask, deadline: Deadline, hops: u8) -> Attempt {
+        let deadline = deadline.min(Deadline::from(ATTEMPT));
         let within = deadline.remaining();
         let within_ms = within.as_millis().try_into().unwrap_or(u64::MAX);
         let question = Question {

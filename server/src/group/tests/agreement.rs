@@ -216,6 +216,28 @@ async fn a_member_is_found_where_it_moved_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_moved_finds_a_leader_that_it_never_heard_of() {
+    let mut cluster = Cluster::founded(3).await;
+    cluster.grow().await;
+    cluster.enrol(1, 4).await;
+    cluster.membership_becomes(&[1, 2, 3], &[4]).await;
+    cluster
+        .all_have("all members", |t| t.members().len() == 4)
+        .await;
+    cluster.crash(4);
+    let known = cluster.leader().await;
+    cluster.crash(known);
+    assert_ne!(cluster.leader().await, known);
+    let address = cluster.move_away(4).await;
+    cluster.propose(4, relocate(4, &address)).await;
+    cluster
+        .all_have("the new address", |t| {
+            t.members()[&NodeId(4)].identity.address == address
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_fails_stops_the_group_and_says_so() {
     let cluster = Cluster::founded(1).await;
     let group = cluster.group(1);

@@ -322,17 +322,18 @@ impl Cluster {
         let set = |nodes: &[u8]| nodes.iter().map(|n| NodeId(u64::from(*n))).collect();
         let (voters, learners): (BTreeSet<NodeId>, BTreeSet<NodeId>) = (set(voters), set(learners));
         let what = format!("voters {voters:?} and learners {learners:?}");
-        let wanted = |m: &GroupMetrics| m.voters == voters && m.learners == learners;
+        let wanted = |m: &GroupMetrics| !m.changing && m.voters == voters && m.learners == learners;
         self.membership_is(&what, wanted).await;
         for node in voters.union(&learners) {
             self.metrics_of(node.0 as u8, &what, wanted).await;
         }
     }
 
-    /// Waits until every node that takes part has a membership like this.
+    /// Waits until every node that takes part has a settled membership like this.
     pub(super) async fn membership_is(&self, what: &str, wanted: impl Fn(&GroupMetrics) -> bool) {
+        let wanted = |m: &GroupMetrics| !m.changing && wanted(m);
         for (number, _) in self.started() {
-            self.metrics_of(number, what, &wanted).await;
+            self.metrics_of(number, what, wanted).await;
         }
     }
 }

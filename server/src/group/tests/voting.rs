@@ -76,6 +76,19 @@ async fn a_new_leader_finishes_what_the_last_one_began() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_voters_is_finished_after_a_crash_in_its_midst() {
+    let mut cluster = Cluster::founded(3).await;
+    cluster
+        .metrics_of(1, "a change of voters under way", |m| m.voters.len() == 3)
+        .await;
+    cluster.crash(1);
+    cluster.restart(1).await;
+    cluster.membership_becomes(&[1, 2, 3], &[]).await;
+    let topology = cluster.group(2).read_current(PATIENCE).await.unwrap();
+    assert_eq!(topology.members().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_voter_that_stays_away_gives_its_place_to_one_that_answers() {
     let soon = GroupOptions {
         voter_lost_after_ms: 500,
