@@ -1,1 +1,60 @@
-fn main() {}
+//! `torc-bench`: Torc measured beside its peers.
+//!
+//! One suite a directory; each fills a [`report::Report`] and prints it. What is measured,
+//! how, and what came of it is in the README beside this crate.
+//!
+//! Invariants:
+//! * Subjects take turns within a round, so that whatever else the machine does meets all
+//!   of them; medians of the rounds are printed, with their spread.
+//! * Every subject does the same work on the same records, with the durability it has; where
+//!   that is less than an fsync, the report says so.
+//! * A peer that is not installed is skipped and named. Nothing here passes or fails by time.
+//!
+//! Absent on purpose: thresholds, and tests that assert on what was measured.
+
+mod cli;
+mod join;
+mod kvd;
+mod machine;
+mod process;
+mod records;
+mod report;
+mod ring;
+mod stats;
+mod store;
+mod table;
+mod wire;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use cli::{Cli, Options, Suite};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if cfg!(debug_assertions) && !matches!(cli.suite, Suite::StoreChild(_)) {
+        eprintln!("torc-bench: built without --release: the figures mean nothing");
+    }
+    match run(cli.suite, &cli.options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("torc-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(suite: Suite, options: &Options) -> anyhow::Result<()> {
+    let report = match suite {
+        Suite::Ring => ring::run(options)?,
+        Suite::Store => store::run(options)?,
+        Suite::Wire => wire::run(options)?,
+        Suite::Join => join::run(options)?,
+        Suite::StoreChild(args) => return store::child::run(&args),
+    };
+    Ok(report.print(options.json)?)
+}

@@ -1,0 +1,115 @@
+//! The command line: `torc-bench SUITE [--json] [--rounds N] [--quick]`.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::store::child::ChildArgs;
+
+/// Measure Torc beside its peers: what a table says is the median of several rounds, in
+/// which the subjects take turns
+///
+/// Trust ratios within one run more than figures of different runs, and repeat a run
+/// whose spread is large or whose load averages show that the machine was busy.
+#[derive(Debug, Parser)]
+#[command(name = "torc-bench", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) suite: Suite,
+    #[command(flatten)]
+    pub(crate) options: Options,
+}
+
+/// What holds for every suite.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Options {
+    /// One JSON object a figure instead of the table; all else goes to the standard error
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Times that everything is measured
+    #[arg(long, global = true, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) rounds: u16,
+    /// Tiny sizes: shows that it works, measures nothing worth keeping
+    #[arg(long, global = true)]
+    pub(crate) quick: bool,
+    /// Records to store; without it, 1,000,000 (100,000 in `wire`)
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=1 << 31))]
+    pub(crate) records: Option<u64>,
+    /// Measure this kvd instead of the one built beside torc-bench
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kvd: Option<PathBuf>,
+    /// Put data here instead of under the directory for temporary files; it decides which
+    /// disk is measured
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// What to measure.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum Suite {
+    /// Balance, movement, lookups and planning of the ring, beside random positions and
+    /// pingora-ketama
+    Ring,
+    /// Durable puts, gets, memory, disk and opening of the store, beside sled, redb and fjall
+    Store,
+    /// A kvd process over the wire, beside redis, memcached and etcd where they are installed
+    Wire,
+    /// A fourth node joining three under traffic, beside a plain copy of the same bytes
+    Join,
+    /// One task of the store suite, in a process of its own
+    #[command(hide = true)]
+    StoreChild(ChildArgs),
+}
+
+impl Options {
+    /// Records to store, `usual` unless told otherwise.
+    pub(crate) fn records_or(&self, usual: u64) -> u64 {
+        let usual = if self.quick { usual / 50 } else { usual };
+        self.records.unwrap_or(usual)
+    }
+
+    /// A new directory that goes away when it is dropped.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn scratch(&self) -> std::io::Result<tempfile::TempDir> {
+        match &self.dir {
+            Some(dir) => tempfile::tempdir_in(dir),
+            None => tempfile::tempdir(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_may_stand_before_and_after_the_suite() {
+        for args in [
+            ["torc-bench", "--json", "ring"],
+            ["torc-bench", "ring", "--json"],
+        ] {
+            assert!(Cli::try_parse_from(args).unwrap().options.json);
+        }
+        assert!(Cli::try_parse_from(["torc-bench", "ring", "--rounds", "0"]).is_err());
+    }
+
+    #[test]
+    fn a_quick_run_is_smaller_unless_it_is_told_how_large() {
+        let parse = |args: &[&str]| Cli::try_parse_from(args).unwrap().options;
+        assert_eq!(parse(&["", "store"]).records_or(1_000_000), 1_000_000);
+        assert_eq!(
+            parse(&["", "store", "--quick"]).records_or(1_000_000),
+            20_000
+        );
+        let told = parse(&["", "store", "--quick", "--records", "5000"]);
+        assert_eq!(told.records_or(1_000_000), 5_000);
+    }
+}

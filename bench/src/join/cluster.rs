@@ -1,0 +1,144 @@
+//! Three nodes that found a cluster, and a spare one.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use futures::StreamExt as _;
+use torc_client::{Client, Transition};
+
+use crate::kvd::Node;
+use crate::{process, records};
+
+/// Nodes before the join.
+pub(super) const FOUNDERS: usize = 3;
+/// Records of a batch while loading, and batches under way.
+const BATCH: u64 = 500;
+const LOADING: usize = 8;
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// Longer than any join here takes; a hang is what it finds.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// Nodes, killed when dropped.
+pub(super) struct Cluster {
+    program: PathBuf,
+    dir: PathBuf,
+    nodes: Vec<Node>,
+}
+
+impl Cluster {
+    pub(super) async fn found(program: &Path, dir: &Path) -> Result<Self> {
+        let mut cluster = Self {
+            program: program.to_owned(),
+            dir: dir.to_owned(),
+            nodes: Vec::new(),
+        };
+        for _ in 1..FOUNDERS {
+            cluster.add(Vec::new())?;
+        }
+        let others: Vec<String> = cluster
+            .nodes
+            .iter()
+            .map(|node| node.grpc.to_string())
+            .collect();
+        let founding = vec![
+            "--bootstrap".to_owned(),
+            format!("--found-with={}", others.join(",")),
+        ];
+        cluster.add(founding)?;
+        for node in &mut cluster.nodes {
+            node.start()?;
+        }
+        for node in &mut cluster.nodes {
+            node.ready().await?;
+        }
+        Ok(cluster)
+    }
+
+    fn add(&mut self, extra: Vec<String>) -> Result<&mut Node> {
+        let dir = self.dir.join(format!("node-{}", self.nodes.len() + 1));
+        self.nodes.push(Node::prepare(&self.program, dir, extra)?);
+        self.nodes.last_mut().context("no node")
+    }
+
+    pub(super) async fn client(&self) -> Result<Client> {
+        let builder = Client::builder().endpoints(self.nodes.iter().map(Node::endpoint));
+        Ok(builder.deadline(Duration::from_secs(30)).connect().await?)
+    }
+
+    /// Starts a node that belongs to no cluster; its address.
+    pub(super) async fn spare(&mut self) -> Result<String> {
+        let node = self.add(Vec::new())?;
+        node.start()?;
+        node.listens().await?;
+        Ok(node.grpc.to_string())
+    }
+
+    /// Kills a node and starts it again; how long until it serves.
+    pub(super) async fn restart_one(&mut self) -> Result<Duration> {
+        let node = self.nodes.first_mut().context("no node")?;
+        node.kill_9()?;
+        let started = Instant::now();
+        node.start()?;
+        node.ready().await?;
+        Ok(started.elapsed())
+    }
+
+    /// Waits until every node sees every other.
+    pub(super) async fn all_ready(&self, client: &Client) -> Result<()> {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let status = client.status().await?;
+            let sound =
+                status.topology_leader.is_some() && status.nodes.iter().all(|node| node.ready);
+            if sound {
+                return Ok(());
+            }
+            if Instant::now() > give_up {
+                bail!("the cluster does not come back after a node was killed");
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Memory of all nodes together.
+    pub(super) fn resident_bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for node in &self.nodes {
+            bytes += process::memory(node.id()?)?.resident_bytes;
+        }
+        Ok(bytes)
+    }
+}
+
+/// Stores the first records of the data set.
+pub(super) async fn store(client: &Client, count: u64) -> Result<()> {
+    let batches = (0..count).step_by(BATCH as usize).map(|first| async move {
+        let last = (first + BATCH).min(count);
+        let pairs = (first..last)
+            .map(records::pair)
+            .map(|pair| (pair.key, pair.value));
+        for stored in client.batch_put(pairs).await? {
+            stored?;
+        }
+        anyhow::Ok(())
+    });
+    let mut batches = futures::stream::iter(batches).buffer_unordered(LOADING);
+    while let Some(done) = batches.next().await {
+        done?;
+    }
+    Ok(())
+}
+
+/// Waits until a transition has ended.
+pub(super) async fn finished(client: &Client, number: u64) -> Result<Transition> {
+    let give_up = Instant::now() + PATIENCE;
+    while Instant::now() < give_up {
+        let last = client.status().await?.last_transition;
+        if let Some(last) = last.filter(|last| last.id == number) {
+            return Ok(last);
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+    bail!("the join has not ended after {PATIENCE:?}")
+}

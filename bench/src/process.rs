@@ -1,0 +1,179 @@
+//! Processes: started, watched through `/proc`, and killed when dropped.
+
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+/// A child process. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+}
+
+/// What a process has taken of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) resident_bytes: u64,
+    /// The most that it ever was.
+    pub(crate) peak_bytes: u64,
+}
+
+impl Process {
+    /// # Errors
+    /// The command cannot be run.
+    pub(crate) fn start(command: &mut Command) -> Result<Self> {
+        let child = command.spawn();
+        let child =
+            child.with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        Ok(Self { child })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// The exit status, if it has ended.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// SIGKILL, as a crash does it.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(crate) fn kill_9(&mut self) -> Result<()> {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Waits until it ends; an exit code other than 0 is an error.
+    ///
+    /// # Errors
+    /// As said, and what the system said.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        let status = self.child.wait()?;
+        anyhow::ensure!(status.success(), "a child process failed: {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.kill_9();
+    }
+}
+
+/// Time that a process has spent on processors, by itself and in the kernel. In steps of a
+/// clock tick, usually 10 ms.
+///
+/// # Errors
+/// There is no such process.
+pub(crate) fn cpu_time(process: u32) -> Result<Duration> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let ticks = ticks_of(&stat).context("/proc/PID/stat is not as it should be")?;
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    Ok(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+}
+
+/// Fields 14 and 15: the name, field 2, may hold anything but ends at the last bracket.
+fn ticks_of(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// # Errors
+/// There is no such process.
+pub(crate) fn memory(process: u32) -> Result<Memory> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let bytes =
+        |name| bytes_of(&status, name).with_context(|| format!("/proc/PID/status without {name}"));
+    Ok(Memory {
+        resident_bytes: bytes("VmRSS:")?,
+        peak_bytes: bytes("VmHWM:")?,
+    })
+}
+
+fn bytes_of(status: &str, name: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let kibibytes: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Bytes that the files under a directory take on the disk.
+///
+/// # Errors
+/// A directory cannot be read.
+pub(crate) fn disk_bytes(dir: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        // Files may go while we look.
+        let Ok(metadata) = entry.metadata() else {
+            continue;
+        };
+        bytes += metadata.blocks() * 512;
+        if metadata.is_dir() {
+            bytes += disk_bytes(&entry.path())?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Where a program lies, if it is installed.
+pub(crate) fn installed(program: &str) -> Option<std::path::PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(program))
+        .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_process_cannot_shift_the_fields() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 12 0 0";
+        assert_eq!(ticks_of(stat), Some(300));
+    }
+
+    #[test]
+    fn memory_is_told_in_kibibytes() {
+        assert_eq!(
+            bytes_of("VmHWM:\t    2048 kB\nVmRSS:\t 1024 kB\n", "VmRSS:"),
+            Some(1 << 20)
+        );
+        let own = memory(std::process::id()).unwrap();
+        assert!(0 < own.resident_bytes && own.resident_bytes <= own.peak_bytes);
+    }
+
+    #[test]
+    fn a_dropped_process_is_gone() {
+        let process = Process::start(Command::new("sleep").arg("600")).unwrap();
+        let id = process.id();
+        assert!(cpu_time(id).is_ok());
+        drop(process);
+        assert!(cpu_time(id).is_err());
+    }
+
+    #[test]
+    fn disk_bytes_are_those_of_all_files_below() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("below")).unwrap();
+        let before = disk_bytes(dir.path()).unwrap();
+        std::fs::write(dir.path().join("below/file"), [1; 10_000]).unwrap();
+        assert!(disk_bytes(dir.path()).unwrap() >= before + 10_000);
+    }
+}

@@ -1,0 +1,92 @@
+//! One task of the suite, in a process of its own, which says its figures on the
+//! standard output, one `name value` a line.
+
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use clap::Subcommand;
+
+use super::engine::{self, Subject};
+use super::{held, puts};
+use crate::records;
+
+/// Which store, where, and what to do with it.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ChildArgs {
+    #[arg(long, value_enum)]
+    subject: Subject,
+    #[arg(long)]
+    store: PathBuf,
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+enum Task {
+    /// Durable puts into an empty store.
+    Puts {
+        #[arg(long)]
+        writers: u64,
+        #[arg(long)]
+        millis: u64,
+    },
+    /// Fill an empty store, read it, and wait to be killed.
+    Fill {
+        #[arg(long)]
+        records: u64,
+    },
+    /// Open a filled store, check it, close it.
+    Open {
+        #[arg(long)]
+        records: u64,
+    },
+}
+
+/// Carries out the task.
+///
+/// # Errors
+/// What the store said; a record that is not there or is another.
+pub(crate) fn run(args: &ChildArgs) -> Result<()> {
+    match args.task {
+        Task::Puts { writers, millis } => {
+            let store = engine::open(args.subject, &args.store)?;
+            let rate = puts::rate(&*store, writers, Duration::from_millis(millis))?;
+            say("puts_per_s", rate)?;
+            store.close()
+        }
+        Task::Fill { records } => {
+            held::fill(args.subject, &args.store, records)?;
+            // Killed here; or the parent has gone, which closes the input.
+            io::stdin().read_to_end(&mut Vec::new())?;
+            Ok(())
+        }
+        Task::Open { records } => open(args.subject, &args.store, records),
+    }
+}
+
+fn open(subject: Subject, dir: &Path, records: u64) -> Result<()> {
+    let started = Instant::now();
+    let store = engine::open(subject, dir)?;
+    let first = store.get(&records::key(0))?;
+    let seconds = started.elapsed().as_secs_f64();
+    ensure!(first.is_some(), "record 0 is not there after opening");
+    for index in (0..records).step_by((records as usize / 1000).max(1)) {
+        let pair = records::pair(index);
+        let found = store.get(&pair.key)?;
+        ensure!(
+            found == Some(pair.value.len()),
+            "record {index} is not there after opening"
+        );
+    }
+    say("open", seconds)?;
+    store.close()
+}
+
+/// Tells the parent a figure.
+pub(super) fn say(name: &str, value: f64) -> Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{name} {value}")?;
+    Ok(out.flush()?)
+}

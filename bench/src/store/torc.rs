@@ -1,0 +1,79 @@
+//! Torc's own store, used as a node uses it.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use bytes::Bytes;
+use futures::executor::block_on;
+use futures::future::BoxFuture;
+use torc_record::{
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State,
+};
+use torc_store::{Store, StoreOptions};
+
+use super::engine::Engine;
+use crate::records::Pair;
+
+const CLUSTER: DigestKey = DigestKey([7; 32]);
+
+pub(super) struct Torc {
+    store: Store,
+    time: AtomicU64,
+}
+
+impl Torc {
+    pub(super) fn open(dir: &Path) -> Result<Self> {
+        let (store, recovery) = Store::open(StoreOptions::new(dir))?;
+        Ok(Self {
+            store,
+            time: AtomicU64::new(recovery.highest_time.0 + 1),
+        })
+    }
+
+    /// A record of the next version. Hashes the key, as its write does in a cluster.
+    fn record(&self, pair: Pair) -> Result<Record> {
+        Ok(Record {
+            namespace: NamespaceId::DEFAULT,
+            digest: digest(&pair.key),
+            key: Key::new(pair.key)?,
+            ballot: Ballot {
+                epoch: Epoch(1),
+                time: HybridTime(self.time.fetch_add(1, Ordering::Relaxed)),
+                slot: NodeSlot(0),
+            },
+            state: State::Value {
+                value: Bytes::from(pair.value),
+                expires_at_ms: None,
+            },
+        })
+    }
+}
+
+fn digest(key: &[u8]) -> Digest {
+    Digest::of(&CLUSTER, NamespaceId::DEFAULT, key)
+}
+
+impl Engine for Torc {
+    fn put(&self, pair: Pair) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(self.store.write(self.record(pair)?).await?) })
+    }
+
+    fn put_many(&self, pairs: Vec<Pair>) -> Result<()> {
+        let records: Result<Vec<Record>> =
+            pairs.into_iter().map(|pair| self.record(pair)).collect();
+        Ok(block_on(self.store.write_batch(records?))?)
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<usize>> {
+        let found = self.store.get(NamespaceId::DEFAULT, &digest(key), key)?;
+        Ok(found.and_then(|record| match record.state {
+            State::Value { value, .. } => Some(value.len()),
+            State::Tombstone => None,
+        }))
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(block_on(self.store.close())?)
+    }
+}

@@ -1,0 +1,192 @@
+//! The peer etcd, one node, by its gRPC interface. The few messages that are needed are
+//! written down here, with the field numbers of `etcdserverpb`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::future::LocalBoxFuture;
+use http::uri::PathAndQuery;
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint};
+use tonic_prost::ProstCodec;
+
+use super::case::Work;
+use super::closed_loop::{Sample, closed_loop};
+use super::data::Data;
+use super::server::{self, own_dir};
+use super::subject::Subject;
+use crate::kvd::free_address;
+use crate::process::Process;
+
+/// The peer's name in reports.
+pub(super) const NAME: &str = "etcd";
+
+/// Connections, as many as Torc's client has.
+const CHANNELS: usize = 4;
+/// Puts under way while loading.
+const LOADING: usize = 256;
+
+const RANGE: PathAndQuery = PathAndQuery::from_static("/etcdserverpb.KV/Range");
+const PUT: PathAndQuery = PathAndQuery::from_static("/etcdserverpb.KV/Put");
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RangeRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RangeResponse {
+    #[prost(message, repeated, tag = "2")]
+    kvs: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct KeyValue {
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+    #[prost(bytes = "bytes", tag = "5")]
+    value: Bytes,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PutRequest {
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    value: Bytes,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct PutResponse {}
+
+struct Etcd {
+    process: Process,
+    channels: Vec<Channel>,
+}
+
+/// Starts a cluster of one, if etcd is installed.
+pub(super) async fn start(dir: &Path) -> Result<Option<Box<dyn Subject>>> {
+    let Some(mut command) = server::command(NAME) else {
+        return Ok(None);
+    };
+    let (client, peer) = (free_address()?, free_address()?);
+    let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));
+    command.arg("--data-dir").arg(own_dir(dir, NAME)?);
+    command.args([
+        "--listen-client-urls",
+        &client_url,
+        "--advertise-client-urls",
+        &client_url,
+    ]);
+    command.args([
+        "--listen-peer-urls",
+        &peer_url,
+        "--initial-advertise-peer-urls",
+        &peer_url,
+    ]);
+    command.args([
+        "--name",
+        "bench",
+        "--initial-cluster",
+        &format!("bench={peer_url}"),
+    ]);
+    let process = server::start(&mut command, client).await?;
+    let mut channels = Vec::new();
+    for _ in 0..CHANNELS {
+        channels.push(
+            Endpoint::from_shared(client_url.clone())?
+                .tcp_nodelay(true)
+                .connect()
+                .await?,
+        );
+    }
+    Ok(Some(Box::new(Etcd { process, channels })))
+}
+
+impl Etcd {
+    fn channel(&self, worker: usize) -> Grpc<Channel> {
+        Grpc::new(self.channels[worker % CHANNELS].clone())
+    }
+}
+
+async fn call<Q, A>(grpc: &mut Grpc<Channel>, path: PathAndQuery, message: Q) -> Result<A>
+where
+    Q: prost::Message + Send + Sync + 'static,
+    A: prost::Message + Default + Send + Sync + 'static,
+{
+    grpc.ready().await?;
+    let codec = ProstCodec::<Q, A>::default();
+    let answer = grpc
+        .unary(tonic::Request::new(message), path, codec)
+        .await?;
+    Ok(answer.into_inner())
+}
+
+async fn put(grpc: &mut Grpc<Channel>, (key, value): (Bytes, Bytes)) -> Result<()> {
+    let _: PutResponse = call(grpc, PUT, PutRequest { key, value }).await?;
+    Ok(())
+}
+
+async fn get(grpc: &mut Grpc<Channel>, key: Bytes) -> Result<()> {
+    let found: RangeResponse = call(grpc, RANGE, RangeRequest { key: key.clone() }).await?;
+    let found = found.kvs.first().context("etcd: a key was not found")?;
+    ensure!(
+        found.key == key && !found.value.is_empty(),
+        "etcd: another key was found"
+    );
+    Ok(())
+}
+
+impl Subject for Etcd {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn process(&self) -> Result<u32> {
+        Ok(self.process.id())
+    }
+
+    fn load<'a>(&'a self, data: &'a Data) -> LocalBoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            let records = data.all().iter().enumerate();
+            let puts = records
+                .map(async |(worker, record)| put(&mut self.channel(worker), record.clone()).await);
+            let mut puts = futures::stream::iter(puts).buffer_unordered(LOADING);
+            while let Some(done) = puts.next().await {
+                done?;
+            }
+            Ok(())
+        })
+    }
+
+    fn run<'a>(
+        &'a self,
+        work: Work,
+        data: &'a Data,
+        time: Duration,
+    ) -> LocalBoxFuture<'a, Result<Option<Sample>>> {
+        Box::pin(async move {
+            let channels = |in_flight| (0..in_flight).map(|worker| self.channel(worker));
+            let sample = match work {
+                Work::Get { in_flight } => {
+                    let request = async |grpc: &mut Grpc<Channel>, random: &mut _| {
+                        get(grpc, data.any(random).0.clone()).await
+                    };
+                    closed_loop(channels(in_flight), 1, time, request).await
+                }
+                Work::Put { in_flight } => {
+                    let request = async |grpc: &mut Grpc<Channel>, random: &mut _| {
+                        put(grpc, data.any(random).clone()).await
+                    };
+                    closed_loop(channels(in_flight), 1, time, request).await
+                }
+                _ => return Ok(None),
+            };
+            sample.map(Some)
+        })
+    }
+}

@@ -1,0 +1,128 @@
+//! One node over the wire, beside servers that people know.
+//!
+//! Every server runs alone on one core, the client on another, so that neither takes the
+//! other's time. A case is a number of requests in flight in a closed loop: the next one
+//! is sent when an answer came, so that latencies are of requests that were sent; compare
+//! within a case only. The server's processor time is read from `/proc`.
+//!
+//! Durability is what each has: Torc and etcd sync every write before they acknowledge
+//! it, `redis+aof` is redis with `appendfsync always`; redis and memcached keep writes in
+//! memory alone.
+
+mod case;
+mod closed_loop;
+mod connection;
+mod data;
+mod etcd;
+mod memcached;
+mod redis;
+mod server;
+mod session;
+mod subject;
+mod torc;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::cli::Options;
+use crate::report::{Metric, Report};
+use crate::{machine, process};
+use case::{CASES, Case, PREDICTIONS};
+use closed_loop::Sample;
+use data::Data;
+use subject::Subject;
+
+const RATE: Metric = Metric::new("rate", "keys/s");
+const P50: Metric = Metric::new("p50", "us");
+const P99: Metric = Metric::new("p99", "us");
+const SERVER: Metric = Metric::new("server_cpu", "us/key");
+
+/// Where the servers run.
+const SERVER_CORE: usize = 0;
+/// Where the client runs.
+const CLIENT_CORE: usize = 1;
+
+/// Measures the wire.
+///
+/// # Errors
+/// kvd does not build or start; a server that is installed does not work; there are not
+/// two cores.
+pub(crate) fn run(options: &Options) -> Result<Report> {
+    let program = crate::kvd::program(options)?;
+    anyhow::ensure!(machine::cores() > 1, "this suite needs two cores");
+    let mut report = Report::new("wire", PREDICTIONS);
+    machine::on_core(CLIENT_CORE, || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build()?;
+        runtime.block_on(measure(&mut report, options, &program))
+    })??;
+    report.note("every server on one core, the client on another; gets find what they ask for");
+    report.note("redis and memcached keep writes in memory alone; torc, etcd and redis+aof sync before they answer");
+    Ok(report)
+}
+
+async fn measure(report: &mut Report, options: &Options, program: &std::path::Path) -> Result<()> {
+    let scratch = options.scratch()?;
+    let data = Data::new(options.records_or(100_000));
+    let mut subjects: Vec<Box<dyn Subject>> =
+        vec![Box::new(torc::Torc::start(program, scratch.path()).await?)];
+    for (name, start) in server::PEERS {
+        match start(scratch.path()).await? {
+            Some(peer) => subjects.push(peer),
+            None => report.skip(name, "not installed"),
+        }
+    }
+    for subject in &subjects {
+        subject.load(&data).await?;
+    }
+    let time = Duration::from_millis(if options.quick { 100 } else { 2_000 });
+    for _ in 0..options.rounds {
+        for case in CASES {
+            for subject in &subjects {
+                one(report, &**subject, case, &data, time).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One case of one subject, after a tenth of the time to warm up.
+async fn one(
+    report: &mut Report,
+    subject: &dyn Subject,
+    case: &Case,
+    data: &Data,
+    time: Duration,
+) -> Result<()> {
+    if subject.run(case.work, data, time / 10).await?.is_none() {
+        return Ok(());
+    }
+    let before = process::cpu_time(subject.process()?)?;
+    let Some(sample) = subject.run(case.work, data, time).await? else {
+        return Ok(());
+    };
+    let spent = process::cpu_time(subject.process()?)?.saturating_sub(before);
+    let Sample {
+        operations,
+        took,
+        latencies_ns,
+    } = sample;
+    let name = subject.name();
+    let us = |quantile| latencies_ns.value_at_quantile(quantile) as f64 / 1e3;
+    report.add(
+        case.name,
+        RATE,
+        name,
+        operations as f64 / took.as_secs_f64(),
+    );
+    report.add(case.name, P50, name, us(0.5));
+    report.add(case.name, P99, name, us(0.99));
+    report.add(
+        case.name,
+        SERVER,
+        name,
+        spent.as_secs_f64() * 1e6 / operations.max(1) as f64,
+    );
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! Peers as processes: found where they are installed, started on the servers' core.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use futures::future::LocalBoxFuture;
+use tokio::net::TcpStream;
+
+use super::subject::Subject;
+use super::{SERVER_CORE, etcd, memcached, redis};
+use crate::machine;
+use crate::process::{self, Process};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A peer, if it is installed.
+pub(super) type Started<'a> = LocalBoxFuture<'a, Result<Option<Box<dyn Subject>>>>;
+
+/// How a peer is started, with its files in a directory.
+type Start = fn(&Path) -> Started<'_>;
+
+/// The peers and how to start them.
+pub(super) const PEERS: [(&str, Start); 4] = [
+    (redis::Durability::None.name(), |dir| {
+        Box::pin(redis::start(dir, redis::Durability::None))
+    }),
+    (redis::Durability::Aof.name(), |dir| {
+        Box::pin(redis::start(dir, redis::Durability::Aof))
+    }),
+    (memcached::NAME, |_| Box::pin(memcached::start())),
+    (etcd::NAME, |dir| Box::pin(etcd::start(dir))),
+];
+
+/// The command of a program that is installed, saying nothing.
+pub(super) fn command(program: &str) -> Option<Command> {
+    let mut command = Command::new(process::installed(program)?);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    Some(command)
+}
+
+/// Starts a server on the servers' core and waits until it listens.
+///
+/// # Errors
+/// It ends, or never listens.
+pub(super) async fn start(command: &mut Command, address: SocketAddr) -> Result<Process> {
+    let mut process = machine::on_core(SERVER_CORE, || Process::start(command))??;
+    let give_up = Instant::now() + PATIENCE;
+    while TcpStream::connect(address).await.is_err() {
+        let program = command.get_program().display();
+        if let Some(status) = process.ended() {
+            bail!("{program} has ended: {status}");
+        }
+        if Instant::now() > give_up {
+            bail!("{program} does not listen on {address}");
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(process)
+}
+
+/// A directory of a peer's own.
+///
+/// # Errors
+/// It cannot be made.
+pub(super) fn own_dir(dir: &Path, name: &str) -> Result<std::path::PathBuf> {
+    let own = dir.join(name);
+    std::fs::create_dir(&own).with_context(|| format!("cannot make {}", own.display()))?;
+    Ok(own)
+}
