@@ -185,8 +185,10 @@ fn a_crash_at_any_call_loses_nothing_acknowledged_and_invents_nothing() {
             let recovering = fs.image(survives);
             recovering.crash_at(1 + call % RECOVERY_CALLS);
             drop(open(&recovering));
-            let place = format!("{place}, then a crash on opening");
-            check_after_crash(&recovering.image(survives), &outcome, &place);
+            for survives in [Survives::Everything, Survives::Some(call)] {
+                let place = format!("{place}, then a crash on opening, {survives:?} survives");
+                check_after_crash(&recovering.image(survives), &outcome, &place);
+            }
         }
     }
 }

@@ -148,6 +148,43 @@ fn a_write_cut_short_by_a_full_disk_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_refused_write_does_not_come_back_even_if_what_is_missing_of_it_is_zeros() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    write(&store, 1, 1).unwrap();
+    fs.fail_next(Call::Write, "log-", ErrorKind::StorageFull);
+    let zeros = put(2, 2, vec![0; 2000]);
+    assert!(matches!(
+        block_on(store.write(zeros)),
+        Err(StoreError::OutOfSpace)
+    ));
+    for survives in [Survives::Nothing, Survives::Everything] {
+        let (_, recovery) = open(&fs.image(survives)).unwrap();
+        assert_eq!(recovery.records, 1, "{survives:?}");
+    }
+}
+
+#[test]
+fn a_manifest_that_may_be_in_place_keeps_its_files() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    for key in 0..20 {
+        write(&store, key, 10).unwrap();
+    }
+    let disk = fs.clone();
+    fs.before(Call::Rename, "MANIFEST", 0, move || {
+        disk.fail_next(Call::SyncDir, DIR, ErrorKind::Other);
+    });
+    assert!(block_on(store.checkpoint()).is_err());
+    assert!(matches!(store.health(), StoreHealth::Failed(_)));
+    drop(store);
+    for survives in [Survives::Nothing, Survives::Everything, Survives::Some(1)] {
+        let (_, recovery) = open(&fs.image(survives)).unwrap();
+        assert_eq!(recovery.records, 20, "{survives:?}");
+    }
+}
+
+#[test]
 fn a_full_disk_is_noticed_to_have_room_again_without_a_write() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();

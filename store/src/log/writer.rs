@@ -40,8 +40,8 @@ struct Segment {
     at: u64,
     /// Bytes reserved.
     reserved: u64,
-    /// Whether a write that failed may have left bytes beyond `at`.
-    has_rubbish: bool,
+    /// Whether the space behind `at` was given up after a write that did not fit.
+    is_cut: bool,
 }
 
 impl LogWriter {
@@ -110,7 +110,7 @@ impl LogWriter {
     /// # Errors
     /// As [`LogWriter::append`].
     pub(crate) fn make_room(&mut self, len: usize) -> Result<Option<SegmentInfo>, StoreError> {
-        self.segment.clear_rubbish()?;
+        self.segment.reserve_again()?;
         let needed = (len + FRAME_LEN) as u64;
         if self.segment.at + needed <= self.segment.reserved {
             return Ok(None);
@@ -149,7 +149,7 @@ impl LogWriter {
         let bytes = end.seal(FrameKind::LogEnd, self.next_seq, self.segment.salt);
         match self
             .segment
-            .clear_rubbish()
+            .reserve_again()
             .and_then(|()| self.segment.append(bytes))
         {
             // Without room for it the log ends as after a crash: nothing is lost.
@@ -163,7 +163,10 @@ impl Segment {
     fn append(&mut self, bytes: &[u8]) -> Result<Duration, StoreError> {
         if let Err(error) = self.file.write_all_at(bytes, self.at) {
             if is_out_of_space(&error) {
-                self.has_rubbish = true;
+                // What was written of it must not come back: with zeros behind it, a part
+                // can pass for the whole.
+                self.cut()?;
+                self.is_cut = true;
                 return Err(StoreError::OutOfSpace);
             }
             return Err(StoreError::stopped("write", &self.path)(error));
@@ -174,13 +177,12 @@ impl Segment {
         Ok(start.elapsed())
     }
 
-    fn clear_rubbish(&mut self) -> Result<(), StoreError> {
-        if self.has_rubbish {
-            self.cut()?;
+    fn reserve_again(&mut self) -> Result<(), StoreError> {
+        if self.is_cut {
             let reserved = self.file.preallocate(self.reserved);
             reserved.map_err(StoreError::io("reserve space in", &self.path))?;
             self.sync()?;
-            self.has_rubbish = false;
+            self.is_cut = false;
         }
         Ok(())
     }
@@ -242,7 +244,7 @@ impl Prepare<'_> {
             salt,
             at: HEADER_LEN as u64,
             reserved,
-            has_rubbish: false,
+            is_cut: false,
         })
     }
 }
