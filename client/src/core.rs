@@ -75,7 +75,14 @@ impl Core {
             return Hop::new(lead, true);
         }
         let others = self.everybody(|peer| lead.is_none_or(|lead| !Arc::ptr_eq(peer, lead)));
-        let usable: Vec<_> = others.iter().map(Peer::is_usable).collect();
+        let mut usable: Vec<_> = others.iter().map(Peer::is_usable).collect();
+        // Advertised addresses may mean nothing here: whoever was reached before goes first.
+        let proven = |index: usize| others[index].was_reached();
+        if (0..others.len()).any(|index| usable[index] && proven(index)) {
+            for (index, usable) in usable.iter_mut().enumerate() {
+                *usable &= proven(index);
+            }
+        }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         match (choose(false, &usable, turn, attempt), lead) {
             (Way::Lead, Some(lead)) => Hop::new(lead, true),

@@ -73,6 +73,11 @@ impl Peer {
         })
     }
 
+    /// Whether a connection was made and not given up since.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.slots.iter().any(|slot| slot.channel.lock().is_some())
+    }
+
     /// Whether to send operations here. From time to time finds out, in the
     /// background, whether an address that was avoided works again.
     pub(crate) fn is_usable(self: &Arc<Self>) -> bool {

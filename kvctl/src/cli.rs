@@ -145,7 +145,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Bench(args) => args.threads(),
         _ => 1,
     };
-    let result = runtime(threads)?.block_on(dispatch(cli, &mut out));
+    let runtime = runtime(threads)?;
+    let result = runtime.block_on(dispatch(cli, &mut out));
+    // A name that is slow to resolve keeps a thread busy; the command need not wait for it.
+    runtime.shutdown_background();
     // What was printed before a failure is still worth having.
     let flushed = out.flush();
     result.and(flushed)

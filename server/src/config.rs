@@ -238,6 +238,7 @@ impl RawSettings {
             insecure: self.insecure.unwrap_or(false),
         };
         settings.check_exposure()?;
+        settings.check_advertised()?;
         if !settings.found_with.is_empty() && !settings.bootstrap {
             return Err(problem("found-with", "goes with --bootstrap"));
         }
@@ -254,6 +255,28 @@ impl Settings {
             Some(address) if !self.insecure => Err(ConfigError::Exposed { address }),
             _ => Ok(()),
         }
+    }
+}
+
+impl Settings {
+    /// An address that stands for all of this machine's means nothing to others.
+    fn check_advertised(&self) -> Result<(), ConfigError> {
+        let pairs = [
+            ("advertise-addr", self.grpc_addr, &self.advertise_addr),
+            (
+                "advertise-http-addr",
+                self.http_addr,
+                &self.advertise_http_addr,
+            ),
+        ];
+        for (setting, bound, advertised) in pairs {
+            if bound.ip().is_unspecified() && advertised.is_none() {
+                let why =
+                    format!("{bound} is no address that others can connect to: say HOST:PORT");
+                return Err(problem(setting, why));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -331,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_non_loopback_address_needs_insecure() {
+    fn a_non_loopback_address_needs_insecure_and_a_name_for_others() {
         let exposed = RawSettings {
             grpc_addr: Some(([0, 0, 0, 0], 7400).into()),
             ..minimal()
@@ -340,14 +363,20 @@ mod tests {
             exposed.clone().check(),
             Err(ConfigError::Exposed { .. })
         ));
+        let nameless = RawSettings {
+            insecure: Some(true),
+            ..exposed
+        };
+        let error = nameless.clone().check().unwrap_err();
         assert!(
-            RawSettings {
-                insecure: Some(true),
-                ..exposed
-            }
-            .check()
-            .is_ok()
+            error.to_string().starts_with("--advertise-addr: "),
+            "{error}"
         );
+        let named = RawSettings {
+            advertise_addr: Some("torc-1:7400".into()),
+            ..nameless
+        };
+        assert!(named.check().is_ok());
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::encoding::EncodeLabelValue;
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -16,7 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use torc_proto::{Fault, Reason};
 
 /// A client's operation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Operation {
     Get,
     Put,
@@ -24,6 +25,20 @@ pub(crate) enum Operation {
     BatchGet,
     BatchPut,
     Scan,
+}
+
+impl EncodeLabelValue for Operation {
+    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), fmt::Error> {
+        let name = match self {
+            Self::Get => "get",
+            Self::Put => "put",
+            Self::Delete => "delete",
+            Self::BatchGet => "batch_get",
+            Self::BatchPut => "batch_put",
+            Self::Scan => "scan",
+        };
+        EncodeLabelValue::encode(&name, encoder)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -50,7 +65,7 @@ pub(crate) struct Metrics {
     pub(crate) transfer_received_bytes: Counter,
     pub(crate) transfer_received_records: Counter,
     pub(crate) transfer_retries: Counter,
-    store: StoreGauges,
+    readouts: Readouts,
 }
 
 impl fmt::Debug for Metrics {
@@ -59,24 +74,13 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Figures of the store, read when the metrics are asked for.
+/// Figures that others keep, read when the metrics are asked for.
 #[derive(Default)]
-struct StoreGauges {
-    records: Gauge,
-    tombstones: Gauge,
-    payload_bytes: Gauge,
-    overlay_bytes: Gauge,
-    log_bytes: Gauge,
-    log_segments: Gauge,
-    log_syncs: Gauge,
-    log_sync_seconds: Gauge<f64, AtomicU64>,
-    log_batch_records: Gauge,
-    checkpoints: Gauge,
-    write_stalls: Gauge,
-    advisory_losses: Gauge,
-    resident_memory_bytes: Gauge,
-    ready: Gauge,
-    leader: Gauge,
+struct Readouts {
+    gauges: Vec<(Gauge, Read)>,
+    /// Behind a lock, so that two readers at once do not count the same twice.
+    counters: Mutex<Vec<(Counter, Read)>>,
+    log_sync_seconds: Counter<f64, AtomicU64>,
 }
 
 /// What the gauges show.
@@ -135,7 +139,7 @@ impl Metrics {
             "Epoch of the adopted topology",
             topology_epoch.clone(),
         );
-        let store = StoreGauges::register(&mut registry);
+        let readouts = Readouts::register(&mut registry);
         Self {
             registry,
             seconds,
@@ -146,7 +150,7 @@ impl Metrics {
             transfer_received_bytes,
             transfer_received_records,
             transfer_retries,
-            store,
+            readouts,
         }
     }
 
@@ -160,7 +164,7 @@ impl Metrics {
 
     /// The text that Prometheus reads.
     pub(crate) fn render(&self, readings: &Readings) -> Result<String, fmt::Error> {
-        self.store.set(readings);
+        self.readouts.set(readings);
         let mut text = String::new();
         encode(&mut text, &self.registry)?;
         Ok(text)
@@ -196,107 +200,125 @@ fn name_of(reason: Reason) -> String {
     reason.as_str_name().to_ascii_lowercase()
 }
 
-impl StoreGauges {
+impl Readouts {
     fn register(registry: &mut Registry) -> Self {
-        let gauges = Self::default();
-        let mut gauge = |name: &str, help: &str, gauge: &Gauge| {
-            registry.register(name, help, gauge.clone());
-        };
-        gauge(
-            "store_records",
-            "Records held, tombstones included",
-            &gauges.records,
+        let mut gauges: Vec<(Gauge, Read)> = Vec::new();
+        for (name, help, read) in GAUGES {
+            let gauge = Gauge::default();
+            registry.register(*name, *help, gauge.clone());
+            gauges.push((gauge, *read));
+        }
+        let mut counters: Vec<(Counter, Read)> = Vec::new();
+        for (name, help, read) in COUNTERS {
+            let counter = Counter::default();
+            registry.register(*name, *help, counter.clone());
+            counters.push((counter, *read));
+        }
+        let log_sync_seconds = Counter::default();
+        registry.register_with_unit(
+            "store_log_sync",
+            "Time spent syncing the commit log",
+            Unit::Seconds,
+            log_sync_seconds.clone(),
         );
-        gauge("store_tombstones", "Tombstones held", &gauges.tombstones);
-        gauge(
-            "store_payload_bytes",
-            "Bytes of keys and values held",
-            &gauges.payload_bytes,
-        );
-        gauge(
-            "store_overlay_bytes",
-            "Memory of the overlay, estimated",
-            &gauges.overlay_bytes,
-        );
-        gauge(
-            "store_log_bytes",
-            "Bytes of the commit log on disk",
-            &gauges.log_bytes,
-        );
-        gauge(
-            "store_log_segments",
-            "Segments of the commit log",
-            &gauges.log_segments,
-        );
-        gauge(
-            "store_log_syncs",
-            "Syncs of the commit log since the start",
-            &gauges.log_syncs,
-        );
-        gauge(
-            "store_log_records",
-            "Records logged since the start",
-            &gauges.log_batch_records,
-        );
-        gauge(
-            "store_checkpoints",
-            "Checkpoints written since the start",
-            &gauges.checkpoints,
-        );
-        gauge(
-            "store_write_stalls",
-            "Writes that waited for room",
-            &gauges.write_stalls,
-        );
-        gauge(
-            "advisory_losses",
-            "Times the advisory state was set aside",
-            &gauges.advisory_losses,
-        );
-        gauge(
-            "resident_memory_bytes",
-            "Resident memory",
-            &gauges.resident_memory_bytes,
-        );
-        gauge(
-            "ready",
-            "1 when the node serves its partitions",
-            &gauges.ready,
-        );
-        gauge(
-            "topology_leader",
-            "1 when the node leads the topology group",
-            &gauges.leader,
-        );
-        registry.register(
-            "store_log_sync_seconds",
-            "Time spent syncing the commit log since the start",
-            gauges.log_sync_seconds.clone(),
-        );
-        gauges
+        Self {
+            gauges,
+            counters: Mutex::new(counters),
+            log_sync_seconds,
+        }
     }
 
     fn set(&self, readings: &Readings) {
-        let stats = &readings.store;
-        let pairs = [
-            (&self.records, stats.records),
-            (&self.tombstones, stats.tombstones),
-            (&self.payload_bytes, stats.payload_bytes),
-            (&self.overlay_bytes, stats.overlay_bytes),
-            (&self.log_bytes, stats.log_bytes),
-            (&self.log_segments, stats.log_segments),
-            (&self.log_syncs, stats.fsyncs),
-            (&self.log_batch_records, stats.batch_records),
-            (&self.checkpoints, stats.checkpoints),
-            (&self.write_stalls, stats.write_stalls),
-            (&self.advisory_losses, readings.advisory_losses),
-            (&self.resident_memory_bytes, readings.resident_memory_bytes),
-            (&self.ready, u64::from(readings.ready)),
-            (&self.leader, u64::from(readings.leader)),
-        ];
-        for (gauge, value) in pairs {
-            gauge.set(value as i64);
+        for (gauge, read) in &self.gauges {
+            gauge.set(read(readings) as i64);
         }
-        self.log_sync_seconds.set(stats.fsync_seconds.sum);
+        let counters = self.counters.lock();
+        for (counter, read) in counters.iter() {
+            counter.inc_by(read(readings).saturating_sub(counter.get()));
+        }
+        let more = readings.store.fsync_seconds.sum - self.log_sync_seconds.get();
+        self.log_sync_seconds.inc_by(more.max(0.0));
     }
 }
+
+/// Takes one figure from the readings.
+type Read = fn(&Readings) -> u64;
+/// Name, help, figure.
+type Readout = (&'static str, &'static str, Read);
+
+const GAUGES: &[Readout] = &[
+    ("store_records", "Records held, tombstones included", |r| {
+        r.store.records
+    }),
+    ("store_tombstones", "Tombstones held", |r| {
+        r.store.tombstones
+    }),
+    (
+        "store_payload_bytes",
+        "Bytes of keys and values held",
+        |r| r.store.payload_bytes,
+    ),
+    (
+        "store_overlay_bytes",
+        "Memory of the overlay, estimated",
+        |r| r.store.overlay_bytes,
+    ),
+    (
+        "store_overlay_limit_bytes",
+        "Memory the overlay may take",
+        |r| r.store.overlay_limit_bytes,
+    ),
+    ("store_log_bytes", "Bytes of the commit log on disk", |r| {
+        r.store.log_bytes
+    }),
+    ("store_log_segments", "Segments of the commit log", |r| {
+        r.store.log_segments
+    }),
+    ("store_checkpoint_bytes", "Length of the checkpoint", |r| {
+        r.store.checkpoint_bytes
+    }),
+    ("resident_memory_bytes", "Resident memory", |r| {
+        r.resident_memory_bytes
+    }),
+    ("ready", "1 when the node serves its partitions", |r| {
+        u64::from(r.ready)
+    }),
+    (
+        "topology_leader",
+        "1 when the node leads the topology group",
+        |r| u64::from(r.leader),
+    ),
+];
+
+const COUNTERS: &[Readout] = &[
+    ("store_log_syncs", "Syncs of the commit log", |r| {
+        r.store.fsyncs
+    }),
+    ("store_log_records", "Records logged", |r| {
+        r.store.batch_records
+    }),
+    ("store_checkpoints", "Checkpoints written", |r| {
+        r.store.checkpoints
+    }),
+    ("store_checkpoint_failures", "Checkpoints given up", |r| {
+        r.store.checkpoint_failures
+    }),
+    ("store_write_stalls", "Writes that waited for room", |r| {
+        r.store.write_stalls
+    }),
+    (
+        "store_overlay_refusals",
+        "Writes refused for want of memory",
+        |r| r.store.overlay_refusals,
+    ),
+    (
+        "store_space_refusals",
+        "Writes refused for want of disk",
+        |r| r.store.space_refusals,
+    ),
+    (
+        "advisory_losses",
+        "Times the advisory state was set aside",
+        |r| r.advisory_losses,
+    ),
+];

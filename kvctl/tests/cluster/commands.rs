@@ -80,7 +80,7 @@ async fn health_metrics_and_the_ring_are_served_over_http() {
         metrics += &http_get(node.http, "/metrics").await.1;
     }
     assert!(
-        metrics.contains("torc_operation_seconds_count{operation=\"Put\"} 1"),
+        metrics.contains("torc_operation_seconds_count{operation=\"put\"} 1"),
         "{metrics}"
     );
 }

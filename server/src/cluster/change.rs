@@ -27,7 +27,7 @@ use crate::peers::within;
 use crate::shared::{Shared, deadline_of};
 
 /// Partitions in flight at a time when the caller does not say.
-const PARALLEL: u32 = 64;
+const PARALLEL: u32 = 256;
 const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 const SUMMARIZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Says that a request was passed on once already.

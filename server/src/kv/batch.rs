@@ -1,17 +1,17 @@
-//! Batches: every item on its own, all under way at once, answered in order.
+//! Batches: every item succeeds or fails on its own, all are under way at once, and
+//! they are answered in order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use futures::future::join_all;
 use torc_proto::v1::{
     self, BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, GetResponse,
     GetResult, PutRequest, PutResult, get_result, put_result,
 };
 use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 
-use super::operate;
+use super::scatter;
 use crate::shared::Shared;
 
 /// Values in one answer, bytes. A message is at most twice as long.
@@ -23,12 +23,9 @@ pub(super) async fn get(
     deadline: Instant,
 ) -> Result<BatchGetResponse, Fault> {
     check_count(request.items.len())?;
-    let gets = request
-        .items
-        .into_iter()
-        .map(|item| operate::get(shared, item, deadline));
+    let gets = scatter::run(shared, request.items, deadline).await;
     let mut room = ANSWER_BYTES;
-    let results = join_all(gets).await.into_iter().map(|result| {
+    let results = gets.into_iter().map(|result| {
         let outcome = match result.and_then(|response| fit(response, &mut room)) {
             Ok(response) => get_result::Outcome::Ok(response),
             Err(fault) => get_result::Outcome::Fault(fault.into()),
@@ -62,10 +59,9 @@ pub(super) async fn put(
     check_count(request.items.len())?;
     let mut results: Vec<Option<PutResult>> = vec![None; request.items.len()];
     for round in rounds(request.items) {
-        let puts = round.into_iter().map(|(place, item)| async move {
-            (place, operate::put(shared, item, deadline).await)
-        });
-        for (place, result) in join_all(puts).await {
+        let (places, items): (Vec<_>, Vec<_>) = round.into_iter().unzip();
+        let puts = scatter::run(shared, items, deadline).await;
+        for (place, result) in places.into_iter().zip(puts) {
             let outcome = match result {
                 Ok(response) => put_result::Outcome::Ok(response),
                 Err(fault) => put_result::Outcome::Fault(v1::Fault::from(fault)),

@@ -3,13 +3,14 @@
 //! * `request`: bounds, namespace, digest, partition; nothing else looks at raw requests.
 //! * `operate`: get, put and delete as the partition's lead.
 //! * `forward`: the same for a partition that another node leads.
-//! * `batch`, `scan`, `session`: many at once.
+//! * `batch`, `scan`, `session`: many at once; `scatter`: a batch's items to where they belong.
 
 mod batch;
 mod forward;
 mod operate;
 mod request;
 mod scan;
+mod scatter;
 mod session;
 
 pub(crate) use request::find_namespace;

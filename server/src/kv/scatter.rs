@@ -1,0 +1,261 @@
+//! The items of a batch, carried out here or sent on, one message for each node that
+//! leads some of them.
+//!
+//! An item that came with a route is for this node. An item that a node did not carry
+//! out (its answer, or the transport, says so) goes the way of a single operation,
+//! which finds out where it belongs now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::future::join_all;
+use tonic::Status;
+use torc_proto::v1::{
+    BatchGetRequest, BatchPutRequest, GetRequest, GetResponse, GetResult, PutRequest, PutResponse,
+    PutResult, Route, get_result, put_result,
+};
+use torc_proto::{Fault, Reason};
+use torc_ring::topology::RoutingTable;
+
+use super::operate;
+use super::request::{Target, Trust};
+use crate::peers::within;
+use crate::shared::Shared;
+
+/// A batch's item: a get or a put.
+pub(super) trait Item: Clone + Send + Sized + 'static {
+    type Answer: Send;
+    /// Whether sending it twice changes nothing.
+    const HARMLESS: bool;
+
+    fn target(&self, table: &RoutingTable) -> Result<Target, Fault>;
+    fn route_mut(&mut self) -> &mut Option<Route>;
+    fn set_digest(&mut self, target: &Target);
+    fn one(
+        shared: &Arc<Shared>,
+        item: Self,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Self::Answer, Fault>> + Send;
+    fn many(
+        shared: &Shared,
+        address: &str,
+        items: Vec<Self>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Vec<Result<Self::Answer, Fault>>, Fault>> + Send;
+}
+
+/// Carries out all items; the results are in their order.
+pub(super) async fn run<I: Item>(
+    shared: &Arc<Shared>,
+    items: Vec<I>,
+    deadline: Instant,
+) -> Vec<Result<I::Answer, Fault>> {
+    let mut results: Vec<Option<Result<I::Answer, Fault>>> = Vec::new();
+    results.resize_with(items.len(), || None);
+    let (here, elsewhere) = split(shared, items);
+    let sent = elsewhere
+        .into_iter()
+        .map(|(address, items)| async move { send(shared, &address, items, deadline).await });
+    let done = here
+        .into_iter()
+        .map(|(place, item)| async move { (place, I::one(shared, item, deadline).await) });
+    let (done, sent) = tokio::join!(join_all(done), join_all(sent));
+    for (place, result) in done.into_iter().chain(sent.into_iter().flatten()) {
+        results[place] = Some(result);
+    }
+    let missing = || {
+        Err(Fault::new(
+            Reason::Internal,
+            "an item was lost: report this",
+        ))
+    };
+    results
+        .into_iter()
+        .map(|result| result.unwrap_or_else(missing))
+        .collect()
+}
+
+type Placed<I> = Vec<(usize, I)>;
+
+/// What is carried out here, and what goes to which address. Items that are refused
+/// anyway are refused here.
+fn split<I: Item>(shared: &Shared, items: Vec<I>) -> (Placed<I>, BTreeMap<String, Placed<I>>) {
+    let table = shared.routing.load_full();
+    let (mut here, mut elsewhere) = (Vec::new(), BTreeMap::<String, Placed<I>>::new());
+    for (place, mut item) in items.into_iter().enumerate() {
+        match table
+            .as_ref()
+            .and_then(|table| address_of(shared, table, &mut item))
+        {
+            Some(address) => elsewhere.entry(address).or_default().push((place, item)),
+            None => here.push((place, item)),
+        }
+    }
+    (here, elsewhere)
+}
+
+/// Where the item belongs, if not here; it then carries its route.
+fn address_of<I: Item>(shared: &Shared, table: &RoutingTable, item: &mut I) -> Option<String> {
+    if item.route_mut().is_some() {
+        return None;
+    }
+    let target = item.target(table).ok()?;
+    let state = table.state(target.partition)?;
+    if shared.identity.node() == Some(state.lead) {
+        return None;
+    }
+    let address = table.address(state.lead)?.to_owned();
+    *item.route_mut() = Some(Route {
+        partition: target.partition.0,
+        epoch: state.epoch.0,
+    });
+    item.set_digest(&target);
+    Some(address)
+}
+
+/// Sends items to the node that leads them; what it did not do is tried one by one.
+async fn send<I: Item>(
+    shared: &Arc<Shared>,
+    address: &str,
+    placed: Placed<I>,
+    deadline: Instant,
+) -> Vec<(usize, Result<I::Answer, Fault>)> {
+    shared.metrics.forwarded.inc_by(placed.len() as u64);
+    let items: Vec<I> = placed.iter().map(|(_, item)| item.clone()).collect();
+    let count = items.len();
+    let all = |fault: Fault| (0..count).map(|_| Err(fault.clone())).collect();
+    let answers: Vec<Result<I::Answer, Fault>> =
+        match I::many(shared, address, items, deadline).await {
+            Ok(answers) if answers.len() == count => answers,
+            Ok(_) => all(Fault::unknown("a node answered another batch: report this")),
+            Err(fault) => all(fault),
+        };
+    let finished = placed
+        .into_iter()
+        .zip(answers)
+        .map(|((place, mut item), answer)| async move {
+            let again = |fault: &Fault| fault.is_retryable() || I::HARMLESS && fault.maybe_applied;
+            let result = match answer {
+                Err(fault) if again(&fault) => {
+                    *item.route_mut() = None;
+                    I::one(shared, item, deadline).await
+                }
+                result => result,
+            };
+            (place, result)
+        });
+    join_all(finished).await
+}
+
+fn fault(status: &Status) -> Fault {
+    Fault::from_status(status)
+}
+
+impl Item for GetRequest {
+    type Answer = GetResponse;
+    const HARMLESS: bool = true;
+
+    fn target(&self, table: &RoutingTable) -> Result<Target, Fault> {
+        let key = self.key.clone();
+        Target::check(
+            table,
+            &self.namespace,
+            key,
+            &self.digest,
+            self.route,
+            Trust::Given,
+        )
+    }
+
+    fn route_mut(&mut self) -> &mut Option<Route> {
+        &mut self.route
+    }
+
+    fn set_digest(&mut self, target: &Target) {
+        self.digest = target.digest.0.to_vec().into();
+    }
+
+    async fn one(
+        shared: &Arc<Shared>,
+        item: Self,
+        deadline: Instant,
+    ) -> Result<GetResponse, Fault> {
+        operate::get(shared, item, deadline).await
+    }
+
+    async fn many(
+        shared: &Shared,
+        address: &str,
+        items: Vec<Self>,
+        deadline: Instant,
+    ) -> Result<Vec<Result<GetResponse, Fault>>, Fault> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let request = within(left, BatchGetRequest { items });
+        let answer = shared.peers.kv(address)?.batch_get(request).await;
+        let results = answer
+            .map_err(|status| fault(&status))?
+            .into_inner()
+            .results;
+        let open = |result: GetResult| match result.outcome {
+            Some(get_result::Outcome::Ok(ok)) => Ok(ok),
+            Some(get_result::Outcome::Fault(wire)) => Err(wire.into()),
+            None => Err(Fault::unknown("a node left an item unanswered")),
+        };
+        Ok(results.into_iter().map(open).collect())
+    }
+}
+
+impl Item for PutRequest {
+    type Answer = PutResponse;
+    const HARMLESS: bool = false;
+
+    fn target(&self, table: &RoutingTable) -> Result<Target, Fault> {
+        let key = self.key.clone();
+        Target::check(
+            table,
+            &self.namespace,
+            key,
+            &self.digest,
+            self.route,
+            Trust::Recompute,
+        )
+    }
+
+    fn route_mut(&mut self) -> &mut Option<Route> {
+        &mut self.route
+    }
+
+    fn set_digest(&mut self, target: &Target) {
+        self.digest = target.digest.0.to_vec().into();
+    }
+
+    async fn one(
+        shared: &Arc<Shared>,
+        item: Self,
+        deadline: Instant,
+    ) -> Result<PutResponse, Fault> {
+        operate::put(shared, item, deadline).await
+    }
+
+    async fn many(
+        shared: &Shared,
+        address: &str,
+        items: Vec<Self>,
+        deadline: Instant,
+    ) -> Result<Vec<Result<PutResponse, Fault>>, Fault> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let request = within(left, BatchPutRequest { items });
+        let answer = shared.peers.kv(address)?.batch_put(request).await;
+        let results = answer
+            .map_err(|status| fault(&status))?
+            .into_inner()
+            .results;
+        let open = |result: PutResult| match result.outcome {
+            Some(put_result::Outcome::Ok(ok)) => Ok(ok),
+            Some(put_result::Outcome::Fault(wire)) => Err(wire.into()),
+            None => Err(Fault::unknown("a node left an item unanswered")),
+        };
+        Ok(results.into_iter().map(open).collect())
+    }
+}
