@@ -88,8 +88,8 @@ pub enum StoreError {
         /// What is wrong there.
         what: &'static str,
     },
-    /// A file could not be read or written, outside the path of a write. Nothing that
-    /// was acknowledged is lost.
+    /// A file could not be opened, made or read. Nothing was changed; the system says
+    /// what to do.
     #[error("cannot {action} {}: {source}", .file.display())]
     Io {
         /// What was tried.

@@ -17,6 +17,28 @@
 //! * Memory is bounded: the overlay by its limit, the queue of writes by its own, every
 //!   length read from a file before it is used.
 //!
+//! ```
+//! # async fn example(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
+//! use torc_record::{Ballot, Digest, DigestKey, Key, NamespaceId, Record, State};
+//! use torc_store::{Store, StoreOptions};
+//!
+//! let (store, recovery) = Store::open(StoreOptions::new(dir))?;
+//! println!("{} records in {} s", recovery.records, recovery.seconds);
+//!
+//! let namespace = NamespaceId::DEFAULT;
+//! let digest = Digest::of(&DigestKey([0; 32]), namespace, b"key");
+//! let state = State::Value { value: "value".into(), expires_at_ms: None };
+//! let ballot = Ballot::default();
+//! store.write(Record { namespace, digest, key: Key::new("key")?, ballot, state }).await?;
+//! assert!(store.get(namespace, &digest, b"key")?.is_some());
+//! store.close().await?;
+//! # Ok(())
+//! # }
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+//! # runtime.block_on(example(dir.path())).unwrap();
+//! ```
+//!
 //! Absent on purpose: which node holds what (`torc-ring`), quorums and promises
 //! (`torc-replication`), clocks beyond measuring, the network. There is no transaction over
 //! several keys: a batch is atomic in the log, not for readers.

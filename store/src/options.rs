@@ -18,7 +18,7 @@ pub struct StoreOptions {
     /// Number of partitions of the cluster: recorded on creation, checked ever after.
     pub partitions: Partitions,
     /// Most bytes of memory the overlay takes, overhead included. Beyond it new values
-    /// are refused; deletes have an eighth more.
+    /// are refused; deletes have an eighth more. A store that holds more can be opened.
     pub overlay_limit_bytes: u64,
     /// Size of one preallocated segment of the commit log, 1 KiB to 1 GiB.
     pub log_segment_bytes: u64,

@@ -84,6 +84,7 @@ pub(crate) fn recover(
         dir,
         options,
     };
+    shared.health.set_out_of_space(!log.has_segment());
     let checkpoint_bytes = manifest.checkpoint.map_or(0, |file| file.len);
     shared.counters.checkpoint_bytes.set(checkpoint_bytes);
     report(&recovery);
@@ -144,7 +145,8 @@ fn load_checkpoint(
 }
 
 /// Starts a segment of our own. One that holds no entry gives its number to it, so that
-/// restarts without writes do not pile up segments.
+/// restarts without writes do not pile up segments. On a full disk there is none yet: what
+/// is stored can be read all the same.
 fn start_log(
     dir: &Arc<Directory>,
     options: &StoreOptions,
@@ -161,13 +163,17 @@ fn start_log(
         }
         Some(last) => last.number + 1,
     };
-    let log = LogWriter::start(
+    let mut log = LogWriter::new(
         dir.clone(),
         options.partitions,
         options.log_segment_bytes,
         number,
         end.last_seq + 1,
-    )?;
+    );
+    match log.make_room(FRAME_LEN) {
+        Ok(_) | Err(StoreError::OutOfSpace) => {}
+        Err(error) => return Err(error),
+    }
     let state = LogState {
         completed,
         current: log.current(),

@@ -125,6 +125,35 @@ fn a_full_disk_refuses_writes_answers_reads_and_recovers() {
 }
 
 #[test]
+fn a_store_on_a_full_disk_opens_and_can_be_read() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    for key in 0..20 {
+        write(&store, key, 10).unwrap();
+    }
+    drop(store);
+    for survives in [Survives::Nothing, Survives::Everything] {
+        let fs = fs.image(survives);
+        fs.set_capacity(Some(0));
+        let (store, recovery) = open(&fs).unwrap();
+        assert_eq!(recovery.records, 20);
+        assert_eq!(store.health(), StoreHealth::OutOfSpace);
+        assert!(get(&store, 7).unwrap().is_some());
+        assert!(matches!(write(&store, 20, 10), Err(StoreError::OutOfSpace)));
+        block_on(store.close()).unwrap();
+
+        let (store, _) = open(&fs).unwrap();
+        fs.set_capacity(None);
+        write(&store, 20, 10).unwrap();
+        assert_eq!(store.health(), StoreHealth::Ok);
+        block_on(store.checkpoint()).unwrap();
+        drop(store);
+        let (_, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
+        assert_eq!(recovery.records, 21);
+    }
+}
+
+#[test]
 fn a_write_cut_short_by_a_full_disk_leaves_nothing_behind() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();

@@ -107,9 +107,8 @@ impl Committer {
 
     fn make_room(&mut self, len: usize) -> Result<(), StoreError> {
         self.wanted_len = len;
-        if let Some(completed) = self.log.make_room(len)? {
-            self.shared.note_log(Some(completed), self.log.current());
-        }
+        let completed = self.log.make_room(len)?;
+        self.shared.note_log(completed, self.log.current());
         Ok(())
     }
 
@@ -181,7 +180,7 @@ impl Committer {
 
     fn rotate(&mut self, done: oneshot::Sender<Result<Rotated, StoreError>>) {
         let rotated = self.log.rotate(FRAME_LEN as u64).map(|completed| {
-            self.shared.note_log(Some(completed), self.log.current());
+            self.shared.note_log(completed, self.log.current());
             Rotated {
                 segment: self.log.current().number,
                 through: Seq(self.log.next_seq() - 1),

@@ -15,6 +15,7 @@
 //! with no frame behind them, and nothing else.
 
 mod replay;
+mod segment;
 mod writer;
 
 pub(crate) use replay::{LogEnd, Replay};

@@ -1,16 +1,14 @@
 //! Appending to the log.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use torc_ring::Partitions;
 
+use super::segment::{Prepare, Segment};
 use crate::StoreError;
 use crate::directory::Directory;
-use crate::error::is_out_of_space;
-use crate::format::{FRAME_LEN, FileKind, FrameBuilder, FrameKind, HEADER_LEN, Header, draw_salt};
-use crate::fs::FsFile;
+use crate::format::{FRAME_LEN, FrameBuilder, FrameKind, HEADER_LEN};
 
 /// A segment that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,50 +25,30 @@ pub(crate) struct LogWriter {
     partitions: Partitions,
     segment_bytes: u64,
     next_seq: u64,
-    segment: Segment,
-}
-
-#[derive(Debug)]
-struct Segment {
+    /// Of the current segment; without one, of the next.
     number: u64,
-    path: PathBuf,
-    file: Box<dyn FsFile>,
-    salt: u32,
-    /// Where the next frame goes.
-    at: u64,
-    /// Bytes reserved.
-    reserved: u64,
-    /// Whether the space behind `at` was given up after a write that did not fit.
-    is_cut: bool,
+    /// None while a store that was opened on a full disk has not found space for one.
+    segment: Option<Segment>,
 }
 
 impl LogWriter {
-    /// Starts a segment with this number, whose first entry will be `next_seq`.
-    ///
-    /// # Errors
-    /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Failed`].
-    pub(crate) fn start(
+    /// A log that goes on with a segment of this number, whose first entry will be
+    /// `next_seq`. [`LogWriter::make_room`] starts it.
+    pub(crate) fn new(
         dir: Arc<Directory>,
         partitions: Partitions,
         segment_bytes: u64,
         number: u64,
         next_seq: u64,
-    ) -> Result<Self, StoreError> {
-        let prepare = Prepare {
-            dir: &dir,
-            partitions,
-            number,
-            next_seq,
-        };
-        let segment = prepare.segment(segment_bytes)?;
-        put_in_place(&dir, &segment)?;
-        Ok(Self {
+    ) -> Self {
+        Self {
             dir,
             partitions,
             segment_bytes,
             next_seq,
-            segment,
-        })
+            number,
+            segment: None,
+        }
     }
 
     /// The number the next entry gets.
@@ -78,11 +56,16 @@ impl LogWriter {
         self.next_seq
     }
 
+    /// Whether there is a segment to write to.
+    pub(crate) fn has_segment(&self) -> bool {
+        self.segment.is_some()
+    }
+
     /// The segment being written.
     pub(crate) fn current(&self) -> SegmentInfo {
         SegmentInfo {
-            number: self.segment.number,
-            bytes: self.segment.at,
+            number: self.number,
+            bytes: self.segment.as_ref().map_or(0, |segment| segment.at),
         }
     }
 
@@ -96,11 +79,11 @@ impl LogWriter {
         &mut self,
         batch: &mut FrameBuilder,
     ) -> Result<(u64, Duration), StoreError> {
+        let segment = self.segment.as_mut().ok_or(StoreError::OutOfSpace)?;
         let first_seq = self.next_seq;
-        let count = u64::from(batch.count());
-        let bytes = batch.seal(FrameKind::Batch, first_seq, self.segment.salt);
-        let took = self.segment.append(bytes)?;
-        self.next_seq += count;
+        let bytes = batch.seal(FrameKind::Batch, first_seq, segment.salt);
+        let took = segment.append(bytes)?;
+        self.next_seq += u64::from(batch.count());
         Ok((first_seq, took))
     }
 
@@ -110,33 +93,38 @@ impl LogWriter {
     /// # Errors
     /// As [`LogWriter::append`].
     pub(crate) fn make_room(&mut self, len: usize) -> Result<Option<SegmentInfo>, StoreError> {
-        self.segment.reserve_again()?;
         let needed = (len + FRAME_LEN) as u64;
-        if self.segment.at + needed <= self.segment.reserved {
-            return Ok(None);
+        if let Some(segment) = &mut self.segment {
+            segment.reserve_again()?;
+            if segment.at + needed <= segment.reserved {
+                return Ok(None);
+            }
         }
-        self.rotate(needed).map(Some)
+        self.rotate(needed)
     }
 
-    /// Completes the current segment and starts the next, with room for `needed` bytes.
-    /// Returns the completed one.
+    /// Completes the current segment, if there is one, and starts the next, with room for
+    /// `needed` bytes. Returns the completed one.
     ///
     /// # Errors
     /// As [`LogWriter::append`].
-    pub(crate) fn rotate(&mut self, needed: u64) -> Result<SegmentInfo, StoreError> {
+    pub(crate) fn rotate(&mut self, needed: u64) -> Result<Option<SegmentInfo>, StoreError> {
+        let completed = self.segment.is_some().then(|| self.current());
         let prepare = Prepare {
             dir: &self.dir,
             partitions: self.partitions,
-            number: self.segment.number + 1,
+            number: self.number + u64::from(completed.is_some()),
             next_seq: self.next_seq,
         };
         // The next segment is ready before this one is given up: when there is no space
         // for it, this one can still be written.
         let next = prepare.segment(self.segment_bytes.max(HEADER_LEN as u64 + needed))?;
-        self.segment.cut()?;
-        put_in_place(&self.dir, &next)?;
-        let completed = self.current();
-        self.segment = next;
+        if let Some(segment) = &mut self.segment {
+            segment.cut()?;
+        }
+        next.put_in_place(&self.dir)?;
+        self.number = next.number;
+        self.segment = Some(next);
         Ok(completed)
     }
 
@@ -144,118 +132,16 @@ impl LogWriter {
     ///
     /// # Errors
     /// [`StoreError::Failed`]; every batch was synced before.
-    pub(crate) fn finish(mut self) -> Result<(), StoreError> {
+    pub(crate) fn finish(self) -> Result<(), StoreError> {
+        let Some(mut segment) = self.segment else {
+            return Ok(());
+        };
         let mut end = FrameBuilder::default();
-        let bytes = end.seal(FrameKind::LogEnd, self.next_seq, self.segment.salt);
-        match self
-            .segment
-            .reserve_again()
-            .and_then(|()| self.segment.append(bytes))
-        {
+        let bytes = end.seal(FrameKind::LogEnd, self.next_seq, segment.salt);
+        match segment.reserve_again().and_then(|()| segment.append(bytes)) {
             // Without room for it the log ends as after a crash: nothing is lost.
-            Ok(_) | Err(StoreError::OutOfSpace) => self.segment.cut(),
+            Ok(_) | Err(StoreError::OutOfSpace) => segment.cut(),
             Err(error) => Err(error),
         }
     }
-}
-
-impl Segment {
-    fn append(&mut self, bytes: &[u8]) -> Result<Duration, StoreError> {
-        if let Err(error) = self.file.write_all_at(bytes, self.at) {
-            if is_out_of_space(&error) {
-                // What was written of it must not come back: with zeros behind it, a part
-                // can pass for the whole.
-                self.cut()?;
-                self.is_cut = true;
-                return Err(StoreError::OutOfSpace);
-            }
-            return Err(StoreError::stopped("write", &self.path)(error));
-        }
-        let start = Instant::now();
-        self.sync()?;
-        self.at += bytes.len() as u64;
-        Ok(start.elapsed())
-    }
-
-    fn reserve_again(&mut self) -> Result<(), StoreError> {
-        if self.is_cut {
-            let reserved = self.file.preallocate(self.reserved);
-            reserved.map_err(StoreError::io("reserve space in", &self.path))?;
-            self.sync()?;
-            self.is_cut = false;
-        }
-        Ok(())
-    }
-
-    /// Ends the file with its last frame.
-    fn cut(&mut self) -> Result<(), StoreError> {
-        let cut = self.file.set_len(self.at);
-        cut.map_err(StoreError::stopped("cut", &self.path))?;
-        self.sync()
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        let synced = self.file.sync_data();
-        synced.map_err(StoreError::stopped("sync", &self.path))
-    }
-}
-
-struct Prepare<'a> {
-    dir: &'a Directory,
-    partitions: Partitions,
-    number: u64,
-    next_seq: u64,
-}
-
-impl Prepare<'_> {
-    /// A synced segment under a temporary name.
-    fn segment(&self, reserved: u64) -> Result<Segment, StoreError> {
-        let path = temporary_path(self.dir, self.number);
-        self.dir.remove(&path)?;
-        let prepared = self.write(&path, reserved);
-        if prepared.is_err() {
-            // Best effort: what stays is removed on the next attempt or opening.
-            let _ = self.dir.fs().remove(&path);
-        }
-        prepared
-    }
-
-    fn write(&self, path: &std::path::Path, reserved: u64) -> Result<Segment, StoreError> {
-        let salt = draw_salt();
-        let header = Header {
-            kind: FileKind::Log,
-            number: self.number,
-            seq: self.next_seq - 1,
-            salt,
-            partitions: self.partitions.count(),
-        };
-        let file = self.dir.fs().create(path);
-        let file = file.map_err(StoreError::io("create", path))?;
-        file.preallocate(reserved)
-            .map_err(StoreError::io("reserve space in", path))?;
-        file.write_all_at(&header.encode(), 0)
-            .map_err(StoreError::io("write", path))?;
-        file.sync_data()
-            .map_err(StoreError::stopped("sync", path))?;
-        Ok(Segment {
-            number: self.number,
-            path: self.dir.log_path(self.number),
-            file,
-            salt,
-            at: HEADER_LEN as u64,
-            reserved,
-            is_cut: false,
-        })
-    }
-}
-
-fn temporary_path(dir: &Directory, number: u64) -> PathBuf {
-    dir.log_path(number).with_extension("tmp")
-}
-
-fn put_in_place(dir: &Directory, segment: &Segment) -> Result<(), StoreError> {
-    let from = temporary_path(dir, segment.number);
-    let renamed = dir.fs().rename(&from, &segment.path);
-    renamed.map_err(StoreError::stopped("rename", &from))?;
-    dir.sync()
 }

@@ -1,0 +1,132 @@
+//! One segment being written.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use torc_ring::Partitions;
+
+use crate::StoreError;
+use crate::directory::Directory;
+use crate::error::is_out_of_space;
+use crate::format::{FileKind, HEADER_LEN, Header, draw_salt};
+use crate::fs::FsFile;
+
+/// The segment at the end of the log.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) number: u64,
+    path: PathBuf,
+    file: Box<dyn FsFile>,
+    pub(super) salt: u32,
+    /// Where the next frame goes.
+    pub(super) at: u64,
+    /// Bytes reserved.
+    pub(super) reserved: u64,
+    /// Whether the space behind `at` was given up after a write that did not fit.
+    is_cut: bool,
+}
+
+impl Segment {
+    /// Writes a frame and syncs it; says how long the sync took.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<Duration, StoreError> {
+        if let Err(error) = self.file.write_all_at(bytes, self.at) {
+            if is_out_of_space(&error) {
+                // What was written of it must not come back: with zeros behind it, a part
+                // can pass for the whole.
+                self.cut()?;
+                self.is_cut = true;
+                return Err(StoreError::OutOfSpace);
+            }
+            return Err(StoreError::stopped("write", &self.path)(error));
+        }
+        let start = Instant::now();
+        self.sync()?;
+        self.at += bytes.len() as u64;
+        Ok(start.elapsed())
+    }
+
+    /// Takes up again what a write that did not fit gave up.
+    pub(super) fn reserve_again(&mut self) -> Result<(), StoreError> {
+        if self.is_cut {
+            let reserved = self.file.preallocate(self.reserved);
+            reserved.map_err(StoreError::io("reserve space in", &self.path))?;
+            self.sync()?;
+            self.is_cut = false;
+        }
+        Ok(())
+    }
+
+    /// Gives a prepared segment its name, in place of one that holds no entry.
+    pub(super) fn put_in_place(&self, dir: &Directory) -> Result<(), StoreError> {
+        let from = temporary_path(dir, self.number);
+        let renamed = dir.fs().rename(&from, &self.path);
+        renamed.map_err(StoreError::stopped("rename", &from))?;
+        dir.sync()
+    }
+
+    /// Ends the file with its last frame.
+    pub(super) fn cut(&mut self) -> Result<(), StoreError> {
+        let cut = self.file.set_len(self.at);
+        cut.map_err(StoreError::stopped("cut", &self.path))?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let synced = self.file.sync_data();
+        synced.map_err(StoreError::stopped("sync", &self.path))
+    }
+}
+
+/// A segment to be.
+pub(super) struct Prepare<'a> {
+    pub(super) dir: &'a Directory,
+    pub(super) partitions: Partitions,
+    pub(super) number: u64,
+    pub(super) next_seq: u64,
+}
+
+impl Prepare<'_> {
+    /// A synced segment under a temporary name.
+    pub(super) fn segment(&self, reserved: u64) -> Result<Segment, StoreError> {
+        let path = temporary_path(self.dir, self.number);
+        self.dir.remove(&path)?;
+        let prepared = self.write(&path, reserved);
+        if prepared.is_err() {
+            // Best effort: what stays is removed on the next attempt or opening.
+            let _ = self.dir.fs().remove(&path);
+        }
+        prepared
+    }
+
+    fn write(&self, path: &Path, reserved: u64) -> Result<Segment, StoreError> {
+        let salt = draw_salt();
+        let header = Header {
+            kind: FileKind::Log,
+            number: self.number,
+            seq: self.next_seq - 1,
+            salt,
+            partitions: self.partitions.count(),
+        };
+        let file = self.dir.fs().create(path);
+        let file = file.map_err(StoreError::io("create", path))?;
+        file.preallocate(reserved)
+            .map_err(StoreError::io("reserve space in", path))?;
+        file.write_all_at(&header.encode(), 0)
+            .map_err(StoreError::io("write", path))?;
+        file.sync_data()
+            .map_err(StoreError::stopped("sync", path))?;
+        Ok(Segment {
+            number: self.number,
+            path: self.dir.log_path(self.number),
+            file,
+            salt,
+            at: HEADER_LEN as u64,
+            reserved,
+            is_cut: false,
+        })
+    }
+}
+
+fn temporary_path(dir: &Directory, number: u64) -> PathBuf {
+    dir.log_path(number).with_extension("tmp")
+}
