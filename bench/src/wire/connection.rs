@@ -1,11 +1,15 @@
 //! A connection of a text protocol: requests go out, complete answers are counted in.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+
+use super::closed_loop::{Sample, latencies};
 
 /// The length of the complete answer that `bytes` begin with; none if it is not all
 /// there yet. An answer that says that something is wrong is an error.
@@ -33,14 +37,60 @@ impl Connection {
         self.stream.write_all(requests).await?;
         let mut missing = answers;
         while missing > 0 {
-            if let Some(length) = (self.parse)(&self.received)? {
-                self.received.advance(length);
+            if self.answered()? {
                 missing -= 1;
             } else {
-                let read = self.stream.read_buf(&mut self.received).await?;
-                ensure!(read > 0, "the server has hung up");
+                self.receive().await?;
             }
         }
+        Ok(())
+    }
+
+    /// Keeps so many requests in flight: sends one for every answer. `push` appends a
+    /// request.
+    pub(super) async fn keep_in_flight(
+        &mut self,
+        in_flight: usize,
+        time: Duration,
+        mut push: impl FnMut(&mut Vec<u8>),
+    ) -> Result<Sample> {
+        let mut latencies_ns = latencies()?;
+        let mut requests = Vec::new();
+        let started = Instant::now();
+        let end = started + time;
+        let mut sent = VecDeque::with_capacity(in_flight);
+        let mut to_send = in_flight;
+        while to_send > 0 || !sent.is_empty() {
+            requests.clear();
+            (0..to_send).for_each(|_| push(&mut requests));
+            sent.extend(std::iter::repeat_n(Instant::now(), to_send));
+            self.stream.write_all(&requests).await?;
+            self.receive().await?;
+            to_send = 0;
+            let now = Instant::now();
+            while self.answered()? {
+                let sent = sent.pop_front().context("an answer to nothing")?;
+                latencies_ns.saturating_record((now - sent).as_nanos() as u64);
+                to_send += usize::from(now < end);
+            }
+        }
+        Ok(Sample {
+            operations: latencies_ns.len(),
+            took: started.elapsed(),
+            latencies_ns,
+        })
+    }
+
+    /// Takes an answer, if a complete one has been received.
+    fn answered(&mut self) -> Result<bool> {
+        let length = (self.parse)(&self.received)?;
+        self.received.advance(length.unwrap_or(0));
+        Ok(length.is_some())
+    }
+
+    async fn receive(&mut self) -> Result<()> {
+        let read = self.stream.read_buf(&mut self.received).await?;
+        ensure!(read > 0, "the server has hung up");
         Ok(())
     }
 }

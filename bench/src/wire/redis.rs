@@ -135,13 +135,13 @@ impl Redis {
         in_flight: usize,
         time: Duration,
     ) -> Result<Sample> {
-        self.each(in_flight, 1, 1, time, |request, random| {
+        self.each(in_flight, 1, time, |request, random| {
             command(request, data.any(random));
         })
         .await
     }
 
-    /// One connection, and so many commands sent and answered at once.
+    /// One connection with so many commands in flight.
     async fn pipeline(
         &self,
         command: Command,
@@ -149,10 +149,11 @@ impl Redis {
         in_flight: usize,
         time: Duration,
     ) -> Result<Sample> {
-        let fill = |request: &mut Vec<u8>, random: &mut Random| {
-            (0..in_flight).for_each(|_| command(request, data.any(random)));
-        };
-        self.each(1, in_flight, in_flight, time, fill).await
+        let mut random = Random::of(in_flight as u64);
+        let mut pool = self.connections.take(1).await?;
+        let connection = pool.first_mut().context("no connection")?;
+        let push = |requests: &mut Vec<u8>| command(requests, data.any(&mut random));
+        connection.keep_in_flight(in_flight, time, push).await
     }
 
     /// So many connections with one command of many keys each.
@@ -163,7 +164,7 @@ impl Redis {
         in_flight: usize,
         time: Duration,
     ) -> Result<Sample> {
-        self.each(in_flight, BATCH, 1, time, |request, random| {
+        self.each(in_flight, BATCH, time, |request, random| {
             command(request, data, random);
         })
         .await
@@ -173,7 +174,6 @@ impl Redis {
         &self,
         connections: usize,
         operations: usize,
-        answers: usize,
         time: Duration,
         fill: impl Fn(&mut Vec<u8>, &mut Random),
     ) -> Result<Sample> {
@@ -186,7 +186,7 @@ impl Redis {
                              random: &mut Random| {
             request.clear();
             fill(request, random);
-            connection.exchange(request, answers).await
+            connection.exchange(request, 1).await
         };
         closed_loop(workers, operations, time, request).await
     }
