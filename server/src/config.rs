@@ -74,6 +74,9 @@ pub struct RawSettings {
     /// Most requests under way on one connection [default: 1024]
     #[arg(long, env = "TORC_MAX_STREAMS", value_name = "COUNT")]
     pub max_streams: Option<u32>,
+    /// Threads that serve gRPC connections [default: one a core]
+    #[arg(long, env = "TORC_WORKER_THREADS", value_name = "COUNT")]
+    pub worker_threads: Option<usize>,
 }
 
 /// Why a node cannot start with these settings. Nothing was changed.
@@ -152,6 +155,8 @@ pub struct Settings {
     pub transfer_parallel: usize,
     /// Most requests under way on one connection.
     pub max_streams: u32,
+    /// Threads that serve gRPC connections.
+    pub worker_threads: usize,
     /// Whether a non-loopback address is served without protection.
     pub insecure: bool,
 }
@@ -194,6 +199,7 @@ impl RawSettings {
             transfer_mib_per_s: self.transfer_mib_per_s.or(fallback.transfer_mib_per_s),
             transfer_parallel: self.transfer_parallel.or(fallback.transfer_parallel),
             max_streams: self.max_streams.or(fallback.max_streams),
+            worker_threads: self.worker_threads.or(fallback.worker_threads),
         }
     }
 
@@ -202,6 +208,7 @@ impl RawSettings {
     /// # Errors
     /// [`ConfigError`] naming the setting.
     pub fn check(self) -> Result<Settings, ConfigError> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let settings = Settings {
             data_dir: self
@@ -235,6 +242,12 @@ impl RawSettings {
                 256,
             )?,
             max_streams: within("max-streams", self.max_streams.unwrap_or(1024), 1, 65_536)?,
+            worker_threads: within(
+                "worker-threads",
+                self.worker_threads.unwrap_or(cores),
+                1,
+                256,
+            )?,
             insecure: self.insecure.unwrap_or(false),
         };
         settings.check_exposure()?;

@@ -7,7 +7,7 @@
 //! Map:
 //! * [`config`]: settings from flags, variables and a file; [`node`]: starting and stopping.
 //! * `shared`: what all parts of a node hold; `gate`: the epoch fence of every partition.
-//! * `kv`, `cluster`, `replica`: the gRPC services; `http`: health, metrics, JSON.
+//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc`; `http`: health, metrics, JSON.
 //! * [`group`]: the topology group; `adopt`: taking a new topology into force;
 //!   `moves`: copying partitions and reporting facts.
 //! * [`playground`]: a whole cluster in one process.
@@ -19,6 +19,7 @@ pub mod config;
 mod founding;
 mod gate;
 pub mod group;
+mod grpc;
 mod http;
 mod identity;
 mod kv;

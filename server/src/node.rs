@@ -7,34 +7,22 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::transport::server::TcpIncoming;
-use torc_proto::v1::cluster_server::ClusterServer;
-use torc_proto::v1::kv_server::KvServer;
-use torc_proto::v1::replica_server::ReplicaServer;
-use torc_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_LEN};
 use torc_store::{Advisory, Store, StoreError, StoreOptions};
 
 use crate::clock::Clock;
-use crate::cluster::ClusterService;
 use crate::config::Settings;
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::gate::Gates;
 use crate::group::{GroupError, GroupOptions, TopologyGroup, keep_membership};
 use crate::identity::{Identity, IdentityError};
-use crate::kv::KvService;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::order::KeyOrder;
-use crate::replica::ReplicaService;
 use crate::shared::Shared;
-use crate::{adopt, founding, http, moves};
+use crate::{adopt, founding, grpc, http, moves};
 
 /// How long requests under way may take to end when the node stops.
-const DRAIN: Duration = Duration::from_secs(5);
-/// After this a connection is closed in order, so that clients spread anew.
-const MAX_CONNECTION_AGE: Duration = Duration::from_secs(3600);
-const MAX_HEADER_BYTES: u32 = 16 << 10;
-
+pub(crate) const DRAIN: Duration = Duration::from_secs(5);
 /// Why a node did not start. Nothing that was stored is lost.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -59,6 +47,9 @@ pub enum NodeError {
     /// The description of the interface could not be prepared.
     #[error("gRPC reflection: {0}")]
     Reflection(String),
+    /// The system gave no thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
 }
 
 /// A running node. Stop it with [`Node::stop`]; dropping it stops it without waiting.
@@ -77,7 +68,7 @@ impl Node {
     /// # Errors
     /// [`NodeError`]; nothing keeps running then.
     pub async fn start(settings: Settings) -> Result<Self, NodeError> {
-        let (grpc, grpc_addr) = bind(settings.grpc_addr).await?;
+        let (grpc_listener, grpc_addr) = bind(settings.grpc_addr).await?;
         let (http, http_addr) = bind(settings.http_addr).await?;
         let shared = Arc::new(open(settings, grpc_addr, http_addr)?);
         if let Some(membership) = shared.identity.membership()
@@ -90,8 +81,7 @@ impl Node {
         }
         let tasks = TaskTracker::new();
         tasks.spawn(serve_http(Arc::clone(&shared), http));
-        let serving = serve_grpc(Arc::clone(&shared), grpc)?;
-        tasks.spawn(serving);
+        grpc::serve(&shared, grpc_listener, &tasks)?;
         tasks.spawn(adopt::run(Arc::clone(&shared)));
         tasks.spawn(moves::run(Arc::clone(&shared)));
         tasks.spawn(until_cancelled(
@@ -244,71 +234,5 @@ async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
         .await;
     if let Err(error) = stopped {
         tracing::error!(%error, "HTTP ended");
-    }
-}
-
-fn serve_grpc(
-    shared: Arc<Shared>,
-    listener: TcpListener,
-) -> Result<impl Future<Output = ()> + Send + 'static, NodeError> {
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .map_err(|error| NodeError::Reflection(error.to_string()))?;
-    let (health, health_service) = tonic_health::server::health_reporter();
-    let kv = KvServer::new(KvService::new(Arc::clone(&shared)))
-        .max_decoding_message_size(MAX_MESSAGE_LEN)
-        .max_encoding_message_size(usize::MAX);
-    let replica = ReplicaServer::new(ReplicaService::new(Arc::clone(&shared)))
-        .max_decoding_message_size(2 * MAX_MESSAGE_LEN);
-    let router = tonic::transport::Server::builder()
-        .tcp_nodelay(true)
-        .max_concurrent_streams(Some(shared.settings.max_streams))
-        .http2_max_header_list_size(MAX_HEADER_BYTES)
-        .max_connection_age(MAX_CONNECTION_AGE)
-        .http2_keepalive_interval(Some(Duration::from_secs(20)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(20)))
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(16 << 20)
-        .add_service(kv)
-        .add_service(ClusterServer::new(ClusterService::new(Arc::clone(&shared))))
-        .add_service(replica)
-        .add_service(shared.group.service())
-        .add_service(health_service)
-        .add_service(reflection);
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    Ok(async move {
-        let cancel = shared.cancel.clone();
-        let stopped = cancel.clone().cancelled_owned();
-        let reporting = report_health(shared, health);
-        let serving = router.serve_with_incoming_shutdown(incoming, stopped);
-        let (served, ()) = tokio::join!(serving, reporting);
-        if let Err(error) = served {
-            tracing::error!(%error, "gRPC ended");
-            cancel.cancel();
-        }
-    })
-}
-
-/// Keeps the standard health service equal to `/readyz`.
-async fn report_health(shared: Arc<Shared>, health: tonic_health::server::HealthReporter) {
-    use tonic_health::ServingStatus::{NotServing, Serving};
-    let mut shown = None;
-    loop {
-        let ready = shared.ready().is_ok() && !shared.cancel.is_cancelled();
-        if shown != Some(ready) {
-            let status = if ready { Serving } else { NotServing };
-            health.set_service_status("", status).await;
-            health.set_service_status("torc.v1.Kv", status).await;
-            shown = Some(ready);
-        }
-        if shared.cancel.is_cancelled() {
-            return;
-        }
-        tokio::select! {
-            () = tokio::time::sleep(Duration::from_millis(200)) => {}
-            () = shared.cancel.cancelled() => {}
-        }
     }
 }
