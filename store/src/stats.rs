@@ -11,7 +11,8 @@ pub enum StoreHealth {
     Ok,
     /// Reads only, until space returns.
     OutOfSpace,
-    /// Neither, for good: the reason. See [`StoreError::Failed`](crate::StoreError::Failed).
+    /// Neither, for good: the reason. It has failed, see
+    /// [`StoreError::Failed`](crate::StoreError::Failed), or was closed.
     Failed(String),
 }
 

@@ -55,8 +55,10 @@ struct Handle {
     threads: Mutex<Option<Threads>>,
 }
 
-#[derive(Debug)]
+/// The threads of a store. Dropping them lets them finish, waits for that, and releases
+/// the directory.
 struct Threads {
+    shared: Arc<Shared>,
     checkpointer: Worker,
     committer: Worker,
 }
@@ -64,7 +66,7 @@ struct Threads {
 /// A thread and the word that it has ended.
 #[derive(Debug)]
 struct Worker {
-    thread: JoinHandle<()>,
+    thread: Option<JoinHandle<()>>,
     ended: oneshot::Receiver<Result<(), StoreError>>,
 }
 
@@ -299,17 +301,16 @@ impl Store {
     /// [`StoreError::Failed`], now or before. The directory is released all the same.
     pub async fn close(self) -> Result<(), StoreError> {
         let threads = self.handle.threads.lock().take();
-        let Some(threads) = threads else {
+        let Some(mut threads) = threads else {
             return Ok(());
         };
         let shared = self.shared();
         shared.checkpoints.stop();
         // A thread that is gone without a word has panicked; its committer said so.
-        let _ = threads.checkpointer.ended.await;
+        let _ = (&mut threads.checkpointer.ended).await;
         shared.queue.close();
-        let ended = threads.committer.ended.await;
+        let ended = (&mut threads.committer.ended).await;
         shared.health.close();
-        shared.dir.unlock();
         ended.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 
@@ -363,6 +364,7 @@ impl Threads {
             shared.checkpoints.stop();
         }
         Ok(Self {
+            shared: shared.clone(),
             checkpointer,
             committer: committer?,
         })
@@ -389,20 +391,24 @@ impl Worker {
             let _ = done.send(outcome);
         });
         let thread = thread.map_err(StoreError::io("start a thread for", &dir))?;
+        let thread = Some(thread);
         Ok(Self { thread, ended })
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // Panics are caught within the thread, and errors were logged there.
+            let _ = thread.join();
+        }
     }
 }
 
-impl Drop for Handle {
+impl Drop for Threads {
     fn drop(&mut self) {
-        let Some(threads) = self.threads.get_mut().take() else {
-            return;
-        };
         self.shared.checkpoints.stop();
-        // Panics are caught within the threads, and errors were logged there.
-        let _ = threads.checkpointer.thread.join();
+        self.checkpointer.join();
         self.shared.queue.close();
-        let _ = threads.committer.thread.join();
+        self.committer.join();
         self.shared.dir.unlock();
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::gather::Gather;
 use super::queue::Taken;
 use super::{Done, Op, Rotated};
 use crate::format::{Entry, FRAME_LEN, FrameBuilder};
@@ -22,6 +23,7 @@ pub(crate) struct Committer {
     shared: Arc<Shared>,
     log: LogWriter,
     frame: FrameBuilder,
+    gather: Gather,
     /// Length of the frame that found no space.
     wanted_len: usize,
 }
@@ -38,6 +40,7 @@ impl Committer {
             shared,
             log,
             frame: FrameBuilder::default(),
+            gather: Gather::default(),
             wanted_len: FRAME_LEN,
         }
     }
@@ -47,7 +50,8 @@ impl Committer {
         let shared = self.shared.clone();
         let ended = loop {
             let is_out = shared.health.is_out_of_space();
-            match shared.queue.take(is_out.then_some(SPACE_PROBE)) {
+            let patience = is_out.then_some(SPACE_PROBE);
+            match shared.queue.take(patience, &mut self.gather) {
                 Taken::Ops(ops) => self.handle(ops),
                 Taken::Idle => self.probe_space(),
                 Taken::Closed => break self.log.finish(),
@@ -72,14 +76,15 @@ impl Committer {
             return;
         }
         match self.make_durable(&ops) {
-            Ok(first_seq) => self.apply(first_seq, ops),
+            Ok((first_seq, sync)) => self.apply(first_seq, ops, sync),
             Err(error) => self.refuse(ops, &error),
         }
         self.shared.request_checkpoint_if_due();
     }
 
-    /// Writes and syncs the operations as one batch; gives the number of its first entry.
-    fn make_durable(&mut self, ops: &[Op]) -> Result<u64, StoreError> {
+    /// Writes and syncs the operations as one batch. Gives the number of its first entry and
+    /// how long the sync took.
+    fn make_durable(&mut self, ops: &[Op]) -> Result<(u64, Duration), StoreError> {
         self.frame.clear();
         for op in ops {
             match op {
@@ -102,7 +107,7 @@ impl Committer {
         counters.batches.add(1);
         counters.batch_records.add(u64::from(self.frame.count()));
         self.shared.note_log(None, self.log.current());
-        Ok(first_seq)
+        Ok((first_seq, took))
     }
 
     fn make_room(&mut self, len: usize) -> Result<(), StoreError> {
@@ -113,7 +118,7 @@ impl Committer {
     }
 
     /// Applies what is durable now, then acknowledges it.
-    fn apply(&mut self, first_seq: u64, ops: Vec<Op>) {
+    fn apply(&mut self, first_seq: u64, ops: Vec<Op>, sync: Duration) {
         let shared = &*self.shared;
         shared.health.set_out_of_space(false);
         let mut seq = first_seq;
@@ -144,6 +149,7 @@ impl Committer {
             shared.pending_bytes.fetch_sub(cost, Ordering::Relaxed);
         }
         shared.set_last_seq(Seq(seq - 1));
+        self.gather.note_batch(acks.len(), shared.queue.len(), sync);
         for ack in acks {
             // A caller that has gone needs no answer.
             match ack {

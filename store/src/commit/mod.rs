@@ -1,9 +1,11 @@
 //! Group commit: writes gather in a queue, one thread makes them durable batch by batch.
 //!
-//! While a batch is being synced the next one gathers; there is no timer. An operation is
-//! acknowledged after its batch was synced and applied, in that order.
+//! While a batch is being synced the next one gathers; a moment's wait may be added when it
+//! is known to pay ([`gather`]). An operation is acknowledged after its batch was synced and
+//! applied, in that order.
 
 mod committer;
+mod gather;
 mod queue;
 
 pub(crate) use committer::Committer;

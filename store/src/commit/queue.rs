@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 
 use super::Op;
+use super::gather::Gather;
 use crate::StoreError;
 use crate::counters::Counter;
 
@@ -30,7 +31,8 @@ struct State {
     ops: VecDeque<(Op, usize)>,
     is_closing: bool,
     ended: Option<StoreError>,
-    committer_waits: bool,
+    /// The committer sleeps until this many operations wait.
+    wake_at: Option<usize>,
 }
 
 /// What there is to do.
@@ -86,50 +88,61 @@ impl Queue {
             return Err(StoreError::Closed);
         }
         state.ops.push_back((op, room));
-        if std::mem::take(&mut state.committer_waits) {
+        if state.wake_at.is_some_and(|count| state.ops.len() >= count) {
+            state.wake_at = None;
             self.ready.notify_one();
         }
         Ok(())
     }
 
-    /// The next batch; waits for one, at most for `patience` if there is any.
-    pub(crate) fn take(&self, patience: Option<Duration>) -> Taken {
+    /// Operations that wait now.
+    pub(super) fn len(&self) -> usize {
+        self.state.lock().ops.len()
+    }
+
+    /// The next batch; waits for one, at most for `patience` if there is any. Then waits
+    /// for it to grow, as `gather` wishes.
+    pub(super) fn take(&self, patience: Option<Duration>, gather: &mut Gather) -> Taken {
         let mut state = self.state.lock();
         while state.ops.is_empty() {
             if state.is_closing {
                 return Taken::Closed;
             }
-            state.committer_waits = true;
-            match patience {
-                None => self.ready.wait(&mut state),
-                Some(patience) => {
-                    if self.ready.wait_for(&mut state, patience).timed_out() {
-                        return Taken::Idle;
-                    }
-                }
+            if !self.wait(&mut state, 1, patience) {
+                return Taken::Idle;
             }
         }
-        let mut ops = Vec::with_capacity(state.ops.len().min(1024));
-        let (mut bytes, mut room) = (0, 0);
-        while let Some((op, _)) = state.ops.front() {
-            let is_rotation = matches!(op, Op::Rotate { .. });
-            let is_full = bytes + op.log_bytes() > BATCH_BYTES;
-            if !ops.is_empty() && (is_rotation || is_full) {
-                break;
-            }
-            let Some((op, taken)) = state.ops.pop_front() else {
-                break;
-            };
-            bytes += op.log_bytes();
-            room += taken;
-            ops.push(op);
-            if is_rotation {
-                break;
-            }
+        if let Some((count, patience)) = gather.wish()
+            && state.ops.len() < count
+            && !state.is_closing
+        {
+            self.wait(&mut state, count, Some(patience));
+            gather.note_wait(state.ops.len() >= count);
         }
+        let (ops, room) = state.next_batch();
         drop(state);
         self.room.add_permits(room);
         Taken::Ops(ops)
+    }
+
+    /// Sleeps until so many operations wait, the queue is closed, or patience runs out, which
+    /// gives false. May wake up early.
+    fn wait(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        count: usize,
+        patience: Option<Duration>,
+    ) -> bool {
+        state.wake_at = Some(count);
+        let in_time = match patience {
+            None => {
+                self.ready.wait(state);
+                true
+            }
+            Some(patience) => !self.ready.wait_for(state, patience).timed_out(),
+        };
+        state.wake_at = None;
+        in_time
     }
 
     /// Takes no new operations; those that wait are still to be done.
@@ -152,5 +165,28 @@ impl Queue {
     fn why_ended(&self) -> StoreError {
         let state = self.state.lock();
         state.ended.clone().unwrap_or(StoreError::Closed)
+    }
+}
+
+impl State {
+    /// Takes off what goes into one batch, and the room it took in the queue.
+    fn next_batch(&mut self) -> (Vec<Op>, usize) {
+        let mut batch = Vec::with_capacity(self.ops.len().min(1024));
+        let (mut bytes, mut room) = (0, 0);
+        while let Some((op, taken)) = self.ops.pop_front() {
+            let is_rotation = matches!(op, Op::Rotate { .. });
+            let is_full = bytes + op.log_bytes() > BATCH_BYTES;
+            if !batch.is_empty() && (is_rotation || is_full) {
+                self.ops.push_front((op, taken));
+                break;
+            }
+            bytes += op.log_bytes();
+            room += taken;
+            batch.push(op);
+            if is_rotation {
+                break;
+            }
+        }
+        (batch, room)
     }
 }

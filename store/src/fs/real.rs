@@ -21,13 +21,18 @@ impl RealFs {
 
 impl Fs for RealFs {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        if dir.is_dir() {
-            return Ok(());
-        }
         let parent = match dir.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
+        if dir.is_dir() {
+            // Whoever made it may have died before it was durable. A parent that we may not
+            // read was not made by us.
+            return match self.sync_dir(parent) {
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+                synced => synced,
+            };
+        }
         self.create_dir(parent)?;
         match std::fs::create_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),

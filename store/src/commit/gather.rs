@@ -1,0 +1,100 @@
+//! Whether to wait a moment for a fuller batch.
+//!
+//! Writers that write again as soon as they are answered fall into two halves: one is in
+//! the batch being synced, the other waits for it, and every batch holds half of what it
+//! could. Waiting for those just answered to come back joins the halves: twice the writes a
+//! sync, and one sync of latency for a write instead of one and a half.
+//!
+//! Writers that do not come back must not cost more than that is worth: the wait is a
+//! quarter of a sync at most, and after it was in vain the next ones are skipped, ever more
+//! of them, until one pays off again.
+
+use std::time::Duration;
+
+const LONGEST_WAIT: Duration = Duration::from_millis(1);
+const FIRST_PENALTY: u32 = 8;
+const LAST_PENALTY: u32 = 512;
+
+/// What is known from the batches before.
+#[derive(Debug)]
+pub(super) struct Gather {
+    expected: usize,
+    patience: Duration,
+    skips_left: u32,
+    penalty: u32,
+}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Self {
+            expected: 0,
+            patience: Duration::ZERO,
+            skips_left: 0,
+            penalty: FIRST_PENALTY,
+        }
+    }
+}
+
+impl Gather {
+    /// After a batch: how many operations were answered, how many were waiting already,
+    /// and how long the sync took.
+    pub(super) fn note_batch(&mut self, answered: usize, waiting: usize, sync: Duration) {
+        self.expected = answered + waiting;
+        self.patience = (sync / 4).min(LONGEST_WAIT);
+        self.skips_left = self.skips_left.saturating_sub(1);
+    }
+
+    /// How many operations to wait for, and how long at most.
+    pub(super) fn wish(&self) -> Option<(usize, Duration)> {
+        (self.skips_left == 0 && self.expected > 1).then_some((self.expected, self.patience))
+    }
+
+    /// Whether the wait paid off.
+    pub(super) fn note_wait(&mut self, was_fulfilled: bool) {
+        if was_fulfilled {
+            self.penalty = FIRST_PENALTY;
+        } else {
+            self.skips_left = self.penalty;
+            self.penalty = (self.penalty * 2).min(LAST_PENALTY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SYNC: Duration = Duration::from_micros(100);
+
+    #[test]
+    fn it_waits_for_those_answered_and_those_waiting_a_quarter_of_a_sync() {
+        let mut gather = Gather::default();
+        assert_eq!(gather.wish(), None, "nothing is known yet");
+        gather.note_batch(32, 32, SYNC);
+        assert_eq!(gather.wish(), Some((64, SYNC / 4)));
+        gather.note_batch(2, 0, Duration::from_secs(1));
+        assert_eq!(gather.wish(), Some((2, LONGEST_WAIT)));
+        gather.note_batch(1, 0, SYNC);
+        assert_eq!(gather.wish(), None, "one writer has nobody to wait for");
+    }
+
+    #[test]
+    fn waits_in_vain_become_rare_until_one_pays_off() {
+        let mut gather = Gather::default();
+        let mut waits = 0;
+        for _ in 0..10_000 {
+            gather.note_batch(10, 10, SYNC);
+            if gather.wish().is_some() {
+                waits += 1;
+                gather.note_wait(false);
+            }
+        }
+        assert!(waits < 30, "{waits} waits in vain");
+        while gather.wish().is_none() {
+            gather.note_batch(10, 10, SYNC);
+        }
+        gather.note_wait(true);
+        gather.note_batch(10, 10, SYNC);
+        assert!(gather.wish().is_some());
+    }
+}
