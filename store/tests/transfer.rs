@@ -1,0 +1,87 @@
+//! Copying a partition while it is written to: pages, then tails, and nothing is missed.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+mod common;
+
+use common::{block_on, open, partition_of, put, tombstone};
+use proptest::prelude::*;
+use torc_record::Record;
+use torc_ring::Partition;
+use torc_store::testing::CrashFs;
+use torc_store::{Cursor, ScanLimits, Seq, Store};
+
+const HOME: Partition = Partition(5);
+
+/// Records of one partition, so that pages are many.
+fn any_record() -> impl Strategy<Value = Record> {
+    let key = (0_u64..400).prop_filter("of this partition", |key| {
+        partition_of(&tombstone(*key, 0)) == HOME
+    });
+    (key, 1_u64..60, any::<bool>()).prop_map(|(key, time, is_value)| {
+        if is_value {
+            put(key, time, format!("{key} at {time}"))
+        } else {
+            tombstone(key, time)
+        }
+    })
+}
+
+/// Equal ballots are the same write: values follow from key and time, kinds from the first.
+fn distinct(records: Vec<Record>) -> Vec<Record> {
+    let mut seen = std::collections::BTreeSet::new();
+    let is_new = |one: &Record| seen.insert((one.key.clone(), one.ballot));
+    records.into_iter().filter(is_new).collect()
+}
+
+/// Copies what has a number above `since`; writes go on between the pages.
+fn copy(from: &Store, to: &Store, since: Seq, writes: &mut impl Iterator<Item = Record>) {
+    let limits = ScanLimits {
+        records: 4,
+        bytes: 1000,
+    };
+    let mut after: Option<Cursor> = None;
+    loop {
+        let page = from
+            .scan_since(HOME, since, after.as_ref(), limits)
+            .unwrap();
+        block_on(async {
+            to.write_batch(page.records).await.unwrap();
+            for record in writes.take(3) {
+                from.write(record).await.unwrap();
+            }
+        });
+        if page.done {
+            return;
+        }
+        after = page.next;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+    #[test]
+    fn pages_and_tails_copy_everything_while_writes_go_on(
+        records in proptest::collection::vec(any_record(), 1..150),
+        split in 0.0..1.0,
+    ) {
+        let records = distinct(records);
+        let split = (records.len() as f64 * split) as usize;
+        let from = open(&CrashFs::new()).unwrap().0;
+        let to = open(&CrashFs::new()).unwrap().0;
+        block_on(from.write_batch(records[..split].to_vec())).unwrap();
+
+        let mut writes = records[split..].iter().cloned();
+        let mut copied_to = Seq(0);
+        loop {
+            let next = from.last_seq();
+            copy(&from, &to, copied_to, &mut writes);
+            copied_to = next;
+            if next == from.last_seq() {
+                break;
+            }
+        }
+        prop_assert_eq!(writes.next(), None, "all writes happened meanwhile");
+        prop_assert_eq!(from.summary(HOME), to.summary(HOME));
+    }
+}
