@@ -1,8 +1,11 @@
 //! The machine that is measured on: how many cores, how busy, and who runs where.
 
 use std::io;
+use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::process;
 
 /// How many cores this process may use.
 pub(crate) fn cores() -> usize {
@@ -28,6 +31,40 @@ pub(crate) fn load() -> String {
         return "unknown".to_owned();
     }
     averages.join(" ")
+}
+
+/// How busy the machine was, and how much of that was us.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Busy {
+    all: Duration,
+    ours: Duration,
+}
+
+impl Busy {
+    /// Since the machine and this process were started; none where `/proc` does not tell.
+    pub(crate) fn now() -> Option<Self> {
+        let stat = std::fs::read_to_string("/proc/stat").ok()?;
+        Some(Self {
+            all: process::from_ticks(busy_ticks(&stat)?),
+            ours: process::cpu_time_with_children().ok()?,
+        })
+    }
+
+    /// The part of the time that processors have worked since `before` which they worked
+    /// for others, in percent. Children count as ours when they have ended.
+    pub(crate) fn others_percent(self, before: Self) -> f64 {
+        let all = self.all.saturating_sub(before.all).as_secs_f64();
+        let ours = self.ours.saturating_sub(before.ours).as_secs_f64();
+        (100.0 * (1.0 - ours / all.max(1e-9))).max(0.0)
+    }
+}
+
+/// All that is counted for all processors but idling and waiting for disks.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let counts = stat.lines().next()?.strip_prefix("cpu ")?;
+    let counts = counts.split_whitespace().take(8).enumerate();
+    let busy = counts.filter(|(field, _)| ![3, 4].contains(field));
+    busy.map(|(_, ticks)| ticks.parse::<u64>().ok()).sum()
 }
 
 /// Runs `work` with this thread, and whatever threads and processes it starts meanwhile,
@@ -57,6 +94,22 @@ mod tests {
             .unwrap();
         assert_eq!(on_core(first, cores).unwrap(), 1);
         assert_eq!(cores(), before);
+    }
+
+    #[test]
+    fn idling_is_not_working() {
+        let stat = "cpu  100 20 3 9000 800 4 5 6 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        assert_eq!(busy_ticks(stat), Some(138));
+    }
+
+    #[test]
+    fn what_others_did_is_what_is_left() {
+        let busy = |all, ours| Busy {
+            all: Duration::from_secs(all),
+            ours: Duration::from_secs(ours),
+        };
+        let percent = busy(150, 50).others_percent(busy(50, 10));
+        assert!((percent - 60.0).abs() < 1e-9);
     }
 
     #[test]

@@ -78,18 +78,38 @@ impl Drop for Process {
 /// There is no such process.
 pub(crate) fn cpu_time(process: u32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    let ticks = ticks_of(&stat).context("/proc/PID/stat is not as it should be")?;
-    let per_second = rustix::param::clock_ticks_per_second().max(1);
-    Ok(Duration::from_secs_f64(ticks as f64 / per_second as f64))
+    let [own, _] = ticks_of(&stat).context("/proc/PID/stat is not as it should be")?;
+    Ok(from_ticks(own))
 }
 
-/// Fields 14 and 15: the name, field 2, may hold anything but ends at the last bracket.
-fn ticks_of(stat: &str) -> Option<u64> {
+/// Processor time of this process and of all its children that have ended.
+///
+/// # Errors
+/// `/proc` is not there.
+pub(crate) fn cpu_time_with_children() -> Result<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let [own, children] = ticks_of(&stat).context("/proc/self/stat is not as it should be")?;
+    Ok(from_ticks(own + children))
+}
+
+/// A time that the kernel counts in clock ticks.
+pub(crate) fn from_ticks(ticks: u64) -> Duration {
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    Duration::from_secs_f64(ticks as f64 / per_second as f64)
+}
+
+/// Ticks of the process and of its children that were waited for, fields 14 to 17: the
+/// name, field 2, may hold anything but ends at the last bracket.
+fn ticks_of(stat: &str) -> Option<[u64; 2]> {
     let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
+    let fields = after_name.split_whitespace().skip(11).take(4);
+    let ticks: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+    match ticks[..] {
+        [user, system, of_children_user, of_children_system] => {
+            Some([user + system, of_children_user + of_children_system])
+        }
+        _ => None,
+    }
 }
 
 /// # Errors
@@ -145,8 +165,8 @@ mod tests {
 
     #[test]
     fn the_name_of_a_process_cannot_shift_the_fields() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 12 0 0";
-        assert_eq!(ticks_of(stat), Some(300));
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 4 3 20 0 1 0 12 0 0";
+        assert_eq!(ticks_of(stat), Some([300, 7]));
     }
 
     #[test]

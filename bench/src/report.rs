@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::machine;
+use crate::machine::{self, Busy};
 use crate::stats;
 use crate::table::Table;
 
@@ -46,6 +46,7 @@ pub(crate) struct Report {
     subjects: Vec<&'static str>,
     notes: Vec<String>,
     load_before: String,
+    busy_before: Option<Busy>,
 }
 
 #[derive(Debug)]
@@ -92,6 +93,7 @@ impl Report {
             subjects: vec![TORC],
             notes: Vec::new(),
             load_before: machine::load(),
+            busy_before: Busy::now(),
         }
     }
 
@@ -184,6 +186,10 @@ impl Report {
             self.load_before,
             machine::load()
         )?;
+        if let (Some(before), Some(now)) = (self.busy_before, Busy::now()) {
+            let others = now.others_percent(before);
+            writeln!(out, "processor time that others took: {others:.0} %")?;
+        }
         for note in &self.notes {
             writeln!(out, "{note}")?;
         }
