@@ -65,6 +65,7 @@ pub(crate) struct Metrics {
     pub(crate) transfer_received_bytes: Counter,
     pub(crate) transfer_received_records: Counter,
     pub(crate) transfer_retries: Counter,
+    pub(crate) transfer_differences: Counter,
     readouts: Readouts,
 }
 
@@ -133,6 +134,10 @@ impl Metrics {
             "Records received as a new owner",
         );
         let transfer_retries = counter("transfer_retries", "Steps of a transfer tried again");
+        let transfer_differences = counter(
+            "transfer_differences",
+            "Times a copy differed from its source when they were compared",
+        );
         let topology_epoch = Gauge::default();
         registry.register(
             "topology_epoch",
@@ -150,6 +155,7 @@ impl Metrics {
             transfer_received_bytes,
             transfer_received_records,
             transfer_retries,
+            transfer_differences,
             readouts,
         }
     }

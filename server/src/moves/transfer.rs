@@ -244,6 +244,9 @@ impl<'a> Transfer<'a> {
         let answer = answer
             .map_err(|status| Fault::from_status(&status))?
             .into_inner();
+        if !answer.equal {
+            self.shared.metrics.transfer_differences.inc();
+        }
         Ok(answer.equal)
     }
 
