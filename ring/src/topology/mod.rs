@@ -18,109 +18,37 @@ mod command;
 mod error;
 mod member;
 mod routing;
+mod stored;
 mod transition;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use torc_record::{DigestKey, Epoch, NamespaceId, NodeSlot};
+use torc_record::{Epoch, NamespaceId};
 
 pub use command::{Command, Fact, Founding, Outcome, Proposal, Report, Sizes};
 pub use error::TopologyError;
 pub use member::{ClusterId, Incarnation, Member, MemberState, NewMember};
 pub use routing::{PartitionState, RoutingTable, Stage};
+pub use stored::MalformedTopology;
 pub use transition::{Move, MoveStage, Transition, TransitionKind};
 
-use crate::{
-    Change, NodeId, NodeSpec, Partition, Partitions, Placement, Ring, TransitionPlan, allocate,
-};
+use crate::{Change, NodeId, Partition, Partitions, Placement, Ring, TransitionPlan};
+
+use stored::Stored;
 
 /// Most members a cluster may have: their slots fit a ballot.
 pub const MAX_MEMBERS: usize = 1 << 12;
 
 /// The agreed state of a cluster: members, ring, epochs and the running transition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Stored", into = "Stored")]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct Topology {
     stored: Stored,
     /// Derived from the ring; never stored.
     current: Placement,
     /// Derived from the transition's target ring; never stored.
     target: Option<Placement>,
-}
-
-/// What is written to disk and sent in snapshots.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Stored {
-    cluster: ClusterId,
-    digest_key: DigestKey,
-    partitions: Partitions,
-    replicas: u8,
-    positions: u16,
-    epoch: Epoch,
-    next_node: u64,
-    members: BTreeMap<NodeId, Member>,
-    namespaces: BTreeMap<String, NamespaceId>,
-    ring: Ring,
-    epochs: Vec<Epoch>,
-    transition: Option<Transition>,
-    last_transition: Option<Transition>,
-}
-
-impl From<Stored> for Topology {
-    fn from(stored: Stored) -> Self {
-        let current = stored.placement(&stored.ring);
-        let target = stored
-            .transition
-            .as_ref()
-            .map(|t| stored.placement(&t.target));
-        Self {
-            stored,
-            current,
-            target,
-        }
-    }
-}
-
-impl From<Topology> for Stored {
-    fn from(topology: Topology) -> Self {
-        topology.stored
-    }
-}
-
-impl Stored {
-    fn specs(&self) -> BTreeMap<NodeId, NodeSpec> {
-        self.members
-            .iter()
-            .map(|(id, member)| (*id, member.spec(*id)))
-            .collect()
-    }
-
-    fn placement(&self, ring: &Ring) -> Placement {
-        Placement::compute(ring, self.partitions, self.replicas, &self.specs())
-    }
-
-    fn free_slot(&self) -> Option<NodeSlot> {
-        let used: BTreeSet<NodeSlot> = self.members.values().map(|member| member.slot).collect();
-        (0..MAX_MEMBERS as u16)
-            .map(NodeSlot)
-            .find(|slot| !used.contains(slot))
-    }
-
-    fn admit(&mut self, new: NewMember, state: MemberState) -> Result<NodeId, TopologyError> {
-        let slot = self.free_slot().ok_or(TopologyError::TooManyMembers)?;
-        let id = NodeId(self.next_node);
-        self.next_node += 1;
-        self.members.insert(
-            id,
-            Member {
-                slot,
-                state,
-                identity: new,
-            },
-        );
-        Ok(id)
-    }
 }
 
 /// Getters.
@@ -239,7 +167,7 @@ impl Topology {
             let id = stored.admit(member, MemberState::Active)?;
             stored.ring = stored.allocate(Change::Join(id))?;
         }
-        Ok(Self::from(stored))
+        Ok(Self::over(stored))
     }
 
     /// Applies a committed command. An error means that nothing changed.
@@ -502,20 +430,6 @@ impl Topology {
             .members
             .values()
             .filter(|member| member.state == MemberState::Active)
-    }
-}
-
-impl Stored {
-    fn allocate(&self, change: Change) -> Result<Ring, crate::AllocateError> {
-        let specs = self.specs();
-        allocate(
-            &self.ring,
-            self.partitions,
-            self.replicas,
-            self.positions,
-            &specs,
-            change,
-        )
     }
 }
 

@@ -411,6 +411,17 @@ fn founding_settings_out_of_range_are_refused() {
     }
 }
 
+#[test]
+fn a_stored_topology_that_contradicts_itself_is_refused() {
+    let good = serde_json::to_value(founded(2)).unwrap();
+    assert!(serde_json::from_value::<Topology>(good.clone()).is_ok());
+    for (field, bad) in [("epochs", "[1]"), ("ring", "[]"), ("members", "{}")] {
+        let mut json = good.clone();
+        json[field] = serde_json::from_str(bad).unwrap();
+        assert!(serde_json::from_value::<Topology>(json).is_err(), "{field}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
