@@ -1,6 +1,7 @@
 //! Writing a checkpoint.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use torc_ring::Partitions;
 
@@ -13,8 +14,11 @@ use crate::{PartitionSummary, Seq, StoreError};
 
 /// A frame is written when it has reached this length.
 const FRAME_BYTES: usize = 256 << 10;
-/// Bytes between syncs: the log's own syncs must not wait for a checkpoint's pages.
-const SYNC_BYTES: u64 = 8 << 20;
+/// Bytes between syncs: what a sync of the log may find before it in the disk's queue.
+const SYNC_BYTES: u64 = 1 << 20;
+/// After each sync the disk belongs to the log for as long as it took, at most so long: a
+/// checkpoint takes half of the disk at any speed.
+const LONGEST_REST: Duration = Duration::from_millis(50);
 
 /// A checkpoint being written. It counts only once the manifest names it.
 #[derive(Debug)]
@@ -105,7 +109,9 @@ impl CheckpointWriter {
         self.frames += 1;
         written?;
         if self.at - self.synced_to >= SYNC_BYTES {
+            let start = Instant::now();
             self.sync()?;
+            std::thread::sleep(start.elapsed().min(LONGEST_REST));
         }
         Ok(())
     }

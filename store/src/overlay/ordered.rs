@@ -1,9 +1,9 @@
 //! An ordered map of packed records: two levels of sorted arrays.
 //!
 //! A leaf is a sorted array of up to [`LEAF_LEN`] slots of 32 bytes; the leaves are
-//! themselves in order. Tokens are hashes, so within a leaf a token's place is
-//! interpolated from the leaf's first and last one, which finds it within a few slots;
-//! any distribution is answered correctly, a skewed one in logarithmic time.
+//! themselves in order. Tokens are hashes, so at both levels a token's place is interpolated
+//! from the first and the last one, which finds it within a few places; any distribution is
+//! answered correctly, a skewed one in logarithmic time.
 //!
 //! Chosen over `BTreeMap`: its nodes are two thirds full (51 bytes a record instead of
 //! about 35) and it cannot replace a key in place, which is where the record's bytes are.
@@ -78,46 +78,13 @@ impl Leaf {
 
     /// As `binary_search`.
     fn find(&self, position: &Position<'_>) -> Result<usize, usize> {
-        let (from, to) = self.bracket(position);
-        self.slots[from..to]
-            .binary_search_by(|slot| slot.compare(position))
-            .map(|at| from + at)
-            .map_err(|at| from + at)
-    }
-
-    /// A range of slots that holds the position if any does: gallops from where the
-    /// token should be.
-    fn bracket(&self, position: &Position<'_>) -> (usize, usize) {
-        let len = self.slots.len();
-        let guess = self.guess(position.token);
-        let mut step = 2;
-        if self.slots[guess].compare(position) == Ordering::Less {
-            let mut from = guess;
-            while from + step < len && self.slots[from + step].compare(position) == Ordering::Less {
-                from += step;
-                step *= 2;
-            }
-            (from, len.min(from + step + 1))
-        } else {
-            let mut to = guess;
-            while to >= step && self.slots[to - step].compare(position) == Ordering::Greater {
-                to -= step;
-                step *= 2;
-            }
-            (to.saturating_sub(step), to + 1)
+        let guess = place_of(position.token, self.first, self.last, self.slots.len());
+        let is_before = |at: usize| self.slots[at].compare(position) == Ordering::Less;
+        let at = partition_point_near(self.slots.len(), guess, is_before);
+        match self.slots.get(at) {
+            Some(slot) if slot.compare(position) == Ordering::Equal => Ok(at),
+            _ => Err(at),
         }
-    }
-
-    fn guess(&self, token: u64) -> usize {
-        let last = self.slots.len() - 1;
-        if token <= self.first {
-            return 0;
-        }
-        if token >= self.last {
-            return last;
-        }
-        let share = (token - self.first) as f64 / (self.last - self.first) as f64;
-        ((share * last as f64) as usize).min(last)
     }
 
     fn insert(&mut self, at: usize, slot: Slot) {
@@ -194,9 +161,12 @@ impl Ordered {
     /// The leaf that holds the position if any does: the last that does not start
     /// after it.
     fn leaf_of(&self, position: &Position<'_>) -> usize {
-        self.leaves
-            .partition_point(|leaf| !leaf.starts_after(position))
-            .saturating_sub(1)
+        let (Some(first), Some(last)) = (self.leaves.first(), self.leaves.last()) else {
+            return 0;
+        };
+        let guess = place_of(position.token, first.first, last.first, self.leaves.len());
+        let is_before = |at: usize| !self.leaves[at].starts_after(position);
+        partition_point_near(self.leaves.len(), guess, is_before).saturating_sub(1)
     }
 
     fn insert(&mut self, index: usize, at: usize, slot: Slot) {
@@ -226,6 +196,57 @@ impl Ordered {
         slots.push(slot);
         self.leaves.push(Leaf::of(slots));
     }
+}
+
+/// Where a token should be among `len` that are spread evenly from `first` to `last`.
+fn place_of(token: u64, first: u64, last: u64, len: usize) -> usize {
+    if token <= first {
+        return 0;
+    }
+    if token >= last {
+        return len - 1;
+    }
+    let share = (token - first) as f64 / (last - first) as f64;
+    ((share * (len - 1) as f64) as usize).min(len - 1)
+}
+
+/// The first of `len` places that is not before what is sought, as `partition_point`, found
+/// by galloping from a guess.
+fn partition_point_near(len: usize, guess: usize, is_before: impl Fn(usize) -> bool) -> usize {
+    let (mut from, mut to) = (0, len);
+    let mut step = 1;
+    if is_before(guess) {
+        from = guess + 1;
+        while from + step <= to {
+            let probe = from + step - 1;
+            if is_before(probe) {
+                from = probe + 1;
+                step *= 2;
+            } else {
+                to = probe;
+            }
+        }
+    } else {
+        to = guess;
+        while from + step <= to {
+            let probe = to - step;
+            if is_before(probe) {
+                from = probe + 1;
+            } else {
+                to = probe;
+                step *= 2;
+            }
+        }
+    }
+    while from < to {
+        let middle = from.midpoint(to);
+        if is_before(middle) {
+            from = middle + 1;
+        } else {
+            to = middle;
+        }
+    }
+    from
 }
 
 #[cfg(test)]
@@ -308,6 +329,18 @@ mod tests {
                 let next = ordered.after(Some(&position)).next().map(|slot| slot.seq.0);
                 let mut rest = model.range((std::ops::Bound::Excluded(*probe), std::ops::Bound::Unbounded));
                 prop_assert_eq!(next, rest.next().map(|(_, held)| held.0));
+            }
+        }
+    }
+
+    #[test]
+    fn the_partition_point_is_found_from_any_guess() {
+        for len in 1..40 {
+            for point in 0..=len {
+                for guess in 0..len {
+                    let found = partition_point_near(len, guess, |at| at < point);
+                    assert_eq!(found, point, "{len} places, guess {guess}");
+                }
             }
         }
     }
