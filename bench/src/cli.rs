@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::cleanup::{self, BoundArgs};
 use crate::store::child::ChildArgs;
 
 /// Measure Torc beside its peers: what a table says is the median of several rounds, in
@@ -59,6 +60,9 @@ pub(crate) enum Suite {
     /// One task of the store suite, in a process of its own
     #[command(hide = true)]
     StoreChild(ChildArgs),
+    /// Another program, for as long as its parent lives
+    #[command(hide = true)]
+    Bound(BoundArgs),
 }
 
 impl Options {
@@ -73,10 +77,7 @@ impl Options {
     /// # Errors
     /// It cannot be made.
     pub(crate) fn scratch(&self) -> std::io::Result<tempfile::TempDir> {
-        match &self.dir {
-            Some(dir) => tempfile::tempdir_in(dir),
-            None => tempfile::tempdir(),
-        }
+        cleanup::scratch(self.dir.as_deref())
     }
 }
 

@@ -12,6 +12,7 @@
 //!
 //! Absent on purpose: thresholds, and tests that assert on what was measured.
 
+mod cleanup;
 mod cli;
 mod join;
 mod kvd;
@@ -36,9 +37,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if cfg!(debug_assertions) && !matches!(cli.suite, Suite::StoreChild(_)) {
-        eprintln!("torc-bench: built without --release: the figures mean nothing");
-    }
     match run(cli.suite, &cli.options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -49,12 +47,17 @@ fn main() -> ExitCode {
 }
 
 fn run(suite: Suite, options: &Options) -> anyhow::Result<()> {
-    let report = match suite {
-        Suite::Ring => ring::run(options)?,
-        Suite::Store => store::run(options)?,
-        Suite::Wire => wire::run(options)?,
-        Suite::Join => join::run(options)?,
+    let measure = match suite {
+        Suite::Ring => ring::run,
+        Suite::Store => store::run,
+        Suite::Wire => wire::run,
+        Suite::Join => join::run,
         Suite::StoreChild(args) => return store::child::run(&args),
+        Suite::Bound(args) => return cleanup::become_bound(&args),
     };
-    Ok(report.print(options.json)?)
+    cleanup::on_signals()?;
+    if cfg!(debug_assertions) {
+        eprintln!("torc-bench: built without --release: the figures mean nothing");
+    }
+    Ok(measure(options)?.print(options.json)?)
 }

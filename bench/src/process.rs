@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use crate::cleanup;
+
 /// A child process. Killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -27,6 +29,7 @@ impl Process {
         let child = command.spawn();
         let child =
             child.with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        cleanup::register(child.id());
         Ok(Self { child })
     }
 
@@ -50,7 +53,7 @@ impl Process {
     pub(crate) fn kill_9(&mut self) -> Result<()> {
         // It may have ended by itself.
         let _ = self.child.kill();
-        self.child.wait()?;
+        self.wait()?;
         Ok(())
     }
 
@@ -59,9 +62,15 @@ impl Process {
     /// # Errors
     /// As said, and what the system said.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        let status = self.child.wait()?;
+        let status = self.wait()?;
         anyhow::ensure!(status.success(), "a child process failed: {status}");
         Ok(())
+    }
+
+    fn wait(&mut self) -> Result<ExitStatus> {
+        let status = self.child.wait()?;
+        cleanup::unregister(self.id());
+        Ok(status)
     }
 }
 

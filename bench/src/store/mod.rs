@@ -6,7 +6,7 @@
 //! share a sync, so one committer thread gives it to them ([`grouped`]), as Torc's store
 //! has it within.
 //!
-//! Durability is what each has: Torc and fjall fdatasync, redb fsyncs its file. sled's
+//! Durability is what each has: Torc, redb and fjall fdatasync what they wrote. sled's
 //! `flush` is sync_file_range, which survives a crash of the process and not a power cut;
 //! `sled+fdatasync` is sled with an fdatasync of its file behind every flush.
 
@@ -23,11 +23,12 @@ mod torc;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Stdio};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum as _;
 
+use crate::cleanup;
 use crate::cli::Options;
 use crate::process::Process;
 use crate::report::{Metric, Report};
@@ -113,7 +114,7 @@ struct Child {
 
 impl Child {
     fn start(subject: Subject, dir: &Path, task: &[&str], numbers: &[(&str, u64)]) -> Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = cleanup::bound(&std::env::current_exe()?)?;
         command.args(["store-child", "--subject", subject.name(), "--store"]);
         command.arg(dir).args(task);
         for (flag, number) in numbers {

@@ -11,7 +11,7 @@ use super::connection::{Connection, Pool, line_end};
 use super::data::Data;
 use super::server;
 use super::subject::Subject;
-use crate::kvd::free_address;
+use crate::kvd::free_addresses;
 use crate::process::Process;
 use crate::records::Random;
 
@@ -25,10 +25,10 @@ struct Memcached {
 
 /// Starts memcached with one worker thread, if it is installed.
 pub(super) async fn start() -> Result<Option<Box<dyn Subject>>> {
-    let Some(mut command) = server::command(NAME) else {
+    let Some(mut command) = server::command(NAME)? else {
         return Ok(None);
     };
-    let address = free_address()?;
+    let [address] = free_addresses()?;
     command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]);
     command.args([
         "-U", "0", "-t", "1", "-m", "4096", "-c", "1024", "-u", "root",

@@ -13,7 +13,7 @@ use super::connection::{Connection, Pool, line_end};
 use super::data::Data;
 use super::server::{self, own_dir};
 use super::subject::Subject;
-use crate::kvd::free_address;
+use crate::kvd::free_addresses;
 use crate::process::Process;
 use crate::records::Random;
 
@@ -43,10 +43,10 @@ struct Redis {
 
 /// Starts redis, if it is installed.
 pub(super) async fn start(dir: &Path, durability: Durability) -> Result<Option<Box<dyn Subject>>> {
-    let Some(mut command) = server::command("redis-server") else {
+    let Some(mut command) = server::command("redis-server")? else {
         return Ok(None);
     };
-    let address = free_address()?;
+    let [address] = free_addresses()?;
     command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string()]);
     command
         .args(["--save", "", "--dir"])

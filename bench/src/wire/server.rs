@@ -11,8 +11,8 @@ use tokio::net::TcpStream;
 
 use super::subject::Subject;
 use super::{SERVER_CORE, etcd, memcached, redis};
-use crate::machine;
 use crate::process::{self, Process};
+use crate::{cleanup, machine};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -35,13 +35,19 @@ pub(super) const PEERS: [(&str, Start); 4] = [
 ];
 
 /// The command of a program that is installed, saying nothing.
-pub(super) fn command(program: &str) -> Option<Command> {
-    let mut command = Command::new(process::installed(program)?);
+///
+/// # Errors
+/// This program does not know where it lies.
+pub(super) fn command(program: &str) -> Result<Option<Command>> {
+    let Some(program) = process::installed(program) else {
+        return Ok(None);
+    };
+    let mut command = cleanup::bound(&program)?;
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    Some(command)
+    Ok(Some(command))
 }
 
 /// Starts a server on the servers' core and waits until it listens.
@@ -52,7 +58,7 @@ pub(super) async fn start(command: &mut Command, address: SocketAddr) -> Result<
     let mut process = machine::on_core(SERVER_CORE, || Process::start(command))??;
     let give_up = Instant::now() + PATIENCE;
     while TcpStream::connect(address).await.is_err() {
-        let program = command.get_program().display();
+        let program = command.get_args().nth(1).unwrap_or_default().display();
         if let Some(status) = process.ended() {
             bail!("{program} has ended: {status}");
         }
