@@ -142,7 +142,7 @@ fn a_node_cut_off_is_missed_for_its_own_keys_only(cluster: &Cluster, records: &R
     records.are_all_there(cluster);
 }
 
-/// Called when operations have failed, since a counter shows once it has counted.
+/// Every counter is there from the start, at zero.
 fn alerts_and_dashboard_name_only_what_nodes_report(cluster: &Cluster) {
     let reported = cluster.metrics("torc-1");
     let reported: BTreeSet<_> = metric_names(&reported).collect();

@@ -27,6 +27,17 @@ pub(crate) enum Operation {
     Scan,
 }
 
+impl Operation {
+    const ALL: [Self; 6] = [
+        Self::Get,
+        Self::Put,
+        Self::Delete,
+        Self::BatchGet,
+        Self::BatchPut,
+        Self::Scan,
+    ];
+}
+
 impl EncodeLabelValue for Operation {
     fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), fmt::Error> {
         let name = match self {
@@ -114,6 +125,13 @@ impl Metrics {
             "Operations that failed, by reason",
             faults.clone(),
         );
+        // A series that begins with its first fault hides that fault from a rate.
+        for operation in Operation::ALL {
+            for reason in (1..).map_while(|number| Reason::try_from(number).ok()) {
+                let reason = name_of(reason);
+                let _ = faults.get_or_create(&FaultLabels { operation, reason });
+            }
+        }
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
