@@ -17,6 +17,7 @@ mod cli;
 mod join;
 mod kvd;
 mod machine;
+mod ports;
 mod process;
 mod records;
 mod report;

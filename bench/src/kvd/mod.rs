@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cli::Options;
 
-pub(crate) use node::{Node, free_addresses};
+pub(crate) use node::Node;
 
 /// The kvd to measure: the one that was named; else the one beside this program. Under
 /// `cargo run` that one is first brought up to date, so that what is measured is what

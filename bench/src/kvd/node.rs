@@ -1,7 +1,7 @@
 //! One kvd process: its own data directory, free ports, and its log kept.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -11,27 +11,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::cleanup;
+use crate::ports::free_address;
 use crate::process::Process;
 
 /// Longer than a sound node ever takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 const ASK_AGAIN: Duration = Duration::from_millis(5);
-
-/// Different addresses on this machine that nobody uses right now.
-///
-/// # Errors
-/// What the system said.
-pub(crate) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
-    // All are held until the last is found, so that none is found twice.
-    let mut held = Vec::with_capacity(N);
-    let mut addresses = [SocketAddr::from(([127, 0, 0, 1], 0)); N];
-    for address in &mut addresses {
-        let listener = TcpListener::bind(*address)?;
-        *address = listener.local_addr()?;
-        held.push(listener);
-    }
-    Ok(addresses)
-}
 
 /// A node, running or not. Killed when dropped.
 #[derive(Debug)]
@@ -51,12 +36,11 @@ impl Node {
     /// No free address, or the directory cannot be made.
     pub(crate) fn prepare(program: &Path, dir: PathBuf, extra: Vec<String>) -> Result<Self> {
         std::fs::create_dir_all(&dir)?;
-        let [grpc, http] = free_addresses()?;
         Ok(Self {
             program: program.to_owned(),
             dir,
-            grpc,
-            http,
+            grpc: free_address()?,
+            http: free_address()?,
             extra,
             process: None,
         })
@@ -172,18 +156,4 @@ async fn is_ready(http: SocketAddr) -> bool {
         Some(answer.starts_with(b"HTTP/1.1 200"))
     };
     ask.await.unwrap_or(false)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn free_addresses_differ() {
-        let addresses: [SocketAddr; 16] = free_addresses().unwrap();
-        for (index, address) in addresses.iter().enumerate() {
-            assert!(!addresses[..index].contains(address));
-            assert_ne!(address.port(), 0);
-        }
-    }
 }

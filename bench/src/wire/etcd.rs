@@ -18,7 +18,7 @@ use super::closed_loop::{Sample, closed_loop};
 use super::data::Data;
 use super::server::{self, own_dir};
 use super::subject::Subject;
-use crate::kvd::free_addresses;
+use crate::ports::free_address;
 use crate::process::Process;
 
 /// The peer's name in reports.
@@ -73,7 +73,7 @@ pub(super) async fn start(dir: &Path) -> Result<Option<Box<dyn Subject>>> {
     let Some(mut command) = server::command(NAME)? else {
         return Ok(None);
     };
-    let [client, peer] = free_addresses()?;
+    let (client, peer) = (free_address()?, free_address()?);
     let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));
     command.arg("--data-dir").arg(own_dir(dir, NAME)?);
     command.args([

@@ -11,7 +11,7 @@ use super::connection::{Connection, Pool, line_end};
 use super::data::Data;
 use super::server;
 use super::subject::Subject;
-use crate::kvd::free_addresses;
+use crate::ports::free_address;
 use crate::process::Process;
 use crate::records::Random;
 
@@ -28,7 +28,7 @@ pub(super) async fn start() -> Result<Option<Box<dyn Subject>>> {
     let Some(mut command) = server::command(NAME)? else {
         return Ok(None);
     };
-    let [address] = free_addresses()?;
+    let address = free_address()?;
     command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]);
     command.args([
         "-U", "0", "-t", "1", "-m", "4096", "-c", "1024", "-u", "root",

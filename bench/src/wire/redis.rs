@@ -13,7 +13,7 @@ use super::connection::{Connection, Pool, line_end};
 use super::data::Data;
 use super::server::{self, own_dir};
 use super::subject::Subject;
-use crate::kvd::free_addresses;
+use crate::ports::free_address;
 use crate::process::Process;
 use crate::records::Random;
 
@@ -46,7 +46,7 @@ pub(super) async fn start(dir: &Path, durability: Durability) -> Result<Option<B
     let Some(mut command) = server::command("redis-server")? else {
         return Ok(None);
     };
-    let [address] = free_addresses()?;
+    let address = free_address()?;
     command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string()]);
     command
         .args(["--save", "", "--dir"])

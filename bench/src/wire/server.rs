@@ -57,17 +57,21 @@ pub(super) fn command(program: &str) -> Result<Option<Command>> {
 pub(super) async fn start(command: &mut Command, address: SocketAddr) -> Result<Process> {
     let mut process = machine::on_core(SERVER_CORE, || Process::start(command))??;
     let give_up = Instant::now() + PATIENCE;
-    while TcpStream::connect(address).await.is_err() {
-        let program = command.get_args().nth(1).unwrap_or_default().display();
+    let program = command.get_args().nth(1).unwrap_or_default().display();
+    loop {
+        let listens = TcpStream::connect(address).await.is_ok();
+        // Whoever listens may be another one, if ours could not.
         if let Some(status) = process.ended() {
             bail!("{program} has ended: {status}");
+        }
+        if listens {
+            return Ok(process);
         }
         if Instant::now() > give_up {
             bail!("{program} does not listen on {address}");
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    Ok(process)
 }
 
 /// A directory of a peer's own.
