@@ -8,6 +8,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = [
         "torc/v1/kv.proto",
         "torc/v1/cluster.proto",
+        "torc/v1/link.proto",
         "torc/v1/replica.proto",
     ];
     println!("cargo:rerun-if-changed=proto");

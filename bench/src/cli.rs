@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::cleanup::{self, BoundArgs};
-use crate::store::child::ChildArgs;
+use crate::index;
+use crate::join;
+use crate::sketch;
+use crate::store::{self, child::ChildArgs};
+use crate::wire::memory;
 
 /// Measure Torc beside its peers: what a table says is the median of several rounds, in
 /// which the subjects take turns
@@ -33,7 +37,8 @@ pub(crate) struct Options {
     /// Tiny sizes: shows that it works, measures nothing worth keeping
     #[arg(long, global = true)]
     pub(crate) quick: bool,
-    /// Records to store; without it, 1,000,000 (100,000 in `wire`)
+    /// Records to store; without it, 1,000,000 (100,000 in `wire`, 12,000,000 in `join
+    /// --bulk`)
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=1 << 31))]
     pub(crate) records: Option<u64>,
     /// Measure this kvd instead of the one built beside torc-bench
@@ -51,12 +56,21 @@ pub(crate) enum Suite {
     /// Balance, movement, lookups and planning of the ring, beside random positions and
     /// pingora-ketama
     Ring,
-    /// Durable puts, gets, memory, disk and opening of the store, beside sled, redb and fjall
-    Store,
+    /// Size, building and lookups of the sealed records' index, beside `ptr_hash`, sux and ph
+    Index(index::Args),
+    /// Counting, hot keys, joins, search and chunks of the sketches, beside datasketches,
+    /// heavykeeper, aho-corasick and fastcdc
+    Sketch(sketch::Args),
+    /// Durable puts, gets, memory, disk and opening of the store, beside sled, redb, fjall,
+    /// LMDB and RocksDB
+    Store(store::Args),
     /// A kvd process over the wire, beside redis, memcached and etcd where they are installed
     Wire,
     /// A fourth node joining three under traffic, beside a plain copy of the same bytes
-    Join,
+    Join(join::Args),
+    /// Memory of a kvd process for each of its sealed keys, beside redis and memcached where
+    /// they are installed
+    Ram(memory::Args),
     /// One task of the store suite, in a process of its own
     #[command(hide = true)]
     StoreChild(ChildArgs),

@@ -14,6 +14,7 @@
 
 mod cleanup;
 mod cli;
+mod index;
 mod join;
 mod kvd;
 mod machine;
@@ -22,6 +23,7 @@ mod process;
 mod records;
 mod report;
 mod ring;
+mod sketch;
 mod stats;
 mod store;
 mod table;
@@ -38,7 +40,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(cli.suite, &cli.options) {
+    match run(&cli.suite, &cli.options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("torc-bench: {error:#}");
@@ -47,14 +49,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(suite: Suite, options: &Options) -> anyhow::Result<()> {
-    let measure = match suite {
-        Suite::Ring => ring::run,
-        Suite::Store => store::run,
-        Suite::Wire => wire::run,
-        Suite::Join => join::run,
-        Suite::StoreChild(args) => return store::child::run(&args),
-        Suite::Bound(args) => return cleanup::become_bound(&args),
+fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
+    let measure: &dyn Fn(&Options) -> anyhow::Result<report::Report> = match suite {
+        Suite::Ring => &ring::run,
+        Suite::Index(args) => &|options| index::run(*args, options),
+        Suite::Sketch(args) => &|options| sketch::run(*args, options),
+        Suite::Store(args) => &|options| store::run(args, options),
+        Suite::Wire => &wire::run,
+        Suite::Join(args) => &|options| join::run(*args, options),
+        Suite::Ram(args) => &|options| wire::memory::run(*args, options),
+        Suite::StoreChild(args) => return store::child::run(args),
+        Suite::Bound(args) => return cleanup::become_bound(args),
     };
     cleanup::on_signals()?;
     if cfg!(debug_assertions) {

@@ -57,16 +57,6 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until it ends; an exit code other than 0 is an error.
-    ///
-    /// # Errors
-    /// As said, and what the system said.
-    pub(crate) fn finish(&mut self) -> Result<()> {
-        let status = self.wait()?;
-        anyhow::ensure!(status.success(), "a child process failed: {status}");
-        Ok(())
-    }
-
     fn wait(&mut self) -> Result<ExitStatus> {
         let status = self.child.wait()?;
         cleanup::unregister(self.id());
@@ -121,6 +111,65 @@ fn ticks_of(stat: &str) -> Option<[u64; 2]> {
     }
 }
 
+/// What of a process is in memory, and where it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Resident {
+    /// All of it.
+    pub(crate) bytes: u64,
+    /// What belongs to the process alone. The rest are mapped files: page cache, which the
+    /// kernel takes back without asking.
+    pub(crate) anonymous_bytes: u64,
+}
+
+/// Walks all mappings: some milliseconds a gigabyte.
+///
+/// # Errors
+/// There is no such process, or it is another user's.
+pub(crate) fn resident(process: u32) -> Result<Resident> {
+    let rollup = std::fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
+    let bytes =
+        |name| bytes_of(&rollup, name).with_context(|| format!("smaps_rollup without {name}"));
+    Ok(Resident {
+        bytes: bytes("Rss:")?,
+        anonymous_bytes: bytes("Anonymous:")?,
+    })
+}
+
+/// Processor time of the threads of this process that have a name, to the nanosecond.
+///
+/// # Errors
+/// `/proc` is not there.
+pub(crate) fn cpu_time_of_threads(name: &str) -> Result<Duration> {
+    let mut nanos = 0;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        // A thread may end while we look.
+        let (Ok(comm), Ok(times)) = (
+            std::fs::read_to_string(task.join("comm")),
+            std::fs::read_to_string(task.join("schedstat")),
+        ) else {
+            continue;
+        };
+        if comm.trim_end() == name {
+            let first = times.split(' ').next();
+            let spent = first.and_then(|text| text.parse::<u64>().ok());
+            nanos += spent.context("/proc/PID/task/TID/schedstat is not as it should be")?;
+        }
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
+/// Processor time of the calling thread.
+pub(crate) fn cpu_time_of_this_thread() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Processor time of the calling thread since [`cpu_time_of_this_thread`] gave `begun`.
+pub(crate) fn cpu_time_since(begun: Duration) -> Duration {
+    cpu_time_of_this_thread().saturating_sub(begun)
+}
+
 /// # Errors
 /// There is no such process.
 pub(crate) fn memory(process: u32) -> Result<Memory> {
@@ -160,6 +209,15 @@ pub(crate) fn disk_bytes(dir: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
+/// Bytes that are free on the disk of a directory.
+///
+/// # Errors
+/// It is not there.
+pub(crate) fn free_bytes(dir: &Path) -> Result<u64> {
+    let disk = rustix::fs::statvfs(dir)?;
+    Ok(disk.f_bavail * disk.f_frsize)
+}
+
 /// Where a program lies, if it is installed.
 pub(crate) fn installed(program: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH")?;
@@ -189,12 +247,46 @@ mod tests {
     }
 
     #[test]
+    fn what_is_resident_is_anonymous_or_of_files() {
+        let held = vec![1_u8; 64 << 20];
+        let own = resident(std::process::id()).unwrap();
+        assert!(own.anonymous_bytes >= 64 << 20, "the vector is ours");
+        assert!(
+            own.bytes > own.anonymous_bytes,
+            "the program is a mapped file"
+        );
+        drop(held);
+    }
+
+    #[test]
+    fn the_time_of_a_thread_is_counted_under_its_name_and_only_there() {
+        let worker = std::thread::Builder::new().name("bench-worker".to_owned());
+        let spent = worker.spawn(|| {
+            let begun = cpu_time_of_this_thread();
+            while cpu_time_since(begun) < Duration::from_millis(20) {}
+            cpu_time_of_threads("bench-worker").unwrap()
+        });
+        assert!(spent.unwrap().join().unwrap() >= Duration::from_millis(15));
+        assert_eq!(
+            cpu_time_of_threads("nobody").unwrap(),
+            Duration::ZERO,
+            "no thread has this name"
+        );
+    }
+
+    #[test]
     fn a_dropped_process_is_gone() {
         let process = Process::start(Command::new("sleep").arg("600")).unwrap();
         let id = process.id();
         assert!(cpu_time(id).is_ok());
         drop(process);
         assert!(cpu_time(id).is_err());
+    }
+
+    #[test]
+    fn a_disk_has_room_and_an_absent_directory_has_none() {
+        assert!(free_bytes(Path::new("/")).unwrap() > 0);
+        assert!(free_bytes(Path::new("/no/such/place")).is_err());
     }
 
     #[test]

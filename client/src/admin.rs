@@ -8,7 +8,10 @@ use torc_ring::NodeId;
 use crate::call::request;
 use crate::client::checked_key;
 use crate::retry::Nature;
-use crate::{Change, Client, ClusterStatus, Error, Explanation, Plan};
+use crate::{
+    Change, Client, ClusterStatus, Error, Explanation, GoOptions, HotKeys, HotKeysOptions,
+    Namespace, NamespaceMode, Plan, Transition,
+};
 
 /// Operations on the cluster.
 impl Client {
@@ -30,7 +33,7 @@ impl Client {
         ClusterStatus::from_wire(answer)
     }
 
-    /// Where a key lives and why, and what the node that serves it holds.
+    /// Where a key lives and why, and what its replicas hold. A round trip to each.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -40,6 +43,7 @@ impl Client {
             let message = v1::ExplainRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
+                local: false,
             };
             async move {
                 ClusterClient::new(channel)
@@ -49,6 +53,33 @@ impl Client {
         };
         let answer = self.call(Nature::Read).on_any(sending).await?;
         Explanation::from_wire(answer)
+    }
+
+    /// Which keys were accessed most of late, and how often: what all nodes have counted,
+    /// added up by the node that answers. Nodes that could not be asked are named in the answer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) where accesses are not counted,
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for options out of bounds,
+    /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as [`Client::status`].
+    pub async fn hot_keys(&self, options: HotKeysOptions) -> Result<HotKeys, Error> {
+        let window = options.window.map(|window| window.as_millis().max(1));
+        let window_ms = window.map_or(0, |ms| u64::try_from(ms).unwrap_or(u64::MAX));
+        let sending = |channel, budget| {
+            let message = v1::HotKeysRequest {
+                namespace: self.namespace_name(),
+                window_ms,
+                top: options.top.unwrap_or(0),
+                node: options.node.map_or(0, |node| node.0),
+            };
+            async move {
+                ClusterClient::new(channel)
+                    .hot_keys(request(message, budget))
+                    .await
+            }
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        HotKeys::from_wire(answer)
     }
 
     /// What adding the running, empty node at `address` (`host:port`) would move.
@@ -94,10 +125,17 @@ impl Client {
     /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as
     /// [`Client::plan_join`].
     pub async fn plan_leave(&self, node: NodeId) -> Result<Plan, Error> {
+        self.plan_leave_with(node, GoOptions::default()).await
+    }
+
+    /// As [`Client::plan_leave`], of a leave with options.
+    ///
+    /// # Errors
+    /// As [`Client::plan_leave`].
+    pub async fn plan_leave_with(&self, node: NodeId, options: GoOptions) -> Result<Plan, Error> {
         let wish = v1::LeaveRequest {
-            node: node.0,
             plan_only: true,
-            parallel: 0,
+            ..leave_request(node, options)
         };
         Ok(self.send_leave(wish, Nature::Read).await?.plan)
     }
@@ -111,12 +149,179 @@ impl Client {
     /// answer was lost: see [`Client::status`] before asking again; and as
     /// [`Client::plan_join`].
     pub async fn leave(&self, node: NodeId, parallel: Option<u32>) -> Result<Change, Error> {
-        let wish = v1::LeaveRequest {
+        let options = GoOptions {
+            parallel,
+            ..GoOptions::default()
+        };
+        self.leave_with(node, options).await
+    }
+
+    /// As [`Client::leave`], with options.
+    ///
+    /// # Errors
+    /// As [`Client::leave`].
+    pub async fn leave_with(&self, node: NodeId, options: GoOptions) -> Result<Change, Error> {
+        self.send_leave(leave_request(node, options), Nature::Write)
+            .await
+    }
+
+    /// What putting the running, empty node at `address` (`host:port`) in the place of
+    /// `old` would move. Changes nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as
+    /// [`Client::plan_join`].
+    pub async fn plan_replace(
+        &self,
+        old: NodeId,
+        address: impl Into<String>,
+        options: GoOptions,
+    ) -> Result<Plan, Error> {
+        let wish = v1::ReplaceRequest {
+            plan_only: true,
+            ..replace_request(old, address.into(), options)
+        };
+        Ok(self.send_replace(wish).await?.plan)
+    }
+
+    /// Puts the running, empty node at `address` (`host:port`) in the place of `old`,
+    /// which is then no member any more. Returns once the transition is committed, see
+    /// [`Client::status`]. Asking again is harmless, so this is retried like a read;
+    /// asked again with [`GoOptions::dead`], it declares `old` dead on the way.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) when `old` does not answer and
+    /// was not declared dead; and as [`Client::plan_replace`].
+    pub async fn replace(
+        &self,
+        old: NodeId,
+        address: impl Into<String>,
+        options: GoOptions,
+    ) -> Result<Change, Error> {
+        self.send_replace(replace_request(old, address.into(), options))
+            .await
+    }
+
+    /// What giving a node another weight, in percent of a normal one, would move. Changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) unless `percent` is 1 to 10,000;
+    /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as
+    /// [`Client::plan_join`].
+    pub async fn plan_reweight(&self, node: NodeId, percent: u32) -> Result<Plan, Error> {
+        let wish = v1::ReweightRequest {
             node: node.0,
+            weight: percent,
+            plan_only: true,
+            parallel: 0,
+        };
+        Ok(self.send_reweight(wish).await?.plan)
+    }
+
+    /// Gives a node another weight, in percent of a normal one, moving `parallel`
+    /// partitions at a time. Returns once the transition is committed, see
+    /// [`Client::status`]. Asking again is harmless, so this is retried like a read.
+    ///
+    /// # Errors
+    /// As [`Client::plan_reweight`].
+    pub async fn reweight(
+        &self,
+        node: NodeId,
+        percent: u32,
+        parallel: Option<u32>,
+    ) -> Result<Change, Error> {
+        let wish = v1::ReweightRequest {
+            node: node.0,
+            weight: percent,
             plan_only: false,
             parallel: parallel.unwrap_or(0),
         };
-        self.send_leave(wish, Nature::Write).await
+        self.send_reweight(wish).await
+    }
+
+    /// Takes the running transition of this number back: what has moved moves back. Returns
+    /// it once that is committed, see [`Client::status`]. Asking again is harmless, so this
+    /// is retried like a read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) when it does not run any more, or
+    /// there is no way back; and as [`Client::status`].
+    pub async fn abort(&self, transition: u64) -> Result<Transition, Error> {
+        let sending = |channel, budget| async move {
+            ClusterClient::new(channel)
+                .abort(request(v1::AbortRequest { transition }, budget))
+                .await
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        Transition::from_wire(answer.transition.as_ref())
+    }
+
+    /// Creates a namespace with as many `replicas` as the cluster has, unless it is told a
+    /// number. Every member that answers knows it when this returns. Asking again with
+    /// the same settings is harmless, so this is retried like a read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) for settings that the cluster does
+    /// not serve, or when there is such a namespace with others;
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a name out of bounds; and as
+    /// [`Client::status`].
+    pub async fn create_namespace(
+        &self,
+        name: impl Into<String>,
+        mode: NamespaceMode,
+        replicas: Option<u32>,
+    ) -> Result<Namespace, Error> {
+        let wish = v1::CreateNamespaceRequest {
+            name: name.into(),
+            mode: mode.to_wire().into(),
+            replicas: replicas.unwrap_or(0),
+        };
+        let sending = |channel, budget| {
+            let message = wish.clone();
+            async move {
+                ClusterClient::new(channel)
+                    .create_namespace(request(message, budget))
+                    .await
+            }
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        Namespace::from_wire(answer.namespace).map_err(|error| Error::malformed(error, true))
+    }
+
+    /// The cluster's namespaces by name.
+    ///
+    /// # Errors
+    /// As [`Client::topology`].
+    pub async fn namespaces(&self) -> Result<Vec<Namespace>, Error> {
+        let table = self.topology().await?;
+        let namespaces = table.namespaces.iter();
+        Ok(namespaces
+            .map(|(name, namespace)| Namespace::of(name, *namespace))
+            .collect())
+    }
+
+    async fn send_replace(&self, wish: v1::ReplaceRequest) -> Result<Change, Error> {
+        let sending = |channel, budget| {
+            let message = wish.clone();
+            async move {
+                ClusterClient::new(channel)
+                    .replace(request(message, budget))
+                    .await
+            }
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        Change::from_wire(answer, !wish.plan_only)
+    }
+
+    async fn send_reweight(&self, wish: v1::ReweightRequest) -> Result<Change, Error> {
+        let sending = |channel, budget| async move {
+            ClusterClient::new(channel)
+                .reweight(request(wish, budget))
+                .await
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        Change::from_wire(answer, !wish.plan_only)
     }
 
     async fn send_join(&self, wish: v1::JoinRequest) -> Result<Change, Error> {
@@ -140,5 +345,25 @@ impl Client {
         };
         let answer = self.call(nature).on_any(sending).await?;
         Change::from_wire(answer, !wish.plan_only)
+    }
+}
+
+fn leave_request(node: NodeId, options: GoOptions) -> v1::LeaveRequest {
+    v1::LeaveRequest {
+        node: node.0,
+        plan_only: false,
+        parallel: options.parallel.unwrap_or(0),
+        force: options.force,
+        dead: options.dead,
+    }
+}
+
+fn replace_request(old: NodeId, address: String, options: GoOptions) -> v1::ReplaceRequest {
+    v1::ReplaceRequest {
+        old: old.0,
+        address,
+        plan_only: false,
+        parallel: options.parallel.unwrap_or(0),
+        dead: options.dead,
     }
 }

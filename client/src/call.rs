@@ -1,10 +1,11 @@
 //! One attempt at one node, and the loop of attempts that is an operation.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 use torc_proto::{Fault, Reason, v1};
@@ -13,6 +14,7 @@ use torc_record::Digest;
 use crate::Error;
 use crate::core::Core;
 use crate::peer::Peer;
+use crate::race::{Lane, race};
 use crate::retry::{Effort, Failure, Nature, Stop, blame};
 use crate::view::View;
 
@@ -48,10 +50,49 @@ where
         return Err(out_of_time());
     }
     match timeout_at(deadline, send(channel, budget)).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Ok(response)) => {
+            peer.heard();
+            Ok(response.into_inner())
+        }
         Ok(Err(status)) => Err(failure(peer, &status)),
         Err(_) => Err(no_answer(peer)),
     }
+}
+
+/// How long a peer that says nothing is waited for where another one could do as well.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    time: Duration,
+    nature: Nature,
+}
+
+/// [`attempt`], which notes that a peer has fallen silent. A read is given up then; a write
+/// waits on, because it may have been carried out.
+pub(crate) async fn attempt_patiently<T, F, Fut>(
+    peer: &Peer,
+    deadline: Instant,
+    patience: Option<Patience>,
+    send: F,
+) -> Result<T, Failure>
+where
+    F: FnOnce(Channel, Duration) -> Fut,
+    Fut: Future<Output = Result<Response<T>, Status>>,
+{
+    let Some(Patience { time, nature }) = patience else {
+        return attempt(peer, deadline, send).await;
+    };
+    let began = std::time::Instant::now();
+    let mut trying = pin!(attempt(peer, deadline, send));
+    if let Ok(outcome) = timeout(time, &mut trying).await {
+        return outcome;
+    }
+    if !peer.was_heard_since(began) {
+        peer.fell_silent();
+        if nature == Nature::Read {
+            return Err(no_answer(peer));
+        }
+    }
+    trying.await
 }
 
 /// What a status from this peer means, which takes note of a connection that could
@@ -62,6 +103,7 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
     }
     let mut fault = Fault::from_status(status);
     if !status.details().is_empty() {
+        peer.heard();
         return Failure::sent(fault);
     }
     fault.message = match std::error::Error::source(status) {
@@ -78,9 +120,6 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
         peer.cut_off(&fault);
         return Failure::connecting(fault);
     }
-    // Whatever code the library gives it: if the transport failed and not the node
-    // answered, nobody knows.
-    fault.maybe_applied |= std::error::Error::source(status).is_some();
     Failure::sent(fault)
 }
 
@@ -114,12 +153,17 @@ fn timed_out(status: &Status) -> bool {
     false
 }
 
+/// Longer than nearly every answer takes. Doubles with every attempt, for answers that do.
+const FIRST_PATIENCE: Duration = Duration::from_millis(500);
+
 /// An operation under way: its deadline and what it met so far.
 pub(crate) struct Call<'a> {
     core: &'a Core,
     nature: Nature,
     deadline: Instant,
     effort: Effort,
+    /// Nodes that were found unable to carry it out.
+    detours: usize,
     /// What made it necessary to try again.
     earlier: Option<Fault>,
 }
@@ -131,6 +175,7 @@ impl<'a> Call<'a> {
             nature,
             deadline: Instant::now() + time,
             effort: Effort::new(time),
+            detours: 0,
             earlier: None,
         }
     }
@@ -142,6 +187,20 @@ impl<'a> Call<'a> {
     /// Attempts that failed so far.
     pub(crate) fn attempts(&self) -> usize {
         self.effort.attempts() as usize
+    }
+
+    /// Nodes that were found unable to carry it out.
+    pub(crate) fn detours(&self) -> usize {
+        self.detours
+    }
+
+    /// How long a silent node is waited for; none where no other can do as well.
+    pub(crate) fn patience(&self, view: &View) -> Option<Patience> {
+        let doublings = self.effort.attempts().min(6);
+        (view.table.replicas > 1).then(|| Patience {
+            time: FIRST_PATIENCE * 2_u32.pow(doublings),
+            nature: self.nature,
+        })
     }
 
     /// The topology, waiting for one if none is known yet.
@@ -156,8 +215,9 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Sends to the lead of the digest's partition, by whatever way reaches it, and
-    /// again while that is safe and the deadline allows it.
+    /// Sends to the lead of the digest's partition, by whatever way reaches it, or where
+    /// there are several replicas to another one, and again while that is safe and the
+    /// deadline allows it.
     pub(crate) async fn on_lead<T, F, Fut>(mut self, digest: &Digest, send: F) -> Result<T, Error>
     where
         F: Fn(Channel, Duration, Option<v1::Route>) -> Fut,
@@ -166,11 +226,26 @@ impl<'a> Call<'a> {
         loop {
             let view = self.view().await?;
             let partition = view.table.partition_of(digest);
-            let lead = view.state(partition)?.lead;
-            let hop = self.core.hop(&view, lead, self.attempts());
-            let route = hop.route(&view, partition);
-            let sending = |channel, budget| send(channel, budget, route);
-            match attempt(&hop.peer, self.deadline, sending).await {
+            let state = view.state(partition)?;
+            let patience = self.patience(&view);
+            let (detours, attempts) = (self.detours, self.attempts());
+            let hop = self.core.first_hop(&view, state, detours, attempts);
+            let second = patience
+                .filter(|_| self.nature == Nature::Read)
+                .and_then(|_| {
+                    let hops = self.core.hops(&view, state, detours, attempts);
+                    hops.into_iter().find(|other| !other.is_same(&hop))
+                });
+            let lane = |hop| Lane::new(hop, &view, partition);
+            let outcome = if let (Some(second), Some(patience)) = (second, patience) {
+                let lanes = [lane(&hop), lane(&second)];
+                race(self.core, lanes, self.deadline, patience, &send).await
+            } else {
+                let route = lane(&hop).route;
+                let sending = |channel, budget| send(channel, budget, route);
+                attempt_patiently(&hop.peer, self.deadline, patience, sending).await
+            };
+            match outcome {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => self.recover(failure, Some(&view), Some(&hop.peer)).await?,
             }
@@ -231,6 +306,7 @@ impl<'a> Call<'a> {
         let Some(wait) = self.effort.pause(failures, remaining, rand::random()) else {
             return false;
         };
+        self.detours += usize::from(failures.iter().any(Failure::is_of_the_node));
         tracing::debug!(?wait, attempts = self.attempts(), fault = %failures[0].fault, "again");
         if !wait.is_zero() {
             sleep(wait).await;

@@ -123,7 +123,7 @@ impl Client {
     /// Finds the namespace, asking once for a newer topology if it is not known.
     pub(crate) async fn place(&self, call: &mut Call<'_>) -> Result<Place, Error> {
         let found = |view: Arc<View>| {
-            let namespace = view.table.namespaces.get(self.namespace.as_ref()).copied();
+            let namespace = view.table.namespace_id(self.namespace.as_ref());
             namespace.map(|namespace| Place { view, namespace })
         };
         let view = call.view().await?;
@@ -133,7 +133,10 @@ impl Client {
         // Without news the known topology decides.
         let _ = self.core.refresh(Some(&view), None, call.deadline()).await;
         found(call.view().await?).ok_or_else(|| {
-            let message = format!("there is no namespace `{}`", self.namespace);
+            let name = &self.namespace;
+            let message = format!(
+                "there is no namespace `{name}`: create it with `kvctl namespace create {name}`"
+            );
             Error::new(ErrorKind::NoSuchNamespace, message)
         })
     }

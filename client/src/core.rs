@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 use torc_proto::v1;
+use torc_ring::topology::PartitionState;
 use torc_ring::{NodeId, Partition};
 
 use crate::Error;
 use crate::builder::Config;
+use crate::hedge::Pace;
 use crate::peer::{Peer, Peers};
 use crate::reach::{Way, choose};
 use crate::retry::Failure;
@@ -19,14 +22,17 @@ pub(crate) struct Core {
     peers: Peers,
     known: Known,
     turn: AtomicUsize,
+    pace: Mutex<Pace>,
 }
 
 /// Where an attempt goes.
 #[derive(Debug, Clone)]
 pub(crate) struct Hop {
     pub(crate) peer: Arc<Peer>,
-    /// Whether the peer is the lead itself; else it is to forward.
+    /// Whether the peer is to carry it out itself; else it is to forward.
     pub(crate) direct: bool,
+    /// Whether it leads the partition.
+    pub(crate) leads: bool,
 }
 
 impl Core {
@@ -35,7 +41,13 @@ impl Core {
             peers: Peers::new(config)?,
             known: Known::new(),
             turn: AtomicUsize::new(0),
+            pace: Mutex::default(),
         })
+    }
+
+    /// How gets go lately. Not to be held across a wait.
+    pub(crate) fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock()
     }
 
     /// The topology known now.
@@ -67,12 +79,88 @@ impl Core {
             .await
     }
 
+    /// Where an operation on a partition may go, the best first; never empty.
+    ///
+    /// With one replica only to the lead. With several to the lead, the other replicas,
+    /// then by any node that forwards; those that cannot be used are left out as long as
+    /// others can. `detours` counts the nodes that the operation found unable to, which
+    /// goes on to the next; `attempt` its tries.
+    pub(crate) fn hops(
+        &self,
+        view: &View,
+        state: &PartitionState,
+        detours: usize,
+        attempt: usize,
+    ) -> Vec<Hop> {
+        if view.table.replicas < 2 {
+            return vec![self.hop(view, state.lead, attempt)];
+        }
+        let mut replicas = vec![state.lead];
+        for node in state
+            .nodes
+            .iter()
+            .chain(state.next.iter().flat_map(|next| next.iter()))
+        {
+            if !replicas.contains(node) {
+                replicas.push(*node);
+            }
+        }
+        let mut hops: Vec<Hop> = Vec::new();
+        for node in replicas {
+            if let Some(peer) = view.peer(node) {
+                hops.push(Hop {
+                    leads: node == state.lead,
+                    ..Hop::new(peer, true)
+                });
+            }
+        }
+        let others = self.everybody(|peer| !hops.iter().any(|hop| Arc::ptr_eq(&hop.peer, peer)));
+        // Advertised addresses may mean nothing here: whoever was reached before goes first.
+        let (proven, rest): (Vec<_>, Vec<_>) = others.iter().partition(|other| other.was_reached());
+        hops.extend(
+            proven
+                .into_iter()
+                .chain(rest)
+                .map(|other| Hop::new(other, false)),
+        );
+        let usable: Vec<_> = hops
+            .iter()
+            .filter(|hop| hop.peer.is_usable())
+            .cloned()
+            .collect();
+        let (mut hops, turn) = if usable.is_empty() {
+            (hops, attempt)
+        } else {
+            (usable, detours)
+        };
+        let turn = turn % hops.len();
+        hops.rotate_left(turn);
+        hops
+    }
+
+    /// The first of [`hops`](Self::hops).
+    pub(crate) fn first_hop(
+        &self,
+        view: &View,
+        state: &PartitionState,
+        detours: usize,
+        attempt: usize,
+    ) -> Hop {
+        let lead = view
+            .peer(state.lead)
+            .filter(|lead| detours == 0 && lead.is_usable());
+        match lead {
+            Some(lead) => Hop::to_lead(lead),
+            None => self.hops(view, state, detours, attempt).swap_remove(0),
+        }
+    }
+
     /// How to reach the node that leads a partition: directly, else by a node that
     /// forwards. `attempt` counts the operation's tries.
     pub(crate) fn hop(&self, view: &View, lead: NodeId, attempt: usize) -> Hop {
         let lead = view.peer(lead);
         if let Some(lead) = lead.filter(|lead| lead.is_usable()) {
-            return Hop::new(lead, true);
+            return Hop::to_lead(lead);
         }
         let others = self.everybody(|peer| lead.is_none_or(|lead| !Arc::ptr_eq(peer, lead)));
         let mut usable: Vec<_> = others.iter().map(Peer::is_usable).collect();
@@ -85,7 +173,7 @@ impl Core {
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         match (choose(false, &usable, turn, attempt), lead) {
-            (Way::Lead, Some(lead)) => Hop::new(lead, true),
+            (Way::Lead, Some(lead)) => Hop::to_lead(lead),
             // Without a lead's address no seed was left out of the others.
             (Way::Lead, None) => Hop::new(&others[attempt % others.len()], false),
             (Way::Other(index), _) => Hop::new(&others[index], false),
@@ -123,6 +211,14 @@ impl Hop {
         Self {
             peer: Arc::clone(peer),
             direct,
+            leads: false,
+        }
+    }
+
+    fn to_lead(peer: &Arc<Peer>) -> Self {
+        Self {
+            leads: true,
+            ..Self::new(peer, true)
         }
     }
 

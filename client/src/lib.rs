@@ -52,6 +52,8 @@
 //! What it does so that callers need not: it knows the ring and sends every operation
 //! to the node that leads its partition; learns of a newer topology when it is told
 //! that its own is stale; reaches nodes whose address does not answer through others;
+//! where partitions have several replicas, goes to another one while the lead cannot be
+//! reached or does not answer, and sends a get that takes long to a second one;
 //! tries again what is safe to try again, until the deadline; cuts batches and scans
 //! by node.
 //!
@@ -63,7 +65,7 @@
 //!   that it is used from.
 //!
 //! Pure, and tested as such: when to try again (`retry`), which addresses to avoid
-//! (`reach`), how batches are cut (`batch::plan`), how a scan goes on (`scan::walk`).
+//! (`reach`), when a get is worth sending twice (`hedge`), how batches are cut (`batch::plan`), how a scan goes on (`scan::walk`).
 //!
 //! Absent on purpose: caching of values (they would be stale), timers that hold
 //! operations back to fill batches, and TLS until the nodes speak it.
@@ -77,8 +79,10 @@ mod client;
 mod cluster;
 mod core;
 mod error;
+mod hedge;
 mod options;
 mod peer;
+mod race;
 mod reach;
 mod retry;
 mod scan;
@@ -88,11 +92,14 @@ pub use answers::{Deleted, Entry, Value};
 pub use builder::ClientBuilder;
 pub use client::Client;
 pub use cluster::{
-    Change, ChangeKind, ClusterStatus, Explanation, Holds, Member, MemberState, NodeShare,
-    NodeStatus, Plan, Position, Stage, Transition,
+    Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, HotKey,
+    HotKeyNode, HotKeys, HotMajority, HotNode, Member, MemberState, Namespace, NamespaceMode,
+    NodeShare, NodeStatus, Plan, Position, Quorum, SliceTrace, SliceVerdict, Stage, Transition,
 };
 pub use error::{Error, ErrorKind};
-pub use options::{Condition, Consistency, GetOptions, PutOptions, ScanOptions};
+pub use options::{
+    Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, PutOptions, ScanOptions,
+};
 pub use scan::{Scan, ScanCursor};
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};
 pub use torc_ring::topology::{ClusterId, RoutingTable};

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use torc_proto::v1;
+use torc_ring::NodeId;
 
 use crate::{Error, ErrorKind, ScanCursor, Version};
 
@@ -88,6 +90,20 @@ pub struct ScanOptions {
     pub after: Option<ScanCursor>,
     /// Leave the values out.
     pub keys_only: bool,
+    /// Only records whose value contains at least one of these byte strings; none: all. At most 64,
+    /// of 1 to 65,536 bytes each; the nodes search, so that nothing else travels.
+    pub contains: Vec<Bytes>,
+}
+
+/// Options of [`Client::hot_keys`](crate::Client::hot_keys).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HotKeysOptions {
+    /// How far back, 24 hours at most; none: 60 s.
+    pub window: Option<Duration>,
+    /// Most keys to return, 1,000 at most; none: 20.
+    pub top: Option<u32>,
+    /// Only what this node has counted; none: all nodes.
+    pub node: Option<NodeId>,
 }
 
 #[cfg(test)]
@@ -110,4 +126,18 @@ mod tests {
             assert_eq!(refused.kind(), ErrorKind::Invalid, "{ttl:?}");
         }
     }
+}
+
+/// How a node goes, see [`Client::leave_with`](crate::Client::leave_with) and
+/// [`Client::replace`](crate::Client::replace).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GoOptions {
+    /// Partitions that move at a time; none: the cluster's default.
+    pub parallel: Option<u32>,
+    /// Even if fewer nodes than replicas stay: every partition has fewer replicas then. Of a
+    /// leave only.
+    pub force: bool,
+    /// The node is dead for good: nobody waits for it, and it has no vote while it goes. It
+    /// must not come back.
+    pub dead: bool,
 }

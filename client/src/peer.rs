@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -24,6 +24,11 @@ use crate::{Error, ErrorKind};
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Gets in a row that another replica answered first, after which this one is avoided.
+const MOST_LATE: u32 = 3;
+/// How long a probe of a peer that is slow or silent may take.
+const PROBE_TIME: Duration = Duration::from_millis(100);
+
 /// One address.
 pub(crate) struct Peer {
     address: String,
@@ -34,6 +39,12 @@ pub(crate) struct Peer {
     /// nothing to ask.
     suspect: AtomicBool,
     state: Mutex<State>,
+    born: Instant,
+    /// When it last answered anything, ms since it was born.
+    heard_ms: AtomicU64,
+    /// Whether it is avoided because it did not answer.
+    mute: AtomicBool,
+    late: AtomicU32,
 }
 
 /// Room for one connection.
@@ -70,6 +81,10 @@ impl Peer {
             turn: AtomicUsize::new(0),
             suspect: AtomicBool::new(false),
             state: Mutex::default(),
+            born: Instant::now(),
+            heard_ms: AtomicU64::new(0),
+            mute: AtomicBool::new(false),
+            late: AtomicU32::new(0),
         })
     }
 
@@ -87,9 +102,72 @@ impl Peer {
         let advice = self.state.lock().reach.advice(Instant::now());
         if advice == Advice::AvoidAndProbe {
             let peer = Arc::clone(self);
-            tokio::spawn(async move { peer.channel().await.map(drop) });
+            tokio::spawn(async move { peer.probe().await });
         }
         advice == Advice::Use
+    }
+
+    /// Connecting tells of an address that could not be reached that it works again; of
+    /// one that is slow or silent only an answer does.
+    async fn probe(&self) {
+        let connected = self.channel().await.is_ok();
+        if !connected || !self.suspect.load(Ordering::Acquire) {
+            return;
+        }
+        if crate::view::answers_within(self, PROBE_TIME).await {
+            self.recovered();
+        } else {
+            self.avoid();
+        }
+    }
+
+    /// It has answered.
+    pub(crate) fn heard(&self) {
+        let now_ms = self.born.elapsed().as_millis() as u64;
+        self.heard_ms.store(now_ms, Ordering::Relaxed);
+        if self.mute.load(Ordering::Relaxed) {
+            self.recovered();
+        }
+    }
+
+    /// Whether it has answered anything since.
+    pub(crate) fn was_heard_since(&self, at: Instant) -> bool {
+        let at_ms = at.saturating_duration_since(self.born).as_millis() as u64;
+        self.heard_ms.load(Ordering::Relaxed) > at_ms
+    }
+
+    /// It does not answer: avoid it until it does.
+    pub(crate) fn fell_silent(&self) {
+        tracing::debug!(address = %self.address, "does not answer: avoided for a while");
+        self.mute.store(true, Ordering::Relaxed);
+        self.avoid();
+    }
+
+    /// Another replica answered a get first, although it was asked later.
+    pub(crate) fn was_late(&self) {
+        if self.late.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_LATE {
+            tracing::debug!(address = %self.address, "is slow: avoided for a while");
+            self.late.store(0, Ordering::Relaxed);
+            self.avoid();
+        }
+    }
+
+    /// It answered a get first.
+    pub(crate) fn was_in_time(&self) {
+        self.late.store(0, Ordering::Relaxed);
+    }
+
+    fn avoid(&self) {
+        self.state.lock().reach.failed(Instant::now());
+        self.suspect.store(true, Ordering::Release);
+    }
+
+    fn recovered(&self) {
+        self.mute.store(false, Ordering::Relaxed);
+        self.late.store(0, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.reach.connected();
+        self.suspect.store(false, Ordering::Release);
     }
 
     /// A connection; the next of a few in turn. Takes at most the connect timeout

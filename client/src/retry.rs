@@ -97,6 +97,19 @@ impl Failure {
         }
     }
 
+    /// Whether another node may do what this one could not.
+    pub(crate) fn is_of_the_node(&self) -> bool {
+        let reason = self.fault.reason;
+        self.stop == Stop::Sent
+            && matches!(
+                reason,
+                Reason::NotServing
+                    | Reason::OwnerUnreachable
+                    | Reason::OutcomeUnknown
+                    | Reason::Deadline
+            )
+    }
+
     /// Whether the node knows of a newer topology.
     pub(crate) fn is_stale(&self) -> bool {
         self.fault.reason == Reason::StaleEpoch

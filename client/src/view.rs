@@ -227,6 +227,13 @@ fn adopt(before: Option<&Arc<View>>, wire: v1::Topology) -> Result<Option<Routin
     Ok(Some(merged))
 }
 
+/// Whether a peer answers anything at all within this time.
+pub(crate) async fn answers_within(peer: &Peer, time: Duration) -> bool {
+    let asked = std::time::Instant::now();
+    let newest = u64::MAX;
+    fetch(peer, newest, Instant::now() + time).await.is_ok() || peer.was_heard_since(asked)
+}
+
 async fn fetch(peer: &Peer, known_epoch: u64, deadline: Instant) -> Result<v1::Topology, Fault> {
     let answer = call::attempt(peer, deadline, |channel, budget| async move {
         let mut client = ClusterClient::new(channel).max_decoding_message_size(MAX_MESSAGE_LEN);

@@ -100,7 +100,7 @@ impl KeyArgs {
     }
 }
 
-fn hex(digits: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn hex(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
     let pair = |pair: &[u8]| match pair {
         [high, low] => Some(digit(high)? << 4 | digit(low)?),

@@ -85,9 +85,14 @@ enum Command {
     Dump(cmd::dump::Args),
     JoinNode(cmd::join_node::Args),
     LeaveNode(cmd::leave_node::Args),
+    ReplaceNode(cmd::replace_node::Args),
+    ReweightNode(cmd::reweight_node::Args),
+    Abort(cmd::abort::Args),
+    Namespace(cmd::namespace::Args),
     Status(cmd::status::Args),
     Ring(cmd::ring::Args),
     Explain(cmd::explain::Args),
+    HotKeys(cmd::hot_keys::Args),
     Bench(cmd::bench::Args),
     GenerateUrls(cmd::generate_urls::Args),
     Completions(cmd::completions::Args),
@@ -177,9 +182,14 @@ async fn dispatch(cli: Cli, out: &mut Out) -> Result<(), Failure> {
         Command::Dump(args) => cmd::dump::run(args, &global, out).await,
         Command::JoinNode(args) => cmd::join_node::run(args, &global, out).await,
         Command::LeaveNode(args) => cmd::leave_node::run(args, &global, out).await,
+        Command::ReplaceNode(args) => cmd::replace_node::run(args, &global, out).await,
+        Command::ReweightNode(args) => cmd::reweight_node::run(args, &global, out).await,
+        Command::Abort(args) => cmd::abort::run(args, &global, out).await,
+        Command::Namespace(args) => cmd::namespace::run(args, &global, out).await,
         Command::Status(args) => cmd::status::run(args, &global, out).await,
         Command::Ring(args) => cmd::ring::run(args, &global, out).await,
         Command::Explain(args) => cmd::explain::run(args, &global, out).await,
+        Command::HotKeys(args) => cmd::hot_keys::run(args, &global, out).await,
         Command::Bench(args) => cmd::bench::run(args, &global, out).await,
         Command::GenerateUrls(args) => cmd::generate_urls::run(&args, out),
         Command::Completions(args) => cmd::completions::run(&args, out),
@@ -283,12 +293,22 @@ mod tests {
             &["get", "k", "--consistency", "strong"],
             &["leave-node", "n1"],
             &["join-node", "no-port"],
+            &["replace-node", "3"],
+            &["replace-node", "3", "no-port"],
+            &["reweight-node", "3", "0"],
+            &["namespace"],
+            &["namespace", "create", "n", "--mode", "strong"],
+            &["namespace", "create", "n", "--replicas", "6"],
             &["--endpoint", "ftp://a:1", "status"],
             &["--timeout", "0s", "status"],
             &["ring", "simulate", "--nodes", "0"],
             &["ring", "simulate", "--nodes", "3", "--partitions", "100"],
             &["ring", "simulate", "--nodes", "3", "--weights", "100,0"],
             &["bench", "--mix", "101"],
+            &["hot-keys", "--top", "0"],
+            &["hot-keys", "--window", "0s"],
+            &["hot-keys", "--node", "0"],
+            &["scan", "--contains-hex", "abc"],
         ] {
             assert!(parse(arguments).is_err(), "{arguments:?}");
         }
@@ -299,5 +319,6 @@ mod tests {
         assert!(parse(&["put", "k", "-5"]).is_ok());
         assert!(parse(&["put", "k", "--", "--flag"]).is_ok());
         assert!(parse(&["put", "k", "-"]).is_ok());
+        assert!(parse(&["scan", "--contains", "-x", "--contains", "5"]).is_ok());
     }
 }

@@ -1,5 +1,6 @@
 //! One command a file: its arguments, and a `run` that carries it out.
 
+pub(crate) mod abort;
 pub(crate) mod bench;
 mod change;
 pub(crate) mod completions;
@@ -8,10 +9,14 @@ pub(crate) mod dump;
 pub(crate) mod explain;
 pub(crate) mod generate_urls;
 pub(crate) mod get;
+pub(crate) mod hot_keys;
 pub(crate) mod join_node;
 pub(crate) mod leave_node;
 pub(crate) mod load;
+pub(crate) mod namespace;
 pub(crate) mod put;
+pub(crate) mod replace_node;
+pub(crate) mod reweight_node;
 pub(crate) mod ring;
 pub(crate) mod scan;
 pub(crate) mod simulate;

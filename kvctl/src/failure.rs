@@ -15,7 +15,7 @@
 
 use std::io;
 
-use torc_client::ErrorKind;
+use torc_client::{ErrorKind, NodeId};
 
 use crate::format::ReadError;
 
@@ -70,6 +70,15 @@ pub(crate) enum Failure {
         silent_s: u64,
         last: torc_client::Error,
     },
+    #[error("the {change} was aborted: all is where it was before it")]
+    Aborted { change: &'static str },
+    #[error("no join, leave, replacement or re-weighting is running: see `kvctl status`")]
+    NothingRuns,
+    #[error(
+        "node {node} ({address}) does not answer, and would be waited for: start it, or declare \
+         it dead for good with `--dead`"
+    )]
+    NotDeclaredDead { node: NodeId, address: String },
     #[error("interrupted")]
     Interrupted,
     #[error("cannot start: {0}")]
@@ -81,7 +90,10 @@ impl Failure {
         match self {
             Self::KeyNotFound { .. } => Code::KeyNotFound,
             Self::Usage(_) | Self::File { .. } | Self::Stdout(_) | Self::Runtime(_) => Code::Usage,
-            Self::OutOfBounds(_) => Code::Refused,
+            Self::OutOfBounds(_)
+            | Self::Aborted { .. }
+            | Self::NothingRuns
+            | Self::NotDeclaredDead { .. } => Code::Refused,
             Self::Input { error, .. } => match error {
                 ReadError::OutOfBounds { .. } => Code::Refused,
                 ReadError::Malformed { .. } | ReadError::Io(_) => Code::Usage,

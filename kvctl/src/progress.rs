@@ -102,6 +102,8 @@ pub(crate) const fn name(kind: ChangeKind) -> &'static str {
     match kind {
         ChangeKind::Join => "join",
         ChangeKind::Leave => "leave",
+        ChangeKind::Replace => "replace",
+        ChangeKind::Reweight => "reweight",
     }
 }
 
@@ -124,6 +126,9 @@ pub(crate) fn figures(transition: &Transition, pace: &Pace) -> String {
     parts.extend(rate.map(|rate| format!("{}/s", text::bytes(rate as u64))));
     let left = pace.time_left(transition);
     parts.extend(left.map(|left| format!("{} left", text::duration(left))));
+    if transition.aborted {
+        parts.insert(0, "going back".to_owned());
+    }
     parts.join(", ")
 }
 
@@ -136,27 +141,44 @@ pub(crate) fn ended(transition: &Transition) -> String {
             format!(" in {}", text::duration(Duration::from_millis(ms)))
         });
     format!(
-        "{} of node {} done{took}: {} partitions, {} in {} records",
+        "{} of {} {}{took}: {} partitions, {} in {} records",
         name(transition.kind),
-        transition.node,
+        who(transition),
+        if transition.aborted {
+            "aborted"
+        } else {
+            "done"
+        },
         text::count(transition.partitions_done.into()),
         text::bytes(transition.bytes_moved),
         text::count(transition.records_moved),
     )
 }
 
+/// Whom a transition is about.
+pub(crate) fn who(transition: &Transition) -> String {
+    let node = transition.node;
+    match transition.replaced {
+        Some(old) => format!("node {old} by node {node}"),
+        None => format!("node {node}"),
+    }
+}
+
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use torc_record::Epoch;
     use torc_ring::NodeId;
     use torc_ring::topology::ClusterId;
 
-    fn transition(id: u64, partitions_done: u32, bytes_moved: u64) -> Transition {
+    pub(crate) fn transition(id: u64, partitions_done: u32, bytes_moved: u64) -> Transition {
         Transition {
             id,
             kind: ChangeKind::Join,
             node: NodeId(4),
+            replaced: None,
+            aborted: false,
+            dead: Vec::new(),
             partitions_total: 100,
             partitions_done,
             partitions_active: 4,
@@ -177,6 +199,8 @@ mod tests {
             topology_leader: None,
             partitions: 4096,
             replicas: 1,
+            under_replicated: Some(0),
+            without_quorum: Some(0),
             nodes: Vec::new(),
             transition: running,
             last_transition: ended,
@@ -266,5 +290,13 @@ mod tests {
             ended(&done),
             "join of node 4 done in 12.5 s: 100 partitions, 10.0 MiB in 104,857 records"
         );
+        let back = Transition {
+            kind: ChangeKind::Replace,
+            replaced: Some(NodeId(2)),
+            aborted: true,
+            ..transition(1, 100, 10 << 20)
+        };
+        assert!(ended(&back).starts_with("replace of node 2 by node 4 aborted: 100 partitions"));
+        assert!(figures(&back, &pace).starts_with("going back, 100 of 100 partitions"));
     }
 }

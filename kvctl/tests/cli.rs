@@ -79,6 +79,8 @@ fn where_nobody_listens_every_command_is_unavailable() {
         &["status"],
         &["ring"],
         &["explain", "k"],
+        &["hot-keys"],
+        &["scan", "--contains", "x"],
         &["join-node", "127.0.0.1:1", "--plan"],
         &["leave-node", "1", "--plan"],
         &["bench", "--operations", "1"],

@@ -49,7 +49,7 @@ fn a_cluster_of_containers_grows_and_loses_nothing_by_a_kill_a_cut_or_a_restart(
     // What was acknowledged last is what a kill could lose.
     records.load(&cluster, 300..400);
     a_killed_node_comes_back_with_everything(&cluster, &records);
-    a_node_cut_off_is_missed_for_its_own_keys_only(&cluster, &records);
+    a_node_cut_off_is_missed_by_nobody(&cluster, &records);
     the_whole_cluster_stops_cleanly_and_starts_again(&cluster);
     records.are_all_there(&cluster);
 }
@@ -104,27 +104,20 @@ fn a_killed_node_comes_back_with_everything(cluster: &Cluster, records: &Records
     assert_eq!(cluster.status("torc-1")["cluster_id"], cluster_id);
 }
 
-fn a_node_cut_off_is_missed_for_its_own_keys_only(cluster: &Cluster, records: &Records) {
+fn a_node_cut_off_is_missed_by_nobody(cluster: &Cluster, records: &Records) {
     let cut_off = records.led_by(cluster, "torc-1", "torc-3:7400");
     let elsewhere = records.led_by(cluster, "torc-1", "torc-2:7400");
     let container = cluster.container("torc-3");
     docker(&["network", "disconnect", &cluster.network(), container]).succeeds();
 
     records.is_there(cluster, "torc-1", &elsewhere);
-    let get = cluster.kvctl("torc-1", &["--timeout", "2s", "get", &cut_off]);
-    assert_eq!(
-        get.code(),
-        Some(3),
-        "unavailable, which is not the same as absent: {get}"
-    );
-    // On condition, so that nothing changes if it arrives once the node is back.
-    let put = cluster.kvctl(
-        "torc-1",
-        &["--timeout", "2s", "put", &cut_off, "new", "--if-absent"],
-    );
+    // Its lead is cut off: two of its three replicas are not.
+    records.is_there(cluster, "torc-1", &cut_off);
+    let put = cluster.kvctl("torc-1", &["put", &cut_off, "new", "--if-absent"]);
+    // Before its silence is noticed the write may be on its way to it: then nobody knows.
     assert!(
-        matches!(put.code(), Some(3 | 5)),
-        "nobody else may take the write: {put}"
+        matches!(put.code(), Some(4 | 5)),
+        "the others know that the key is there: {put}"
     );
 
     alerts_and_dashboard_name_only_what_nodes_report(cluster);

@@ -5,6 +5,7 @@ use torc_record::{
     Ballot, DIGEST_LEN, Digest, Epoch, HybridTime, Key, KeyError, NamespaceId, NodeSlot, Record,
     RecordError, State,
 };
+use torc_ring::Partition;
 
 use crate::v1;
 use crate::{Fault, Reason};
@@ -30,6 +31,33 @@ pub enum WireError {
     Field {
         /// Name of the field in the `.proto` file.
         field: &'static str,
+    },
+    /// A list of more than its limit.
+    #[error("`{list}` holds more than {limit}")]
+    TooMany {
+        /// Name of the list in the `.proto` file.
+        list: &'static str,
+        /// The most there may be.
+        limit: usize,
+    },
+    /// A part longer than its limit, or than the message it is in.
+    #[error("`{what}` has {len} bytes, at most {limit} are allowed here")]
+    TooLong {
+        /// Name of the part in the `.proto` file.
+        what: &'static str,
+        /// Length found, bytes.
+        len: usize,
+        /// The longest there may be, bytes.
+        limit: usize,
+    },
+    /// Bytes that are no message.
+    #[error(transparent)]
+    Malformed(#[from] prost::DecodeError),
+    /// A partition that the cluster does not have, or a key of another one.
+    #[error("not of partition {partition}")]
+    Misplaced {
+        /// The partition stated.
+        partition: Partition,
     },
     /// A topology that contradicts itself or the one it should extend. Fetch all of it.
     #[error("the topology does not fit: {why}")]

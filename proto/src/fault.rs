@@ -4,7 +4,8 @@
 //! A status carries `google.rpc.ErrorInfo` (domain `torc`, reason, and the metadata
 //! `changed` and `epoch`) and, where waiting helps, `google.rpc.RetryInfo`, so that
 //! clients in any language can act on it. A status without these details comes from
-//! the transport: unless the connection was never made, nobody knows what happened.
+//! the transport: unless the connection was never made or had ended, nobody knows what
+//! happened.
 
 use std::time::Duration;
 
@@ -144,6 +145,10 @@ impl Fault {
                 format!("cannot connect: {message}"),
             );
         }
+        if was_left(status) {
+            let message = format!("the node closed the connection and took nothing: {message}");
+            return Self::new(Reason::NotServing, message);
+        }
         if std::error::Error::source(status).is_some() {
             // The transport failed of something, and borrows whatever code is nearest.
             let reason = match status.code() {
@@ -178,6 +183,28 @@ fn never_connected(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
         if error.is::<tonic::ConnectError>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// Whether the connection ended before the request was sent, or the peer said that it did
+/// not look at it (RFC 9113, sections 6.8 and 8.7).
+fn was_left(status: &Status) -> bool {
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let reason = error.reason();
+            let refused = error.is_reset() && reason == Some(h2::Reason::REFUSED_STREAM);
+            let left = error.is_go_away() && reason == Some(h2::Reason::NO_ERROR);
+            return error.is_remote() && (refused || left);
+        }
+        if error
+            .downcast_ref::<hyper::Error>()
+            .is_some_and(hyper::Error::is_canceled)
+        {
             return true;
         }
         source = error.source();

@@ -7,8 +7,10 @@
 //! Everything that comes off the wire is checked here before it becomes a domain
 //! type: lengths of keys, values and digests, enum numbers, counts.
 
+mod config;
 mod convert;
 mod fault;
+pub mod link;
 mod scan;
 mod topology;
 
@@ -18,7 +20,9 @@ pub use convert::{
 };
 pub use fault::{Fault, Reason};
 pub use scan::ScanPosition;
-pub use topology::{member_to_wire, merge_topology, partition_state_to_wire, topology_to_wire};
+pub use topology::{
+    member_to_wire, merge_topology, namespace_to_wire, partition_state_to_wire, topology_to_wire,
+};
 
 /// Largest gRPC message that a client may send, bytes: a batch's worth of values.
 pub const MAX_MESSAGE_LEN: usize = 16 << 20;

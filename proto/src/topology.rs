@@ -1,14 +1,17 @@
 //! Topologies on the wire: whole, or only what changed after a known epoch.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use torc_record::{DigestKey, Epoch, NamespaceId, NodeSlot};
 use torc_ring::topology::{
-    ClusterId, Incarnation, Member, MemberState, NewMember, PartitionState, RoutingTable, Stage,
+    ClusterId, Incarnation, Member, MemberState, Namespace, NamespaceMode, NewMember,
+    PartitionState, RoutingTable, Stage,
 };
 use torc_ring::{NodeId, Partition, Partitions, PreferenceList, Ring, Token, Weight, Zone};
 
+use crate::config::{config_from_wire, config_to_wire};
 use crate::convert::WireError;
 use crate::v1;
 
@@ -24,7 +27,7 @@ pub fn topology_to_wire(table: &RoutingTable, known: Epoch) -> v1::Topology {
         .states
         .iter()
         .enumerate()
-        .filter(|(_, state)| state.epoch > known);
+        .filter(|(_, state)| state.changed > known);
     v1::Topology {
         cluster_id: Bytes::copy_from_slice(&table.cluster.0),
         digest_key: Bytes::copy_from_slice(&table.digest_key.0),
@@ -50,11 +53,23 @@ pub fn topology_to_wire(table: &RoutingTable, known: Epoch) -> v1::Topology {
         namespaces: table
             .namespaces
             .iter()
-            .map(|(name, id)| v1::Namespace {
-                id: id.0,
-                name: name.clone(),
-            })
+            .map(|(name, namespace)| namespace_to_wire(name, *namespace))
             .collect(),
+    }
+}
+
+/// One namespace.
+#[must_use]
+pub fn namespace_to_wire(name: &str, namespace: Namespace) -> v1::Namespace {
+    let mode = match namespace.mode {
+        NamespaceMode::Linearizable => v1::NamespaceMode::Linearizable,
+        NamespaceMode::Eventual => v1::NamespaceMode::Eventual,
+    };
+    v1::Namespace {
+        id: namespace.id.0,
+        name: name.to_owned(),
+        mode: mode.into(),
+        replicas: namespace.replicas.into(),
     }
 }
 
@@ -94,6 +109,8 @@ pub fn partition_state_to_wire(partition: Partition, state: &PartitionState) -> 
         lead: state.lead.0,
         nodes: ids(&state.nodes),
         next_nodes: state.next.as_ref().map(ids).unwrap_or_default(),
+        changed: state.changed.0,
+        config: Some(config_to_wire(&state.config)),
     }
 }
 
@@ -109,12 +126,13 @@ pub fn merge_topology(
     let partitions = Partitions::new(wire.partitions).map_err(|_| misfit("partition count"))?;
     let cluster = ClusterId(fixed(&wire.cluster_id, "cluster_id")?);
     let known = known.filter(|table| table.cluster == cluster && table.partitions == partitions);
+    let replicas = u8::try_from(wire.replicas).map_err(|_| misfit("replicas"))?;
     Ok(RoutingTable {
         cluster,
         digest_key: DigestKey(fixed(&wire.digest_key, "digest_key")?),
         epoch: Epoch(wire.epoch),
         partitions,
-        replicas: u8::try_from(wire.replicas).map_err(|_| misfit("replicas"))?,
+        replicas,
         members: wire
             .members
             .into_iter()
@@ -125,9 +143,25 @@ pub fn merge_topology(
         namespaces: wire
             .namespaces
             .into_iter()
-            .map(|n| (n.name, NamespaceId(n.id)))
-            .collect(),
+            .map(|namespace| namespace_from_wire(namespace, replicas))
+            .collect::<Result<_, _>>()?,
     })
+}
+
+fn namespace_from_wire(wire: v1::Namespace, cluster: u8) -> Result<(String, Namespace), WireError> {
+    let mode = match wire.mode() {
+        v1::NamespaceMode::Linearizable | v1::NamespaceMode::Unspecified => {
+            NamespaceMode::Linearizable
+        }
+        v1::NamespaceMode::Eventual => NamespaceMode::Eventual,
+    };
+    let replicas = u8::try_from(wire.replicas).map_err(|_| misfit("replicas"))?;
+    let namespace = Namespace {
+        id: NamespaceId(wire.id),
+        mode,
+        replicas: if replicas == 0 { cluster } else { replicas },
+    };
+    Ok((wire.name, namespace))
 }
 
 fn merge_states(
@@ -164,8 +198,12 @@ fn state_from_wire(wire: &v1::PartitionState) -> Result<PartitionState, WireErro
         let ids: Vec<_> = ids.iter().copied().map(NodeId).collect();
         PreferenceList::from(&ids[..])
     };
+    let epoch = Epoch(wire.epoch);
+    let config = config_from_wire((Partition(wire.partition), epoch, stage), wire)?;
     Ok(PartitionState {
-        epoch: Epoch(wire.epoch),
+        epoch,
+        changed: epoch.max(Epoch(wire.changed)),
+        config: Arc::new(config),
         stage,
         lead: NodeId(wire.lead),
         nodes: list(&wire.nodes),

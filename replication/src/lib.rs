@@ -1,19 +1,57 @@
-//! The rules of replication, as pure functions and state machines.
+//! The rules of replication, as pure state machines: input in, intentions out. Nothing
+//! here sends, stores, waits or reads a clock.
 //!
-//! Input in, intentions out: nothing here sends, stores, waits or reads a clock.
+//! One register per key, no leader, no log (CASPaxos), with one-round reads, one-round
+//! writes when warm, and replica sets that change under load.
 //!
-//! * [`Fence`]: a replica handles a message only in the epoch it has adopted.
-//! * [`Role`]: what a node does for a partition in a stage.
-//! * [`WriteOp`]: when a write that goes to one or two replica sets is durable.
+//! * [`Replica`]: one replica of one partition; [`Storage`] below it, [`Effect`]s out.
+//! * [`Coordinator`]: operations on registers; [`Intent`]s out.
+//! * [`Config`], [`Milestones`]: a partition's replicas in an epoch, its quorums, and the
+//!   way from one epoch to the next; from `torc-ring`, because the topology commits them.
+//! * [`Collector`]: tombstones and expired values. [`compare`]: anti-entropy.
+//! * [`EventualWrite`], [`EventualRead`], [`Hints`]: `eventual` namespaces.
+//! * [`Fence`], [`Role`], [`WriteOp`]: the rules of partitions with one replica and one
+//!   lead that orders the writes.
 //!
-//! Absent on purpose: the ballots of concurrent coordinators. A partition has one
-//! replica and one lead in each stage, and the lead orders its writes; more replicas
-//! are refused when a cluster is founded.
+//! Invariants, and where they are kept: an epoch is acted in once it is durable
+//! (`replica/adopt.rs`); nothing is said that is not durable (`replica/mod.rs`); a
+//! ballot names one version (`clock.rs`); a version is returned only when proven chosen
+//! ([`Config::is_chosen`], `coordinator/get.rs`). Every rule has a [`Mutation`] that breaks it in
+//! the simulation (`torc-sim`), and there it is caught.
+//!
+//! Absent on purpose: the wire, the disk, the topology group's log, batching of
+//! messages between nodes, and which node a client asks.
 
+mod clock;
+mod collect;
+pub mod compare;
+mod coordinator;
+mod effect;
+mod eventual;
 mod fence;
+mod hints;
+mod locator;
+mod message;
+mod promise;
+mod replica;
 mod role;
+mod storage;
 mod write;
 
+pub use clock::ReservedClock;
+pub use collect::{Collector, Sends};
+pub use coordinator::{Condition, Coordinator, CoordinatorOptions, Intent, Outcome, Request};
+pub use effect::Effect;
+pub use eventual::{EventualRead, EventualWrite, Quorum};
 pub use fence::Fence;
+pub use hints::{Hint, Hints};
+pub use locator::{DigestHasher, KeyId, Locator};
+pub use message::{Content, Envelope, Held, Message, OpId, Tag};
+pub use replica::{Input, Now, Replica, ReplicaOptions};
 pub use role::Role;
+pub use storage::{Batch, Entry, Lookup, Meta, Scanned, Seq, Storage, is_collected};
+pub use torc_ring::replicas::{
+    Config, MAX_MEMBERS, Member, Milestone, Milestones, MoveError, Mutation, Mutations, Seat,
+    Settled, Votes,
+};
 pub use write::{Progress, WriteOp};

@@ -72,22 +72,16 @@ impl Role {
 mod tests {
     use super::*;
     use torc_record::Epoch;
-    use torc_ring::PreferenceList;
+    use torc_ring::Partition;
+    use torc_ring::replicas::Config;
 
     const OLD: NodeId = NodeId(1);
     const NEW: NodeId = NodeId(2);
     const OTHER: NodeId = NodeId(3);
 
     fn state(stage: Stage, lead: NodeId) -> PartitionState {
-        let list = |node: NodeId| PreferenceList::from(&[node][..]);
-        let next = (stage != Stage::Stable).then(|| list(NEW));
-        PartitionState {
-            epoch: Epoch(1),
-            stage,
-            lead,
-            nodes: list(OLD),
-            next,
-        }
+        let config = Config::assumed(Partition(0), Epoch(1), stage, &[OLD], &[NEW]);
+        PartitionState::of(config.unwrap(), lead)
     }
 
     #[test]

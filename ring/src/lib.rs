@@ -4,7 +4,8 @@
 //! equal [`Partitions`]; node positions on partition borders make the [`Ring`]; a
 //! [`Placement`] names the replicas and the lead of every partition. [`allocate()`] plans
 //! how the ring changes when a node joins, leaves, is replaced or weighs differently;
-//! a [`TransitionPlan`] says what then has to move. [`topology`] is the agreed state that
+//! a [`TransitionPlan`] says what then has to move. [`replicas`] has the quorums of a
+//! partition and the stages of its move, and [`topology`] is the agreed state that
 //! holds it all, and [`simulate()`] grows a ring on paper, for capacity planning.
 //!
 //! Invariants:
@@ -25,6 +26,7 @@ mod lead;
 mod node;
 mod partition;
 mod placement;
+pub mod replicas;
 mod ring;
 mod share;
 mod simulate;

@@ -8,29 +8,34 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
+use tokio_util::task::TaskTracker;
 use torc_replication::Role;
-use torc_ring::topology::Topology;
+use torc_ring::topology::{RoutingTable, Topology};
 use torc_ring::{NodeId, Partition};
 
 use crate::gate::Adopted;
+use crate::registers;
 use crate::shared::Shared;
 
 /// Adopts every topology that the group publishes, until the node stops.
 pub(crate) async fn run(shared: Arc<Shared>) {
+    let tasks = TaskTracker::new();
     let mut published = shared.group.watch();
     loop {
         let topology = published.borrow_and_update().clone();
         if let (Some(topology), Some(me)) = (topology, shared.identity.node()) {
-            adopt(&shared, me, &topology).await;
+            adopt(&shared, me, &topology, &tasks).await;
         }
         tokio::select! {
-            changed = published.changed() => if changed.is_err() { return },
-            () = shared.cancel.cancelled() => return,
+            changed = published.changed() => if changed.is_err() { break },
+            () = shared.cancel.cancelled() => break,
         }
     }
+    tasks.close();
+    tasks.wait().await;
 }
 
-async fn adopt(shared: &Shared, me: NodeId, topology: &Topology) {
+async fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTracker) {
     let known = shared.routing.load_full();
     if known
         .as_ref()
@@ -46,20 +51,33 @@ async fn adopt(shared: &Shared, me: NodeId, topology: &Topology) {
             .and_then(|table| table.states.get(index))
             .map(|state| state.epoch)
     };
+    let registers = registers::begin(shared, &table, tasks);
     let changed = table
         .states
         .iter()
         .enumerate()
         .filter(|(i, s)| before(*i) != Some(s.epoch));
+    if let Some(registers) = registers {
+        for (_, state) in changed {
+            registers.configure(&state.config);
+        }
+        registers.discard_where(|partition| topology.may_discard(partition));
+        return announce(shared, &table, known.is_none(), me);
+    }
     let adoptions = changed.map(|(index, state)| {
         let adopted = Adopted::new(state.epoch, Role::of(me, state));
         shared.gates.adopt(Partition(index as u32), adopted)
     });
     let count = join_all(adoptions).await.len();
+    tracing::debug!(partitions = count, "fenced");
+    announce(shared, &table, known.is_none(), me);
+}
+
+fn announce(shared: &Shared, table: &RoutingTable, is_first: bool, me: NodeId) {
     shared.gates.announce();
     shared.metrics.topology_epoch.set(table.epoch.0 as i64);
-    tracing::debug!(epoch = %table.epoch, partitions = count, "adopted a topology");
-    if known.is_none() {
+    tracing::debug!(epoch = %table.epoch, "adopted a topology");
+    if is_first {
         tracing::info!(epoch = %table.epoch, node = %me, "serving");
     }
 }

@@ -3,10 +3,13 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
 use torc_ring::{Partitions, Weight, Zone};
+
+use crate::hot::HotSettings;
 
 /// Everything that can be set, not yet checked. A name is the same as a flag
 /// (`--grpc-addr`), a variable (`TORC_GRPC_ADDR`) and a key of the file (`grpc-addr`).
@@ -50,21 +53,46 @@ pub struct RawSettings {
     /// [default: 4096]
     #[arg(long, env = "TORC_PARTITIONS", value_name = "COUNT")]
     pub partitions: Option<u32>,
+    /// Copies of every record, 1 to 5, fixed when the cluster is founded [default: 3]
+    #[arg(long, env = "TORC_REPLICAS", value_name = "COUNT")]
+    pub replicas: Option<u8>,
     /// With --bootstrap: positions on the ring of a node of normal weight [default: 32]
     #[arg(long, env = "TORC_POSITIONS", value_name = "COUNT")]
     pub positions: Option<u16>,
     /// Serve on other addresses than loopback although nothing is encrypted or authenticated
     #[arg(long, env = "TORC_INSECURE", num_args = 0..=1, default_missing_value = "true")]
     pub insecure: Option<bool>,
-    /// Most memory for records, MiB; beyond it writes are refused [default: 4096]
+    /// Most memory for records that are not sealed yet, MiB; from half of it on they are
+    /// sealed, beyond it writes wait for that [default: 512]
     #[arg(long, env = "TORC_OVERLAY_LIMIT_MIB", value_name = "MIB")]
     pub overlay_limit_mib: Option<u64>,
     /// Size of a segment of the commit log, MiB [default: 64]
     #[arg(long, env = "TORC_LOG_SEGMENT_MIB", value_name = "MIB")]
     pub log_segment_mib: Option<u64>,
-    /// Log that gathers before a checkpoint is written, MiB [default: 256]
-    #[arg(long, env = "TORC_CHECKPOINT_LOG_MIB", value_name = "MIB")]
-    pub checkpoint_log_mib: Option<u64>,
+    /// Log that gathers before its records are sealed, MiB [default: 128]
+    #[arg(long, env = "TORC_SEAL_LOG_MIB", value_name = "MIB")]
+    pub seal_log_mib: Option<u64>,
+    /// Records are sealed when they have waited so long, if they are worth it [default: 300]
+    #[arg(long, env = "TORC_SEAL_AFTER_S", value_name = "SECONDS")]
+    pub seal_after_s: Option<u64>,
+    /// Most bytes a second that sealing writes, MiB [default: 512]
+    #[arg(long, env = "TORC_SEAL_MIB_PER_S", value_name = "MIB")]
+    pub seal_mib_per_s: Option<u64>,
+    /// Most slices of a partition that folding leaves [default: 8]
+    #[arg(long, env = "TORC_MOST_SLICES", value_name = "COUNT")]
+    pub most_slices: Option<usize>,
+    /// Most bytes a second that folding writes, MiB [default: 128]
+    #[arg(long, env = "TORC_FOLD_MIB_PER_S", value_name = "MIB")]
+    pub fold_mib_per_s: Option<u64>,
+    /// What one fold reads, MiB: about the disk space it needs meanwhile [default: 256]
+    #[arg(long, env = "TORC_FOLD_JOB_MIB", value_name = "MIB")]
+    pub fold_job_mib: Option<u64>,
+    /// After so long without writes each partition is folded into one slice [default: 10]
+    #[arg(long, env = "TORC_FOLD_WHEN_IDLE_S", value_name = "SECONDS")]
+    pub fold_when_idle_s: Option<u64>,
+    /// Share of absent keys that a Bloom gate lets through, 0.0001 to 0.5 [default: 0.01]
+    #[arg(long, env = "TORC_GATE_RATE", value_name = "SHARE")]
+    pub gate_rate: Option<f64>,
     /// Most bytes a second this node sends to new owners of partitions, MiB [default: 256]
     #[arg(long, env = "TORC_TRANSFER_MIB_PER_S", value_name = "MIB")]
     pub transfer_mib_per_s: Option<u64>,
@@ -74,9 +102,30 @@ pub struct RawSettings {
     /// Most requests under way on one connection [default: 1024]
     #[arg(long, env = "TORC_MAX_STREAMS", value_name = "COUNT")]
     pub max_streams: Option<u32>,
+    /// Most operations under way on this node; more are refused at once, to be tried again
+    /// [default: 4096]
+    #[arg(long, env = "TORC_MAX_OPERATIONS", value_name = "COUNT")]
+    pub max_operations: Option<usize>,
     /// Threads that serve gRPC connections [default: one a core]
     #[arg(long, env = "TORC_WORKER_THREADS", value_name = "COUNT")]
     pub worker_threads: Option<usize>,
+    /// Count accesses, so that hot keys can be asked for [default: true]
+    #[arg(long, env = "TORC_HOT_KEYS", num_args = 0..=1, default_missing_value = "true")]
+    pub hot_keys: Option<bool>,
+    /// Shortest time of which hot keys are told apart [default: 5]
+    #[arg(long, env = "TORC_HOT_KEYS_INTERVAL_S", value_name = "SECONDS")]
+    pub hot_keys_interval_s: Option<u64>,
+    /// Most disk for the history of hot keys, MiB; with less, older times are kept more
+    /// coarsely [default: 16]
+    #[arg(long, env = "TORC_HOT_KEYS_HISTORY_MIB", value_name = "MIB")]
+    pub hot_keys_history_mib: Option<u64>,
+    /// Take down the digests of hot keys only, never the keys; a history that tells keys is
+    /// removed [default: false]
+    #[arg(long, env = "TORC_HOT_KEYS_REDACT", num_args = 0..=1, default_missing_value = "true")]
+    pub hot_keys_redact: Option<bool>,
+    /// For tests: a file that says which links between nodes are cut
+    #[arg(long, env = "TORC_TEST_LINK_FAULTS", value_name = "FILE", hide = true)]
+    pub test_link_faults: Option<PathBuf>,
 }
 
 /// Why a node cannot start with these settings. Nothing was changed.
@@ -141,22 +190,44 @@ pub struct Settings {
     pub weight: Weight,
     /// Partitions of the cluster.
     pub partitions: Partitions,
+    /// Copies of every record, for a new cluster.
+    pub replicas: u8,
     /// Positions of a node of normal weight, for a new cluster.
     pub positions: u16,
     /// Most memory for records, bytes.
     pub overlay_limit_bytes: u64,
     /// Size of a segment of the commit log, bytes.
     pub log_segment_bytes: u64,
-    /// Log between checkpoints, bytes.
-    pub checkpoint_log_bytes: u64,
+    /// Log between seals, bytes.
+    pub seal_log_bytes: u64,
+    /// Records are sealed when they have waited so long.
+    pub seal_after: Duration,
+    /// Most bytes a second that sealing writes.
+    pub seal_bytes_per_s: u64,
+    /// Most slices of a partition that folding leaves.
+    pub most_slices: usize,
+    /// Most bytes a second that folding writes.
+    pub fold_bytes_per_s: u64,
+    /// What one fold reads, bytes.
+    pub fold_job_bytes: u64,
+    /// After so long without writes each partition is folded into one slice.
+    pub fold_when_idle: Duration,
+    /// Share of absent keys that a Bloom gate lets through.
+    pub gate_rate: f64,
     /// Most bytes a second sent to new owners.
     pub transfer_bytes_per_s: u64,
     /// Most partitions copied at a time.
     pub transfer_parallel: usize,
     /// Most requests under way on one connection.
     pub max_streams: u32,
+    /// Most operations under way on the node.
+    pub max_operations: usize,
     /// Threads that serve gRPC connections.
     pub worker_threads: usize,
+    /// Counting accesses.
+    pub hot: HotSettings,
+    /// For tests: the file of [`Faults`](crate::links::Faults).
+    pub test_link_faults: Option<PathBuf>,
     /// Whether a non-loopback address is served without protection.
     pub insecure: bool,
 }
@@ -191,15 +262,29 @@ impl RawSettings {
             zone: self.zone.or(fallback.zone),
             weight: self.weight.or(fallback.weight),
             partitions: self.partitions.or(fallback.partitions),
+            replicas: self.replicas.or(fallback.replicas),
             positions: self.positions.or(fallback.positions),
             insecure: self.insecure.or(fallback.insecure),
             overlay_limit_mib: self.overlay_limit_mib.or(fallback.overlay_limit_mib),
             log_segment_mib: self.log_segment_mib.or(fallback.log_segment_mib),
-            checkpoint_log_mib: self.checkpoint_log_mib.or(fallback.checkpoint_log_mib),
+            seal_log_mib: self.seal_log_mib.or(fallback.seal_log_mib),
+            seal_after_s: self.seal_after_s.or(fallback.seal_after_s),
+            seal_mib_per_s: self.seal_mib_per_s.or(fallback.seal_mib_per_s),
+            most_slices: self.most_slices.or(fallback.most_slices),
+            fold_mib_per_s: self.fold_mib_per_s.or(fallback.fold_mib_per_s),
+            fold_job_mib: self.fold_job_mib.or(fallback.fold_job_mib),
+            fold_when_idle_s: self.fold_when_idle_s.or(fallback.fold_when_idle_s),
+            gate_rate: self.gate_rate.or(fallback.gate_rate),
             transfer_mib_per_s: self.transfer_mib_per_s.or(fallback.transfer_mib_per_s),
             transfer_parallel: self.transfer_parallel.or(fallback.transfer_parallel),
             max_streams: self.max_streams.or(fallback.max_streams),
+            max_operations: self.max_operations.or(fallback.max_operations),
             worker_threads: self.worker_threads.or(fallback.worker_threads),
+            hot_keys: self.hot_keys.or(fallback.hot_keys),
+            hot_keys_interval_s: self.hot_keys_interval_s.or(fallback.hot_keys_interval_s),
+            hot_keys_history_mib: self.hot_keys_history_mib.or(fallback.hot_keys_history_mib),
+            hot_keys_redact: self.hot_keys_redact.or(fallback.hot_keys_redact),
+            test_link_faults: self.test_link_faults.or(fallback.test_link_faults),
         }
     }
 
@@ -230,16 +315,30 @@ impl RawSettings {
                 }
                 None => Partitions::DEFAULT,
             },
+            replicas: within("replicas", self.replicas.unwrap_or(3), 1, 5)?,
             positions: within("positions", self.positions.unwrap_or(32), 1, 1024)?,
-            overlay_limit_bytes: mib("overlay-limit-mib", self.overlay_limit_mib, 4096, 1 << 20)?,
+            overlay_limit_bytes: mib("overlay-limit-mib", self.overlay_limit_mib, 512, 1 << 20)?,
             log_segment_bytes: mib("log-segment-mib", self.log_segment_mib, 64, 1024)?,
-            checkpoint_log_bytes: mib("checkpoint-log-mib", self.checkpoint_log_mib, 256, 1 << 20)?,
+            seal_log_bytes: mib("seal-log-mib", self.seal_log_mib, 128, 1 << 20)?,
+            seal_after: seconds("seal-after-s", self.seal_after_s, 300)?,
+            seal_bytes_per_s: mib("seal-mib-per-s", self.seal_mib_per_s, 512, 1 << 20)?,
+            most_slices: within("most-slices", self.most_slices.unwrap_or(8), 2, 64)?,
+            fold_bytes_per_s: mib("fold-mib-per-s", self.fold_mib_per_s, 128, 1 << 20)?,
+            fold_job_bytes: mib("fold-job-mib", self.fold_job_mib, 256, 1 << 20)?,
+            fold_when_idle: seconds("fold-when-idle-s", self.fold_when_idle_s, 10)?,
+            gate_rate: rate("gate-rate", self.gate_rate.unwrap_or(0.01))?,
             transfer_bytes_per_s: mib("transfer-mib-per-s", self.transfer_mib_per_s, 256, 1 << 20)?,
             transfer_parallel: within(
                 "transfer-parallel",
                 self.transfer_parallel.unwrap_or(16),
                 1,
                 256,
+            )?,
+            max_operations: within(
+                "max-operations",
+                self.max_operations.unwrap_or(4096),
+                1,
+                1 << 20,
             )?,
             max_streams: within("max-streams", self.max_streams.unwrap_or(1024), 1, 65_536)?,
             worker_threads: within(
@@ -248,6 +347,13 @@ impl RawSettings {
                 1,
                 256,
             )?,
+            hot: HotSettings {
+                enabled: self.hot_keys.unwrap_or(true),
+                interval: seconds("hot-keys-interval-s", self.hot_keys_interval_s, 5)?,
+                history_bytes: mib("hot-keys-history-mib", self.hot_keys_history_mib, 16, 1024)?,
+                redact: self.hot_keys_redact.unwrap_or(false),
+            },
+            test_link_faults: self.test_link_faults,
             insecure: self.insecure.unwrap_or(false),
         };
         settings.check_exposure()?;
@@ -290,6 +396,26 @@ impl Settings {
             }
         }
         Ok(())
+    }
+}
+
+fn seconds(
+    setting: &'static str,
+    given: Option<u64>,
+    default: u64,
+) -> Result<Duration, ConfigError> {
+    let week = 7 * 24 * 3600;
+    within(setting, given.unwrap_or(default), 1, week).map(Duration::from_secs)
+}
+
+fn rate(setting: &'static str, given: f64) -> Result<f64, ConfigError> {
+    if (0.0001..=0.5).contains(&given) {
+        Ok(given)
+    } else {
+        Err(problem(
+            setting,
+            format!("{given} is not between 0.0001 and 0.5"),
+        ))
     }
 }
 

@@ -19,8 +19,6 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The founder is the first member.
 const FOUNDER: NodeId = NodeId(1);
-/// One replica of each partition: more need ballots agreed by quorum.
-const REPLICAS: u8 = 1;
 
 /// Whether this node is to found a cluster and has not finished doing so.
 pub(crate) fn is_due(shared: &Shared) -> bool {
@@ -68,7 +66,7 @@ async fn try_found(shared: &Arc<Shared>) -> Result<(), Fault> {
         cluster,
         digest_key: DigestKey(rand::random()),
         partitions: shared.settings.partitions,
-        replicas: REPLICAS,
+        replicas: shared.settings.replicas,
         positions: shared.settings.positions,
         members,
     };

@@ -119,6 +119,19 @@ impl Gates {
         }
     }
 
+    /// As [`Gates::enter_as_lead`], if that can be had without waiting. Several of these
+    /// may be held at a time.
+    pub(crate) fn try_enter_as_lead(
+        &self,
+        partition: Partition,
+        message: Option<Epoch>,
+    ) -> Option<Pass<'_>> {
+        let pass = self.gate(partition).ok()?.try_read().ok()?;
+        let passes = message.is_none_or(|epoch| Fence::check(pass.epoch, epoch) == Fence::Pass);
+        let serves = matches!(pass.role, Role::Lead { .. }) && pass.open;
+        (passes && serves).then_some(pass)
+    }
+
     /// Stops the partition: no operation is under way, none begins while this is held.
     pub(crate) async fn close(
         &self,

@@ -21,6 +21,7 @@ use torc_proto::v1::replica_server::ReplicaServer;
 use torc_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_LEN};
 
 use crate::cluster::ClusterService;
+use crate::hot;
 use crate::kv::KvService;
 use crate::node::{DRAIN, NodeError};
 use crate::replica::ReplicaService;
@@ -98,6 +99,7 @@ fn start_worker(
     let shared = Arc::clone(shared);
     let work = move || {
         runtime.block_on(work(&shared, routes, connections));
+        hot::hand_over_at_last(&shared);
         runtime.shutdown_background();
         // Nobody waits any more when the node was dropped.
         let _ = done.send(());
@@ -108,8 +110,9 @@ fn start_worker(
 }
 
 /// Serves connections until the node stops, then lets requests under way end.
-async fn work(shared: &Shared, routes: Routes, connections: Connections) {
+async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     let cancel = shared.cancel.clone();
+    tokio::spawn(hot::track(Arc::clone(shared)));
     let incoming = ReceiverStream::new(connections).map(TcpStream::from_std);
     let serving = tonic::transport::Server::builder()
         .max_concurrent_streams(Some(shared.settings.max_streams))

@@ -1,18 +1,22 @@
 //! HTTP: health for machines, metrics for Prometheus, the cluster's state as JSON.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Value, json};
+use torc_proto::Reason;
+use torc_proto::v1::HotKeysRequest;
 use torc_ring::topology::{PartitionState, RoutingTable, Stage};
 
 use crate::cluster::status;
+use crate::hot;
 use crate::metrics::Readings;
-use crate::shared::Shared;
+use crate::shared::{DEFAULT_DEADLINE, Shared};
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
@@ -21,6 +25,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/metrics", get(metrics))
         .route("/status", get(show_status))
         .route("/ring", get(ring))
+        .route("/hot-keys", get(hot_keys))
         .with_state(shared)
 }
 
@@ -42,6 +47,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
         resident_memory_bytes: status::resident_memory_bytes(),
         ready: shared.ready().is_ok(),
         leader: shared.group.is_leader(),
+        hot: shared.hot.stats(),
     };
     let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     match shared.metrics.render(&readings) {
@@ -55,6 +61,55 @@ async fn show_status(State(shared): State<Arc<Shared>>) -> Response {
         Ok(status) => Json(status::to_json(&status)).into_response(),
         Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, format!("{fault}\n")).into_response(),
     }
+}
+
+/// What may be asked of `/hot-keys`.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HotQuery {
+    /// As in `60s`, `10m`, `24h`.
+    window: Option<String>,
+    top: Option<u32>,
+    node: Option<u64>,
+    namespace: Option<String>,
+}
+
+async fn hot_keys(State(shared): State<Arc<Shared>>, Query(query): Query<HotQuery>) -> Response {
+    let window_ms = match query.window.as_deref().map(window_ms) {
+        Some(None) => {
+            let advice = "window: a number of 1 or more and s, m or h, as in 60s, 10m, 24h\n";
+            return (StatusCode::BAD_REQUEST, advice).into_response();
+        }
+        Some(Some(ms)) => ms,
+        None => 0,
+    };
+    let request = HotKeysRequest {
+        namespace: query.namespace.unwrap_or_default(),
+        window_ms,
+        top: query.top.unwrap_or(0),
+        node: query.node.unwrap_or(0),
+    };
+    match hot::answer(&shared, request, Instant::now() + DEFAULT_DEADLINE).await {
+        Ok(answer) => Json(hot::to_json(&answer)).into_response(),
+        Err(fault) => {
+            let status = match fault.reason {
+                Reason::Invalid => StatusCode::BAD_REQUEST,
+                Reason::NoSuchNode | Reason::NoSuchNamespace => StatusCode::NOT_FOUND,
+                _ => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, format!("{fault}\n")).into_response()
+        }
+    }
+}
+
+/// A span of time in milliseconds: a number and its unit, seconds if there is none.
+fn window_ms(text: &str) -> Option<u64> {
+    let units = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000)];
+    let of_unit = |(unit, ms): &(&str, u64)| Some((text.strip_suffix(unit)?, *ms));
+    let (digits, ms) = units.iter().find_map(of_unit).unwrap_or((text, 1_000));
+    let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number: u64 = digits.parse().ok().filter(|_| is_number)?;
+    number.checked_mul(ms).filter(|ms| *ms > 0)
 }
 
 async fn ring(State(shared): State<Arc<Shared>>) -> Response {
@@ -119,5 +174,28 @@ fn stage_name(stage: Stage) -> &'static str {
         Stage::Copying => "copying",
         Stage::WriteBothReadOld => "write_both_read_old",
         Stage::WriteBothReadNew => "write_both_read_new",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_a_number_and_a_unit() {
+        let windows = [
+            ("60s", 60_000),
+            ("60", 60_000),
+            ("10m", 600_000),
+            ("24h", 86_400_000),
+            ("1500ms", 1_500),
+        ];
+        for (text, ms) in windows {
+            assert_eq!(window_ms(text), Some(ms), "{text}");
+        }
+        let too_much = format!("{}h", u64::MAX);
+        for text in ["", "s", "0s", "-1s", "+1s", "1d", "1.5h", "1 s", &too_much] {
+            assert_eq!(window_ms(text), None, "{text:?}");
+        }
     }
 }

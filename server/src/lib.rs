@@ -8,10 +8,14 @@
 //! * [`config`]: settings from flags, variables and a file; [`node`]: starting and stopping.
 //! * `shared`: what all parts of a node hold; `gate`: the epoch fence of every partition.
 //! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc`; `http`: health, metrics, JSON.
+//! * [`links`]: messages between replicas.
+//! * `admission`: how many operations are taken on at a time.
+//! * `hot`: which keys are accessed most.
 //! * [`group`]: the topology group; `adopt`: taking a new topology into force;
 //!   `moves`: copying partitions and reporting facts.
 //! * [`playground`]: a whole cluster in one process.
 
+mod admission;
 mod adopt;
 mod clock;
 mod cluster;
@@ -20,15 +24,18 @@ mod founding;
 mod gate;
 pub mod group;
 mod grpc;
+mod hot;
 mod http;
 mod identity;
 mod kv;
+pub mod links;
 mod metrics;
 mod moves;
 pub mod node;
 mod order;
 mod peers;
 pub mod playground;
+mod registers;
 mod replica;
 mod shared;
 pub mod telemetry;

@@ -16,6 +16,9 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use torc_proto::{Fault, Reason};
 
+use crate::links::LinkMetrics;
+use crate::registers::RegisterMetrics;
+
 /// A client's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Operation {
@@ -71,12 +74,15 @@ pub(crate) struct Metrics {
     seconds: Histograms,
     faults: Family<FaultLabels, Counter>,
     pub(crate) forwarded: Counter,
+    pub(crate) scan_searched_bytes: Counter,
     pub(crate) topology_epoch: Gauge,
     pub(crate) transfer_sent_bytes: Counter,
     pub(crate) transfer_received_bytes: Counter,
     pub(crate) transfer_received_records: Counter,
     pub(crate) transfer_retries: Counter,
     pub(crate) transfer_differences: Counter,
+    pub(crate) links: LinkMetrics,
+    pub(crate) registers: RegisterMetrics,
     readouts: Readouts,
 }
 
@@ -92,7 +98,7 @@ struct Readouts {
     gauges: Vec<(Gauge, Read)>,
     /// Behind a lock, so that two readers at once do not count the same twice.
     counters: Mutex<Vec<(Counter, Read)>>,
-    log_sync_seconds: Counter<f64, AtomicU64>,
+    seconds: Mutex<Vec<(Counter<f64, AtomicU64>, ReadSeconds)>>,
 }
 
 /// What the gauges show.
@@ -102,6 +108,7 @@ pub(crate) struct Readings {
     pub(crate) resident_memory_bytes: u64,
     pub(crate) ready: bool,
     pub(crate) leader: bool,
+    pub(crate) hot: crate::hot::HotStats,
 }
 
 fn latency_histogram() -> Histogram {
@@ -141,6 +148,10 @@ impl Metrics {
             "operations_forwarded",
             "Operations sent on to the node that leads the key",
         );
+        let scan_searched_bytes = counter(
+            "scan_searched_bytes",
+            "Bytes of values that scans searched for byte strings",
+        );
         let transfer_sent_bytes =
             counter("transfer_sent_bytes", "Bytes of records sent to new owners");
         let transfer_received_bytes = counter(
@@ -162,18 +173,23 @@ impl Metrics {
             "Epoch of the adopted topology",
             topology_epoch.clone(),
         );
+        let links = LinkMetrics::register(&mut registry);
+        let registers = RegisterMetrics::register(&mut registry);
         let readouts = Readouts::register(&mut registry);
         Self {
             registry,
             seconds,
             faults,
             forwarded,
+            scan_searched_bytes,
             topology_epoch,
             transfer_sent_bytes,
             transfer_received_bytes,
             transfer_received_records,
             transfer_retries,
             transfer_differences,
+            links,
+            registers,
             readouts,
         }
     }
@@ -238,17 +254,16 @@ impl Readouts {
             registry.register(*name, *help, counter.clone());
             counters.push((counter, *read));
         }
-        let log_sync_seconds = Counter::default();
-        registry.register_with_unit(
-            "store_log_sync",
-            "Time spent syncing the commit log",
-            Unit::Seconds,
-            log_sync_seconds.clone(),
-        );
+        let mut seconds: Vec<(Counter<f64, AtomicU64>, ReadSeconds)> = Vec::new();
+        for (name, help, read) in SECONDS {
+            let counter = Counter::default();
+            registry.register_with_unit(*name, *help, Unit::Seconds, counter.clone());
+            seconds.push((counter, *read));
+        }
         Self {
             gauges,
             counters: Mutex::new(counters),
-            log_sync_seconds,
+            seconds: Mutex::new(seconds),
         }
     }
 
@@ -260,13 +275,16 @@ impl Readouts {
         for (counter, read) in counters.iter() {
             counter.inc_by(read(readings).saturating_sub(counter.get()));
         }
-        let more = readings.store.fsync_seconds.sum - self.log_sync_seconds.get();
-        self.log_sync_seconds.inc_by(more.max(0.0));
+        for (counter, read) in self.seconds.lock().iter() {
+            counter.inc_by((read(readings) - counter.get()).max(0.0));
+        }
     }
 }
 
 /// Takes one figure from the readings.
 type Read = fn(&Readings) -> u64;
+/// Takes a time from the readings, seconds.
+type ReadSeconds = fn(&Readings) -> f64;
 /// Name, help, figure.
 type Readout = (&'static str, &'static str, Read);
 
@@ -298,9 +316,51 @@ const GAUGES: &[Readout] = &[
     ("store_log_segments", "Segments of the commit log", |r| {
         r.store.log_segments
     }),
-    ("store_checkpoint_bytes", "Length of the checkpoint", |r| {
-        r.store.checkpoint_bytes
+    (
+        "store_sealed_keys",
+        "Keys in slices, once for each slice that has them",
+        |r| r.store.sliced.keys,
+    ),
+    ("store_slices", "Slices", |r| r.store.sliced.slices),
+    (
+        "store_most_slices",
+        "Slices of the partition that has most",
+        |r| r.store.sliced.most_slices,
+    ),
+    ("store_slice_bytes", "Bytes of slices on disk", |r| {
+        r.store.sliced.slice_bytes
     }),
+    ("store_segments", "Segments that slices are in", |r| {
+        r.store.sliced.segments
+    }),
+    (
+        "store_segment_bytes",
+        "Bytes of segments on disk, with those of slices that count no more",
+        |r| r.store.sliced.segment_bytes,
+    ),
+    (
+        "store_index_header_bytes",
+        "Memory of the headers of slices",
+        |r| r.store.sliced.header_bytes,
+    ),
+    ("store_index_gate_bytes", "Memory of Bloom gates", |r| {
+        r.store.sliced.gate_bytes
+    }),
+    (
+        "store_index_mphf_bytes",
+        "Memory of minimal perfect hash functions",
+        |r| r.store.sliced.mphf_bytes,
+    ),
+    (
+        "store_index_offset_bytes",
+        "Memory of record offsets",
+        |r| r.store.sliced.offset_bytes,
+    ),
+    (
+        "store_damaged_slices",
+        "Slices of which something was found damaged",
+        |r| r.store.sliced.damaged,
+    ),
     ("resident_memory_bytes", "Resident memory", |r| {
         r.resident_memory_bytes
     }),
@@ -312,20 +372,75 @@ const GAUGES: &[Readout] = &[
         "1 when the node leads the topology group",
         |r| u64::from(r.leader),
     ),
+    (
+        "hot_keys_interval_bytes",
+        "Bytes of the last interval in which accesses were counted",
+        |r| r.hot.interval_bytes,
+    ),
+    (
+        "hot_keys_history_bytes",
+        "Bytes of the history of hot keys",
+        |r| r.hot.history_bytes,
+    ),
+    (
+        "hot_keys_history_intervals",
+        "Intervals in the history of hot keys",
+        |r| r.hot.history_intervals,
+    ),
+    (
+        "hot_keys_majority",
+        "1 when one key had more than half of the accesses in the last interval, and that had 1,000 or more",
+        |r| u64::from(r.hot.majority),
+    ),
 ];
 
 const COUNTERS: &[Readout] = &[
+    (
+        "hot_keys_accesses",
+        "Accesses counted, up to the end of the last interval",
+        |r| r.hot.accesses,
+    ),
     ("store_log_syncs", "Syncs of the commit log", |r| {
         r.store.fsyncs
     }),
     ("store_log_records", "Records logged", |r| {
         r.store.batch_records
     }),
-    ("store_checkpoints", "Checkpoints written", |r| {
-        r.store.checkpoints
+    ("store_seals", "Seals published", |r| r.store.seals),
+    ("store_seal_failures", "Seals given up", |r| {
+        r.store.seal_failures
     }),
-    ("store_checkpoint_failures", "Checkpoints given up", |r| {
-        r.store.checkpoint_failures
+    ("store_seal_records", "Records sealed", |r| {
+        r.store.sealed_records
+    }),
+    ("store_seal_waits", "Writes that waited for a seal", |r| {
+        r.store.seal_waits
+    }),
+    ("store_folds", "Folds published", |r| r.store.folds),
+    ("store_fold_failures", "Folds given up", |r| {
+        r.store.fold_failures
+    }),
+    ("store_fold_records", "Records folded", |r| {
+        r.store.folded_records
+    }),
+    ("store_gets", "Gets of the store, single and batched", |r| {
+        r.store.sliced.gets
+    }),
+    ("store_overlay_hits", "Gets answered by the overlay", |r| {
+        r.store.sliced.overlay_hits
+    }),
+    (
+        "store_gate_negatives",
+        "Times a Bloom gate said that a key is not there",
+        |r| r.store.sliced.gate_negatives,
+    ),
+    (
+        "store_gate_false_positives",
+        "Times a Bloom gate let an absent key through",
+        |r| r.store.sliced.gate_false_positives,
+    ),
+    ("store_record_reads", "Sealed records read by gets", |r| {
+        r.store.sliced.record_reads
     }),
     ("store_write_stalls", "Writes that waited for room", |r| {
         r.store.write_stalls
@@ -345,4 +460,12 @@ const COUNTERS: &[Readout] = &[
         "Times the advisory state was set aside",
         |r| r.advisory_losses,
     ),
+];
+
+const SECONDS: &[(&str, &str, ReadSeconds)] = &[
+    ("store_log_sync", "Time spent syncing the commit log", |r| {
+        r.store.fsync_seconds.sum
+    }),
+    ("store_seal", "Time spent sealing", |r| r.store.seal_seconds),
+    ("store_fold", "Time spent folding", |r| r.store.fold_seconds),
 ];

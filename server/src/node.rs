@@ -9,11 +9,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use torc_store::{Advisory, Store, StoreError, StoreOptions};
 
+use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::gate::Gates;
 use crate::group::{GroupError, GroupOptions, TopologyGroup, keep_membership};
+use crate::hot::{self, Hot};
 use crate::identity::{Identity, IdentityError};
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
@@ -92,6 +94,7 @@ impl Node {
             shared.cancel.clone(),
             announce_address(Arc::clone(&shared)),
         ));
+        tasks.spawn(hot::keep(Arc::clone(&shared)));
         let enlister = Arc::new(EnlistByRpc(Arc::clone(&shared)));
         tasks.spawn(keep_membership(
             shared.group.clone(),
@@ -180,11 +183,18 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
     options.partitions = settings.partitions;
     options.overlay_limit_bytes = settings.overlay_limit_bytes;
     options.log_segment_bytes = settings.log_segment_bytes;
-    options.checkpoint_log_bytes = settings.checkpoint_log_bytes;
+    options.seal_log_bytes = settings.seal_log_bytes;
+    options.seal_after = settings.seal_after;
+    options.seal_bytes_per_s = settings.seal_bytes_per_s;
+    options.most_slices = settings.most_slices;
+    options.fold_bytes_per_s = settings.fold_bytes_per_s;
+    options.fold_job_bytes = settings.fold_job_bytes;
+    options.fold_when_idle = settings.fold_when_idle;
+    options.gate_rate = settings.gate_rate;
     let (store, recovery) = Store::open(options)?;
     tracing::info!(
         records = recovery.records,
-        from_checkpoint = recovery.checkpoint_records,
+        sealed = recovery.sealed_records,
         log_bytes = recovery.log_bytes_replayed,
         torn_bytes = recovery.torn_bytes_cut,
         seconds = recovery.seconds,
@@ -210,11 +220,15 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
         group: TopologyGroup::open(group)?,
         gates: Gates::new(settings.partitions),
         order: KeyOrder::new(),
+        admission: Admission::new(settings.max_operations),
         routing: arc_swap::ArcSwapOption::empty(),
         clock: Clock::resume(recovery.highest_time),
         peers: crate::peers::Peers::default(),
+        link_service: std::sync::OnceLock::new(),
+        registers: std::sync::OnceLock::new(),
         metrics: Metrics::new(),
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
+        hot: Hot::new(settings.hot),
         started: now,
         cancel: CancellationToken::new(),
         store,

@@ -1,6 +1,6 @@
 //! What all parts of a node hold.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
@@ -11,15 +11,19 @@ use torc_ring::NodeId;
 use torc_ring::topology::RoutingTable;
 use torc_store::{Advisory, Store, StoreError};
 
+use crate::admission::Admission;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::gate::Gates;
 use crate::group::TopologyGroup;
+use crate::hot::Hot;
 use crate::identity::Identity;
+use crate::links::LinkService;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::order::KeyOrder;
 use crate::peers::Peers;
+use crate::registers::Registers;
 
 /// How long an operation may take when its caller set no limit.
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
@@ -35,12 +39,18 @@ pub(crate) struct Shared {
     pub(crate) group: TopologyGroup,
     pub(crate) gates: Gates,
     pub(crate) order: KeyOrder,
+    pub(crate) admission: Admission,
     /// The newest adopted topology.
     pub(crate) routing: ArcSwapOption<RoutingTable>,
     pub(crate) clock: Clock,
     pub(crate) peers: Peers,
+    /// The receiving end of messages between replicas, once there is somebody to take them.
+    pub(crate) link_service: OnceLock<LinkService>,
+    /// The replicas and coordinators, where partitions have several replicas.
+    pub(crate) registers: OnceLock<Arc<Registers>>,
     pub(crate) metrics: Metrics,
     pub(crate) throttle: Throttle,
+    pub(crate) hot: Hot,
     pub(crate) started: Instant,
     pub(crate) cancel: CancellationToken,
 }
@@ -65,6 +75,19 @@ impl Shared {
             };
             Fault::new(Reason::NotServing, advice).retry_after(Duration::from_millis(100))
         })
+    }
+
+    /// Whether operations of a partition that `lead` leads are carried out here: by the lead,
+    /// and where any node can, while the lead is out of reach.
+    pub(crate) fn goes_here(&self, lead: NodeId) -> bool {
+        let is_lead = self.identity.node() == Some(lead);
+        let registers = self.registers.get();
+        is_lead || registers.is_some_and(|registers| registers.is_out_of_reach(lead))
+    }
+
+    /// Whether any node can carry out any operation: partitions have several replicas.
+    pub(crate) fn any_node_can(&self) -> bool {
+        self.registers.get().is_some()
     }
 
     /// This node's id.
@@ -107,7 +130,9 @@ pub(crate) fn store_fault(error: &StoreError) -> Fault {
         StoreError::OutOfSpace => Reason::OutOfSpace,
         StoreError::OverlayFull { .. } => Reason::Overloaded,
         StoreError::Refused(_) => Reason::Invalid,
-        StoreError::Corrupt { .. } => Reason::Corrupt,
+        StoreError::Corrupt { .. } | StoreError::Damaged { .. } | StoreError::BadArrival { .. } => {
+            Reason::Corrupt
+        }
         StoreError::Failed { .. } | StoreError::Closed => Reason::NotServing,
         _ => Reason::Internal,
     };

@@ -38,6 +38,7 @@ async fn node(dir: &Path, bootstrap: bool) -> Node {
         http_addr: Some(any),
         bootstrap: Some(bootstrap),
         partitions: Some(PARTITIONS),
+        replicas: Some(1),
         ..RawSettings::default()
     };
     Node::start(settings.check().unwrap()).await.unwrap()

@@ -35,6 +35,7 @@ struct Servers {
 fn settings(dir: &std::path::Path) -> RawSettings {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     RawSettings {
+        replicas: Some(1),
         data_dir: Some(dir.to_owned()),
         grpc_addr: Some(any),
         http_addr: Some(any),

@@ -10,17 +10,13 @@ const SYNC_BOUNDS: [f64; 14] = [
     0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0,
 ];
 
-/// A number that only grows, or is set by one thread.
+/// A number that only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn add(&self, more: u64) {
         self.0.fetch_add(more, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> u64 {
@@ -36,10 +32,15 @@ pub(crate) struct Counters {
     pub(crate) write_stalls: Counter,
     pub(crate) overlay_refusals: Counter,
     pub(crate) space_refusals: Counter,
-    pub(crate) checkpoints: Counter,
-    pub(crate) checkpoint_failures: Counter,
-    pub(crate) checkpoint_nanos: Counter,
-    pub(crate) checkpoint_bytes: Counter,
+    pub(crate) seal_waits: Counter,
+    pub(crate) seals: Counter,
+    pub(crate) seal_failures: Counter,
+    pub(crate) sealed_records: Counter,
+    pub(crate) seal_nanos: Counter,
+    pub(crate) folds: Counter,
+    pub(crate) fold_failures: Counter,
+    pub(crate) folded_records: Counter,
+    pub(crate) fold_nanos: Counter,
 }
 
 /// How long syncs took.

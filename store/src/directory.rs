@@ -4,9 +4,10 @@
 //! |---|---|
 //! | `LOCK` | nothing; locked while a process has the store open |
 //! | `FORMAT` | version and number of partitions, as text |
-//! | `MANIFEST` | which checkpoint and which segments of the log make up the store |
+//! | `MANIFEST` | which segments, with which of their slices, and which log make up the store |
 //! | `log-N` | a segment of the commit log |
-//! | `checkpoint-N` | the records as they were when segment N began |
+//! | `segment-N` | slices |
+//! | `checkpoint-N` | the records as they were when segment N of the log began; format 1 |
 //! | `meta-NAME` | one small value |
 //! | `*.tmp` | a file that was being written; removed on opening |
 //!
@@ -31,6 +32,7 @@ const FORMAT: &str = "FORMAT";
 pub(crate) const MANIFEST: &str = "MANIFEST";
 const LOG_PREFIX: &str = "log-";
 const CHECKPOINT_PREFIX: &str = "checkpoint-";
+const SEGMENT_PREFIX: &str = "segment-";
 const TMP_SUFFIX: &str = ".tmp";
 /// The longest file that [`Directory::read`] takes into memory.
 const MAX_SMALL_FILE_LEN: u64 = 20 << 20;
@@ -48,6 +50,7 @@ pub(crate) struct Directory {
 pub(crate) struct Names {
     pub(crate) logs: Vec<u64>,
     pub(crate) checkpoints: Vec<u64>,
+    pub(crate) segments: Vec<u64>,
     temporary: Vec<String>,
 }
 
@@ -93,6 +96,10 @@ impl Directory {
         self.path.join(format!("{CHECKPOINT_PREFIX}{number:020}"))
     }
 
+    pub(crate) fn segment_path(&self, number: u64) -> PathBuf {
+        self.path.join(format!("{SEGMENT_PREFIX}{number:020}"))
+    }
+
     /// Lets another process in.
     pub(crate) fn unlock(&self) {
         self.lock.lock().take();
@@ -109,10 +116,13 @@ impl Directory {
                 names.logs.push(number);
             } else if let Some(number) = number_of(&name, CHECKPOINT_PREFIX) {
                 names.checkpoints.push(number);
+            } else if let Some(number) = number_of(&name, SEGMENT_PREFIX) {
+                names.segments.push(number);
             }
         }
         names.logs.sort_unstable();
         names.checkpoints.sort_unstable();
+        names.segments.sort_unstable();
         Ok(names)
     }
 
@@ -197,7 +207,7 @@ impl Directory {
     }
 
     /// Checks the format file, or writes it in a directory that holds no store yet.
-    /// Returns whether it was written.
+    /// Returns whether the store is new. One of an older format is of this one from now on.
     ///
     /// # Errors
     /// [`StoreError::NewerFormat`], [`StoreError::PartitionsDiffer`],
@@ -211,11 +221,12 @@ impl Directory {
         let Some(bytes) = self.read(FORMAT)? else {
             let is_new = names.logs.is_empty()
                 && names.checkpoints.is_empty()
+                && names.segments.is_empty()
                 && self.read(MANIFEST)?.is_none();
             if !is_new {
                 return Err(StoreError::corrupt(&path, 0, "missing beside a store"));
             }
-            self.publish(FORMAT, format_text(partitions.count()).as_bytes())?;
+            self.write_format(partitions)?;
             return Ok(true);
         };
         let text = String::from_utf8_lossy(&bytes);
@@ -229,7 +240,7 @@ impl Directory {
             });
         }
         let found = field(&text, "partitions").ok_or_else(corrupt)?;
-        if format_text(found) != text {
+        if format_text(version, found) != text {
             return Err(corrupt());
         }
         if found != partitions.count() {
@@ -239,12 +250,20 @@ impl Directory {
                 wanted: partitions.count(),
             });
         }
+        if version < FORMAT_VERSION {
+            self.write_format(partitions)?;
+        }
         Ok(false)
+    }
+
+    fn write_format(&self, partitions: Partitions) -> Result<(), StoreError> {
+        let text = format_text(FORMAT_VERSION, partitions.count());
+        self.publish(FORMAT, text.as_bytes())
     }
 }
 
-fn format_text(partitions: u32) -> String {
-    let fields = format!("torc-store\nformat {FORMAT_VERSION}\npartitions {partitions}\n");
+fn format_text(version: u32, partitions: u32) -> String {
+    let fields = format!("torc-store\nformat {version}\npartitions {partitions}\n");
     format!("{fields}crc32c {:08x}\n", crc32c::crc32c(fields.as_bytes()))
 }
 
@@ -288,18 +307,32 @@ mod tests {
         let text = fs.file(Path::new("/d/FORMAT")).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
-            "torc-store\nformat 1\npartitions 64\ncrc32c 68689eaf\n"
+            "torc-store\nformat 2\npartitions 64\ncrc32c 7b90fe5c\n"
+        );
+    }
+
+    #[test]
+    fn a_directory_of_format_1_is_taken_over() {
+        let fs = CrashFs::new();
+        let old = b"torc-store\nformat 1\npartitions 64\ncrc32c 68689eaf\n";
+        fs.put_file(Path::new("/d/FORMAT"), old);
+        assert!(!check(&fs, 64).unwrap(), "it is not new");
+        assert!(!check(&fs, 64).unwrap());
+        let text = fs.file(Path::new("/d/FORMAT")).unwrap();
+        assert!(
+            text.starts_with(b"torc-store\nformat 2\n"),
+            "earlier releases refuse it"
         );
     }
 
     #[test]
     fn a_newer_format_is_refused_by_name() {
         let fs = CrashFs::new();
-        let newer = b"torc-store\nformat 2\nslices on the moon\n";
+        let newer = b"torc-store\nformat 3\nslices on the moon\n";
         fs.put_file(Path::new("/d/FORMAT"), newer);
         assert_eq!(
             check(&fs, 64).unwrap_err().to_string(),
-            "/d/FORMAT has format 2, this release reads up to 1: use the newer release"
+            "/d/FORMAT has format 3, this release reads up to 2: use the newer release"
         );
     }
 

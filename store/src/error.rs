@@ -21,14 +21,41 @@ pub enum StoreError {
     /// writes are taken again as soon as there is some.
     #[error("out of disk space: the write was refused, reads go on; free some space")]
     OutOfSpace,
-    /// The overlay is full. Nothing was changed; reads and deletes go on. There is no
-    /// sealing yet, so room comes only from deletes, dropped partitions or a higher limit.
+    /// The overlay is full and could not be sealed. Nothing was changed; reads and deletes
+    /// go on. The log says why sealing failed; it is tried again with the next write.
     #[error(
-        "the overlay has reached its limit of {limit_bytes} bytes: delete records, move partitions away or raise the limit"
+        "the overlay has reached its limit of {limit_bytes} bytes and could not be sealed: look at the node's log"
     )]
     OverlayFull {
         /// The limit it was opened with, bytes.
         limit_bytes: u64,
+    },
+    /// The overlay is full. Nothing was changed; a seal is under way: try again soon.
+    #[error("the overlay has reached its limit of {limit_bytes} bytes: try again soon")]
+    NoRoom {
+        /// The limit it was opened with, bytes.
+        limit_bytes: u64,
+    },
+    /// More than a batch of a partition may hold. Nothing was changed: split it.
+    #[error("a batch of {len} bytes or more, at most {max} are allowed: split it")]
+    BatchTooLong {
+        /// Bytes of its records as stored, as far as they were counted.
+        len: usize,
+        /// The limit, bytes.
+        max: usize,
+    },
+    /// A record of another partition than its batch. Nothing was changed.
+    #[error("a batch of partition {partition} has a record of another one")]
+    StrayRecord {
+        /// That of the batch.
+        partition: Partition,
+    },
+    /// A batch that was handed over before failed. Nothing was changed: begin again from what
+    /// is durable, then [`Store::resume`](crate::Store::resume).
+    #[error("an earlier batch of partition {partition} was not stored, so this one is refused")]
+    AfterFailure {
+        /// Whose batches are refused.
+        partition: Partition,
     },
     /// Writing or syncing failed earlier, or just now. A write that was under way may or
     /// may not survive; nothing else is lost. The store refuses everything from here on:
@@ -88,6 +115,40 @@ pub enum StoreError {
         /// What is wrong there.
         what: &'static str,
     },
+    /// A sealed slice is not what was written. Nothing was changed. Whether a key is there
+    /// cannot be told, so it is refused rather than called absent: copy the partition anew
+    /// from another replica, or write the key again.
+    #[error(
+        "partition {partition}: a slice at byte {offset} of {} is damaged: {what}; copy the partition anew", .file.display()
+    )]
+    Damaged {
+        /// Whose slice.
+        partition: Partition,
+        /// The segment.
+        file: PathBuf,
+        /// Where in it the slice starts, bytes.
+        offset: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// Records cannot be made a slice. Nothing was changed: they stay in memory and in the
+    /// log. This is a defect of the store, or two keys have the same digest.
+    #[error("records cannot be sealed: {why}; they stay in memory and in the log")]
+    Unsealable {
+        /// What the index said.
+        why: Arc<str>,
+    },
+    /// Bytes that came from another node are not what it said. Nothing was changed: ask for
+    /// them again.
+    #[error(
+        "a slice of partition {partition} did not arrive as it was sent: {what}; ask for it again"
+    )]
+    BadArrival {
+        /// Whose slice.
+        partition: Partition,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A file could not be opened, made or read. Nothing was changed; the system says
     /// what to do.
     #[error("cannot {action} {}: {source}", .file.display())]
@@ -140,11 +201,18 @@ impl StoreError {
             Self::Refused(_)
             | Self::OutOfSpace
             | Self::OverlayFull { .. }
+            | Self::NoRoom { .. }
+            | Self::BatchTooLong { .. }
+            | Self::StrayRecord { .. }
+            | Self::AfterFailure { .. }
             | Self::Closed
             | Self::Locked { .. }
             | Self::NewerFormat { .. }
             | Self::PartitionsDiffer { .. }
             | Self::Corrupt { .. }
+            | Self::Damaged { .. }
+            | Self::Unsealable { .. }
+            | Self::BadArrival { .. }
             | Self::Io { .. }
             | Self::UnknownPartition { .. }
             | Self::BadMetaName { .. }
@@ -157,15 +225,23 @@ impl StoreError {
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
-            Self::OutOfSpace | Self::OverlayFull { .. } | Self::Io { .. } | Self::Locked { .. } => {
-                true
-            }
+            Self::OutOfSpace
+            | Self::OverlayFull { .. }
+            | Self::NoRoom { .. }
+            | Self::BadArrival { .. }
+            | Self::Io { .. }
+            | Self::Locked { .. } => true,
             Self::Refused(_)
+            | Self::BatchTooLong { .. }
+            | Self::StrayRecord { .. }
+            | Self::AfterFailure { .. }
             | Self::Failed { .. }
             | Self::Closed
             | Self::NewerFormat { .. }
             | Self::PartitionsDiffer { .. }
             | Self::Corrupt { .. }
+            | Self::Damaged { .. }
+            | Self::Unsealable { .. }
             | Self::UnknownPartition { .. }
             | Self::BadMetaName { .. }
             | Self::MetaTooLong { .. }
@@ -196,6 +272,12 @@ impl StoreError {
     ) -> impl FnOnce(io::Error) -> Self + 'a {
         move |source| Self::Failed {
             reason: format!("cannot {action} {}: {source}", file.display()).into(),
+        }
+    }
+
+    pub(crate) fn panicked() -> Self {
+        Self::Failed {
+            reason: "a thread of the store has panicked".into(),
         }
     }
 

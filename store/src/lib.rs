@@ -1,21 +1,25 @@
-//! Durable storage of one Torc node: commit log, overlay, checkpoint, advisory state.
+//! Durable storage of one Torc node: commit log, overlay, slices, advisory state.
 //!
 //! A [`Store`] holds the records of a node. A write goes to the commit log, is synced
-//! together with what else was waiting, then shows in the overlay, the ordered map in
-//! memory that all reads come from. A checkpoint puts the overlay in a file so that the
-//! log can be cut; opening reads the checkpoint, then the log behind it. [`Advisory`] keeps
-//! what a node may lose. All files are reached through [`fs::Fs`].
+//! together with what else was waiting, then shows in the overlay, an ordered map in
+//! memory. A seal turns the overlay into slices, one a partition, and cuts the log: a sealed
+//! record costs two to three bytes of memory, and reading it one read of the file. Folds keep
+//! the slices of a partition few. Opening reads the indexes of the slices, then the log.
+//! Slices move to other nodes byte for byte. [`Advisory`] keeps what a node may lose. All
+//! files are reached through [`fs::Fs`].
 //!
 //! Invariants:
 //! * What is acknowledged is on the disk; what is read is on the disk.
 //! * Versions are ordered by ballot alone; the order of arrival does not matter.
 //! * Bytes that are not what was written are reported with file and offset, never skipped
-//!   and never served. The one exception is the last batch of a log that was not closed: a
-//!   torn one is cut, for it was never acknowledged.
+//!   and never served; a key that damage may concern is refused, never called absent. The one
+//!   exception is the last batch of a log that was not closed: a torn one is cut, for it was
+//!   never acknowledged.
 //! * A failed sync stops the store for good. A full disk only stops writes, until there is
 //!   room.
-//! * Memory is bounded: the overlay by its limit, the queue of writes by its own, every
-//!   length read from a file before it is used.
+//! * Memory is bounded: the overlay by its limit, at which writes wait for a seal, the queue
+//!   of writes by its own, every length read from a file or a peer before it is used.
+//! * Seals and folds keep to their pace, and no read waits for them.
 //!
 //! ```
 //! # async fn example(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
@@ -44,35 +48,54 @@
 //! several keys: a batch is atomic in the log, not for readers.
 
 mod advisory;
+mod arrival;
 mod checkpoint;
 mod commit;
 mod counters;
 mod directory;
 mod error;
+mod fold;
 mod format;
 pub mod fs;
 mod health;
+mod holdings;
 mod log;
 mod manifest;
 mod meta;
 mod options;
-mod overlay;
 mod packed;
+mod partition;
+mod publish;
 mod recovery;
+mod repair;
+mod replica;
+mod requests;
+mod room;
 mod scan;
+mod seal;
+mod segment;
 mod seq;
 mod shared;
+mod slice;
 mod stats;
 mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod threads;
+mod trace;
 
 pub use advisory::{Advisory, Pairs};
+pub use arrival::{Arrival, SealedPartition, SealedSlice, SliceInfo};
 pub use error::StoreError;
 pub use options::StoreOptions;
+pub use partition::{PartitionBatch, PartitionMeta};
+pub use repair::{ReadablePage, Unreadable};
+pub use replica::RangeSum;
 pub use scan::{Cursor, CursorError, ScanLimits, ScanPage};
 pub use seq::Seq;
 pub use stats::{
-    CheckpointReport, DropReport, Histogram, PartitionSummary, Recovery, StoreHealth, StoreStats,
+    DropReport, FoldReport, Histogram, PartitionSummary, Recovery, SealReport, SliceStats,
+    StoreHealth, StoreStats,
 };
-pub use store::Store;
+pub use store::{FoldHold, Store};
+pub use trace::{SliceTrace, Trace, Verdict};

@@ -1,4 +1,4 @@
-//! The manifest: which files make up the store.
+//! The manifest: which files make up the store, and which slices in them count.
 //!
 //! One frame of kind `Files`; its body is
 //!
@@ -6,28 +6,41 @@
 //! |---|---|
 //! | 8 | number of the first log segment that is needed |
 //! | 8 | highest hybrid time of any entry the manifest covers |
-//! | 24 each | files: kind (4 bytes), zero (4), number (8), length in bytes (8) |
+//! | | entries, each after its kind (4 bytes) |
 //!
-//! The frame's count is that of the files. The header's number is the generation, one
-//! more with each manifest; its seq is that of the last entry the files cover: the first
-//! needed log segment starts right after it.
+//! | kind | entry |
+//! |---|---|
+//! | 1 | a checkpoint (format 1): zero (4 bytes), number (8), length (8) |
+//! | 2 | a segment: rows of its table (4), number (8), length (8), place of the table (8), the log entry after which a drop empties it (8), then a bit for each row, set if the slice counts, in whole bytes |
+//! | 3 | what the slices of a partition come to: partition (4), records (8), tombstones (8), payload bytes (8), fingerprint (16) |
+//! | 4 | the facts of a partition: partition (4), facts (60, see `partition.rs`), watermark (18) |
+//! | 5 | ceiling of the node's clock: zero (4), hybrid time (8) |
 //!
-//! Kind 1 is a checkpoint, of which there is at most one. Later releases add kinds (for
-//! segments of slices); a kind that is not known is refused as a newer format.
+//! The frame's count is that of the entries. The header's number is the generation, one
+//! more with each manifest; its seq is that of the last entry of the log the files cover: the
+//! first needed log segment starts right after it.
+//!
+//! A kind that is not known is refused as a newer format.
 
 use torc_record::HybridTime;
-use torc_ring::Partitions;
+use torc_ring::{Partition, Partitions};
 
 use crate::directory::{Directory, MANIFEST};
 use crate::format::{
-    FORMAT_VERSION, FRAME_LEN, FileKind, Frame, FrameBuilder, FrameKind, HEADER_LEN, Header, array,
-    draw_salt, u32_at, u64_at,
+    BALLOT_LEN, FORMAT_VERSION, FRAME_LEN, FileKind, Frame, FrameBuilder, FrameKind, HEADER_LEN,
+    Header, array, ballot_at, ballot_bytes, draw_salt, u32_at, u64_at,
 };
-use crate::{Seq, StoreError};
+use crate::partition::{Facts, META_LEN, PartitionMeta};
+use crate::segment::SegmentFile;
+use crate::{PartitionSummary, Seq, StoreError};
 
 const FIXED_LEN: usize = 16;
-const FILE_LEN: usize = 24;
 const CHECKPOINT: u32 = 1;
+const SEGMENT: u32 = 2;
+const SEALED: u32 = 3;
+const FACTS: u32 = 4;
+const CEILING: u32 = 5;
+const FACTS_LEN: usize = 8 + META_LEN + BALLOT_LEN;
 
 /// A checkpoint as the manifest names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,15 +49,54 @@ pub(crate) struct CheckpointFile {
     pub(crate) len: u64,
 }
 
+/// A segment, and which of its slices count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LiveSegment {
+    pub(crate) file: SegmentFile,
+    /// A bit a row.
+    live: Vec<u8>,
+}
+
+impl LiveSegment {
+    /// A segment of which no slice counts yet.
+    pub(crate) fn new(file: SegmentFile) -> Self {
+        let live = vec![0; bitmap_len(file.rows)];
+        Self { file, live }
+    }
+
+    pub(crate) fn set_live(&mut self, row: u32) {
+        if let Some(byte) = self.live.get_mut(row as usize / 8) {
+            *byte |= 1 << (row % 8);
+        }
+    }
+
+    pub(crate) fn is_live(&self, row: u32) -> bool {
+        let byte = self.live.get(row as usize / 8);
+        byte.is_some_and(|byte| byte & (1 << (row % 8)) != 0)
+    }
+}
+
+const fn bitmap_len(rows: u32) -> usize {
+    (rows as usize).div_ceil(8)
+}
+
 /// What makes up the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
     pub(crate) generation: u64,
     /// All entries up to this one are covered by the files.
     pub(crate) through: Seq,
     pub(crate) first_log: u64,
     pub(crate) highest_time: HybridTime,
+    /// Only format 1 has one.
     pub(crate) checkpoint: Option<CheckpointFile>,
+    pub(crate) segments: Vec<LiveSegment>,
+    /// What the slices of each partition that has some come to.
+    pub(crate) sealed: Vec<(Partition, PartitionSummary)>,
+    /// As they were when this was published: no older than `through`, perhaps newer. The log
+    /// from there on is replayed whole, so the last ones win.
+    pub(crate) facts: Vec<(Partition, Facts)>,
+    pub(crate) ceiling: HybridTime,
 }
 
 impl Manifest {
@@ -55,6 +107,10 @@ impl Manifest {
         first_log: 1,
         highest_time: HybridTime(0),
         checkpoint: None,
+        segments: Vec::new(),
+        sealed: Vec::new(),
+        facts: Vec::new(),
+        ceiling: HybridTime(0),
     };
 
     /// Reads the manifest, if there is one.
@@ -92,16 +148,35 @@ impl Manifest {
             partitions: partitions.count(),
         };
         let mut frame = FrameBuilder::default();
-        frame.extend(|body| {
-            body.extend_from_slice(&self.first_log.to_le_bytes());
-            body.extend_from_slice(&self.highest_time.0.to_le_bytes());
-        });
+        frame.extend(|body| put_u64s(body, &[self.first_log, self.highest_time.0]));
         if let Some(file) = &self.checkpoint {
+            frame.push(|body| put_u64s(body, &[u64::from(CHECKPOINT), file.number, file.len]));
+        }
+        for segment in &self.segments {
+            let file = &segment.file;
             frame.push(|body| {
-                body.extend_from_slice(&u64::from(CHECKPOINT).to_le_bytes());
-                body.extend_from_slice(&file.number.to_le_bytes());
-                body.extend_from_slice(&file.len.to_le_bytes());
+                put_u32s(body, [SEGMENT, file.rows]);
+                put_u64s(body, &[file.number, file.len, file.table_at, file.after.0]);
+                body.extend_from_slice(&segment.live);
             });
+        }
+        for (partition, sealed) in &self.sealed {
+            frame.push(|body| {
+                put_u32s(body, [SEALED, partition.0]);
+                let numbers = [sealed.records, sealed.tombstones, sealed.payload_bytes];
+                put_u64s(body, &numbers);
+                body.extend_from_slice(&sealed.fingerprint.to_le_bytes());
+            });
+        }
+        for (partition, facts) in &self.facts {
+            frame.push(|body| {
+                put_u32s(body, [FACTS, partition.0]);
+                body.extend_from_slice(&facts.meta.bytes());
+                body.extend_from_slice(&ballot_bytes(facts.watermark));
+            });
+        }
+        if self.ceiling > HybridTime(0) {
+            frame.push(|body| put_u64s(body, &[u64::from(CEILING), self.ceiling.0]));
         }
         let mut bytes = header.encode().to_vec();
         bytes.extend_from_slice(frame.seal(FrameKind::Files, 0, salt));
@@ -116,10 +191,10 @@ impl Manifest {
         let header = Header::decode(FileKind::Manifest, head, &path)?;
         let body = single_frame(bytes, &header, FrameKind::Files)
             .map_err(|what| corrupt(HEADER_LEN, what))?;
-        let (fixed, files) = body
+        let (fixed, mut entries) = body
             .split_first_chunk::<FIXED_LEN>()
             .ok_or_else(|| corrupt(HEADER_LEN, "the list of files is cut off"))?;
-        if header.partitions != partitions.count() || files.len() % FILE_LEN != 0 {
+        if header.partitions != partitions.count() {
             return Err(corrupt(0, "it does not fit the store it is in"));
         }
         let mut manifest = Self {
@@ -128,24 +203,110 @@ impl Manifest {
             first_log: u64_at(fixed, 0),
             highest_time: HybridTime(u64_at(fixed, 8)),
             checkpoint: None,
+            segments: Vec::new(),
+            sealed: Vec::new(),
+            facts: Vec::new(),
+            ceiling: HybridTime(0),
         };
-        for file in files.chunks_exact(FILE_LEN) {
-            if u32_at(file, 0) != CHECKPOINT {
-                return Err(StoreError::NewerFormat {
-                    file: path,
-                    found: FORMAT_VERSION + 1,
-                    supported: FORMAT_VERSION,
-                });
-            }
-            let file = CheckpointFile {
-                number: u64_at(file, 8),
-                len: u64_at(file, 16),
-            };
-            if manifest.checkpoint.replace(file).is_some() {
-                return Err(corrupt(HEADER_LEN, "two checkpoints"));
+        while !entries.is_empty() {
+            let taken = manifest.take(&mut entries, partitions);
+            match taken.map_err(|what| corrupt(HEADER_LEN, what))? {
+                Taken::Known => {}
+                Taken::Unknown => {
+                    return Err(StoreError::NewerFormat {
+                        file: path,
+                        found: FORMAT_VERSION + 1,
+                        supported: FORMAT_VERSION,
+                    });
+                }
             }
         }
         Ok(manifest)
+    }
+
+    fn take(&mut self, bytes: &mut &[u8], partitions: Partitions) -> Result<Taken, &'static str> {
+        const CUT: &str = "an entry of the list of files is cut off";
+        let kind = bytes.first_chunk().ok_or(CUT)?;
+        match u32::from_le_bytes(*kind) {
+            CHECKPOINT => {
+                let entry = take_bytes(bytes, 24).ok_or(CUT)?;
+                let file = CheckpointFile {
+                    number: u64_at(entry, 8),
+                    len: u64_at(entry, 16),
+                };
+                if self.checkpoint.replace(file).is_some() {
+                    return Err("two checkpoints");
+                }
+            }
+            SEGMENT => {
+                let entry = take_bytes(bytes, 40).ok_or(CUT)?;
+                let file = SegmentFile {
+                    rows: u32_at(entry, 4),
+                    number: u64_at(entry, 8),
+                    len: u64_at(entry, 16),
+                    table_at: u64_at(entry, 24),
+                    after: Seq(u64_at(entry, 32)),
+                };
+                let live = take_bytes(bytes, bitmap_len(file.rows)).ok_or(CUT)?;
+                let live = live.to_vec();
+                self.segments.push(LiveSegment { file, live });
+            }
+            SEALED => {
+                let entry = take_bytes(bytes, 48).ok_or(CUT)?;
+                let partition = Partition(u32_at(entry, 4));
+                if partition.0 >= partitions.count() {
+                    return Err("a partition that does not exist");
+                }
+                let sealed = PartitionSummary {
+                    records: u64_at(entry, 8),
+                    tombstones: u64_at(entry, 16),
+                    payload_bytes: u64_at(entry, 24),
+                    fingerprint: u128::from_le_bytes(array(entry, 32)),
+                };
+                self.sealed.push((partition, sealed));
+            }
+            FACTS => {
+                let entry = take_bytes(bytes, FACTS_LEN).ok_or(CUT)?;
+                let partition = Partition(u32_at(entry, 4));
+                if partition.0 >= partitions.count() {
+                    return Err("a partition that does not exist");
+                }
+                let facts = Facts {
+                    meta: PartitionMeta::at(entry, 8),
+                    watermark: ballot_at(entry, 8 + META_LEN),
+                };
+                self.facts.push((partition, facts));
+            }
+            CEILING => {
+                let entry = take_bytes(bytes, 16).ok_or(CUT)?;
+                self.ceiling = HybridTime(u64_at(entry, 8));
+            }
+            _ => return Ok(Taken::Unknown),
+        }
+        Ok(Taken::Known)
+    }
+}
+
+enum Taken {
+    Known,
+    Unknown,
+}
+
+fn take_bytes<'a>(bytes: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(len)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+fn put_u32s(out: &mut Vec<u8>, numbers: [u32; 2]) {
+    for number in numbers {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+fn put_u64s(out: &mut Vec<u8>, numbers: &[u64]) {
+    for number in numbers {
+        out.extend_from_slice(&number.to_le_bytes());
     }
 }
 
@@ -176,20 +337,48 @@ pub(crate) fn single_frame<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::partition::tests::meta;
     use crate::testing::CrashFs;
     use std::path::Path;
     use std::sync::Arc;
 
-    const FULL: Manifest = Manifest {
-        generation: 3,
-        through: Seq(77),
-        first_log: 5,
-        highest_time: HybridTime(99),
-        checkpoint: Some(CheckpointFile {
-            number: 5,
-            len: 1234,
-        }),
-    };
+    fn full() -> Manifest {
+        let mut segment = LiveSegment::new(SegmentFile {
+            number: 9,
+            len: 4096,
+            table_at: 4000,
+            after: Seq(70),
+            rows: 10,
+        });
+        segment.set_live(0);
+        segment.set_live(9);
+        let sealed = PartitionSummary {
+            records: 2,
+            tombstones: 1,
+            payload_bytes: 3,
+            fingerprint: 4,
+        };
+        Manifest {
+            generation: 3,
+            through: Seq(77),
+            first_log: 5,
+            highest_time: HybridTime(99),
+            checkpoint: Some(CheckpointFile {
+                number: 5,
+                len: 1234,
+            }),
+            segments: vec![segment],
+            sealed: vec![(Partition(6), sealed)],
+            facts: vec![(
+                Partition(8),
+                Facts {
+                    meta: meta(),
+                    watermark: meta().collected,
+                },
+            )],
+            ceiling: HybridTime(0x99),
+        }
+    }
 
     fn dir(fs: &CrashFs) -> Directory {
         Directory::open(Arc::new(fs.clone()), Path::new("/d")).unwrap()
@@ -201,19 +390,35 @@ mod tests {
         let dir = dir(&fs);
         let partitions = Partitions::new(64).unwrap();
         assert_eq!(Manifest::read(&dir, partitions).unwrap(), None);
-        for manifest in [Manifest::EMPTY, FULL] {
+        for manifest in [Manifest::EMPTY, full()] {
             manifest.publish(&dir, partitions).unwrap();
-            assert_eq!(Manifest::read(&dir, partitions).unwrap(), Some(manifest));
+            let read = Manifest::read(&dir, partitions).unwrap();
+            assert_eq!(read.as_ref(), Some(&manifest));
         }
         assert!(Manifest::read(&dir, Partitions::DEFAULT).is_err());
     }
 
     #[test]
+    fn a_row_counts_when_its_bit_is_set() {
+        let segment = &full().segments[0];
+        let live: Vec<u32> = (0..100).filter(|row| segment.is_live(*row)).collect();
+        assert_eq!(live, [0, 9], "and none beyond the rows there are");
+    }
+
+    #[test]
     fn the_list_of_files_does_not_change() {
-        let bytes = FULL.encode(Partitions::DEFAULT, 1);
+        let bytes = full().encode(Partitions::DEFAULT, 1);
         let golden = crate::packed::tests::unhex(
             "0500000000000000 6300000000000000
-             01000000 00000000 0500000000000000 d204000000000000",
+             01000000 00000000 0500000000000000 d204000000000000
+             02000000 0a000000 0900000000000000 0010000000000000 a00f000000000000
+             4600000000000000 0102
+             03000000 06000000 0200000000000000 0100000000000000 0300000000000000
+             04000000000000000000000000000000
+             04000000 08000000 0100000000000000 0200000000000000 0300000000000000
+             0400000000000000 0500000000000000 0600 0400000000000000 0500000000000000 0700
+             0400000000000000 0500000000000000 0600
+             05000000 00000000 9900000000000000",
         );
         assert_eq!(bytes[HEADER_LEN + FRAME_LEN..], golden);
     }
@@ -222,9 +427,9 @@ mod tests {
     fn every_flipped_bit_and_every_cut_is_refused() {
         let fs = CrashFs::new();
         let dir = dir(&fs);
-        let good = FULL.encode(Partitions::DEFAULT, 7);
+        let good = full().encode(Partitions::DEFAULT, 7);
         let decode = |bytes: &[u8]| Manifest::decode(bytes, &dir, Partitions::DEFAULT);
-        assert_eq!(decode(&good).unwrap(), FULL);
+        assert_eq!(decode(&good).unwrap(), full());
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -246,14 +451,14 @@ mod tests {
             partitions: 4096,
         };
         let mut frame = FrameBuilder::default();
-        frame.push(|body| body.extend_from_slice(&[0; FIXED_LEN]));
-        frame.extend(|body| body.extend_from_slice(&[2; FILE_LEN]));
+        frame.extend(|body| body.extend_from_slice(&[0; FIXED_LEN]));
+        frame.push(|body| body.extend_from_slice(&[9; 24]));
         let mut bytes = header.encode().to_vec();
         bytes.extend_from_slice(frame.seal(FrameKind::Files, 0, 7));
         let refused = Manifest::decode(&bytes, &dir(&fs), Partitions::DEFAULT);
         assert!(matches!(
             refused,
-            Err(StoreError::NewerFormat { found: 2, .. })
+            Err(StoreError::NewerFormat { found: 3, .. })
         ));
     }
 }

@@ -1,6 +1,7 @@
 //! What a store is opened with.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use torc_ring::Partitions;
 
@@ -10,38 +11,65 @@ const MIB: u64 = 1 << 20;
 
 /// Settings of a [`Store`](crate::Store). Start from [`StoreOptions::new`] and change
 /// the fields that matter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StoreOptions {
     /// The data directory; created when it is missing. One process at a time.
     pub dir: PathBuf,
     /// Number of partitions of the cluster: recorded on creation, checked ever after.
     pub partitions: Partitions,
-    /// Most bytes of memory the overlay takes, overhead included. Beyond it new values
-    /// are refused; deletes have an eighth more. A store that holds more can be opened.
+    /// Most bytes of memory the overlay takes, overhead included; from half of it on it is
+    /// sealed. Beyond it writes wait for that; deletes have an eighth more. A store that
+    /// holds more can be opened.
     pub overlay_limit_bytes: u64,
     /// Size of one preallocated segment of the commit log, 1 KiB to 1 GiB.
     pub log_segment_bytes: u64,
-    /// A checkpoint starts by itself when this much log has gathered since the last one
-    /// began, or as much as that one was long, whichever is more: so checkpoints write
-    /// at most as much again as the log does.
-    pub checkpoint_log_bytes: u64,
+    /// A seal starts by itself when this much log has gathered since the last one began.
+    pub seal_log_bytes: u64,
+    /// And when records have waited so long, if they come to some mebibytes.
+    pub seal_after: Duration,
+    /// Bytes a second that a seal writes at most.
+    pub seal_bytes_per_s: u64,
+    /// Bytes a second that folding writes at most.
+    pub fold_bytes_per_s: u64,
+    /// Most slices of a partition that folding leaves, 2 to 64.
+    pub most_slices: usize,
+    /// Bytes that one fold reads, about: what its result needs on the disk before it gives
+    /// the room of its inputs back.
+    pub fold_job_bytes: u64,
+    /// After so long without writes, partitions are folded into one slice each.
+    pub fold_when_idle: Duration,
+    /// Whether to fold without being asked.
+    pub auto_fold: bool,
+    /// Share of strangers that the gate of a partition's largest slice lets through, 0.0001
+    /// to 0.5.
+    pub gate_rate: f64,
     /// Most bytes of writes that wait for the committer; more of them wait in
     /// [`Store::write`](crate::Store::write) for room. At least 1 MiB.
     pub queue_limit_bytes: u64,
 }
 
 impl StoreOptions {
-    /// Settings for a node of a few GiB: 4,096 partitions, 4 GiB of overlay, segments of
-    /// 64 MiB, a checkpoint every 256 MiB of log, 32 MiB of queue.
+    /// Settings for a node of a few GiB: 4,096 partitions, 512 MiB of overlay, a seal every 128
+    /// MiB of log or 5 minutes at up to 512 MiB/s, folds at up to 128 MiB/s into at most 8
+    /// slices a partition and into one after 10 s without writes, gates of 1 %, 32 MiB of
+    /// queue.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
             partitions: Partitions::DEFAULT,
-            overlay_limit_bytes: 4096 * MIB,
+            overlay_limit_bytes: 512 * MIB,
             log_segment_bytes: 64 * MIB,
-            checkpoint_log_bytes: 256 * MIB,
+            seal_log_bytes: 128 * MIB,
+            seal_after: Duration::from_secs(300),
+            seal_bytes_per_s: 512 * MIB,
+            fold_bytes_per_s: 128 * MIB,
+            most_slices: 8,
+            fold_job_bytes: 256 * MIB,
+            fold_when_idle: Duration::from_secs(10),
+            auto_fold: true,
+            gate_rate: 0.01,
             queue_limit_bytes: 32 * MIB,
         }
     }
@@ -53,6 +81,15 @@ impl StoreOptions {
         }
         if !(MIB..=1024 * MIB).contains(&self.queue_limit_bytes) {
             return refuse("queue_limit_bytes", "1 MiB to 1 GiB");
+        }
+        if !(2..=64).contains(&self.most_slices) {
+            return refuse("most_slices", "2 to 64");
+        }
+        if !(0.0001..=0.5).contains(&self.gate_rate) {
+            return refuse("gate_rate", "0.0001 to 0.5");
+        }
+        if self.seal_bytes_per_s < MIB || self.fold_bytes_per_s < MIB {
+            return refuse("seal_bytes_per_s and fold_bytes_per_s", "at least 1 MiB");
         }
         Ok(())
     }

@@ -18,8 +18,7 @@
 //!
 //! Invariants:
 //! * The bytes of a [`Packed`] have been checked: every accessor is total.
-//! * A record has exactly one packed form, so the hash of it is a fingerprint of the
-//!   record, equal on every node.
+//! * A record has exactly one packed form.
 //! * Each packed record is an allocation of its own. A slice of a batch buffer would be
 //!   cheaper to make, and one surviving record would keep a whole batch in memory.
 
@@ -28,12 +27,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use torc_record::{
-    Ballot, Digest, Epoch, HybridTime, Key, MAX_KEY_LEN, MAX_VALUE_LEN, NamespaceId, NodeSlot,
-    Record, RecordError, State,
+    Ballot, DIGEST_LEN, Digest, Key, MAX_KEY_LEN, MAX_VALUE_LEN, NamespaceId, Record, RecordError,
+    State,
 };
 
 use crate::Cursor;
-use crate::format::{array, u32_at, u64_at};
+use crate::format::{array, ballot_at, u32_at, u64_at};
 
 pub(crate) const HEAD_LEN: usize = 44;
 const EXPIRY_LEN: usize = 8;
@@ -68,6 +67,13 @@ impl<'a> Position<'a> {
             token: digest.high(),
             rest: (digest.low(), namespace, key),
         }
+    }
+
+    pub(crate) fn digest(&self) -> Digest {
+        let mut digest = [0; DIGEST_LEN];
+        digest[..8].copy_from_slice(&self.token.to_be_bytes());
+        digest[8..].copy_from_slice(&self.rest.0.to_be_bytes());
+        Digest(digest)
     }
 }
 
@@ -112,6 +118,14 @@ impl Packed {
     /// # Errors
     /// What is wrong with the bytes.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
+        Ok(Self(bytes[..Self::len_of(bytes)?].into()))
+    }
+
+    /// Length of the packed record at the start of `bytes`, which are at least as many.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub(crate) fn len_of(bytes: &[u8]) -> Result<usize, &'static str> {
         if bytes.len() < HEAD_LEN {
             return Err("a record is cut off in its head");
         }
@@ -127,14 +141,20 @@ impl Packed {
         if value_len > MAX_VALUE_LEN || (bytes[0] == TOMBSTONE && value_len != 0) {
             return Err("a value of impossible length");
         }
-        match bytes.get(..HEAD_LEN + expiry_len + key_len + value_len) {
-            Some(whole) => Ok(Self(whole.into())),
-            None => Err("a record is cut off"),
+        let len = HEAD_LEN + expiry_len + key_len + value_len;
+        if len > bytes.len() {
+            return Err("a record is cut off");
         }
+        Ok(len)
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The same bytes, borrowed.
+    pub(crate) fn borrowed(&self) -> PackedRef<'_> {
+        PackedRef(&self.0)
     }
 
     pub(crate) fn token(&self) -> u64 {
@@ -142,16 +162,15 @@ impl Packed {
     }
 
     pub(crate) fn digest(&self) -> Digest {
-        Digest(array(&self.0, 28))
+        self.borrowed().digest()
     }
 
     pub(crate) fn namespace(&self) -> NamespaceId {
-        NamespaceId(u32_at(&self.0, 4))
+        self.borrowed().namespace()
     }
 
     pub(crate) fn key(&self) -> &[u8] {
-        let start = HEAD_LEN + self.expiry_len();
-        &self.0[start..start + key_len(&self.0)]
+        self.borrowed().key()
     }
 
     pub(crate) fn position(&self) -> Position<'_> {
@@ -159,11 +178,7 @@ impl Packed {
     }
 
     pub(crate) fn ballot(&self) -> Ballot {
-        Ballot {
-            epoch: Epoch(u64_at(&self.0, 8)),
-            time: HybridTime(u64_at(&self.0, 16)),
-            slot: NodeSlot(u16::from_le_bytes(array(&self.0, 24))),
-        }
+        self.borrowed().ballot()
     }
 
     /// [`Record::supersedes`], without unpacking.
@@ -172,16 +187,21 @@ impl Packed {
     }
 
     pub(crate) fn is_tombstone(&self) -> bool {
-        self.0[0] == TOMBSTONE
+        self.borrowed().is_tombstone()
     }
 
     pub(crate) fn payload_len(&self) -> usize {
-        key_len(&self.0) + value_len(&self.0)
+        self.borrowed().payload_len()
     }
 
-    /// 128 bits of BLAKE3 of the packed form, about 250 ns for 132 bytes of payload.
+    /// [`entry_sum`](torc_record::entry_sum), about 20 ns.
     pub(crate) fn fingerprint(&self) -> u128 {
-        u128::from_le_bytes(array(blake3::hash(&self.0).as_bytes(), 0))
+        self.borrowed().fingerprint()
+    }
+
+    /// Whether a collection up to `watermark` drops it.
+    pub(crate) fn is_collected(&self, watermark: Ballot) -> bool {
+        self.borrowed().is_collected(watermark)
     }
 
     /// Where the record stands, in bytes of its own: a cursor must not keep a value alive.
@@ -216,6 +236,75 @@ impl Packed {
     }
 
     fn expiry_len(&self) -> usize {
+        self.borrowed().expiry_len()
+    }
+}
+
+/// A packed record where it lies, for reading once. The caller has checked the bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct PackedRef<'a>(&'a [u8]);
+
+impl<'a> PackedRef<'a> {
+    /// The packed record at the start of `bytes`; every length is checked.
+    ///
+    /// # Errors
+    /// As [`Packed::len_of`].
+    pub(crate) fn at_start_of(bytes: &'a [u8]) -> Result<Self, &'static str> {
+        Ok(Self(&bytes[..Packed::len_of(bytes)?]))
+    }
+
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        self.0
+    }
+
+    pub(crate) fn digest(self) -> Digest {
+        Digest(array(self.0, 28))
+    }
+
+    pub(crate) fn namespace(self) -> NamespaceId {
+        NamespaceId(u32_at(self.0, 4))
+    }
+
+    pub(crate) fn key(self) -> &'a [u8] {
+        let start = HEAD_LEN + self.expiry_len();
+        &self.0[start..start + key_len(self.0)]
+    }
+
+    pub(crate) fn ballot(self) -> Ballot {
+        ballot_at(self.0, 8)
+    }
+
+    pub(crate) fn is_tombstone(self) -> bool {
+        self.0[0] == TOMBSTONE
+    }
+
+    pub(crate) fn payload_len(self) -> usize {
+        key_len(self.0) + value_len(self.0)
+    }
+
+    /// Which key and which version, for sums.
+    pub(crate) fn fingerprint(self) -> u128 {
+        torc_record::entry_sum(&self.digest(), self.namespace(), self.ballot())
+    }
+
+    /// Whether any collection may drop it: a tombstone, or a value that expires.
+    pub(crate) fn is_collectable(self) -> bool {
+        self.0[0] != VALUE
+    }
+
+    pub(crate) fn is_collected(self, watermark: Ballot) -> bool {
+        let state = match self.0[0] {
+            VALUE => return false,
+            TOMBSTONE => State::Tombstone,
+            _ => State::Value {
+                value: Bytes::new(),
+                expires_at_ms: Some(u64_at(self.0, HEAD_LEN)),
+            },
+        };
+        state.is_collected(self.ballot(), watermark)
+    }
+
+    fn expiry_len(self) -> usize {
         if self.0[0] == EXPIRING_VALUE {
             EXPIRY_LEN
         } else {
@@ -259,162 +348,5 @@ impl AsRef<[u8]> for Owner {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use torc_record::{DIGEST_LEN, DigestKey};
-
-    pub(crate) fn record(key: &[u8], time: u64, state: State) -> Record {
-        Record {
-            namespace: NamespaceId::DEFAULT,
-            digest: Digest::of(&DigestKey([7; 32]), NamespaceId::DEFAULT, key),
-            key: Key::new(key.to_vec()).unwrap(),
-            ballot: Ballot {
-                epoch: Epoch(3),
-                time: HybridTime(time),
-                slot: NodeSlot(5),
-            },
-            state,
-        }
-    }
-
-    pub(crate) fn value(bytes: &[u8]) -> State {
-        State::Value {
-            value: Bytes::copy_from_slice(bytes),
-            expires_at_ms: None,
-        }
-    }
-
-    pub(crate) fn any_record() -> impl Strategy<Value = Record> {
-        let state = prop_oneof![
-            Just(State::Tombstone),
-            (
-                proptest::collection::vec(any::<u8>(), 0..200),
-                any::<Option<u64>>()
-            )
-                .prop_map(|(value, expires_at_ms)| State::Value {
-                    value: value.into(),
-                    expires_at_ms
-                }),
-        ];
-        let ballot =
-            (any::<u64>(), any::<u64>(), any::<u16>()).prop_map(|(epoch, time, slot)| Ballot {
-                epoch: Epoch(epoch),
-                time: HybridTime(time),
-                slot: NodeSlot(slot),
-            });
-        let key = proptest::collection::vec(any::<u8>(), 1..=40);
-        (any::<u32>(), any::<[u8; DIGEST_LEN]>(), key, ballot, state).prop_map(
-            |(namespace, digest, key, ballot, state)| Record {
-                namespace: NamespaceId(namespace),
-                digest: Digest(digest),
-                key: Key::new(key).unwrap(),
-                ballot,
-                state,
-            },
-        )
-    }
-
-    /// The bytes by hand from the table above; the fingerprint with the Python package
-    /// `blake3`: `int.from_bytes(blake3(bytes.fromhex(PACKED)).digest()[:16], "little")`.
-    #[test]
-    fn the_packed_form_does_not_change() {
-        let mut record = record(b"k", 0x0102_0304_0506_0708, value(b"vw"));
-        record.digest = Digest([0xd0; 16]);
-        let head = "020000 01000000 0300000000000000 0807060504030201 0500 0100";
-        let digest = "d0".repeat(16);
-        let plain = format!("01 {head} {digest} 6b 7677");
-        assert_eq!(Packed::of(&record).unwrap().bytes(), unhex(&plain));
-
-        if let State::Value { expires_at_ms, .. } = &mut record.state {
-            *expires_at_ms = Some(1000);
-        }
-        let expiring = format!("02 {head} {digest} e803000000000000 6b 7677");
-        assert_eq!(Packed::of(&record).unwrap().bytes(), unhex(&expiring));
-
-        record.state = State::Tombstone;
-        let head = head.replace("020000 ", "000000 ");
-        let tombstone = format!("03 {head} {digest} 6b");
-        let packed = Packed::of(&record).unwrap();
-        assert_eq!(packed.bytes(), unhex(&tombstone));
-        assert_eq!(
-            packed.fingerprint(),
-            FINGERPRINT,
-            "equal on every node and in every release"
-        );
-    }
-
-    const FINGERPRINT: u128 = 0xc3e2_196b_b613_fa4f_5ac8_8c66_8f88_ee89;
-
-    pub(crate) fn unhex(text: &str) -> Vec<u8> {
-        let digits: String = text.split_whitespace().collect();
-        (0..digits.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
-            .collect()
-    }
-
-    #[test]
-    fn impossible_lengths_are_refused_before_they_are_used() {
-        let good = Packed::of(&record(b"k", 1, value(b"v"))).unwrap();
-        let with = |at: usize, bytes: &[u8]| {
-            let mut bad = good.bytes().to_vec();
-            bad[at..at + bytes.len()].copy_from_slice(bytes);
-            Packed::parse(&bad)
-        };
-        assert_eq!(with(0, &[9]), Err("a record of unknown kind"));
-        assert_eq!(with(26, &[0, 0]), Err("a key of impossible length"));
-        assert_eq!(with(26, &[0xff; 2]), Err("a key of impossible length"));
-        assert_eq!(with(1, &[0xff; 3]), Err("a value of impossible length"));
-        assert_eq!(with(0, &[TOMBSTONE]), Err("a value of impossible length"));
-        assert_eq!(with(1, &[200, 0, 0]), Err("a record is cut off"));
-        assert_eq!(
-            Packed::parse(&good.bytes()[..HEAD_LEN - 1]),
-            Err("a record is cut off in its head")
-        );
-    }
-
-    #[test]
-    fn a_value_that_is_too_long_is_refused() {
-        let long = vec![0; MAX_VALUE_LEN + 1];
-        assert!(Packed::of(&record(b"k", 1, value(&long))).is_err());
-        let longest = Packed::of(&record(&[1; MAX_KEY_LEN], 1, value(&long[1..]))).unwrap();
-        assert_eq!(longest.payload_len(), MAX_KEY_LEN + MAX_VALUE_LEN);
-    }
-
-    proptest! {
-        #[test]
-        fn a_record_survives_packing(record in any_record(), trailing in any::<[u8; 3]>()) {
-            let packed = Packed::of(&record).unwrap();
-            let mut bytes = packed.bytes().to_vec();
-            bytes.extend_from_slice(&trailing);
-            let parsed = Packed::parse(&bytes).unwrap();
-            prop_assert_eq!(&parsed, &packed);
-            prop_assert_eq!(parsed.unpack(), record.clone());
-            prop_assert_eq!(parsed.ballot(), record.ballot);
-            prop_assert_eq!(parsed.payload_len(), record.payload_len());
-            prop_assert_eq!(parsed.token(), record.digest.high());
-        }
-
-        #[test]
-        fn packed_records_are_ordered_by_the_rule_of_records(a in any_record(), b in any_record()) {
-            let packed = Packed::of(&a).unwrap().supersedes(&Packed::of(&b).unwrap());
-            prop_assert_eq!(packed, a.supersedes(&b));
-        }
-
-        #[test]
-        fn ring_order_is_digest_then_namespace_then_key(a in any_record(), b in any_record()) {
-            let by_field = (a.digest, a.namespace, &a.key).cmp(&(b.digest, b.namespace, &b.key));
-            let (a, b) = (Packed::of(&a).unwrap(), Packed::of(&b).unwrap());
-            prop_assert_eq!(a.position().cmp(&b.position()), by_field);
-        }
-
-        #[test]
-        fn parsing_any_bytes_is_safe(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            if let Ok(packed) = Packed::parse(&bytes) {
-                prop_assert!(packed.bytes().len() <= bytes.len());
-                prop_assert_eq!(&Packed::of(&packed.unpack()).unwrap(), &packed);
-            }
-        }
-    }
-}
+#[path = "packed_tests.rs"]
+pub(crate) mod tests;

@@ -9,17 +9,21 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::checkpoint::{self, Requests};
+use crate::arrival::Landing;
+use crate::checkpoint;
 use crate::commit::Queue;
 use crate::counters::Counters;
 use crate::directory::{Directory, MANIFEST, Names};
 use crate::format::{Entry, FRAME_LEN, HEADER_LEN};
 use crate::fs::Fs;
 use crate::health::Health;
+use crate::holdings::Holdings;
 use crate::log::{LogEnd, LogWriter, Replay};
 use crate::manifest::Manifest;
-use crate::overlay::Overlay;
 use crate::packed::Packed;
+use crate::requests::Requests;
+use crate::room::Room;
+use crate::segment::open_segment;
 use crate::shared::{LogState, Shared};
 use crate::{PartitionSummary, Recovery, Seq, StoreError, StoreOptions};
 
@@ -37,9 +41,11 @@ pub(crate) fn recover(
     let manifest = manifest(&dir, &options, &names)?;
     remove_leftovers(&dir, &manifest, &names)?;
 
-    let overlay = Overlay::new(options.partitions);
+    let holdings = Holdings::new(options.partitions);
     let mut highest_time = manifest.highest_time;
-    let checkpointed = load_checkpoint(&dir, &options, &manifest, &overlay)?;
+    let mut ceiling = manifest.ceiling;
+    let sealed_records = open_segments(&dir, &options, &manifest, &holdings)?;
+    let checkpointed = load_checkpoint(&dir, &options, &manifest, &holdings)?;
     let replay = Replay {
         dir: &dir,
         partitions: options.partitions,
@@ -51,16 +57,20 @@ pub(crate) fn recover(
     let end = replay.run(|seq, entry| match entry {
         Entry::Record(packed) => {
             highest_time = highest_time.max(packed.ballot().time);
-            overlay.apply(seq, &packed, packed.fingerprint());
+            holdings.apply(seq, &packed);
         }
         Entry::Drop(partition) => {
-            overlay.drop_partition(partition);
+            holdings.drop_partition(partition, seq);
         }
+        Entry::Purge(partition, watermark) => holdings.purge(partition, watermark),
+        Entry::Meta(partition, meta) => holdings.set_meta(partition, meta),
+        Entry::Ceiling(time) => ceiling = ceiling.max(time),
     })?;
     let (log, state) = start_log(&dir, &options, &manifest, &end)?;
     let recovery = Recovery {
         created,
-        records: overlay.total().records,
+        records: holdings.total().records,
+        sealed_records,
         checkpoint_records: checkpointed.records,
         log_entries_replayed: end.entries,
         log_bytes_replayed: end.bytes,
@@ -70,23 +80,26 @@ pub(crate) fn recover(
         seconds: start.elapsed().as_secs_f64(),
     };
     let shared = Shared {
-        overlay,
+        holdings,
         queue: Queue::new(options.queue_limit_bytes),
-        checkpoints: Requests::default(),
+        room: Room::default(),
+        seals: Requests::default(),
+        folds: Requests::default(),
+        landing: Landing::default(),
         health: Health::default(),
         counters: Counters::default(),
-        pending_bytes: AtomicU64::new(0),
         last_seq: AtomicU64::new(end.last_seq),
         highest_time: AtomicU64::new(highest_time.0),
+        node_ceiling: AtomicU64::new(ceiling.0),
         log: Mutex::new(state),
+        next_segment: AtomicU64::new(next_segment(&manifest, &names)),
+        held: Mutex::default(),
         manifest: Mutex::new(manifest),
         meta: Mutex::new(()),
         dir,
         options,
     };
     shared.health.set_out_of_space(!log.has_segment());
-    let checkpoint_bytes = manifest.checkpoint.map_or(0, |file| file.len);
-    shared.counters.checkpoint_bytes.set(checkpoint_bytes);
     report(&recovery);
     Ok((shared, log, recovery))
 }
@@ -99,7 +112,7 @@ fn manifest(
     if let Some(manifest) = Manifest::read(dir, options.partitions)? {
         return Ok(manifest);
     }
-    if !names.logs.is_empty() || !names.checkpoints.is_empty() {
+    if !names.logs.is_empty() || !names.checkpoints.is_empty() || !names.segments.is_empty() {
         let path = dir.join(MANIFEST);
         return Err(StoreError::corrupt(&path, 0, "missing beside a log"));
     }
@@ -119,6 +132,15 @@ fn remove_leftovers(dir: &Directory, manifest: &Manifest, names: &Names) -> Resu
     {
         dir.remove(&dir.checkpoint_path(*number))?;
     }
+    let is_named = |number: &u64| {
+        manifest
+            .segments
+            .iter()
+            .any(|one| one.file.number == *number)
+    };
+    for number in names.segments.iter().filter(|number| !is_named(number)) {
+        dir.remove(&dir.segment_path(*number))?;
+    }
     for number in names
         .logs
         .iter()
@@ -129,17 +151,46 @@ fn remove_leftovers(dir: &Directory, manifest: &Manifest, names: &Names) -> Resu
     Ok(())
 }
 
+/// Opens the segments; returns how many records the slices come to.
+fn open_segments(
+    dir: &Directory,
+    options: &StoreOptions,
+    manifest: &Manifest,
+    holdings: &Holdings,
+) -> Result<u64, StoreError> {
+    let mut slices = Vec::new();
+    for segment in &manifest.segments {
+        let is_live = |row| segment.is_live(row);
+        slices.extend(open_segment(
+            dir,
+            &segment.file,
+            is_live,
+            options.partitions,
+        )?);
+    }
+    holdings.restore(slices, &manifest.sealed, &manifest.facts);
+    Ok(manifest.sealed.iter().map(|(_, sum)| sum.records).sum())
+}
+
+/// Above every number that was ever used, also by files that were never named.
+fn next_segment(manifest: &Manifest, names: &Names) -> u64 {
+    let named = manifest.segments.iter().map(|one| one.file.number);
+    let highest = named.chain(names.segments.iter().copied()).max();
+    highest.unwrap_or(0) + 1
+}
+
+/// The records of a store of format 1; the next seal makes slices of them.
 fn load_checkpoint(
     dir: &Directory,
     options: &StoreOptions,
     manifest: &Manifest,
-    overlay: &Overlay,
+    holdings: &Holdings,
 ) -> Result<PartitionSummary, StoreError> {
     let Some(file) = manifest.checkpoint else {
         return Ok(PartitionSummary::default());
     };
-    let apply = |seq, packed: &Packed, fingerprint| {
-        overlay.apply(seq, packed, fingerprint);
+    let apply = |seq, packed: &Packed| {
+        holdings.apply(seq, packed);
     };
     checkpoint::read(dir, options.partitions, file, manifest.through, apply)
 }
@@ -177,7 +228,7 @@ fn start_log(
     let state = LogState {
         completed,
         current: log.current(),
-        checkpointed_before: manifest.first_log,
+        sealed_before: manifest.first_log,
     };
     Ok((log, state))
 }
@@ -185,7 +236,7 @@ fn start_log(
 fn report(recovery: &Recovery) {
     tracing::info!(
         records = recovery.records,
-        checkpoint_records = recovery.checkpoint_records,
+        sealed_records = recovery.sealed_records,
         log_entries_replayed = recovery.log_entries_replayed,
         last_seq = recovery.last_seq.0,
         seconds = recovery.seconds,

@@ -1,38 +1,57 @@
 //! What the threads of a store and its callers share.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use torc_record::HybridTime;
+use torc_ring::Partition;
 
-use crate::checkpoint::Requests;
-use crate::commit::{Offered, Op, Queue};
+use crate::arrival::Landing;
+use crate::commit::Queue;
 use crate::counters::Counters;
 use crate::directory::Directory;
 use crate::health::Health;
+use crate::holdings::Holdings;
 use crate::log::SegmentInfo;
 use crate::manifest::Manifest;
-use crate::overlay::{self, Overlay};
 use crate::packed::Packed;
-use crate::{Seq, StoreError, StoreOptions};
+use crate::requests::Requests;
+use crate::room::Room;
+use crate::{FoldReport, SealReport, Seq, StoreError, StoreOptions};
 
 pub(crate) struct Shared {
     pub(crate) options: StoreOptions,
     pub(crate) dir: Arc<Directory>,
-    pub(crate) overlay: Overlay,
+    pub(crate) holdings: Holdings,
     pub(crate) queue: Queue,
-    pub(crate) checkpoints: Requests,
+    pub(crate) room: Room,
+    pub(crate) seals: Requests<SealReport>,
+    pub(crate) folds: Requests<FoldReport>,
+    pub(crate) landing: Landing,
     pub(crate) health: Health,
     pub(crate) counters: Counters,
-    /// Memory that the overlay may still need for what is in the queue.
-    pub(crate) pending_bytes: AtomicU64,
     pub(crate) last_seq: AtomicU64,
     pub(crate) highest_time: AtomicU64,
+    pub(crate) node_ceiling: AtomicU64,
     pub(crate) log: Mutex<LogState>,
     pub(crate) manifest: Mutex<Manifest>,
+    /// Number of the next segment of slices.
+    pub(crate) next_segment: AtomicU64,
+    /// Partitions whose slices are not to be folded now, and how many wish so.
+    pub(crate) held: Mutex<BTreeMap<Partition, u32>>,
     /// Held while a value of the metadata is replaced.
     pub(crate) meta: Mutex<()>,
+}
+
+/// Names the directory; nothing of what users put in the store is ever printed.
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Shared");
+        out.field("dir", &self.options.dir).finish_non_exhaustive()
+    }
 }
 
 /// The segments that exist.
@@ -40,8 +59,8 @@ pub(crate) struct Shared {
 pub(crate) struct LogState {
     pub(crate) completed: Vec<SegmentInfo>,
     pub(crate) current: SegmentInfo,
-    /// The segment that the last checkpoint, or attempt at one, began with.
-    pub(crate) checkpointed_before: u64,
+    /// The segment that the last seal, or attempt at one, began with.
+    pub(crate) sealed_before: u64,
 }
 
 impl LogState {
@@ -60,17 +79,30 @@ impl LogState {
 
 impl Shared {
     /// Makes a durable record visible.
-    pub(crate) fn apply(&self, seq: Seq, packed: &Packed, fingerprint: u128) {
-        let time = packed.ballot().time.0;
-        // One thread applies: nothing is lost between the load and the store.
-        if time > self.highest_time.load(Ordering::Relaxed) {
-            self.highest_time.store(time, Ordering::Relaxed);
+    pub(crate) fn apply(&self, seq: Seq, packed: &Packed) {
+        self.note_time(packed.ballot().time);
+        self.holdings.apply(seq, packed);
+    }
+
+    /// Remembers the time of a record that is stored.
+    pub(crate) fn note_time(&self, time: HybridTime) {
+        // Seldom the highest: a load is cheaper than an update.
+        if time.0 > self.highest_time.load(Ordering::Relaxed) {
+            self.highest_time.fetch_max(time.0, Ordering::Relaxed);
         }
-        self.overlay.apply(seq, packed, fingerprint);
     }
 
     pub(crate) fn highest_time(&self) -> HybridTime {
         HybridTime(self.highest_time.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn node_ceiling(&self) -> HybridTime {
+        HybridTime(self.node_ceiling.load(Ordering::Acquire))
+    }
+
+    /// A ceiling that is durable.
+    pub(crate) fn raise_ceiling(&self, time: HybridTime) {
+        self.node_ceiling.fetch_max(time.0, Ordering::AcqRel);
     }
 
     /// After everything up to `seq` was applied.
@@ -82,49 +114,16 @@ impl Shared {
         Seq(self.last_seq.load(Ordering::Acquire))
     }
 
-    /// Sets memory aside for records that are about to be queued, all or none.
-    pub(crate) fn admit(&self, records: &[Offered]) -> Result<Reserved<'_>, StoreError> {
-        let limit_bytes = self.options.overlay_limit_bytes;
-        let cost: u64 = records.iter().map(|one| overlay::cost(&one.packed)).sum();
-        let pending = self.pending_bytes.fetch_add(cost, Ordering::Relaxed) + cost;
-        let reserved = Reserved {
-            pending_bytes: &self.pending_bytes,
-            cost,
-        };
-        let used = self.overlay.bytes() + pending;
-        if used <= limit_bytes || self.fits_nevertheless(records, used) {
-            return Ok(reserved);
-        }
-        self.counters.overlay_refusals.add(1);
-        Err(StoreError::OverlayFull { limit_bytes })
-    }
-
-    /// Beyond the limit: what makes the overlay no larger is taken, and deletes are, up
-    /// to an eighth more.
-    fn fits_nevertheless(&self, records: &[Offered], used: u64) -> bool {
-        let limit_bytes = self.options.overlay_limit_bytes;
-        let for_deletes = limit_bytes.saturating_add(limit_bytes / 8);
-        records.iter().all(|offered| {
-            let packed = &offered.packed;
-            let held = self.overlay.packed(&packed.position());
-            let makes_room = held.is_some_and(|held| held.bytes().len() >= packed.bytes().len());
-            makes_room || (packed.is_tombstone() && used <= for_deletes)
-        })
-    }
-
-    /// Gives back what was set aside for an operation that was not done.
-    pub(crate) fn release(&self, op: &Op) {
-        self.pending_bytes
-            .fetch_sub(op.overlay_cost(), Ordering::Relaxed);
-    }
-
     /// Answers all that waits, once and for all.
     pub(crate) fn refuse_all(&self, why: &StoreError) {
         for op in self.queue.end(why) {
             self.release(&op);
             op.refuse(why.clone());
         }
-        self.checkpoints.end();
+        self.seals.end();
+        self.folds.end();
+        self.landing.stop();
+        self.room.note_seal(false);
     }
 
     pub(crate) fn note_log(&self, completed: Option<SegmentInfo>, current: SegmentInfo) {
@@ -133,33 +132,44 @@ impl Shared {
         log.current = current;
     }
 
-    pub(crate) fn request_checkpoint_if_due(&self) {
+    /// A seal is due when enough log has gathered, or the overlay has filled half of its
+    /// room: what is written while it is sealed has the other half.
+    pub(crate) fn request_seal_if_due(&self) {
         let log = self.log.lock();
-        let gathered = log.gathered_since(log.checkpointed_before);
+        let gathered = log.gathered_since(log.sealed_before);
         drop(log);
-        let last_one = self.counters.checkpoint_bytes.get();
-        if gathered >= self.options.checkpoint_log_bytes.max(last_one) {
-            self.checkpoints.want();
+        let half = self.options.overlay_limit_bytes / 2;
+        if gathered >= self.options.seal_log_bytes || self.holdings.overlay_bytes() >= half {
+            self.seals.want_unless_working();
         }
     }
-}
 
-/// Memory set aside; given back unless it is handed over to the committer.
-#[derive(Debug)]
-pub(crate) struct Reserved<'a> {
-    pending_bytes: &'a AtomicU64,
-    cost: u64,
-}
-
-impl Reserved<'_> {
-    /// The records are in the queue: the committer gives the memory back.
-    pub(crate) fn hand_over(mut self) {
-        self.cost = 0;
+    /// Stops what works in the background, but for the committer.
+    pub(crate) fn stop_upkeep(&self) {
+        self.seals.stop();
+        self.folds.stop();
+        self.landing.stop();
     }
-}
 
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        self.pending_bytes.fetch_sub(self.cost, Ordering::Relaxed);
+    pub(crate) fn next_segment(&self) -> u64 {
+        self.next_segment.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_held(&self, partition: Partition) -> bool {
+        self.held.lock().contains_key(&partition)
+    }
+
+    pub(crate) fn hold(&self, partition: Partition) {
+        *self.held.lock().entry(partition).or_default() += 1;
+    }
+
+    pub(crate) fn release_hold(&self, partition: Partition) {
+        let mut held = self.held.lock();
+        if let Some(count) = held.get_mut(&partition) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&partition);
+            }
+        }
     }
 }

@@ -22,9 +22,11 @@ pub enum StoreHealth {
 pub struct Recovery {
     /// Whether the directory was empty and a new store was made in it.
     pub created: bool,
-    /// Records in memory now, tombstones included.
+    /// Records held now, tombstones included.
     pub records: u64,
-    /// Records read from the checkpoint.
+    /// Records in slices, which are not read on opening.
+    pub sealed_records: u64,
+    /// Records read from the checkpoint of a store of format 1.
     pub checkpoint_records: u64,
     /// Entries of the log applied on top.
     pub log_entries_replayed: u64,
@@ -71,23 +73,81 @@ pub struct DropReport {
     pub seq: Seq,
 }
 
-/// What a checkpoint wrote.
+/// What a seal wrote.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct CheckpointReport {
+pub struct SealReport {
     /// Records written, tombstones included.
     pub records: u64,
     /// Tombstones among them.
     pub tombstones: u64,
-    /// Length of the file.
+    /// Slices they are in: one for each partition that had some.
+    pub slices: u64,
+    /// Length of the segment; 0 if there was nothing to seal.
     pub bytes: u64,
-    /// The checkpoint holds the effect of every entry up to this one, unless a later one
-    /// undid it.
+    /// The slices hold the effect of every entry up to this one, unless a later one undid
+    /// it.
     pub through: Seq,
     /// Segments of the log that are no longer needed and were deleted.
     pub log_segments_removed: u64,
     /// How long it took.
     pub seconds: f64,
+}
+
+/// What folding read and wrote.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct FoldReport {
+    /// Slices that were folded.
+    pub slices_read: u64,
+    /// Slices that were looked through for what was collected, in vain.
+    pub slices_swept: u64,
+    /// Slices they were folded into.
+    pub slices_written: u64,
+    /// Records written, tombstones included.
+    pub records: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// What the slices of a store come to, and how they were read.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct SliceStats {
+    /// Slices that count.
+    pub slices: u64,
+    /// The most that one partition has.
+    pub most_slices: u64,
+    /// Segments they are in.
+    pub segments: u64,
+    /// Bytes of these segments on the disk, of slices that count no more included.
+    pub segment_bytes: u64,
+    /// Keys, counted once for each slice that has them.
+    pub keys: u64,
+    /// Bytes of the slices.
+    pub slice_bytes: u64,
+    /// Memory of what is known of each beyond the three below: its header, where it lies.
+    pub header_bytes: u64,
+    /// Memory of their Bloom gates.
+    pub gate_bytes: u64,
+    /// Memory of their minimal perfect hash functions.
+    pub mphf_bytes: u64,
+    /// Memory of their record offsets.
+    pub offset_bytes: u64,
+    /// Slices of which something was found damaged.
+    pub damaged: u64,
+    /// Single and batched gets.
+    pub gets: u64,
+    /// Of these, answered by the overlay.
+    pub overlay_hits: u64,
+    /// Times a gate said that a key is not there.
+    pub gate_negatives: u64,
+    /// Times a gate let a key through that was not there.
+    pub gate_false_positives: u64,
+    /// Sealed records read by gets.
+    pub record_reads: u64,
 }
 
 /// Durations counted in buckets.
@@ -119,8 +179,6 @@ pub struct StoreStats {
     pub log_bytes: u64,
     /// Log segments that still exist.
     pub log_segments: u64,
-    /// Length of the checkpoint, bytes; 0 without one.
-    pub checkpoint_bytes: u64,
     /// Syncs of the log.
     pub fsyncs: u64,
     /// How long they took.
@@ -131,16 +189,30 @@ pub struct StoreStats {
     pub batch_records: u64,
     /// Writes that had to wait for room in the queue.
     pub write_stalls: u64,
-    /// Writes refused because the overlay was full.
+    /// Writes refused because the overlay was full and could not be sealed.
     pub overlay_refusals: u64,
     /// Writes refused because the disk was full.
     pub space_refusals: u64,
-    /// Checkpoints published.
-    pub checkpoints: u64,
-    /// Checkpoints given up, for want of space or a file that could not be written.
-    pub checkpoint_failures: u64,
-    /// How long the published ones took, seconds in all.
-    pub checkpoint_seconds: f64,
+    /// Writes that had to wait for a seal.
+    pub seal_waits: u64,
+    /// Seals published.
+    pub seals: u64,
+    /// Seals given up, for want of space or a file that could not be written.
+    pub seal_failures: u64,
+    /// Records they sealed.
+    pub sealed_records: u64,
+    /// How long they took, seconds in all.
+    pub seal_seconds: f64,
+    /// Folds published.
+    pub folds: u64,
+    /// Folds given up.
+    pub fold_failures: u64,
+    /// Records they wrote.
+    pub folded_records: u64,
+    /// How long they took, seconds in all.
+    pub fold_seconds: f64,
+    /// The slices and how they were read.
+    pub sliced: SliceStats,
     /// Free space of the file system, if it tells.
     pub free_bytes: Option<u64>,
 }

@@ -1,9 +1,7 @@
 //! The store of one node.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -11,27 +9,39 @@ use tokio::sync::oneshot;
 use torc_record::{Digest, NamespaceId, Record};
 use torc_ring::Partition;
 
-use crate::commit::{Committer, Offered, Op};
+use crate::commit::Op;
+use crate::counters::Counter;
 use crate::fs::{Fs, RealFs};
-use crate::log::LogWriter;
-use crate::packed::Packed;
+use crate::packed::{Packed, Position};
 use crate::shared::Shared;
+use crate::threads::Threads;
+use crate::trace::Trace;
 use crate::{
-    CheckpointReport, Cursor, DropReport, PartitionSummary, Recovery, ScanLimits, ScanPage, Seq,
-    StoreError, StoreHealth, StoreOptions, StoreStats, checkpoint, meta, recovery,
+    Arrival, Cursor, DropReport, FoldReport, PartitionSummary, Recovery, ScanLimits, ScanPage,
+    SealReport, SealedPartition, SealedSlice, Seq, SliceInfo, StoreError, StoreHealth,
+    StoreOptions, StoreStats, meta, recovery,
 };
 
 /// A longer batch of records is written as several batches of the log.
-const MAX_OP_BYTES: usize = 4 << 20;
+pub(crate) const MAX_OP_BYTES: usize = 4 << 20;
 
 /// The durable records of one node. Cheap to clone; all clones are one store.
 ///
-/// * Reading: [`get`](Self::get), [`scan`](Self::scan), [`scan_since`](Self::scan_since),
-///   [`summary`](Self::summary). They see only what is durable.
+/// * Reading: [`get`](Self::get), [`get_batch`](Self::get_batch), [`scan`](Self::scan),
+///   [`scan_since`](Self::scan_since), [`summary`](Self::summary). They see only what is
+///   durable, and may wait for the disk.
 /// * Writing: [`write`](Self::write), [`write_batch`](Self::write_batch),
 ///   [`drop_partition`](Self::drop_partition). They return when it is durable.
-/// * Upkeep: [`checkpoint`](Self::checkpoint), which also happens by itself;
-///   [`stats`](Self::stats), [`health`](Self::health).
+/// * For replicas: [`apply`](Self::apply), [`room`](Self::room),
+///   [`partition_meta`](Self::partition_meta), [`range_sum`](Self::range_sum),
+///   [`reserve_ceiling`](Self::reserve_ceiling); what is damaged:
+///   [`scan_readable`](Self::scan_readable), [`unreadable`](Self::unreadable),
+///   [`mark_repaired`](Self::mark_repaired).
+/// * Moving slices: [`sealed`](Self::sealed) on the one node, [`receive`](Self::receive) on
+///   the other; [`hold`](Self::hold) meanwhile.
+/// * Upkeep: [`seal`](Self::seal) and [`fold`](Self::fold), which also happen by themselves;
+///   [`stats`](Self::stats), [`health`](Self::health), [`damage`](Self::damage),
+///   [`trace`](Self::trace).
 /// * Identity: [`meta_get`](Self::meta_get), [`meta_set`](Self::meta_set).
 ///
 /// When the last clone is dropped without [`close`](Self::close), what was queued is
@@ -55,24 +65,9 @@ struct Handle {
     threads: Mutex<Option<Threads>>,
 }
 
-/// The threads of a store. Dropping them lets them finish, waits for that, and releases
-/// the directory.
-struct Threads {
-    shared: Arc<Shared>,
-    checkpointer: Worker,
-    committer: Worker,
-}
-
-/// A thread and the word that it has ended.
-#[derive(Debug)]
-struct Worker {
-    thread: Option<JoinHandle<()>>,
-    ended: oneshot::Receiver<Result<(), StoreError>>,
-}
-
 impl Store {
-    /// Opens the store in a directory, which is made when it is missing. Reads all records
-    /// into memory, about a million a second.
+    /// Opens the store in a directory, which is made when it is missing. Reads the log since
+    /// the last seal, about a million records a second, and the indexes of the slices.
     ///
     /// # Errors
     /// [`StoreError::Locked`], [`StoreError::NewerFormat`], [`StoreError::PartitionsDiffer`],
@@ -103,11 +98,13 @@ impl Store {
         Ok((store, recovery))
     }
 
-    /// The record of a key, be it a value, an expired one or a tombstone. A few hundred
-    /// nanoseconds; no file is read.
+    /// The record of a key, be it a value, an expired one or a tombstone, unless it was
+    /// collected. Under a microsecond
+    /// when the record is in the page cache; a sealed record that is not waits for one read
+    /// of the disk, and so does a miss in one of a hundred.
     ///
     /// # Errors
-    /// [`StoreError::Failed`], [`StoreError::Closed`].
+    /// [`StoreError::Damaged`], [`StoreError::Failed`], [`StoreError::Closed`].
     pub fn get(
         &self,
         namespace: NamespaceId,
@@ -115,7 +112,25 @@ impl Store {
         key: &[u8],
     ) -> Result<Option<Record>, StoreError> {
         self.shared().health.check()?;
-        Ok(self.shared().overlay.get(namespace, digest, key))
+        let position = Position::new(digest, namespace, key);
+        let packed = self.shared().holdings.packed(&position)?;
+        Ok(packed.map(|packed| packed.unpack()))
+    }
+
+    /// Many gets, answered in the order in which they are asked. About half the time of as
+    /// many single ones: waits for memory overlap.
+    #[must_use]
+    pub fn get_batch(
+        &self,
+        reads: &[(NamespaceId, Digest, &[u8])],
+    ) -> Vec<Result<Option<Record>, StoreError>> {
+        if let Err(error) = self.shared().health.check() {
+            return reads.iter().map(|_| Err(error.clone())).collect();
+        }
+        let found = self.shared().holdings.packed_batch(reads).into_iter();
+        found
+            .map(|found| Ok(found?.map(|packed| packed.unpack())))
+            .collect()
     }
 
     /// Stores a record unless one with as high a ballot is there, and returns when that is
@@ -128,9 +143,9 @@ impl Store {
     /// [`StoreError::Io`], [`StoreError::Closed`]: nothing was changed.
     /// [`StoreError::Failed`]: the record may or may not survive.
     pub async fn write(&self, record: Record) -> Result<(), StoreError> {
-        let offered = Offered::of(&record)?;
+        let packed = Packed::of(&record)?;
         drop(record);
-        self.submit(vec![offered]).await
+        self.submit(vec![packed]).await
     }
 
     /// Stores records as [`Store::write`] does and returns when all are durable.
@@ -144,14 +159,14 @@ impl Store {
         let mut batch = Vec::with_capacity(records.len());
         let mut bytes = 0;
         for record in records {
-            let offered = Offered::of(&record)?;
-            let len = offered.packed.bytes().len();
+            let packed = Packed::of(&record)?;
+            let len = packed.bytes().len();
             if bytes + len > MAX_OP_BYTES {
                 self.submit(std::mem::take(&mut batch)).await?;
                 bytes = 0;
             }
             bytes += len;
-            batch.push(offered);
+            batch.push(packed);
         }
         if batch.is_empty() {
             return self.shared().health.check();
@@ -171,7 +186,8 @@ impl Store {
         outcome.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 
-    /// A page of a partition's records in ring order, tombstones included, from `after` on.
+    /// A page of a partition's records in ring order, tombstones included that were not
+    /// collected, from `after` on. A page may be empty and have a next one.
     ///
     /// # Errors
     /// [`StoreError::UnknownPartition`], [`StoreError::Failed`], [`StoreError::Closed`].
@@ -181,11 +197,15 @@ impl Store {
         after: Option<&Cursor>,
         limits: ScanLimits,
     ) -> Result<ScanPage, StoreError> {
-        self.scan_since(partition, Seq(0), after, limits)
+        self.check_partition(partition)?;
+        self.shared().health.check()?;
+        self.shared().holdings.page(partition, after, limits)
     }
 
     /// As [`Store::scan`], but only records whose entry in the log came after `since`: the
-    /// tail of a transfer. Looks at all records of the partition.
+    /// tail of a transfer. Looks at all of the partition's overlay; of a slice that was
+    /// sealed since then it gives all, also what is older, and what was collected: it hides
+    /// what the slices that the tail goes with have of the same keys.
     ///
     /// # Errors
     /// As [`Store::scan`].
@@ -198,14 +218,15 @@ impl Store {
     ) -> Result<ScanPage, StoreError> {
         self.check_partition(partition)?;
         self.shared().health.check()?;
-        Ok(self.shared().overlay.page(partition, since, after, limits))
+        self.shared().holdings.tail(partition, since, after, limits)
     }
 
-    /// What a partition holds: kept up with every write, so asking costs nothing. A
-    /// partition that does not exist holds nothing.
+    /// What a partition holds, less what was collected: kept up with every write, so asking
+    /// costs nothing; but once after each purge, if tombstones or values that expire are
+    /// there, it reads the partition's slices. One that does not exist holds nothing.
     #[must_use]
     pub fn summary(&self, partition: Partition) -> PartitionSummary {
-        self.shared().overlay.summary(partition)
+        self.shared().holdings.summary(partition)
     }
 
     /// Number of the newest entry that is applied; all entries up to it are. Survives
@@ -215,38 +236,121 @@ impl Store {
         self.shared().last_seq()
     }
 
-    /// Writes all records to a new checkpoint and cuts the log behind it. Reads and writes
-    /// go on meanwhile. Also happens by itself, see
-    /// [`StoreOptions::checkpoint_log_bytes`].
+    /// Seals all records of the overlay into slices and cuts the log behind them. Reads and
+    /// writes go on meanwhile. Also happens by itself, see [`StoreOptions::seal_log_bytes`].
     ///
     /// # Errors
-    /// [`StoreError::OutOfSpace`], [`StoreError::Io`]: the store is as it was.
-    /// [`StoreError::Failed`], [`StoreError::Closed`].
-    pub async fn checkpoint(&self) -> Result<CheckpointReport, StoreError> {
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Unsealable`]: the store
+    /// is as it was. [`StoreError::Failed`], [`StoreError::Closed`].
+    pub async fn seal(&self) -> Result<SealReport, StoreError> {
         self.shared().health.check()?;
         let (done, outcome) = oneshot::channel();
-        self.shared().checkpoints.ask(done)?;
+        self.shared().seals.ask(done)?;
         outcome.await.unwrap_or_else(|_| Err(self.why_unanswered()))
+    }
+
+    /// Folds the slices of every partition into one, as fast as it can. Reads and writes go
+    /// on meanwhile. Folding also happens by itself, at its pace and as far as it is worth
+    /// it, see [`StoreOptions::most_slices`].
+    ///
+    /// # Errors
+    /// As [`Store::seal`]. Damaged slices are left as they are.
+    pub async fn fold(&self) -> Result<FoldReport, StoreError> {
+        self.shared().health.check()?;
+        let (done, outcome) = oneshot::channel();
+        self.shared().folds.ask(done)?;
+        outcome.await.unwrap_or_else(|_| Err(self.why_unanswered()))
+    }
+
+    /// The slices of a partition, to be copied to another node.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownPartition`], [`StoreError::Damaged`] if one of them is known to
+    /// be, [`StoreError::Failed`], [`StoreError::Closed`].
+    pub fn sealed(&self, partition: Partition) -> Result<SealedPartition, StoreError> {
+        self.check_partition(partition)?;
+        let shared = self.shared();
+        shared.health.check()?;
+        let last = shared.last_seq();
+        let (slices, summary, through) = shared.holdings.sealed_through(partition, last);
+        if let Some(slice) = slices.iter().find(|slice| slice.is_damaged()) {
+            return Err(slice.note_damage("found before"));
+        }
+        Ok(SealedPartition {
+            slices: slices.iter().cloned().map(SealedSlice).collect(),
+            summary,
+            through,
+        })
+    }
+
+    /// Makes room for slices of a partition that another node sends.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownPartition`], [`StoreError::BadArrival`],
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Failed`],
+    /// [`StoreError::Closed`].
+    pub fn receive(
+        &self,
+        partition: Partition,
+        slices: &[SliceInfo],
+    ) -> Result<Arrival, StoreError> {
+        self.check_partition(partition)?;
+        self.shared().health.check()?;
+        Arrival::begin(&self.handle.shared, partition, slices)
+    }
+
+    /// Leaves a partition's slices unfolded as long as the answer lives: what was copied of
+    /// them need not be copied again.
+    #[must_use]
+    pub fn hold(&self, partition: Partition) -> FoldHold {
+        self.shared().hold(partition);
+        FoldHold {
+            shared: Arc::clone(&self.handle.shared),
+            partition,
+        }
+    }
+
+    /// What is damaged of a partition, if something was found so: its keys are refused as
+    /// far as they may be concerned.
+    #[must_use]
+    pub fn damage(&self, partition: Partition) -> Option<StoreError> {
+        let slice = self.shared().holdings.damage(partition)?;
+        Some(slice.note_damage("found before"))
+    }
+
+    /// Where a key was looked for and what each place said.
+    ///
+    /// # Errors
+    /// As [`Store::get`], but for damage, which is part of the answer.
+    pub fn trace(
+        &self,
+        namespace: NamespaceId,
+        digest: &Digest,
+        key: &[u8],
+    ) -> Result<Trace, StoreError> {
+        self.shared().health.check()?;
+        let position = Position::new(digest, namespace, key);
+        Ok(self.shared().holdings.trace(&position))
     }
 
     /// Counters and sizes. Takes every partition's lock once, some 100 microseconds.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let shared = self.shared();
-        let held = shared.overlay.total();
+        let held = shared.holdings.total();
         let counters = &shared.counters;
         let log = shared.log.lock();
         let (log_bytes, log_segments) = (log.bytes(), log.completed.len() as u64 + 1);
         drop(log);
+        let seconds = |nanos: &Counter| Duration::from_nanos(nanos.get()).as_secs_f64();
         StoreStats {
             records: held.records,
             tombstones: held.tombstones,
             payload_bytes: held.payload_bytes,
-            overlay_bytes: shared.overlay.bytes(),
+            overlay_bytes: shared.holdings.overlay_bytes(),
             overlay_limit_bytes: shared.options.overlay_limit_bytes,
             log_bytes,
             log_segments,
-            checkpoint_bytes: counters.checkpoint_bytes.get(),
             fsyncs: counters.fsyncs.count(),
             fsync_seconds: counters.fsyncs.histogram(),
             batches: counters.batches.get(),
@@ -254,9 +358,16 @@ impl Store {
             write_stalls: counters.write_stalls.get(),
             overlay_refusals: counters.overlay_refusals.get(),
             space_refusals: counters.space_refusals.get(),
-            checkpoints: counters.checkpoints.get(),
-            checkpoint_failures: counters.checkpoint_failures.get(),
-            checkpoint_seconds: Duration::from_nanos(counters.checkpoint_nanos.get()).as_secs_f64(),
+            seal_waits: counters.seal_waits.get(),
+            seals: counters.seals.get(),
+            seal_failures: counters.seal_failures.get(),
+            sealed_records: counters.sealed_records.get(),
+            seal_seconds: seconds(&counters.seal_nanos),
+            folds: counters.folds.get(),
+            fold_failures: counters.fold_failures.get(),
+            folded_records: counters.folded_records.get(),
+            fold_seconds: seconds(&counters.fold_nanos),
+            sliced: shared.holdings.slice_stats(),
             free_bytes: shared.dir.fs().free_bytes(shared.dir.path()).ok(),
         }
     }
@@ -305,23 +416,29 @@ impl Store {
             return Ok(());
         };
         let shared = self.shared();
-        shared.checkpoints.stop();
-        // A thread that is gone without a word has panicked; its committer said so.
-        let _ = (&mut threads.checkpointer.ended).await;
+        shared.stop_upkeep();
+        for worker in [
+            &mut threads.sealer,
+            &mut threads.folder,
+            &mut threads.lander,
+        ] {
+            // A thread that is gone without a word has panicked; its committer said so.
+            let _ = (&mut worker.ended).await;
+        }
         shared.queue.close();
         let ended = (&mut threads.committer.ended).await;
         shared.health.close();
         ended.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 
-    fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Shared {
         &self.handle.shared
     }
 
-    async fn submit(&self, records: Vec<Offered>) -> Result<(), StoreError> {
+    async fn submit(&self, records: Vec<Packed>) -> Result<(), StoreError> {
         let shared = self.shared();
         shared.health.check()?;
-        let reserved = shared.admit(&records)?;
+        let reserved = shared.admit(&records).await?;
         let (done, outcome) = oneshot::channel();
         self.push(Op::Write { records, done }).await?;
         reserved.hand_over();
@@ -333,7 +450,7 @@ impl Store {
         shared.queue.push(op, &shared.counters.write_stalls).await
     }
 
-    fn check_partition(&self, partition: Partition) -> Result<(), StoreError> {
+    pub(crate) fn check_partition(&self, partition: Partition) -> Result<(), StoreError> {
         let count = self.shared().options.partitions.count();
         if partition.0 < count {
             return Ok(());
@@ -345,87 +462,20 @@ impl Store {
     fn why_unanswered(&self) -> StoreError {
         match self.shared().health.check() {
             Err(why) => why,
-            Ok(()) => panicked(),
+            Ok(()) => StoreError::panicked(),
         }
     }
 }
 
-impl Threads {
-    fn start(shared: &Arc<Shared>, log: LogWriter) -> Result<Self, StoreError> {
-        let (for_checkpoints, for_commits) = (shared.clone(), shared.clone());
-        let checkpointer = Worker::spawn("torc-checkpoint", shared, move || {
-            checkpoint::run(&for_checkpoints);
-            Ok(())
-        })?;
-        let committer = Worker::spawn("torc-commit", shared, move || {
-            Committer::new(for_commits, log).run()
-        });
-        if committer.is_err() {
-            shared.checkpoints.stop();
-        }
-        Ok(Self {
-            shared: shared.clone(),
-            checkpointer,
-            committer: committer?,
-        })
-    }
+/// Keeps the slices of a partition from being folded.
+#[derive(Debug)]
+pub struct FoldHold {
+    shared: Arc<Shared>,
+    partition: Partition,
 }
 
-impl Worker {
-    fn spawn(
-        name: &str,
-        shared: &Arc<Shared>,
-        work: impl FnOnce() -> Result<(), StoreError> + Send + 'static,
-    ) -> Result<Self, StoreError> {
-        let (done, ended) = oneshot::channel();
-        let (owned, dir) = (shared.clone(), shared.options.dir.clone());
-        let thread = std::thread::Builder::new().name(name.to_owned());
-        let thread = thread.spawn(move || {
-            let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                owned.health.note(&panicked());
-                owned.refuse_all(&panicked());
-                Err(panicked())
-            });
-            drop(owned);
-            // Nobody may be waiting for the end.
-            let _ = done.send(outcome);
-        });
-        let thread = thread.map_err(StoreError::io("start a thread for", &dir))?;
-        let thread = Some(thread);
-        Ok(Self { thread, ended })
-    }
-
-    fn join(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            // Panics are caught within the thread, and errors were logged there.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for Threads {
+impl Drop for FoldHold {
     fn drop(&mut self) {
-        self.shared.checkpoints.stop();
-        self.checkpointer.join();
-        self.shared.queue.close();
-        self.committer.join();
-        self.shared.dir.unlock();
-    }
-}
-
-impl Offered {
-    fn of(record: &Record) -> Result<Self, StoreError> {
-        let packed = Packed::of(record)?;
-        let fingerprint = packed.fingerprint();
-        Ok(Self {
-            packed,
-            fingerprint,
-        })
-    }
-}
-
-fn panicked() -> StoreError {
-    StoreError::Failed {
-        reason: "a thread of the store has panicked".into(),
+        self.shared.release_hold(self.partition);
     }
 }

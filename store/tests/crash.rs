@@ -1,6 +1,6 @@
 //! A crash at every write and sync point of a workload.
 //!
-//! The workload appends, rotates, checkpoints, drops partitions and sets metadata, one
+//! The workload appends, rotates, seals, folds, drops partitions and sets metadata, one
 //! operation after the other. It is run once for every call it makes to the disk, crashing
 //! there, and the disk is then left with nothing, all or some of what was not synced. What
 //! is found after the crash must be what was there before the operation under way or after
@@ -11,12 +11,14 @@
 
 mod common;
 
-use common::{Model, block_on, fingerprint, open, partition_of, put, tombstone};
+use common::{
+    Model, apply, block_on, fingerprint, open, partition_of, put, reserve_ceiling, tombstone,
+};
 use proptest::prelude::*;
-use torc_record::Record;
+use torc_record::{Epoch, HybridTime, Record};
 use torc_ring::Partition;
 use torc_store::testing::{CrashFs, Survives};
-use torc_store::{Store, StoreError};
+use torc_store::{PartitionBatch, PartitionMeta, Store, StoreError};
 
 /// Opening makes about so many calls.
 const RECOVERY_CALLS: u64 = 12;
@@ -26,8 +28,11 @@ enum Step {
     Write(Record),
     Batch(Vec<Record>),
     Drop(Partition),
-    Checkpoint,
+    Seal,
+    Fold,
     Meta(&'static str, Vec<u8>),
+    Apply(Partition, PartitionBatch),
+    Ceiling(u64),
     Reopen,
 }
 
@@ -40,7 +45,12 @@ impl Step {
             Self::Meta(name, value) => {
                 model.meta.insert((*name).to_owned(), value.clone());
             }
-            Self::Checkpoint | Self::Reopen => {}
+            Self::Apply(partition, batch) => model.apply(*partition, batch),
+            Self::Ceiling(time) => {
+                model.last_seq += 1;
+                model.ceiling = model.ceiling.max(HybridTime(*time));
+            }
+            Self::Seal | Self::Fold | Self::Reopen => {}
         }
     }
 
@@ -52,10 +62,15 @@ impl Step {
                 Self::Drop(partition) => {
                     store.drop_partition(*partition).await?;
                 }
-                Self::Checkpoint => {
-                    store.checkpoint().await?;
+                Self::Seal => {
+                    store.seal().await?;
+                }
+                Self::Fold => {
+                    store.fold().await?;
                 }
                 Self::Meta(name, value) => store.meta_set(name, value)?,
+                Self::Apply(partition, batch) => apply(&store, *partition, batch.clone())?,
+                Self::Ceiling(time) => reserve_ceiling(&store, HybridTime(*time))?,
                 Self::Reopen => {
                     store.close().await?;
                     return Ok(open(fs)?.0);
@@ -74,7 +89,7 @@ fn workload() -> Vec<Step> {
     steps.push(Step::Batch(
         (8..16).map(|key| put(key, 30, vec![2; 90])).collect(),
     ));
-    steps.push(Step::Checkpoint);
+    steps.push(Step::Seal);
     steps.push(Step::Write(tombstone(1, 40)));
     // Copied away, dropped, and copied back with the very ballots it had.
     steps.push(Step::Write(put(3, 41, b"moves")));
@@ -82,7 +97,8 @@ fn workload() -> Vec<Step> {
     steps.push(Step::Write(put(3, 41, b"moves")));
     steps.push(Step::Write(put(3, 20, b"too old")));
     steps.push(Step::Meta("node", b"two".to_vec()));
-    steps.push(Step::Checkpoint);
+    steps.push(Step::Seal);
+    steps.push(Step::Fold);
     steps.push(Step::Drop(partition));
     steps.push(Step::Write(put(3, 5, b"older than what was dropped")));
     steps.push(Step::Reopen);
@@ -92,9 +108,60 @@ fn workload() -> Vec<Step> {
         put(2, 59, b"late"),
         put(40, 60, b""),
     ]));
+    steps.push(Step::Seal);
     steps.push(Step::Reopen);
+    steps.push(Step::Fold);
     steps.push(Step::Write(put(41, 70, b"last")));
     steps
+}
+
+/// What a replica of one partition does: adopts, accepts, collects, is discarded.
+fn replicated(home: Partition) -> Vec<Step> {
+    let keys: Vec<u64> = (200..400)
+        .filter(|key| partition_of(&put(*key, 0, b"")) == home)
+        .take(6)
+        .collect();
+    let meta = |number| PartitionMeta {
+        epoch: Epoch(number),
+        ceiling: HybridTime(number * 100),
+        ..PartitionMeta::default()
+    };
+    let batch = |wipe, records: Vec<Record>, purge: Option<u64>, epoch| {
+        let purge = purge.map(|time| put(0, time, b"").ballot);
+        let meta = Some(meta(epoch));
+        let batch = PartitionBatch {
+            wipe,
+            records,
+            purge,
+            meta,
+        };
+        Step::Apply(home, batch)
+    };
+    let values = keys.iter().map(|key| put(*key, 80, vec![5; 200]));
+    let gone = keys[..3].iter().map(|key| tombstone(*key, 90));
+    vec![
+        Step::Ceiling(500),
+        batch(true, values.collect(), None, 2),
+        Step::Seal,
+        batch(false, gone.collect(), None, 3),
+        batch(false, vec![tombstone(keys[4], 91)], Some(90), 3),
+        Step::Seal,
+        batch(false, vec![], Some(95), 4),
+        Step::Fold,
+        Step::Ceiling(400),
+        Step::Reopen,
+        batch(false, vec![put(keys[0], 99, b"again")], None, 4),
+        Step::Seal,
+        Step::Fold,
+        batch(true, vec![], None, 5),
+        batch(
+            false,
+            vec![put(keys[1], 80, b"anew"), tombstone(keys[2], 81)],
+            Some(81),
+            6,
+        ),
+        Step::Seal,
+    ]
 }
 
 /// What a run came to: what it certainly did and what it may have done.
@@ -177,7 +244,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         10 => any_record().prop_map(Step::Write),
         3 => proptest::collection::vec(any_record(), 1..8).prop_map(Step::Batch),
         2 => (0_u32..8).prop_map(|partition| Step::Drop(Partition(partition))),
-        2 => Just(Step::Checkpoint),
+        2 => Just(Step::Seal),
+        1 => Just(Step::Fold),
         1 => any::<u8>().prop_map(|byte| Step::Meta("node", vec![byte; 9])),
         1 => Just(Step::Reopen),
     ]
@@ -209,16 +277,28 @@ proptest! {
 
 #[test]
 fn a_crash_at_any_call_loses_nothing_acknowledged_and_invents_nothing() {
-    let steps = workload();
+    crash_everywhere(&workload(), 150);
+}
+
+#[test]
+fn nor_does_it_tear_a_batch_of_a_replica_or_bring_back_what_was_collected() {
+    let home = partition_of(&put(3, 1, b""));
+    crash_everywhere(&replicated(home), 80);
+}
+
+fn crash_everywhere(steps: &[Step], least_calls: u64) {
     let fs = CrashFs::new();
-    let whole = run(&fs, &steps);
+    let whole = run(&fs, steps);
     assert!(!whole.crashed);
     let calls = fs.calls();
-    assert!(calls > 150, "a workload of {calls} calls is too short");
+    assert!(
+        calls > least_calls,
+        "a workload of {calls} calls is too short"
+    );
     for call in 1..=calls {
         let fs = CrashFs::new();
         fs.crash_at(call);
-        let outcome = run(&fs, &steps);
+        let outcome = run(&fs, steps);
         assert!(fs.crashed());
         for survives in [
             Survives::Nothing,

@@ -1,4 +1,4 @@
-//! Disks that fail, fill up, or are in use; and what goes on while a checkpoint is taken.
+//! Disks that fail, fill up, or are in use.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{DIR, Model, block_on, fingerprint, get, open, options, partition_of, put, tombstone};
+use common::{DIR, block_on, fingerprint, get, open, options, partition_of, put};
 use torc_ring::{Partition, Partitions};
 use torc_store::testing::{Call, CrashFs, Survives};
 use torc_store::{Store, StoreError, StoreHealth, StoreOptions};
@@ -30,7 +30,8 @@ fn a_failed_sync_stops_the_store_for_good() {
     for refused in [
         write(&store, 3, 3).unwrap_err(),
         get(&store, 1).unwrap_err(),
-        block_on(store.checkpoint()).unwrap_err(),
+        block_on(store.seal()).unwrap_err(),
+        block_on(store.fold()).unwrap_err(),
         block_on(store.drop_partition(Partition(0))).unwrap_err(),
         store.meta_set("node", b"x").unwrap_err(),
     ] {
@@ -45,17 +46,35 @@ fn a_failed_sync_stops_the_store_for_good() {
 }
 
 #[test]
-fn a_failed_sync_of_a_checkpoint_the_manifest_or_metadata_stops_the_store_too() {
-    for name in ["checkpoint-", "MANIFEST", "log-"] {
+fn a_failed_sync_of_a_seal_a_fold_the_manifest_or_metadata_stops_the_store_too() {
+    for (is_fold, name) in [
+        (false, "segment-"),
+        (false, "MANIFEST"),
+        (false, "log-"),
+        (true, "segment-"),
+        (true, "MANIFEST"),
+    ] {
         let fs = CrashFs::new();
         let (store, _) = open(&fs).unwrap();
         write(&store, 1, 1).unwrap();
+        if is_fold {
+            block_on(store.seal()).unwrap();
+            write(&store, 1, 2).unwrap();
+            block_on(store.seal()).unwrap();
+        }
         fs.fail_next(Call::Sync, name, ErrorKind::Other);
-        assert!(block_on(store.checkpoint()).is_err(), "{name}");
+        let failed = if is_fold {
+            block_on(store.fold()).err()
+        } else {
+            block_on(store.seal()).err()
+        };
+        assert!(matches!(failed, Some(StoreError::Failed { .. })), "{name}");
         assert!(matches!(store.health(), StoreHealth::Failed(_)), "{name}");
         drop(store);
-        let (store, _) = open(&fs.image(Survives::Nothing)).unwrap();
-        assert!(get(&store, 1).unwrap().is_some(), "{name}");
+        for survives in [Survives::Nothing, Survives::Everything, Survives::Some(3)] {
+            let (store, _) = open(&fs.image(survives)).unwrap();
+            assert!(get(&store, 1).unwrap().is_some(), "{name}");
+        }
     }
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
@@ -107,7 +126,7 @@ fn a_full_disk_refuses_writes_answers_reads_and_recovers() {
         Err(StoreError::OutOfSpace)
     ));
     assert!(matches!(
-        block_on(store.checkpoint()),
+        block_on(store.seal()),
         Err(StoreError::OutOfSpace)
     ));
     assert!(store.stats().space_refusals > 0);
@@ -116,7 +135,7 @@ fn a_full_disk_refuses_writes_answers_reads_and_recovers() {
     write(&store, taken, 1000).unwrap();
     assert_eq!(store.health(), StoreHealth::Ok);
     store.meta_set("node", b"x").unwrap();
-    block_on(store.checkpoint()).unwrap();
+    block_on(store.seal()).unwrap();
     let before = fingerprint(&store);
     drop(store);
     let (store, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
@@ -146,7 +165,7 @@ fn a_store_on_a_full_disk_opens_and_can_be_read() {
         fs.set_capacity(None);
         write(&store, 20, 10).unwrap();
         assert_eq!(store.health(), StoreHealth::Ok);
-        block_on(store.checkpoint()).unwrap();
+        block_on(store.seal()).unwrap();
         drop(store);
         let (_, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
         assert_eq!(recovery.records, 21);
@@ -204,7 +223,7 @@ fn a_manifest_that_may_be_in_place_keeps_its_files() {
     fs.before(Call::Rename, "MANIFEST", 0, move || {
         disk.fail_next(Call::SyncDir, DIR, ErrorKind::Other);
     });
-    assert!(block_on(store.checkpoint()).is_err());
+    assert!(block_on(store.seal()).is_err());
     assert!(matches!(store.health(), StoreHealth::Failed(_)));
     drop(store);
     for survives in [Survives::Nothing, Survives::Everything, Survives::Some(1)] {
@@ -228,186 +247,16 @@ fn a_full_disk_is_noticed_to_have_room_again_without_a_write() {
 }
 
 #[test]
-fn a_checkpoint_that_finds_no_space_leaves_the_store_as_it_was() {
-    let fs = CrashFs::new();
-    let (store, _) = open(&fs).unwrap();
-    for key in 0..20 {
-        write(&store, key, 10).unwrap();
-    }
-    for name in ["checkpoint-", "MANIFEST"] {
-        fs.fail_next(Call::Write, name, ErrorKind::StorageFull);
-        assert!(matches!(
-            block_on(store.checkpoint()),
-            Err(StoreError::OutOfSpace)
-        ));
-        let has_rubbish = fs.files().iter().any(|path| {
-            let path = path.to_string_lossy();
-            path.contains("checkpoint-") || path.contains("tmp")
-        });
-        assert!(!has_rubbish, "{:?}", fs.files());
-    }
-    assert_eq!(
-        store.health(),
-        StoreHealth::Ok,
-        "writes have a segment to go to"
-    );
-    assert_eq!(store.stats().checkpoint_failures, 2);
-    write(&store, 1, 20).unwrap();
-    let (_, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
-    assert_eq!((recovery.records, recovery.log_entries_replayed), (20, 21));
-}
-
-/// Runs steps while a checkpoint is under way, right before its `nth` write, and checks
-/// that what is found after a crash is what the store held.
-fn write_during_checkpoint(nth: usize) {
-    let fs = CrashFs::new();
-    let (store, _) = open(&fs).unwrap();
-    let mut model = Model::default();
-    let (a, b) = (put(3, 10, b"a"), put(4, 11, vec![1; 200]));
-    let home = partition_of(&a);
-    for record in [a.clone(), b.clone(), put(5, 12, b"c")] {
-        model.write(record.clone());
-        block_on(store.write(record)).unwrap();
-    }
-    let during = vec![
-        put(3, 50, b"newer, then dropped"),
-        tombstone(4, 51),
-        put(6, 52, b"new"),
-    ];
-    let after_drop = vec![a.clone(), put(5, 12, b"c"), put(5, 13, b"d")];
-    for record in &during {
-        model.write(record.clone());
-    }
-    model.drop_partition(home);
-    for record in &after_drop {
-        model.write(record.clone());
-    }
-    let writer = store.clone();
-    fs.before(Call::Write, "checkpoint-", nth, move || {
-        block_on(async {
-            for record in during {
-                writer.write(record).await.unwrap();
-            }
-            writer.drop_partition(home).await.unwrap();
-            writer.write_batch(after_drop).await.unwrap();
-        });
-    });
-    let report = block_on(store.checkpoint()).unwrap();
-    assert!(fs.is_used_up());
-    assert_eq!(report.through.0, 3);
-    model.check(&store, "while running");
-    let before = fingerprint(&store);
-    let (store, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
-    assert_eq!(recovery.checkpoint_records, report.records);
-    assert_eq!(recovery.log_entries_replayed, 7);
-    model.check(&store, "after a crash");
-    assert_eq!(fingerprint(&store), before);
-}
-
-#[test]
-fn what_is_written_and_dropped_while_a_checkpoint_is_taken_survives_as_it_was() {
-    // The header, the records, the totals.
-    for nth in 0..3 {
-        write_during_checkpoint(nth);
-    }
-}
-
-#[test]
-fn a_checkpoint_cuts_the_log_and_is_read_back() {
-    let fs = CrashFs::new();
-    let (store, _) = open(&fs).unwrap();
-    for key in 0..200 {
-        write(&store, key, 10).unwrap();
-    }
-    let segments = store.stats().log_segments;
-    assert!(segments > 5, "{segments} segments");
-    let report = block_on(store.checkpoint()).unwrap();
-    assert_eq!(
-        (report.records, report.log_segments_removed),
-        (200, segments)
-    );
-    assert_eq!(store.stats().log_segments, 1);
-    write(&store, 7, 20).unwrap();
-    block_on(store.close()).unwrap();
-    let (store, recovery) = open(&fs).unwrap();
-    assert_eq!(recovery.checkpoint_records, 200);
-    assert_eq!(recovery.log_entries_replayed, 1);
-    assert_eq!(recovery.last_seq.0, 201);
-    let stats = store.stats();
-    assert_eq!((stats.records, stats.checkpoint_bytes), (200, report.bytes));
-}
-
-#[test]
-fn checkpoints_happen_by_themselves_when_enough_log_has_gathered() {
-    let fs = CrashFs::new();
-    let mut options = options(DIR);
-    options.checkpoint_log_bytes = 20_000;
-    let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
-    let mut key = 0;
-    while store.stats().checkpoints < 3 {
-        key += 1;
-        write(&store, key % 10, key).unwrap();
-    }
-    assert!(
-        key > 100,
-        "a checkpoint every 20 kB, not {key} writes for three"
-    );
-    block_on(store.close()).unwrap();
-    let (_, recovery) = open(&fs).unwrap();
-    assert_eq!(recovery.records, 10);
-}
-
-#[test]
 fn the_highest_time_ever_stored_survives_the_record_that_had_it() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
     let record = put(1, 777, b"x");
     block_on(store.write(record.clone())).unwrap();
     block_on(store.drop_partition(partition_of(&record))).unwrap();
-    block_on(store.checkpoint()).unwrap();
+    block_on(store.seal()).unwrap();
     block_on(store.close()).unwrap();
     let (_, recovery) = open(&fs).unwrap();
     assert_eq!((recovery.records, recovery.highest_time.0), (0, 777));
-}
-
-#[test]
-fn a_full_overlay_refuses_values_but_not_deletes_nor_what_makes_room() {
-    let fs = CrashFs::new();
-    let mut options = options(DIR);
-    options.overlay_limit_bytes = 20_000;
-    let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
-    let mut key = 0;
-    while write(&store, key, 10).is_ok() {
-        key += 1;
-    }
-    let full = write(&store, key, 10).unwrap_err();
-    assert!(
-        matches!(
-            full,
-            StoreError::OverlayFull {
-                limit_bytes: 20_000
-            }
-        ),
-        "{full}"
-    );
-    let stats = store.stats();
-    assert!(stats.overlay_bytes <= 20_000 && stats.overlay_bytes > 19_000);
-    assert_eq!(stats.overlay_refusals, 2);
-
-    write(&store, 0, 20).unwrap_or_else(|error| panic!("as long as what it replaces: {error}"));
-    let mut stranger = 1_000_000;
-    while block_on(store.write(tombstone(stranger, 1))).is_ok() {
-        stranger += 1;
-    }
-    assert!(
-        stranger > 1_000_010,
-        "tombstones of strangers have an eighth more"
-    );
-    assert!(store.stats().overlay_bytes <= 22_500);
-    for key in 0..key {
-        block_on(store.write(tombstone(key, 30))).unwrap();
-    }
-    write(&store, 0, 40).unwrap();
 }
 
 /// Holds the log's next sync up until told to go on.
@@ -525,7 +374,7 @@ fn a_newer_format_and_another_number_of_partitions_are_refused() {
         refused,
         StoreError::NewerFormat {
             found: 9,
-            supported: 1,
+            supported: 2,
             ..
         }
     ));
@@ -536,6 +385,12 @@ fn settings_out_of_range_are_refused() {
     for change in [
         (|options| options.log_segment_bytes = 100) as fn(&mut StoreOptions),
         |options| options.queue_limit_bytes = 1,
+        |options| options.most_slices = 1,
+        |options| options.most_slices = 65,
+        |options| options.gate_rate = 0.9,
+        |options| options.gate_rate = f64::NAN,
+        |options| options.seal_bytes_per_s = 1,
+        |options| options.fold_bytes_per_s = 1,
     ] {
         let mut options = options(DIR);
         change(&mut options);

@@ -25,11 +25,13 @@ const CHILD_CYCLE: &str = "TORC_KILL_CHILD_CYCLE";
 const WRITERS: u64 = 8;
 const KEYS_A_WRITER: u64 = 40;
 
-/// Checkpoints come often, so that kills hit them.
+/// Seals and folds come often, so that kills hit them.
 fn kill_options(dir: &Path) -> StoreOptions {
     let mut options = options(dir);
     options.log_segment_bytes = 64 << 10;
-    options.checkpoint_log_bytes = 128 << 10;
+    options.seal_log_bytes = 128 << 10;
+    options.auto_fold = true;
+    options.most_slices = 2;
     options
 }
 
@@ -104,8 +106,8 @@ fn run_and_kill(dir: &Path, cycle: u64, acknowledgements: usize) -> Vec<(u64, u6
     said
 }
 
-/// Opens, checks, and returns what is held now: key to time.
-fn check(dir: &Path, acknowledged: &BTreeMap<u64, u64>, cycle: u64) -> BTreeMap<u64, u64> {
+/// Opens, checks, and returns what is held now, key to time, and how much was sealed.
+fn check(dir: &Path, acknowledged: &BTreeMap<u64, u64>, cycle: u64) -> (BTreeMap<u64, u64>, u64) {
     let (store, recovery) = Store::open(kill_options(dir)).unwrap();
     let mut held = BTreeMap::new();
     for key in 0..WRITERS * KEYS_A_WRITER {
@@ -123,13 +125,14 @@ fn check(dir: &Path, acknowledged: &BTreeMap<u64, u64>, cycle: u64) -> BTreeMap<
         }
     }
     assert_eq!(recovery.records, held.len() as u64);
+    common::check_summaries(&store, &format!("cycle {cycle}"));
     // A partition is dropped now and then, and stays dropped.
     if cycle.is_multiple_of(3) {
         let home = partition_of(&issued(0, 1));
         block_on(store.drop_partition(home)).unwrap();
         held.retain(|key, _| partition_of(&issued(*key, 1)) != home);
     }
-    held
+    (held, recovery.sealed_records)
 }
 
 #[test]
@@ -138,12 +141,16 @@ fn kill_9_loses_nothing_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let mut dice = StdRng::seed_from_u64(7);
     let mut expected = BTreeMap::new();
+    let mut ever_sealed = 0;
     for cycle in 1..=cycles {
         let acknowledgements = dice.random_range(1..3000);
         for (key, time) in run_and_kill(dir.path(), cycle, acknowledgements) {
             let newest = expected.entry(key).or_insert(0);
             *newest = time.max(*newest);
         }
-        expected = check(dir.path(), &expected, cycle);
+        let (held, sealed) = check(dir.path(), &expected, cycle);
+        expected = held;
+        ever_sealed += sealed;
     }
+    assert!(ever_sealed > 0, "no kill came after a seal");
 }

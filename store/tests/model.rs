@@ -16,7 +16,8 @@ enum Op {
     Write(Record),
     Batch(Vec<Record>),
     Drop(u32),
-    Checkpoint,
+    Seal,
+    Fold,
     Meta(Vec<u8>),
     /// The process is stopped in order.
     Restart,
@@ -41,7 +42,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         20 => any_record().prop_map(Op::Write),
         4 => proptest::collection::vec(any_record(), 0..12).prop_map(Op::Batch),
         2 => (0..partitions().count()).prop_map(Op::Drop),
-        2 => Just(Op::Checkpoint),
+        3 => Just(Op::Seal),
+        1 => Just(Op::Fold),
         1 => proptest::collection::vec(any::<u8>(), 0..40).prop_map(Op::Meta),
         1 => Just(Op::Restart),
         1 => Just(Op::Crash),
@@ -70,9 +72,15 @@ fn step(op: &Op, store: Store, fs: &mut CrashFs, model: &mut Model) -> Store {
             model.drop_partition(partition);
             return store;
         }
-        Op::Checkpoint => {
-            let report = block_on(store.checkpoint()).unwrap();
-            assert_eq!(report.records, store.stats().records);
+        Op::Seal => {
+            block_on(store.seal()).unwrap();
+            assert_eq!(store.stats().overlay_bytes, 0, "all of it is sealed");
+            return store;
+        }
+        Op::Fold => {
+            block_on(store.fold()).unwrap();
+            let sliced = store.stats().sliced;
+            assert!(sliced.most_slices <= 1, "{sliced:?}");
             return store;
         }
         Op::Meta(value) => {

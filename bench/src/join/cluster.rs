@@ -4,17 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use futures::StreamExt as _;
 use torc_client::{Client, Transition};
 
 use crate::kvd::Node;
-use crate::{process, records};
+use crate::process;
 
 /// Nodes before the join.
 pub(super) const FOUNDERS: usize = 3;
-/// Records of a batch while loading, and batches under way.
-const BATCH: u64 = 500;
-const LOADING: usize = 8;
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Longer than any join here takes; a hang is what it finds.
 const PATIENCE: Duration = Duration::from_secs(1800);
@@ -109,25 +105,6 @@ impl Cluster {
         }
         Ok(bytes)
     }
-}
-
-/// Stores the first records of the data set.
-pub(super) async fn store(client: &Client, count: u64) -> Result<()> {
-    let batches = (0..count).step_by(BATCH as usize).map(|first| async move {
-        let last = (first + BATCH).min(count);
-        let pairs = (first..last)
-            .map(records::pair)
-            .map(|pair| (pair.key, pair.value));
-        for stored in client.batch_put(pairs).await? {
-            stored?;
-        }
-        anyhow::Ok(())
-    });
-    let mut batches = futures::stream::iter(batches).buffer_unordered(LOADING);
-    while let Some(done) = batches.next().await {
-        done?;
-    }
-    Ok(())
 }
 
 /// Waits until a transition has ended.

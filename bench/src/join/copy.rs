@@ -13,17 +13,28 @@ use crate::report::Report;
 
 const CHUNK: usize = 256 << 10;
 
-/// Copies as many bytes from memory, to memory and to a file.
-pub(super) fn measure(report: &mut Report, bytes: u64, scratch: &TempDir) -> Result<()> {
+/// Copies as many bytes from memory: to memory, to a file, and to a file that is synced at
+/// the end; how long that last one took.
+pub(super) fn measure(
+    report: &mut Report,
+    case: &str,
+    bytes: u64,
+    scratch: &TempDir,
+) -> Result<Duration> {
     let mut add = |name, took: Duration| {
         let seconds = took.as_secs_f64();
-        report.add("join", TIME, name, seconds);
-        report.add("join", BANDWIDTH, name, bytes as f64 / MIB / seconds);
+        report.add(case, TIME, name, seconds);
+        report.add(case, BANDWIDTH, name, bytes as f64 / MIB / seconds);
     };
     add("tcp copy", copy(bytes, io::sink(), |_| Ok(()))?);
-    let file = File::create_new(scratch.path().join("copy"))?;
-    add("tcp copy to disk", copy(bytes, file, File::sync_data)?);
-    Ok(())
+    let path = scratch.path().join("copy");
+    let unsynced = copy(bytes, File::create_new(&path)?, |_| Ok(()))?;
+    add("tcp copy to file", unsynced);
+    std::fs::remove_file(&path)?;
+    let synced = copy(bytes, File::create_new(&path)?, File::sync_data)?;
+    add("tcp copy to disk", synced);
+    std::fs::remove_file(&path)?;
+    Ok(synced)
 }
 
 /// Sends bytes from one thread to this one; how long it took until they are finished.

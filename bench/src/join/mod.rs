@@ -6,6 +6,7 @@
 //! bytes over a loopback connection: what the transfer alone would cost. All processes and
 //! the client share the machine's cores.
 
+mod bulk;
 mod cluster;
 mod copy;
 mod traffic;
@@ -16,6 +17,7 @@ use anyhow::{Context as _, Result, ensure};
 use torc_client::{Client, Transition};
 
 use crate::cli::Options;
+use crate::kvd;
 use crate::report::{Metric, Prediction, Report, TORC};
 use cluster::Cluster;
 use traffic::{Kind, Phase, Traffic};
@@ -38,6 +40,11 @@ const PREDICTIONS: &[Prediction] = &[
         expected: "1, and what was put meanwhile",
     },
     Prediction {
+        case: bulk::CASE,
+        metric: "copying_to_copy_to_disk",
+        expected: "at least 0.8",
+    },
+    Prediction {
         case: "gets",
         metric: "failed",
         expected: "none",
@@ -49,19 +56,37 @@ const PREDICTIONS: &[Prediction] = &[
     },
 ];
 
+/// What to measure of joins.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub(crate) struct Args {
+    /// Instead: one node of 12,000,000 sealed records, and a second one that takes half of
+    /// them, above 1 GiB of slices
+    #[arg(long)]
+    bulk: bool,
+}
+
 /// Measures joins.
 ///
 /// # Errors
 /// kvd does not build, start or answer; a record is lost.
-pub(crate) fn run(options: &Options) -> Result<Report> {
-    let program = crate::kvd::program(options)?;
+pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
+    let program = kvd::program(options)?;
     let mut report = Report::new("join", PREDICTIONS);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
+    if args.bulk {
+        for _ in 0..options.rounds {
+            runtime.block_on(bulk::round(&mut report, options, &program))?;
+        }
+        for note in bulk::NOTES {
+            report.note(*note);
+        }
+        return Ok(report);
+    }
     for _ in 0..options.rounds {
         let bytes = runtime.block_on(round(&mut report, options, &program))?;
-        copy::measure(&mut report, bytes, &options.scratch()?)?;
+        copy::measure(&mut report, "join", bytes, &options.scratch()?)?;
     }
     report.note(format!(
         "traffic: {} gets and {} puts a second, each timed from its sending; every get is compared with what was stored",
@@ -104,7 +129,7 @@ async fn round(report: &mut Report, options: &Options, program: &std::path::Path
 async fn load(report: &mut Report, cluster: &Cluster, client: &Client, records: u64) -> Result<()> {
     let empty = cluster.resident_bytes()?;
     let started = Instant::now();
-    cluster::store(client, records).await?;
+    kvd::load(client, records).await?;
     let took = started.elapsed();
     report.add("load", RATE, TORC, records as f64 / took.as_secs_f64());
     let full = cluster.resident_bytes()?;

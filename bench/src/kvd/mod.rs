@@ -1,6 +1,8 @@
 //! `kvd`, the server that is measured: built if need be, and run as processes.
 
+mod load;
 mod node;
+mod readings;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +11,9 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cli::Options;
 
+pub(crate) use load::load;
 pub(crate) use node::Node;
+pub(crate) use readings::Readings;
 
 /// The kvd to measure: the one that was named; else the one beside this program. Under
 /// `cargo run` that one is first brought up to date, so that what is measured is what

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use super::Readings;
 use crate::cleanup;
 use crate::ports::free_address;
 use crate::process::Process;
@@ -17,6 +18,11 @@ use crate::process::Process;
 /// Longer than a sound node ever takes.
 const PATIENCE: Duration = Duration::from_secs(300);
 const ASK_AGAIN: Duration = Duration::from_millis(5);
+const ASK_RARELY: Duration = Duration::from_millis(250);
+/// What may wait in the overlay for ever is a little less.
+const LEFT_BYTES: f64 = 5_242_880.0;
+/// Longer than what separates one step of sealing and folding from the next.
+const REST: Duration = Duration::from_secs(10);
 
 /// A node, running or not. Killed when dropped.
 #[derive(Debug)]
@@ -30,6 +36,10 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Settings with which records are sealed and folded soon after a load, whatever is left
+    /// of them.
+    pub(crate) const SETTLING: [&str; 2] = ["--seal-after-s=2", "--fold-when-idle-s=4"];
+
     /// A node that is not running yet and has nothing in its directory.
     ///
     /// # Errors
@@ -55,7 +65,8 @@ impl Node {
             .open(self.log_file())?;
         let process = Process::start(
             cleanup::bound(&self.program)?
-                .args(["serve", "--grpc-addr", &self.grpc.to_string()])
+                .args(["serve", "--replicas", "1"])
+                .args(["--grpc-addr", &self.grpc.to_string()])
                 .args(["--http-addr", &self.http.to_string()])
                 .arg("--data-dir")
                 .arg(self.dir.join("data"))
@@ -113,6 +124,39 @@ impl Node {
         .await
     }
 
+    /// What the node counts now.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub(crate) async fn readings(&self) -> Result<Readings> {
+        Ok(Readings::of(ask(self.http, "/metrics").await?))
+    }
+
+    /// Waits until the records of a load are sealed and folding has come to rest. The node
+    /// must have been started with [`SETTLING`](Self::SETTLING).
+    ///
+    /// # Errors
+    /// It does not get there.
+    pub(crate) async fn settled(&self, records: u64) -> Result<()> {
+        let give_up = Instant::now() + PATIENCE;
+        let (mut before, mut since) = (None, Instant::now());
+        while Instant::now() < give_up {
+            let now = self.readings().await?;
+            let count = |name| anyhow::Ok(now.value(name)? as u64);
+            let (slices, folded) = (count("store_slices")?, count("store_fold_records")?);
+            let is_sealed = now.value("store_overlay_bytes")? < LEFT_BYTES
+                && now.value("store_records")? >= records as f64;
+            if !is_sealed || before != Some((slices, folded)) {
+                (before, since) = (Some((slices, folded)), Instant::now());
+            }
+            if since.elapsed() > REST {
+                return Ok(());
+            }
+            tokio::time::sleep(ASK_RARELY).await;
+        }
+        bail!("the records are not sealed after {PATIENCE:?}")
+    }
+
     async fn until<F>(&mut self, what: &str, holds: impl Fn(&Self) -> F) -> Result<()>
     where
         F: Future<Output = bool>,
@@ -147,13 +191,16 @@ impl Node {
 
 /// Whether `/readyz` says 200.
 async fn is_ready(http: SocketAddr) -> bool {
-    let ask = async {
-        let mut stream = TcpStream::connect(http).await.ok()?;
-        let request = "GET /readyz HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.ok()?;
-        Some(answer.starts_with(b"HTTP/1.1 200"))
-    };
-    ask.await.unwrap_or(false)
+    let answer = ask(http, "/readyz").await;
+    answer.is_ok_and(|answer| answer.starts_with("HTTP/1.1 200"))
+}
+
+/// An answer by HTTP, its head included.
+async fn ask(http: SocketAddr, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(http).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
 }

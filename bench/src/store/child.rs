@@ -9,8 +9,11 @@ use anyhow::{Result, ensure};
 use clap::Subcommand;
 
 use super::engine::{self, Subject};
-use super::{held, puts};
+use super::{held, moved, puts, reads};
 use crate::records;
+
+/// Said when all figures are told.
+pub(super) const END: &str = "end";
 
 /// Which store, where, and what to do with it.
 #[derive(Debug, Clone, clap::Args)]
@@ -32,11 +35,18 @@ enum Task {
         #[arg(long)]
         millis: u64,
     },
-    /// Fill an empty store, read it, and wait to be killed.
+    /// Fill an empty store, and wait to be killed.
     Fill {
         #[arg(long)]
         records: u64,
     },
+    /// Open a filled store, read it, and wait to be killed.
+    Read {
+        #[arg(long)]
+        records: u64,
+    },
+    /// Move the slices of a filled store into an empty one beside it.
+    Move,
     /// Open a filled store, check it, close it.
     Open {
         #[arg(long)]
@@ -53,17 +63,31 @@ pub(crate) fn run(args: &ChildArgs) -> Result<()> {
         Task::Puts { writers, millis } => {
             let store = engine::open(args.subject, &args.store)?;
             let rate = puts::rate(&*store, writers, Duration::from_millis(millis))?;
-            say("puts_per_s", rate)?;
-            store.close()
+            store.close()?;
+            say("durable_puts", rate)?;
+            wait()
         }
         Task::Fill { records } => {
             held::fill(args.subject, &args.store, records)?;
-            // Killed here; or the parent has gone, which closes the input.
-            io::stdin().read_to_end(&mut Vec::new())?;
-            Ok(())
+            wait()
+        }
+        Task::Read { records } => {
+            reads::read(args.subject, &args.store, records)?;
+            wait()
+        }
+        Task::Move => {
+            moved::measure(&args.store)?;
+            wait()
         }
         Task::Open { records } => open(args.subject, &args.store, records),
     }
+}
+
+/// Until it is killed; or the parent has gone, which closes the input.
+fn wait() -> Result<()> {
+    say(END, 0.0)?;
+    io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
 }
 
 fn open(subject: Subject, dir: &Path, records: u64) -> Result<()> {
@@ -80,8 +104,9 @@ fn open(subject: Subject, dir: &Path, records: u64) -> Result<()> {
             "record {index} is not there after opening"
         );
     }
-    say("open", seconds)?;
-    store.close()
+    store.close()?;
+    say("open_after_close", seconds)?;
+    wait()
 }
 
 /// Tells the parent a figure.

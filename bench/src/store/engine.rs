@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use anyhow::Result;
+#[cfg(not(feature = "rocksdb"))]
+use anyhow::bail;
 use futures::future::BoxFuture;
 
 use super::grouped::Grouped;
-use super::{fjall, redb, sled, torc};
+use super::{fjall, lmdb, redb, sled, torc};
 use crate::records::Pair;
 use crate::report::TORC;
 
@@ -20,6 +22,9 @@ pub(crate) enum Subject {
     SledSynced,
     Redb,
     Fjall,
+    Lmdb,
+    #[value(name = "rocksdb")]
+    RocksDb,
 }
 
 impl Subject {
@@ -31,6 +36,23 @@ impl Subject {
             Self::SledSynced => "sled+fdatasync",
             Self::Redb => "redb",
             Self::Fjall => "fjall",
+            Self::Lmdb => "lmdb",
+            Self::RocksDb => "rocksdb",
+        }
+    }
+
+    /// Whether this program can measure it.
+    pub(super) const fn is_built_in(self) -> bool {
+        !matches!(self, Self::RocksDb) || cfg!(feature = "rocksdb")
+    }
+
+    /// Bytes on the disk for each record of the suite, at most and while it is loaded: what
+    /// is asked for before a run, so that no disk is filled.
+    pub(super) const fn disk_bytes_per_record(self) -> u64 {
+        match self {
+            Self::Torc => 450,
+            Self::Sled | Self::SledSynced => 750,
+            Self::Redb | Self::Fjall | Self::Lmdb | Self::RocksDb => 400,
         }
     }
 }
@@ -43,8 +65,19 @@ pub(super) trait Engine: Send + Sync {
     /// Stores many records as one batch, as durably.
     fn put_many(&self, pairs: Vec<Pair>) -> Result<()>;
 
-    /// The length of a key's value.
+    /// The length of a key's value, which is looked at.
     fn get(&self, key: &[u8]) -> Result<Option<usize>>;
+
+    /// How many of the keys are there; their values are looked at.
+    fn get_many(&self, keys: &[&[u8]]) -> Result<usize>;
+
+    /// Does now what the store would do in the background after a load.
+    fn settle(&self) -> Result<()>;
+
+    /// What only Torc can be asked.
+    fn torc(&self) -> Option<&torc::Torc> {
+        None
+    }
 
     /// Closes in order.
     fn close(self: Box<Self>) -> Result<()>;
@@ -61,7 +94,19 @@ pub(super) fn open(subject: Subject, dir: &Path) -> Result<Box<dyn Engine>> {
         )?)?),
         Subject::Redb => Box::new(Grouped::start(redb::Redb::open(dir)?)?),
         Subject::Fjall => Box::new(Grouped::start(fjall::Fjall::open(dir)?)?),
+        Subject::Lmdb => Box::new(Grouped::start(lmdb::Lmdb::open(dir)?)?),
+        #[cfg(feature = "rocksdb")]
+        Subject::RocksDb => Box::new(Grouped::start(super::rocksdb::RocksDb::open(dir)?)?),
+        #[cfg(not(feature = "rocksdb"))]
+        Subject::RocksDb => bail!("torc-bench is built without the feature rocksdb"),
     })
+}
+
+/// Looks at the first and the last byte of a value, as whoever asked for it would; its
+/// length. Stores that answer with a reference have not read it yet.
+pub(super) fn touched(value: &[u8]) -> usize {
+    std::hint::black_box((value.first(), value.last()));
+    value.len()
 }
 
 #[cfg(test)]
@@ -72,19 +117,26 @@ mod tests {
 
     #[test]
     fn every_store_finds_what_was_put_before_and_after_it_was_closed() {
-        for subject in Subject::value_variants() {
+        for subject in built_in() {
             let dir = tempfile::tempdir().unwrap();
-            let store = open(*subject, dir.path()).unwrap();
+            let store = open(subject, dir.path()).unwrap();
             futures::executor::block_on(store.put(records::pair(0))).unwrap();
             store
                 .put_many((1..100).map(records::pair).collect())
                 .unwrap();
-            check(&*store, *subject);
+            check(&*store, subject);
+            store.settle().unwrap();
+            check(&*store, subject);
             store.close().unwrap();
-            let store = open(*subject, dir.path()).unwrap();
-            check(&*store, *subject);
+            let store = open(subject, dir.path()).unwrap();
+            check(&*store, subject);
             store.close().unwrap();
         }
+    }
+
+    fn built_in() -> impl Iterator<Item = Subject> {
+        let all = Subject::value_variants().iter().copied();
+        all.filter(|subject| subject.is_built_in())
     }
 
     fn check(store: &dyn Engine, subject: Subject) {
@@ -97,6 +149,9 @@ mod tests {
             );
         }
         assert_eq!(store.get(&records::key(100)).unwrap(), None, "{subject:?}");
+        let keys: Vec<_> = (50..150).map(records::key).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
+        assert_eq!(store.get_many(&keys).unwrap(), 50, "{subject:?}");
     }
 
     #[test]

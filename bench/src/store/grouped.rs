@@ -16,8 +16,22 @@ pub(super) trait Peer: Send + Sync + 'static {
     /// Stores records, and returns when they are as durable as this store makes them.
     fn commit(&self, batch: &[Pair]) -> Result<()>;
 
-    /// The length of a key's value.
+    /// The length of a key's value, which is looked at.
     fn get(&self, key: &[u8]) -> Result<Option<usize>>;
+
+    /// How many of the keys are there; one by one where the store has nothing else.
+    fn get_many(&self, keys: &[&[u8]]) -> Result<usize> {
+        let mut found = 0;
+        for key in keys {
+            found += usize::from(self.get(key)?.is_some());
+        }
+        Ok(found)
+    }
+
+    /// What its documentation recommends after a load; nothing where it says nothing.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Most records of one commit.
@@ -85,6 +99,14 @@ impl<P: Peer> Engine for Grouped<P> {
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
         self.peer.get(key)
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<usize> {
+        self.peer.get_many(keys)
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.peer.settle()
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -1,51 +1,44 @@
-//! What it takes to hold records: loading, reading, memory and disk.
+//! Filling a store: how fast, what follows the load, and what it takes of the disk.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 
 use super::child::say;
 use super::engine::{self, Engine, Subject};
+use super::torc::Torc;
 use crate::process;
-use crate::records::{self, Random};
+use crate::records;
 
 /// Records of a batch while filling.
-const BATCH: u64 = 1_000;
-/// Keys that are made, then read; few, so that they do not count as the store's memory.
-const CHUNK: usize = 4_096;
-/// Chunks read, of keys that are there and of keys that are not.
-const CHUNKS: usize = 64;
+const BATCH: u64 = 10_000;
 /// What stores do in the background after a load is part of holding it.
-const SETTLE: Duration = Duration::from_secs(2);
+const REST: Duration = Duration::from_secs(2);
+/// The threads of Torc's store that seal and fold.
+const SEALER: &str = "torc-seal";
+const FOLDER: &str = "torc-fold";
 
-/// What [`fill`] tells, in this order, with units.
-pub(super) const FIGURES: [(&str, &str); 6] = [
-    ("load", "records/s"),
-    ("get", "ns"),
-    ("get_of_absent", "ns"),
-    ("ram_per_record", "bytes"),
-    ("peak_ram_per_record", "bytes"),
-    ("disk_per_record", "bytes"),
-];
-
-/// Fills an empty store, reads it, and tells [`FIGURES`]. The store stays open, and is
-/// forgotten: whoever asked kills this process.
+/// Fills an empty store and tells how that went. The store stays open, and is forgotten:
+/// whoever asked kills this process.
 pub(super) fn fill(subject: Subject, dir: &Path, records: u64) -> Result<()> {
     let before = process::memory(std::process::id())?.resident_bytes;
     let store = engine::open(subject, dir)?;
     say("load", load(&*store, records)?)?;
-    std::thread::sleep(SETTLE);
-    say("get", read(&*store, 0, records)?)?;
-    say("get_of_absent", read(&*store, records, 0)?)?;
-    let memory = process::memory(std::process::id())?;
-    let per_record = |bytes: u64| bytes.saturating_sub(before) as f64 / records as f64;
-    say("ram_per_record", per_record(memory.resident_bytes))?;
-    say("peak_ram_per_record", per_record(memory.peak_bytes))?;
+    let started = Instant::now();
+    store.settle()?;
+    say("settle", started.elapsed().as_secs_f64())?;
+    if let Some(torc) = store.torc() {
+        tell_of_upkeep(torc, records)?;
+    }
+    std::thread::sleep(REST);
+    let peak = process::memory(std::process::id())?.peak_bytes;
+    let per_record = |bytes: u64| bytes as f64 / records as f64;
     say(
-        "disk_per_record",
-        process::disk_bytes(dir)? as f64 / records as f64,
+        "peak_ram_per_record",
+        per_record(peak.saturating_sub(before)),
     )?;
+    say("disk_per_record", per_record(process::disk_bytes(dir)?))?;
     std::mem::forget(store);
     Ok(())
 }
@@ -60,27 +53,28 @@ fn load(store: &dyn Engine, records: u64) -> Result<f64> {
     Ok(records as f64 / started.elapsed().as_secs_f64())
 }
 
-/// Nanoseconds of a get, of random keys among the `present` records, or, if that is 0, of
-/// random keys beyond the first `absent`.
-fn read(store: &dyn Engine, absent: u64, present: u64) -> Result<f64> {
-    let mut random = Random::of(3);
-    let mut reading = Duration::ZERO;
-    for _ in 0..CHUNKS {
-        let index = |random: &mut Random| match present {
-            0 => absent + random.below(1 << 30),
-            present => random.below(present),
-        };
-        let keys: Vec<Vec<u8>> = (0..CHUNK)
-            .map(|_| records::key(index(&mut random)))
-            .collect();
-        let started = Instant::now();
-        let mut found = 0;
-        for key in &keys {
-            found += usize::from(store.get(key)?.is_some());
-        }
-        reading += started.elapsed();
-        let expected = if present == 0 { 0 } else { CHUNK };
-        ensure!(found == expected, "{found} of {expected} keys were found");
+/// What one core seals and folds in a second: by the processor time of the two threads, so
+/// that neither waiting for the disk nor other work on the machine counts.
+fn tell_of_upkeep(torc: &Torc, records: u64) -> Result<()> {
+    let stats = torc.store().stats();
+    let per_core = |count: u64, thread| {
+        let spent = process::cpu_time_of_threads(thread)?.as_secs_f64();
+        anyhow::Ok(count as f64 / spent.max(1e-9))
+    };
+    say("seal_per_core", per_core(stats.sealed_records, SEALER)?)?;
+    say(
+        "seal_elapsed",
+        stats.sealed_records as f64 / stats.seal_seconds,
+    )?;
+    if stats.folded_records > 0 {
+        say("fold_per_core", per_core(stats.folded_records, FOLDER)?)?;
+        say(
+            "fold_elapsed",
+            stats.folded_records as f64 / stats.fold_seconds,
+        )?;
     }
-    Ok(reading.as_secs_f64() * 1e9 / (CHUNKS * CHUNK) as f64)
+    say(
+        "folds_per_record",
+        stats.folded_records as f64 / records as f64,
+    )
 }

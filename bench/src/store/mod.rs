@@ -6,18 +6,28 @@
 //! share a sync, so one committer thread gives it to them ([`grouped`]), as Torc's store
 //! has it within.
 //!
-//! Durability is what each has: Torc, redb and fjall fdatasync what they wrote. sled's
-//! `flush` is sync_file_range, which survives a crash of the process and not a power cut;
-//! `sled+fdatasync` is sled with an fdatasync of its file behind every flush.
+//! Every store is filled once and brought into the form it is read from: Torc seals and
+//! folds, the others compact where that is recommended ([`held`]). Then, round by round,
+//! the stores take turns to be opened, read and killed ([`reads`]).
+//!
+//! Durability is what each has: Torc, redb, fjall, LMDB and RocksDB sync what they wrote.
+//! sled's `flush` is sync_file_range, which survives a crash of the process and not a power
+//! cut; `sled+fdatasync` is sled with an fdatasync of its file behind every flush.
 
 pub(crate) mod child;
 mod engine;
 mod fjall;
 mod grouped;
 mod held;
+mod lmdb;
+mod metrics;
+mod moved;
 mod predictions;
 mod puts;
+mod reads;
 mod redb;
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
 mod sled;
 mod torc;
 
@@ -27,83 +37,141 @@ use std::process::{ChildStdout, Stdio};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum as _;
+use tempfile::TempDir;
 
 use crate::cleanup;
 use crate::cli::Options;
-use crate::process::Process;
-use crate::report::{Metric, Report};
+use crate::process::{self, Process};
+use crate::report::Report;
 use engine::Subject;
 
 const WRITERS: [u32; 3] = [1, 64, 256];
-const PUTS: Metric = Metric::new("durable_puts", "puts/s");
+/// What is left of the disk for others.
+const SPARE_BYTES: u64 = 20 << 30;
+
+/// What to measure of the store.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Args {
+    /// Only these stores
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "STORE,..")]
+    only: Vec<Subject>,
+    /// Leave durable puts out
+    #[arg(long)]
+    no_puts: bool,
+}
+
+impl Args {
+    fn subjects(&self) -> Vec<Subject> {
+        let all = Subject::value_variants().iter().copied();
+        all.filter(|subject| self.only.is_empty() || self.only.contains(subject))
+            .collect()
+    }
+}
 
 /// Measures the stores.
 ///
 /// # Errors
 /// A child process fails, except where a peer does not open its own files after a kill.
-pub(crate) fn run(options: &Options) -> Result<Report> {
+pub(crate) fn run(args: &Args, options: &Options) -> Result<Report> {
     let mut report = Report::new("store", predictions::PREDICTIONS);
-    let records = options.records_or(1_000_000);
-    for _ in 0..options.rounds {
-        for writers in WRITERS {
-            for subject in Subject::value_variants() {
-                puts(&mut report, options, *subject, writers)?;
+    let mut subjects = args.subjects();
+    subjects.retain(|subject| {
+        if !subject.is_built_in() {
+            let why = "built without it: --features rocksdb";
+            report.skip(subject.name(), why);
+        }
+        subject.is_built_in()
+    });
+    if !args.no_puts {
+        for _ in 0..options.rounds {
+            for writers in WRITERS {
+                for subject in &subjects {
+                    puts(&mut report, options, *subject, writers)?;
+                }
             }
         }
-        for subject in Subject::value_variants() {
-            hold(&mut report, options, *subject, records)?;
-        }
     }
-    report.note("sled: its flush is sync_file_range, not an fsync: it may lose acknowledged puts in a power cut");
-    report.note(
-        "redb, fjall, sled: one committer thread shares each commit among the waiting writers",
-    );
+    hold(&mut report, options, subjects)?;
+    for note in predictions::NOTES {
+        report.note(*note);
+    }
     Ok(report)
 }
 
 fn puts(report: &mut Report, options: &Options, subject: Subject, writers: u32) -> Result<()> {
     let dir = options.scratch()?;
     let millis = if options.quick { 200 } else { 3_000 };
-    let mut child = Child::start(
-        subject,
-        dir.path(),
-        &["puts"],
-        &[("--writers", u64::from(writers)), ("--millis", millis)],
-    )?;
-    let rate = child.figure("puts_per_s")?;
-    child.process.finish()?;
-    report.add(&format!("{writers} writers"), PUTS, subject.name(), rate);
-    Ok(())
+    let task = [("--writers", u64::from(writers)), ("--millis", millis)];
+    let child = Child::start(subject, dir.path(), "puts", &task)?;
+    child.tell(report, &format!("{writers} writers"), subject)
 }
 
-/// Fills, reads, kills, opens, closes, opens.
-fn hold(report: &mut Report, options: &Options, subject: Subject, records: u64) -> Result<()> {
-    let (dir, name) = (options.scratch()?, subject.name());
-    let case = format!("{records} records");
-    let mut add = |metric: &'static str, unit, value| {
-        report.add(&case, Metric::new(metric, unit), name, value);
-    };
-    let size = [("--records", records)];
-    let mut filled = Child::start(subject, dir.path(), &["fill"], &size)?;
-    for (metric, unit) in held::FIGURES {
-        add(metric, unit, filled.figure(metric)?);
+/// A store that has been filled.
+struct Filled {
+    subject: Subject,
+    dir: TempDir,
+    task: [(&'static str, u64); 1],
+    case: String,
+}
+
+/// Fills each store once; then, in every round, opens each after a kill, reads it and kills
+/// it; at last closes each in order and opens it again.
+fn hold(report: &mut Report, options: &Options, mut subjects: Vec<Subject>) -> Result<()> {
+    // It differs from sled in what a put waits for, and in nothing that is measured here.
+    subjects.retain(|subject| *subject != Subject::SledSynced);
+    let records = options.records_or(1_000_000);
+    let mut filled = Vec::new();
+    for subject in subjects {
+        let dir = options.scratch()?;
+        let needed = records * subject.disk_bytes_per_record() + SPARE_BYTES;
+        if process::free_bytes(dir.path())? < needed {
+            report.skip(subject.name(), "the disk has no room for its records");
+            continue;
+        }
+        let one = Filled {
+            subject,
+            dir,
+            task: [("--records", records)],
+            case: format!("{records} records"),
+        };
+        one.run(report, "fill")?;
+        filled.push(one);
     }
-    filled.process.kill_9()?;
-    for metric in ["open_after_kill_9", "open_after_close"] {
-        let mut opened = Child::start(subject, dir.path(), &["open"], &size)?;
-        match opened.figure("open") {
-            Ok(seconds) => {
-                add(metric, "s", seconds);
-                opened.process.finish()?;
-            }
-            Err(error) if subject != Subject::Torc => {
-                report.note(format!("{name} did not open after kill -9: {error:#}"));
-                return Ok(());
-            }
-            Err(error) => return Err(error),
+    for _ in 0..options.rounds {
+        filled.retain(|one| one.is_sound(report, "read"));
+    }
+    for one in &filled {
+        if one.is_sound(report, "open") && one.is_sound(report, "open") && one.is_torc() {
+            one.child("move", &[])?
+                .tell(report, "slices moved in one process", one.subject)?;
         }
     }
     Ok(())
+}
+
+impl Filled {
+    const fn is_torc(&self) -> bool {
+        matches!(self.subject, Subject::Torc)
+    }
+
+    fn child(&self, task: &str, numbers: &[(&str, u64)]) -> Result<Child> {
+        Child::start(self.subject, &self.dir.path().join("store"), task, numbers)
+    }
+
+    fn run(&self, report: &mut Report, task: &str) -> Result<()> {
+        let child = self.child(task, &self.task)?;
+        child.tell(report, &self.case, self.subject)
+    }
+
+    /// Runs a task; a store that fails at it is measured no further, and the report says why.
+    fn is_sound(&self, report: &mut Report, task: &str) -> bool {
+        let done = self.run(report, task);
+        if let Err(error) = &done {
+            let name = self.subject.name();
+            report.note(format!("{name} failed to {task} after kill -9: {error:#}"));
+        }
+        done.is_ok()
+    }
 }
 
 /// A child process that prints figures, one `name value` a line.
@@ -113,10 +181,11 @@ struct Child {
 }
 
 impl Child {
-    fn start(subject: Subject, dir: &Path, task: &[&str], numbers: &[(&str, u64)]) -> Result<Self> {
+    fn start(subject: Subject, dir: &Path, task: &str, numbers: &[(&str, u64)]) -> Result<Self> {
+        std::fs::create_dir_all(dir)?;
         let mut command = cleanup::bound(&std::env::current_exe()?)?;
         command.args(["store-child", "--subject", subject.name(), "--store"]);
-        command.arg(dir).args(task);
+        command.arg(dir).arg(task);
         for (flag, number) in numbers {
             command.args([*flag, &number.to_string()]);
         }
@@ -133,12 +202,17 @@ impl Child {
         })
     }
 
-    /// Waits for the next figure, which has to be this one.
-    fn figure(&mut self, name: &str) -> Result<f64> {
-        let mut line = String::new();
-        self.said.read_line(&mut line)?;
-        let value = line.trim_end().strip_prefix(name).map(str::trim);
-        let value = value.with_context(|| format!("the child ended before it told {name}"))?;
-        Ok(value.parse()?)
+    /// Adds all that the child tells, then kills it.
+    fn tell(mut self, report: &mut Report, case: &str, subject: Subject) -> Result<()> {
+        loop {
+            let mut line = String::new();
+            self.said.read_line(&mut line)?;
+            let said = line.trim_end().split_once(' ');
+            let (name, value) = said.context("the child ended before it told everything")?;
+            if name == child::END {
+                return self.process.kill_9();
+            }
+            report.add(case, metrics::of(name)?, subject.name(), value.parse()?);
+        }
     }
 }

@@ -12,10 +12,11 @@ use torc_record::{
 };
 use torc_store::{Store, StoreOptions};
 
-use super::engine::Engine;
+use super::engine::{Engine, touched};
 use crate::records::Pair;
 
-const CLUSTER: DigestKey = DigestKey([7; 32]);
+/// What the digests of the suite are keyed with.
+pub(super) const CLUSTER: DigestKey = DigestKey([7; 32]);
 
 pub(super) struct Torc {
     store: Store,
@@ -29,6 +30,17 @@ impl Torc {
             store,
             time: AtomicU64::new(recovery.highest_time.0 + 1),
         })
+    }
+
+    /// The store itself.
+    pub(super) const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// As [`Engine::get`], for whoever has hashed the key, as a node that is sent a digest.
+    pub(super) fn get_hashed(&self, digest: &Digest, key: &[u8]) -> Result<Option<usize>> {
+        let found = self.store.get(NamespaceId::DEFAULT, digest, key)?;
+        Ok(found.as_ref().and_then(len_of))
     }
 
     /// A record of the next version. Hashes the key, as its write does in a cluster.
@@ -50,8 +62,16 @@ impl Torc {
     }
 }
 
-fn digest(key: &[u8]) -> Digest {
+/// The digest of a key of the suite.
+pub(super) fn digest(key: &[u8]) -> Digest {
     Digest::of(&CLUSTER, NamespaceId::DEFAULT, key)
+}
+
+fn len_of(record: &Record) -> Option<usize> {
+    match &record.state {
+        State::Value { value, .. } => Some(touched(value)),
+        State::Tombstone => None,
+    }
 }
 
 impl Engine for Torc {
@@ -66,11 +86,30 @@ impl Engine for Torc {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
-        let found = self.store.get(NamespaceId::DEFAULT, &digest(key), key)?;
-        Ok(found.and_then(|record| match record.state {
-            State::Value { value, .. } => Some(value.len()),
-            State::Tombstone => None,
-        }))
+        self.get_hashed(&digest(key), key)
+    }
+
+    fn get_many(&self, keys: &[&[u8]]) -> Result<usize> {
+        let reads: Vec<_> = keys
+            .iter()
+            .map(|key| (NamespaceId::DEFAULT, digest(key), *key))
+            .collect();
+        let mut found = 0;
+        for record in self.store.get_batch(&reads) {
+            found += usize::from(record?.as_ref().and_then(len_of).is_some());
+        }
+        Ok(found)
+    }
+
+    /// Seals all and folds every partition into one slice.
+    fn settle(&self) -> Result<()> {
+        block_on(self.store.seal())?;
+        block_on(self.store.fold())?;
+        Ok(())
+    }
+
+    fn torc(&self) -> Option<&Self> {
+        Some(self)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -10,12 +10,17 @@ pub(super) struct Data {
 
 impl Data {
     pub(super) fn new(records: u64) -> Self {
+        Self::of(0..records)
+    }
+
+    /// Part of the data set.
+    pub(super) fn of(records: std::ops::Range<u64>) -> Self {
         let pair = |index| {
             let pair = records::pair(index);
             (Bytes::from(pair.key), Bytes::from(pair.value))
         };
         Self {
-            pairs: (0..records).map(pair).collect(),
+            pairs: records.map(pair).collect(),
         }
     }
 

@@ -15,6 +15,7 @@ mod connection;
 mod data;
 mod etcd;
 mod memcached;
+pub(crate) mod memory;
 mod redis;
 mod server;
 mod session;

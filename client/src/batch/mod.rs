@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 use torc_record::Digest;
 
-use crate::call::{Call, attempt};
+use crate::call::{Call, Patience, attempt_patiently};
 use crate::client::{checked_key, checked_value};
 use crate::core::Hop;
 use crate::peer::Peer;
@@ -198,7 +198,8 @@ impl<K: Kind> Batch<K> {
     ) -> Result<(), Error> {
         while !pending.is_empty() {
             let view = call.view().await?;
-            let (hops, chunks) = self.cut(client, &view, call.attempts(), &pending)?;
+            let (hops, chunks) = self.cut(client, &view, call, &pending)?;
+            let patience = call.patience(&view);
             let requests: Vec<_> = chunks
                 .into_iter()
                 .map(|chunk| {
@@ -206,7 +207,7 @@ impl<K: Kind> Batch<K> {
                         &view,
                         &hops[chunk.destination],
                         chunk.items,
-                        call.deadline(),
+                        (call.deadline(), patience),
                     )
                 })
                 .collect();
@@ -243,19 +244,23 @@ impl<K: Kind> Batch<K> {
         &self,
         client: &Client,
         view: &View,
-        attempt: usize,
+        call: &Call<'_>,
         pending: &[usize],
     ) -> Result<(Vec<Hop>, Vec<Chunk<usize>>), Error> {
         let mut hops: Vec<Hop> = Vec::new();
-        let mut by_lead = HashMap::new();
+        let mut known_hops = HashMap::new();
+        let replicated = view.table.replicas > 1;
         let mut routed = Vec::with_capacity(pending.len());
         for &index in pending {
             let Some(item) = &self.items[index] else {
                 continue;
             };
-            let lead = view.state(view.table.partition_of(&item.digest))?.lead;
-            let hop = *by_lead.entry(lead).or_insert_with(|| {
-                let hop = client.core().hop(view, lead, attempt);
+            let partition = view.table.partition_of(&item.digest);
+            let state = view.state(partition)?;
+            let place = (state.lead, replicated.then_some(partition));
+            let hop = *known_hops.entry(place).or_insert_with(|| {
+                let (detours, attempts) = (call.detours(), call.attempts());
+                let hop = client.core().first_hop(view, state, detours, attempts);
                 let same = hops.iter().position(|known| known.is_same(&hop));
                 same.unwrap_or_else(|| {
                     hops.push(hop);
@@ -272,7 +277,7 @@ impl<K: Kind> Batch<K> {
         view: &View,
         hop: &Hop,
         items: Indices,
-        deadline: Instant,
+        (deadline, patience): (Instant, Option<Patience>),
     ) -> Reply<K::Done> {
         let wire = |index: &usize| {
             let item = self.items[*index].as_ref()?;
@@ -281,7 +286,7 @@ impl<K: Kind> Batch<K> {
         };
         let wires = items.iter().filter_map(wire).collect();
         let sending = |channel, budget| K::send(channel, budget, wires);
-        let outcome = attempt(&hop.peer, deadline, sending).await;
+        let outcome = attempt_patiently(&hop.peer, deadline, patience, sending).await;
         Reply {
             items,
             peer: Arc::clone(&hop.peer),

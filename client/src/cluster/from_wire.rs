@@ -6,15 +6,16 @@ use torc_ring::topology::ClusterId;
 use torc_ring::{NodeId, Partition, Token, Zone};
 
 use super::{
-    Change, ChangeKind, ClusterStatus, Explanation, Holds, Member, MemberState, NodeShare,
-    NodeStatus, Plan, Position, Stage, Transition,
+    Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, Member,
+    MemberState, NodeShare, NodeStatus, Plan, Position, Quorum, SliceTrace, SliceVerdict, Stage,
+    Transition,
 };
 use crate::Error;
 use crate::answers::moment;
 
-type Checked<T> = Result<T, WireError>;
+pub(super) type Checked<T> = Result<T, WireError>;
 
-const fn missing(field: &'static str) -> WireError {
+pub(super) const fn missing(field: &'static str) -> WireError {
     WireError::Field { field }
 }
 
@@ -30,6 +31,14 @@ fn text(text: String) -> Option<String> {
 impl ClusterStatus {
     pub(crate) fn from_wire(wire: v1::StatusResponse) -> Result<Self, Error> {
         status(wire).map_err(|error| Error::malformed(error, false))
+    }
+}
+
+impl Transition {
+    /// Of an answer that acknowledges a change.
+    pub(crate) fn from_wire(wire: Option<&v1::Transition>) -> Result<Self, Error> {
+        let wire = wire.ok_or(missing("transition")).and_then(transition);
+        wire.map_err(|error| Error::malformed(error, true))
     }
 }
 
@@ -59,6 +68,8 @@ fn status(wire: v1::StatusResponse) -> Checked<ClusterStatus> {
         topology_leader: node(wire.topology_leader),
         partitions: wire.partitions,
         replicas: wire.replicas,
+        under_replicated: wire.under_replicated,
+        without_quorum: wire.without_quorum,
         nodes: wire
             .nodes
             .into_iter()
@@ -108,10 +119,32 @@ fn node_status(wire: v1::NodeStatus) -> Checked<NodeStatus> {
     })
 }
 
+fn slice_trace(wire: v1::SliceTrace) -> Checked<SliceTrace> {
+    let verdict = match wire.verdict() {
+        v1::SliceVerdict::GateNegative => SliceVerdict::GateNegative,
+        v1::SliceVerdict::GateFalsePositive => SliceVerdict::GateFalsePositive,
+        v1::SliceVerdict::Holds => SliceVerdict::Holds,
+        v1::SliceVerdict::Damaged => SliceVerdict::Damaged,
+        v1::SliceVerdict::Unspecified => SliceVerdict::Unknown,
+    };
+    Ok(SliceTrace {
+        segment: wire.segment,
+        row: wire.row,
+        keys: wire.keys,
+        bytes: wire.bytes,
+        slot: wire.slot,
+        verdict,
+        version: wire.version.as_ref().map(version_from_wire).transpose()?,
+        tombstone: wire.tombstone,
+    })
+}
+
 fn change_kind(kind: v1::ChangeKind) -> Checked<ChangeKind> {
     match kind {
         v1::ChangeKind::Join => Ok(ChangeKind::Join),
         v1::ChangeKind::Leave => Ok(ChangeKind::Leave),
+        v1::ChangeKind::Replace => Ok(ChangeKind::Replace),
+        v1::ChangeKind::Reweight => Ok(ChangeKind::Reweight),
         v1::ChangeKind::Unspecified => Err(missing("kind")),
     }
 }
@@ -121,6 +154,9 @@ fn transition(wire: &v1::Transition) -> Checked<Transition> {
         id: wire.id,
         kind: change_kind(wire.kind())?,
         node: NodeId(wire.node),
+        replaced: node(wire.replaced),
+        aborted: wire.aborted,
+        dead: wire.dead.iter().copied().map(NodeId).collect(),
         partitions_total: wire.partitions_total,
         partitions_done: wire.partitions_done,
         partitions_active: wire.partitions_active,
@@ -145,6 +181,7 @@ fn plan(wire: v1::Plan) -> Checked<Plan> {
         based_on_epoch: Epoch(wire.based_on_epoch),
         kind: change_kind(wire.kind())?,
         node: node(wire.node),
+        replaced: node(wire.replaced),
         partitions_moved: wire.partitions_moved,
         minimum_moved: wire.minimum_moved,
         bytes: wire.bytes,
@@ -166,14 +203,50 @@ fn stage(stage: v1::Stage) -> Checked<Stage> {
     }
 }
 
-fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
-    let partition = wire.partition.ok_or(missing("partition"))?;
-    let successor = wire.successor.ok_or(missing("successor"))?;
-    let holds = match (wire.found, wire.tombstone) {
+const fn holds(found: bool, tombstone: bool) -> Holds {
+    match (found, tombstone) {
         (_, true) => Holds::Tombstone,
         (true, false) => Holds::Value,
         (false, false) => Holds::Nothing,
-    };
+    }
+}
+
+fn holding(wire: v1::Holding) -> Checked<Holding> {
+    let version = wire.version.as_ref().map(version_from_wire).transpose()?;
+    let problem = text(wire.problem);
+    Ok(Holding {
+        node: NodeId(wire.node),
+        holds: problem.is_none().then(|| holds(wire.found, wire.tombstone)),
+        version,
+        problem,
+    })
+}
+
+/// Who has to answer in a stage: to read, and to accept.
+fn quorums(stage: Stage, old: &[NodeId], new: &[NodeId]) -> (Quorum, Vec<Quorum>) {
+    let (old, new) = (Quorum::majority_of(old), Quorum::majority_of(new));
+    match stage {
+        Stage::Stable | Stage::Copying => (old.clone(), vec![old]),
+        Stage::WriteBothReadOld => (old.clone(), vec![old, new]),
+        Stage::WriteBothReadNew => (new.clone(), vec![old, new]),
+    }
+}
+
+fn excluded(config: &v1::Config) -> Vec<NodeId> {
+    let members = config.members.iter().enumerate();
+    let is_in = |index: usize| config.excluded.checked_shr(index as u32).unwrap_or(0) & 1 == 1;
+    let excluded = members.filter(|(index, _)| is_in(*index));
+    excluded.map(|(_, member)| NodeId(member.node)).collect()
+}
+
+fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
+    let partition = wire.partition.ok_or(missing("partition"))?;
+    let successor = wire.successor.ok_or(missing("successor"))?;
+    let holds = holds(wire.found, wire.tombstone);
+    let stage = stage(partition.stage())?;
+    let old: Vec<_> = partition.nodes.iter().copied().map(NodeId).collect();
+    let new: Vec<_> = partition.next_nodes.iter().copied().map(NodeId).collect();
+    let (read_quorum, accept_quorums) = quorums(stage, &old, &new);
     let version = wire.version.as_ref().map(version_from_wire).transpose()?;
     Ok(Explanation {
         digest: digest_from_wire(&wire.digest)?.ok_or(missing("digest"))?,
@@ -185,11 +258,19 @@ fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
             node: NodeId(successor.node),
         },
         epoch: Epoch(partition.epoch),
-        stage: stage(partition.stage())?,
+        stage,
+        read_quorum,
+        accept_quorums,
+        excluded: partition.config.as_ref().map(excluded).unwrap_or_default(),
+        replicas: wire
+            .replicas
+            .into_iter()
+            .map(holding)
+            .collect::<Checked<_>>()?,
         lead: NodeId(partition.lead),
         partition: Partition(partition.partition),
-        nodes: partition.nodes.into_iter().map(NodeId).collect(),
-        next_nodes: partition.next_nodes.into_iter().map(NodeId).collect(),
+        nodes: old,
+        next_nodes: new,
         members: wire.nodes.into_iter().map(member).collect::<Checked<_>>()?,
         answered_by: NodeId(wire.answered_by),
         version: version.filter(|_| holds != Holds::Nothing),
@@ -197,6 +278,12 @@ fn explanation(wire: v1::ExplainResponse) -> Checked<Explanation> {
         value_bytes: wire.value_bytes,
         expires_at_ms: moment(wire.expires_at_ms),
         held_in: text(wire.held_in),
+        slices: wire
+            .slices
+            .into_iter()
+            .map(slice_trace)
+            .collect::<Checked<_>>()?,
+        hot: wire.hot.map(HotEstimate::from),
     })
 }
 
@@ -228,6 +315,7 @@ mod tests {
                 lead: 7,
                 nodes: vec![7],
                 next_nodes: vec![8],
+                ..v1::PartitionState::default()
             }),
             arc_end: u64::MAX,
             nodes: vec![wire_member()],
@@ -243,7 +331,45 @@ mod tests {
             }),
             value_bytes: 4,
             answered_by: 7,
-            held_in: "overlay".into(),
+            held_in: "slice".into(),
+            slices: vec![v1::SliceTrace {
+                segment: 3,
+                row: 17,
+                keys: 2_400,
+                bytes: 400_000,
+                slot: 1_999,
+                verdict: v1::SliceVerdict::Holds.into(),
+                version: Some(v1::Version {
+                    epoch: 9,
+                    time: 10,
+                    slot: 3,
+                }),
+                tombstone: false,
+            }],
+            hot: Some(v1::HotEstimate {
+                from_ms: 1_000,
+                to_ms: 61_000,
+                accesses: 500,
+                estimate: 20,
+                error_bound: 2,
+            }),
+            replicas: vec![
+                v1::Holding {
+                    node: 7,
+                    found: true,
+                    version: Some(v1::Version {
+                        epoch: 9,
+                        time: 10,
+                        slot: 3,
+                    }),
+                    ..v1::Holding::default()
+                },
+                v1::Holding {
+                    node: 8,
+                    problem: "no answer".into(),
+                    ..v1::Holding::default()
+                },
+            ],
             ..Default::default()
         }
     }
@@ -274,7 +400,22 @@ mod tests {
             "version": "9.10.3",
             "value_bytes": 4,
             "expires_at_ms": null,
-            "held_in": "overlay",
+            "held_in": "slice",
+            "slices": [{
+                "segment": 3, "row": 17, "keys": 2400, "bytes": 400_000, "slot": 1999,
+                "verdict": "holds", "version": "9.10.3", "tombstone": false,
+            }],
+            "hot": {
+                "from_ms": 1000, "to_ms": 61_000, "accesses": 500,
+                "estimate": 20, "error_bound": 2
+            },
+            "read_quorum": { "needed": 1, "of": [7] },
+            "accept_quorums": [{ "needed": 1, "of": [7] }],
+            "excluded": [],
+            "replicas": [
+                { "node": 7, "holds": "value", "version": "9.10.3", "problem": null },
+                { "node": 8, "holds": null, "version": null, "problem": "no answer" },
+            ],
         });
         assert_eq!(serde_json::to_value(explanation).unwrap(), expected);
     }
@@ -301,6 +442,8 @@ mod tests {
             last_transition: None,
             partitions: 4096,
             replicas: 1,
+            under_replicated: Some(3),
+            without_quorum: None,
         });
         let json = serde_json::to_value(status.unwrap()).unwrap();
         assert_eq!(json["cluster_id"], "01".repeat(16));

@@ -3,14 +3,19 @@
 //! Field names carry units. Ids are numbers; cluster ids, digests, tokens and
 //! versions are text; what does not exist is `null`.
 
+mod explanation;
 mod from_wire;
+mod hot_keys;
+mod namespaces;
 
 use serde::Serialize;
-use torc_record::{Digest, Epoch, NodeSlot};
+use torc_record::{Epoch, NodeSlot};
 use torc_ring::topology::ClusterId;
-use torc_ring::{NodeId, Partition, Token, Zone};
+use torc_ring::{NodeId, Token, Zone};
 
-use crate::Version;
+pub use explanation::{Explanation, Holding, Holds, Quorum, SliceTrace, SliceVerdict};
+pub use hot_keys::{HotEstimate, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode};
+pub use namespaces::{Namespace, NamespaceMode};
 
 /// What the cluster is doing, from [`Client::status`](crate::Client::status).
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,6 +32,11 @@ pub struct ClusterStatus {
     pub partitions: u32,
     /// Copies of every partition.
     pub replicas: u32,
+    /// Partitions of which fewer replicas than that answer; none where the others were not
+    /// asked.
+    pub under_replicated: Option<u32>,
+    /// Partitions of which no majority answers: their keys can be neither read nor written.
+    pub without_quorum: Option<u32>,
     /// Every member, those that are not reachable included.
     pub nodes: Vec<NodeStatus>,
     /// The transition that runs now.
@@ -110,8 +120,14 @@ pub struct Transition {
     pub id: u64,
     /// What it changes.
     pub kind: ChangeKind,
-    /// The node that comes or goes.
+    /// The node that comes, goes or changes; of a replacement, the one that comes.
     pub node: NodeId,
+    /// Of a replacement: the node that goes.
+    pub replaced: Option<NodeId>,
+    /// Whether it was aborted and goes back, or went.
+    pub aborted: bool,
+    /// Nodes that go and were declared dead.
+    pub dead: Vec<NodeId>,
     /// Partitions it moves.
     pub partitions_total: u32,
     /// Partitions that have moved.
@@ -140,18 +156,23 @@ pub enum ChangeKind {
     Join,
     /// A node goes.
     Leave,
+    /// A node comes in the place of another.
+    Replace,
+    /// A node gets another share.
+    Reweight,
 }
 
-/// What a join or leave will move, from [`Client::plan_join`](crate::Client::plan_join)
-/// or [`Client::plan_leave`](crate::Client::plan_leave).
+/// What a change will move, from [`Client::plan_join`](crate::Client::plan_join) and its like.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
     /// The topology it was made on.
     pub based_on_epoch: Epoch,
     /// What it changes.
     pub kind: ChangeKind,
-    /// The node that comes or goes; none for a node that has no id yet.
+    /// The node that comes, goes or changes; none for a node that has no id yet.
     pub node: Option<NodeId>,
+    /// Of a replacement: the node that goes.
+    pub replaced: Option<NodeId>,
     /// host:port of gRPC of that node.
     pub address: String,
     /// Replicas of partitions that get another owner.
@@ -185,7 +206,7 @@ pub struct NodeShare {
     pub bytes_out: u64,
 }
 
-/// A join or leave that was committed; watch it with
+/// A change that was committed; watch it with
 /// [`Client::status`](crate::Client::status).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
@@ -193,52 +214,6 @@ pub struct Change {
     pub plan: Plan,
     /// Its number; none when there was nothing to do.
     pub transition: Option<u64>,
-}
-
-/// Where a key lives and why, from [`Client::explain`](crate::Client::explain).
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Explanation {
-    /// Hash of namespace and key.
-    #[serde(serialize_with = "as_text")]
-    pub digest: Digest,
-    /// The digest's head: the key's position on the ring.
-    #[serde(serialize_with = "as_text")]
-    pub token: Token,
-    /// The partition the token lies in.
-    pub partition: Partition,
-    /// First token of the partition.
-    #[serde(serialize_with = "as_text")]
-    pub arc_start: Token,
-    /// Last token of the partition, inclusive.
-    #[serde(serialize_with = "as_text")]
-    pub arc_end: Token,
-    /// The position on the ring that owns the token.
-    pub successor: Position,
-    /// The topology that last changed the partition.
-    pub epoch: Epoch,
-    /// Whether the partition moves, and how far it is.
-    pub stage: Stage,
-    /// The node that operations go to.
-    pub lead: NodeId,
-    /// The preference list; while the partition moves, the old one.
-    pub nodes: Vec<NodeId>,
-    /// The new preference list while the partition moves, else empty.
-    pub next_nodes: Vec<NodeId>,
-    /// The members named above.
-    pub members: Vec<Member>,
-    /// The node that looked the key up.
-    pub answered_by: NodeId,
-    /// What it holds of the key.
-    pub holds: Holds,
-    /// Version of what it holds.
-    #[serde(serialize_with = "as_optional_text")]
-    pub version: Option<Version>,
-    /// Length of the value.
-    pub value_bytes: u64,
-    /// Unix milliseconds from which on the key counts as absent; none: never.
-    pub expires_at_ms: Option<u64>,
-    /// Where the record was found, for example `overlay`.
-    pub held_in: Option<String>,
 }
 
 /// A node's position on the ring.
@@ -263,18 +238,6 @@ pub enum Stage {
     WriteBothReadOld,
     /// Writes go to old and new nodes, reads to the new.
     WriteBothReadNew,
-}
-
-/// What a node holds of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Holds {
-    /// Nothing.
-    Nothing,
-    /// A value.
-    Value,
-    /// The note that it was deleted.
-    Tombstone,
 }
 
 fn as_text<T, S>(value: &T, serializer: S) -> Result<S::Ok, S::Error>

@@ -24,7 +24,7 @@ use torc_record::{Digest, DigestKey, Key, NamespaceId};
 pub use cursor::ScanCursor;
 use walk::Walk;
 
-use crate::call::{Call, attempt, failure, no_answer};
+use crate::call::{Call, attempt_patiently, failure, no_answer};
 use crate::client::kv;
 use crate::peer::Peer;
 use crate::retry::{Failure, Nature};
@@ -240,12 +240,13 @@ impl Walker {
         loop {
             let view = call.view().await?;
             let partition = view.table.partitions.of(self.walk.token());
-            let lead = view.state(partition)?.lead;
-            let hop = self.client.core().hop(&view, lead, call.attempts());
-            let message = self.walk.request(self.client.namespace_name(), hop.direct);
-            let opening = attempt(&hop.peer, call.deadline(), |channel, _| async move {
-                kv(channel).scan(message).await
-            });
+            let state = view.state(partition)?;
+            let (core, detours) = (self.client.core(), call.detours());
+            let hop = core.first_hop(&view, state, detours, call.attempts());
+            let message = self.walk.request(self.client.namespace_name(), hop.leads);
+            let patience = call.patience(&view);
+            let sending = |channel, _| async move { kv(channel).scan(message).await };
+            let opening = attempt_patiently(&hop.peer, call.deadline(), patience, sending);
             match opening.await {
                 Ok(messages) => {
                     return Ok(Source {

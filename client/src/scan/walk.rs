@@ -6,6 +6,7 @@
 //!   gives no record twice and skips none.
 //! * What a node says against that is malformed, not followed.
 
+use bytes::Bytes;
 use torc_proto::v1;
 use torc_ring::Token;
 
@@ -19,6 +20,7 @@ pub(super) struct Walk {
     /// Records still wanted; none: all.
     left: Option<u64>,
     keys_only: bool,
+    contains: Vec<Bytes>,
     ended: bool,
 }
 
@@ -28,6 +30,7 @@ impl Walk {
             at: options.after.unwrap_or_default(),
             left: options.limit,
             keys_only: options.keys_only,
+            contains: options.contains,
             ended: options.limit == Some(0),
         }
     }
@@ -55,6 +58,7 @@ impl Walk {
             limit: self.left.unwrap_or(0),
             local,
             keys_only: self.keys_only,
+            contains: self.contains.clone(),
         }
     }
 

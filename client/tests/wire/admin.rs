@@ -1,6 +1,6 @@
 //! Operations on the cluster.
 
-use torc_client::{ChangeKind, Client, ErrorKind, NodeId};
+use torc_client::{ChangeKind, Client, ErrorKind, GoOptions, NamespaceMode, NodeId};
 use torc_proto::{Fault, Reason};
 
 use crate::cluster::Cluster;
@@ -119,4 +119,35 @@ async fn a_client_that_never_connected_can_still_ask() {
         .unwrap();
     assert!(client.known_topology().is_none());
     assert_eq!(client.status().await.unwrap().answered_by, NodeId(1));
+}
+
+#[tokio::test]
+async fn changes_that_may_be_asked_for_again_are_asked_again_when_the_answer_was_lost() {
+    let cluster = Cluster::formed(2).await;
+    let client = cluster.client().await;
+    for method in ["replace", "reweight", "abort", "create_namespace"] {
+        cluster.nodes[0].trouble(method, Trouble::Fault(Fault::unknown("lost")));
+    }
+    let options = GoOptions::default();
+    let change = client.replace(NodeId(1), "10.0.0.9:7400", options).await;
+    let change = change.unwrap();
+    assert_eq!(
+        (change.transition, change.plan.replaced),
+        (Some(9), Some(NodeId(1)))
+    );
+    let change = client.reweight(NodeId(2), 150, None).await.unwrap();
+    assert_eq!(change.transition, Some(10));
+    let back = client.abort(9).await.unwrap();
+    assert_eq!((back.id, back.aborted), (9, true));
+    let linearizable = NamespaceMode::Linearizable;
+    let created = client.create_namespace("urls", linearizable, None).await;
+    assert_eq!(created.unwrap().mode, linearizable);
+    for method in ["replace", "reweight", "abort", "create_namespace"] {
+        let seen: usize = cluster.nodes.iter().map(|node| node.seen(method)).sum();
+        assert_eq!(seen, 2, "{method}");
+    }
+    let plan = client.plan_reweight(NodeId(2), 150).await.unwrap();
+    assert_eq!(plan.kind, ChangeKind::Reweight);
+    let namespaces = client.namespaces().await.unwrap();
+    assert_eq!(namespaces[0].name, "default");
 }

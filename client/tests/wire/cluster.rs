@@ -12,8 +12,11 @@ use torc_proto::MAX_MESSAGE_LEN;
 use torc_proto::v1::cluster_server::ClusterServer;
 use torc_proto::v1::kv_server::KvServer;
 use torc_record::{Digest, DigestKey, Epoch, NamespaceId};
-use torc_ring::topology::{Incarnation, Member, MemberState, NewMember, PartitionState, Stage};
-use torc_ring::{Partitions, PreferenceList, Ring, Weight};
+use torc_ring::replicas::Config;
+use torc_ring::topology::{
+    Incarnation, Member, MemberState, Namespace, NamespaceMode, NewMember, PartitionState,
+};
+use torc_ring::{Partitions, Ring, Weight};
 
 use crate::gate::Gate;
 use crate::node::Node;
@@ -28,7 +31,7 @@ pub(crate) struct Cluster {
 }
 
 pub(crate) fn digest(table: &RoutingTable, namespace: &str, key: &[u8]) -> Digest {
-    Digest::of(&table.digest_key, table.namespaces[namespace], key)
+    Digest::of(&table.digest_key, table.namespaces[namespace].id, key)
 }
 
 impl Cluster {
@@ -95,6 +98,8 @@ impl Cluster {
             let state = &mut table.states[partition.index()];
             state.lead = self.nodes[to].id;
             state.epoch = table.epoch;
+            state.changed = table.epoch;
+            Arc::make_mut(&mut state.config).epoch = table.epoch;
         });
         let from = self.nodes.iter().find(|node| node.id == from).unwrap();
         let records = from.hand_over(partition);
@@ -171,6 +176,15 @@ impl Drop for Cluster {
     }
 }
 
+/// A namespace with the settings that are the default.
+pub(crate) fn namespace(id: NamespaceId) -> Namespace {
+    Namespace {
+        id,
+        mode: NamespaceMode::Linearizable,
+        replicas: 1,
+    }
+}
+
 fn first_table(nodes: &[Arc<Node>]) -> RoutingTable {
     let partitions = Partitions::new(PARTITIONS).unwrap();
     let mut ring = Ring::default();
@@ -178,13 +192,8 @@ fn first_table(nodes: &[Arc<Node>]) -> RoutingTable {
     for partition in partitions.iter() {
         let lead = nodes[partition.index() % nodes.len()].id;
         ring.insert(partitions.end(partition), lead).unwrap();
-        states.push(PartitionState {
-            epoch: Epoch(1),
-            stage: Stage::Stable,
-            lead,
-            nodes: PreferenceList::from(&[lead][..]),
-            next: None,
-        });
+        let config = Config::founded(partition, Epoch(1), &[lead]);
+        states.push(PartitionState::of(config, lead));
     }
     let member = |node: &Arc<Node>| {
         let identity = NewMember {
@@ -210,6 +219,6 @@ fn first_table(nodes: &[Arc<Node>]) -> RoutingTable {
         members: nodes.iter().map(member).collect(),
         ring,
         states,
-        namespaces: [("default".to_owned(), NamespaceId::DEFAULT)].into(),
+        namespaces: [("default".to_owned(), namespace(NamespaceId::DEFAULT))].into(),
     }
 }

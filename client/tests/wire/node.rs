@@ -198,7 +198,7 @@ impl Node {
         route: Option<v1::Route>,
     ) -> Result<(Arc<Self>, Digest, Version), Fault> {
         let table = self.table()?;
-        let namespace = table.namespaces.get(namespace).copied();
+        let namespace = table.namespace_id(namespace);
         let nowhere = || Fault::new(Reason::NoSuchNamespace, "no such namespace");
         let expected = Digest::of(&table.digest_key, namespace.ok_or_else(nowhere)?, key);
         assert_eq!(digest, expected.0, "the digest came along and is right");

@@ -6,7 +6,7 @@ use torc_client::{Client, Condition, Consistency, ErrorKind, GetOptions, PutOpti
 use torc_record::{Epoch, NamespaceId};
 
 use crate::SOON;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, namespace};
 
 #[tokio::test]
 async fn what_is_put_is_got_and_what_is_deleted_is_gone() {
@@ -160,7 +160,9 @@ async fn namespaces_are_apart_and_unknown_ones_an_error_until_they_exist() {
     assert_eq!(cluster.seen("get"), 0);
 
     cluster.change(|table| {
-        table.namespaces.insert("other".to_owned(), NamespaceId(2));
+        table
+            .namespaces
+            .insert("other".to_owned(), namespace(NamespaceId(2)));
     });
     cluster.form();
     other.put("key", "other's").await.unwrap();

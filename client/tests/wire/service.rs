@@ -146,6 +146,77 @@ impl Cluster for Service {
         self.0.serve("leave", work).await
     }
 
+    async fn replace(&self, request: Request<v1::ReplaceRequest>) -> Answer<v1::ChangeResponse> {
+        let wish = request.into_inner();
+        let work = || {
+            let plan = v1::Plan {
+                based_on_epoch: 1,
+                kind: v1::ChangeKind::Replace.into(),
+                address: wish.address.clone(),
+                replaced: wish.old,
+                ..Default::default()
+            };
+            Ok(v1::ChangeResponse {
+                plan: Some(plan),
+                transition: if wish.plan_only { 0 } else { 9 },
+            })
+        };
+        self.0.serve("replace", work).await
+    }
+
+    async fn reweight(&self, request: Request<v1::ReweightRequest>) -> Answer<v1::ChangeResponse> {
+        let wish = request.into_inner();
+        let work = || {
+            let plan = v1::Plan {
+                based_on_epoch: 1,
+                kind: v1::ChangeKind::Reweight.into(),
+                node: wish.node,
+                ..Default::default()
+            };
+            Ok(v1::ChangeResponse {
+                plan: Some(plan),
+                transition: if wish.plan_only { 0 } else { 10 },
+            })
+        };
+        self.0.serve("reweight", work).await
+    }
+
+    async fn abort(&self, request: Request<v1::AbortRequest>) -> Answer<v1::AbortResponse> {
+        let number = request.into_inner().transition;
+        let work = || {
+            let transition = v1::Transition {
+                id: number,
+                kind: v1::ChangeKind::Join.into(),
+                node: 2,
+                aborted: true,
+                ..Default::default()
+            };
+            Ok(v1::AbortResponse {
+                transition: Some(transition),
+            })
+        };
+        self.0.serve("abort", work).await
+    }
+
+    async fn create_namespace(
+        &self,
+        request: Request<v1::CreateNamespaceRequest>,
+    ) -> Answer<v1::CreateNamespaceResponse> {
+        let wish = request.into_inner();
+        let work = || {
+            let namespace = v1::Namespace {
+                id: 2,
+                name: wish.name.clone(),
+                mode: wish.mode,
+                replicas: 1,
+            };
+            Ok(v1::CreateNamespaceResponse {
+                namespace: Some(namespace),
+            })
+        };
+        self.0.serve("create_namespace", work).await
+    }
+
     async fn status(&self, request: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
         assert!(!request.get_ref().local);
         let work = || {
@@ -161,7 +232,7 @@ impl Cluster for Service {
     }
 
     async fn explain(&self, request: Request<v1::ExplainRequest>) -> Answer<v1::ExplainResponse> {
-        let v1::ExplainRequest { namespace, key } = request.into_inner();
+        let v1::ExplainRequest { namespace, key, .. } = request.into_inner();
         let work = || {
             let table = self.0.table()?;
             let digest = crate::cluster::digest(&table, &namespace, &key);
@@ -180,5 +251,19 @@ impl Cluster for Service {
             })
         };
         self.0.serve("explain", work).await
+    }
+
+    async fn hot_keys(&self, _: Request<v1::HotKeysRequest>) -> Answer<v1::HotKeysResponse> {
+        let work = || {
+            Ok(v1::HotKeysResponse {
+                answered_by: self.0.id.0,
+                ..Default::default()
+            })
+        };
+        self.0.serve("hot_keys", work).await
+    }
+
+    async fn hot_window(&self, _: Request<v1::HotWindowRequest>) -> Answer<v1::HotWindowResponse> {
+        Err(tonic::Status::unimplemented("not for clients"))
     }
 }

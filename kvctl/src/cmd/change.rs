@@ -1,11 +1,12 @@
-//! What `join-node` and `leave-node` have in common: the plan, then the watching.
+//! What the commands that move partitions have in common: the plan, then the watching; and
+//! declaring a node dead.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use torc_client::{Change, ChangeKind, Client, Plan, Transition};
+use torc_client::{Change, ChangeKind, Client, NodeId, Plan, Transition};
 
 use crate::cli::Global;
 use crate::failure::Failure;
@@ -28,10 +29,64 @@ pub(super) struct ChangeArgs {
     no_wait: bool,
 }
 
+/// Whether the node that goes is dead.
+#[derive(Debug, clap::Args)]
+pub(super) struct DeadArgs {
+    /// If the node that goes does not answer, declare it dead for good without asking: it has
+    /// no vote any more, and must not come back.
+    #[arg(long, visible_alias = "yes")]
+    dead: bool,
+}
+
+impl DeadArgs {
+    /// Whether to declare a node dead: if it does not answer, and the user says so. A node that
+    /// answers takes part in its going.
+    pub(super) async fn is_dead(
+        &self,
+        client: &Client,
+        node: NodeId,
+        only_plan: bool,
+    ) -> Result<bool, Failure> {
+        let status = client.status().await?;
+        let silent = status
+            .nodes
+            .iter()
+            .find(|it| it.member.id == node && !it.reachable);
+        let Some(silent) = silent else {
+            return Ok(false);
+        };
+        let address = silent.member.address.clone();
+        if self.dead {
+            note(format_args!(
+                "node {node} ({address}) does not answer and is taken for dead"
+            ));
+            return Ok(true);
+        }
+        if only_plan {
+            note(format_args!(
+                "node {node} ({address}) does not answer: this needs `--dead` to be carried out"
+            ));
+            return Ok(true);
+        }
+        if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
+            note(format_args!(
+                "node {node} ({address}) does not answer. Declared dead, it has no vote any more \
+                 and must not come back. Type yes to declare it dead:"
+            ));
+            let mut answer = String::new();
+            let read = std::io::stdin().read_line(&mut answer);
+            if read.is_ok() && answer.trim() == "yes" {
+                return Ok(true);
+            }
+        }
+        Err(Failure::NotDeclaredDead { node, address })
+    }
+}
+
 /// What `--output json` prints, once, at the end.
 #[derive(Debug, Serialize)]
 struct Outcome<'a> {
-    /// `planned`, `nothing_to_do`, `started` or `done`.
+    /// `planned`, `nothing_to_do`, `started`, `done` or `aborted`.
     state: &'static str,
     plan: &'a Plan,
     /// Number of the transition that was begun.
@@ -72,23 +127,31 @@ pub(super) async fn follow(
         Some(id) => {
             note("(interrupting this command does not stop the change)");
             last = watch(client, id, change.plan.kind, global.timeout()).await?;
-            "done"
+            match &last {
+                Some(last) if last.aborted => "aborted",
+                _ => "done",
+            }
         }
     };
+    let name = progress::name(change.plan.kind);
     if global.json() {
-        return out.json(&Outcome {
+        out.json(&Outcome {
             state,
             plan: &change.plan,
             transition_id: change.transition,
             transition: last,
-        });
+        })?;
+        return match state {
+            "aborted" => Err(Failure::Aborted { change: name }),
+            _ => Ok(()),
+        };
     }
-    let name = progress::name(change.plan.kind);
     match (state, last) {
         ("nothing_to_do", _) => out.line(format_args!("nothing to do: the {name} is done already")),
         ("started", _) => out.line(format_args!(
             "the {name} has begun: watch it with `kvctl status --watch`"
         )),
+        (_, Some(last)) if last.aborted => Err(Failure::Aborted { change: name }),
         (_, Some(last)) => out.line(progress::ended(&last)),
         (_, None) => out.line(format_args!("{name} done")),
     }
@@ -98,7 +161,7 @@ pub(super) async fn follow(
 ///
 /// An endpoint that is lost is ridden out, since the change goes on without us: the
 /// client library asks the others, and only a long silence of all is a failure.
-async fn watch(
+pub(super) async fn watch(
     client: &Client,
     id: u64,
     kind: ChangeKind,
@@ -212,8 +275,11 @@ fn describe(plan: &Plan) -> String {
         let name = progress::name(plan.kind);
         return format!("the {name} was begun before: nothing more to plan");
     }
-    let who = match (plan.kind, plan.node) {
-        (ChangeKind::Leave, Some(node)) => format!("node {node} ({})", plan.address),
+    let who = match (plan.kind, plan.node, plan.replaced) {
+        (ChangeKind::Leave | ChangeKind::Reweight, Some(node), _) => {
+            format!("node {node} ({})", plan.address)
+        }
+        (_, _, Some(old)) => format!("node {old} by {}", plan.address),
         _ => plan.address.clone(),
     };
     let mut table = Table::new(&[
@@ -256,7 +322,6 @@ mod tests {
     use super::*;
     use torc_client::NodeShare;
     use torc_record::Epoch;
-    use torc_ring::NodeId;
 
     fn plan() -> Plan {
         let share = |node, before, after, bytes_in, bytes_out| NodeShare {
@@ -270,6 +335,7 @@ mod tests {
             based_on_epoch: Epoch(12),
             kind: ChangeKind::Join,
             node: None,
+            replaced: None,
             address: "127.0.0.1:7404".into(),
             partitions_moved: 1_024,
             minimum_moved: 1_024.0,
@@ -321,6 +387,17 @@ node  partitions   then  receives     sends
     }
 
     #[test]
+    fn a_replacement_names_both_nodes() {
+        let plan = Plan {
+            kind: ChangeKind::Replace,
+            node: Some(NodeId(5)),
+            replaced: Some(NodeId(3)),
+            ..plan()
+        };
+        assert!(describe(&plan).starts_with("replace of node 3 by 127.0.0.1:7404, planned"));
+    }
+
+    #[test]
     fn the_json_of_a_plan_does_not_change() {
         let outcome = Outcome {
             state: "planned",
@@ -330,7 +407,7 @@ node  partitions   then  receives     sends
         };
         let expected = concat!(
             r#"{"state":"planned","plan":{"based_on_epoch":12,"kind":"join","node":null,"#,
-            r#""address":"127.0.0.1:7404","partitions_moved":1024,"minimum_moved":1024.0,"#,
+            r#""replaced":null,"address":"127.0.0.1:7404","partitions_moved":1024,"minimum_moved":1024.0,"#,
             r#""bytes":33554432,"records":250000,"peak_to_mean_before":1.0007,"#,
             r#""peak_to_mean_after":1.0,"shares":["#,
             r#"{"node":1,"partitions_before":1366,"partitions_after":1024,"bytes_in":0,"bytes_out":33554432},"#,

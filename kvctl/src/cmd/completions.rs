@@ -35,7 +35,15 @@ mod tests {
             clap_complete::generate(*shell, &mut crate::cli::command(), "kvctl", &mut script);
             let script = String::from_utf8(script).unwrap();
             assert!(
-                script.contains("join-node") && script.contains("if-absent"),
+                [
+                    "join-node",
+                    "replace-node",
+                    "namespace",
+                    "abort",
+                    "if-absent"
+                ]
+                .iter()
+                .all(|word| script.contains(word)),
                 "{shell}"
             );
         }

@@ -1,6 +1,10 @@
 //! `kvctl explain`: where a key lives and why.
 
-use torc_client::{Explanation, Holds, Member, Stage};
+use std::time::Duration;
+
+use torc_client::{
+    Explanation, Holding, Holds, HotEstimate, Member, Quorum, SliceTrace, SliceVerdict, Stage,
+};
 use torc_ring::NodeId;
 
 use crate::args::KeyArgs;
@@ -54,12 +58,102 @@ fn describe(key: &[u8], explanation: &Explanation) -> String {
     if !e.next_nodes.is_empty() {
         lines.push(("moving to", nodes(&e.next_nodes, e)));
     }
+    if !e.excluded.is_empty() {
+        lines.push(("dead", nodes(&e.excluded, e)));
+    }
     lines.push(("lead", nodes(&[e.lead], e)));
+    lines.push(("quorums", quorums(e)));
     lines.push(("holds", format!("{}, says node {}", held(e), e.answered_by)));
+    if e.replicas.len() > 1 {
+        let replicas = e
+            .replicas
+            .iter()
+            .map(|holding| ("replica", replica(holding)));
+        lines.extend(replicas);
+    }
+    lines.extend(e.hot.iter().map(|hot| ("accesses", accesses(hot))));
+    lines.extend(e.slices.iter().map(|slice| ("slice", described(slice))));
     let lines = lines
         .into_iter()
         .map(|(name, what)| format!("{name:<10} {what}"));
     lines.collect::<Vec<_>>().join("\n")
+}
+
+fn quorums(e: &Explanation) -> String {
+    let of = |quorum: &Quorum| {
+        let ids: Vec<_> = quorum.of.iter().map(NodeId::to_string).collect();
+        format!("{} of {}", quorum.needed, ids.join(", "))
+    };
+    let accept: Vec<_> = e.accept_quorums.iter().map(of).collect();
+    let read = of(&e.read_quorum);
+    format!("reads need {read}; writes need {}", accept.join(" and "))
+}
+
+fn replica(holding: &Holding) -> String {
+    let what = match (holding.holds, &holding.problem) {
+        (Some(Holds::Nothing), _) => "nothing".to_owned(),
+        (Some(Holds::Tombstone), _) => "a tombstone".to_owned(),
+        (Some(Holds::Value), _) => "a value".to_owned(),
+        (None, problem) => {
+            let problem = problem.as_deref().map(text::one_line);
+            return format!(
+                "node {} does not tell: {}",
+                holding.node,
+                problem.unwrap_or_default()
+            );
+        }
+    };
+    let version = holding.version.as_ref();
+    let version = version.map_or_else(String::new, |it| format!(", version {it}"));
+    format!("node {} holds {what}{version}", holding.node)
+}
+
+fn accesses(hot: &HotEstimate) -> String {
+    if hot.estimate == 0 {
+        return "none there of late".to_owned();
+    }
+    let span = Duration::from_millis(hot.to_ms.saturating_sub(hot.from_ms));
+    format!(
+        "{} to {} of the {} there in {}",
+        text::count(hot.estimate.saturating_sub(hot.error_bound)),
+        text::count(hot.estimate),
+        text::count(hot.accesses),
+        text::duration(span),
+    )
+}
+
+fn described(slice: &SliceTrace) -> String {
+    let verdict = match slice.verdict {
+        SliceVerdict::GateNegative => "its gate says that the key is not there".to_owned(),
+        SliceVerdict::GateFalsePositive => {
+            format!(
+                "its gate says perhaps, but slot {} holds another key",
+                slice.slot
+            )
+        }
+        SliceVerdict::Holds => {
+            let what = if slice.tombstone {
+                "a tombstone"
+            } else {
+                "a value"
+            };
+            let version = slice.version.as_ref();
+            let version = version.map_or_else(String::new, |it| format!(", version {it}"));
+            format!(
+                "its gate says perhaps, slot {} holds {what}{version}",
+                slice.slot
+            )
+        }
+        SliceVerdict::Damaged => format!("damaged: nobody knows what slot {} held", slice.slot),
+        _ => "this release does not know what it says".to_owned(),
+    };
+    format!(
+        "{}.{}, {} keys in {} bytes: {verdict}",
+        slice.segment,
+        slice.row,
+        text::count(slice.keys),
+        text::count(slice.bytes),
+    )
 }
 
 const fn stage(stage: Stage) -> &'static str {
@@ -88,6 +182,7 @@ fn held(explanation: &Explanation) -> String {
         None => String::new(),
     };
     let found = match &explanation.held_in {
+        Some(place) if place == "slice" => ", in a slice".to_owned(),
         Some(place) => format!(", in the {place}"),
         None => String::new(),
     };
@@ -136,12 +231,61 @@ mod tests {
                 weight_percent: 100,
                 state: MemberState::Active,
             }],
+            read_quorum: Quorum::majority_of(&[NodeId(2)]),
+            accept_quorums: vec![
+                Quorum::majority_of(&[NodeId(2)]),
+                Quorum::majority_of(&[NodeId(4)]),
+            ],
+            excluded: Vec::new(),
+            replicas: vec![
+                Holding {
+                    node: NodeId(2),
+                    holds: Some(Holds::Value),
+                    version: Some("12.34.2".parse().unwrap()),
+                    problem: None,
+                },
+                Holding {
+                    node: NodeId(4),
+                    holds: None,
+                    version: None,
+                    problem: Some("no answer".into()),
+                },
+            ],
             answered_by: NodeId(2),
             holds: Holds::Value,
             version: Some("12.34.2".parse().unwrap()),
             value_bytes: 1_234,
             expires_at_ms: Some(1_700_000_000_000),
-            held_in: Some("overlay".into()),
+            held_in: Some("slice".into()),
+            slices: vec![
+                SliceTrace {
+                    segment: 3,
+                    row: 17,
+                    keys: 2_400,
+                    bytes: 400_000,
+                    slot: 1_999,
+                    verdict: SliceVerdict::Holds,
+                    version: Some("12.34.2".parse().unwrap()),
+                    tombstone: false,
+                },
+                SliceTrace {
+                    segment: 4,
+                    row: 0,
+                    keys: 7,
+                    bytes: 1_500,
+                    slot: 2,
+                    verdict: SliceVerdict::GateNegative,
+                    version: None,
+                    tombstone: false,
+                },
+            ],
+            hot: Some(HotEstimate {
+                from_ms: 1_700_000_000_000,
+                to_ms: 1_700_000_060_000,
+                accesses: 12_345,
+                estimate: 1_006,
+                error_bound: 6,
+            }),
         }
     }
 
@@ -157,7 +301,13 @@ epoch      12, moving: writing to both, reading the old
 nodes      2 (127.0.0.1:7402, zone default)
 moving to  4
 lead       2 (127.0.0.1:7402, zone default)
-holds      a value of 1,234 bytes, version 12.34.2, expires 2023-11-14T22:13:20.000Z, in the overlay, says node 2";
+quorums    reads need 1 of 2; writes need 1 of 2 and 1 of 4
+holds      a value of 1,234 bytes, version 12.34.2, expires 2023-11-14T22:13:20.000Z, in a slice, says node 2
+replica    node 2 holds a value, version 12.34.2
+replica    node 4 does not tell: no answer
+accesses   1,000 to 1,006 of the 12,345 there in 1 min
+slice      3.17, 2,400 keys in 400,000 bytes: its gate says perhaps, slot 1999 holds a value, version 12.34.2
+slice      4.0, 7 keys in 1,500 bytes: its gate says that the key is not there";
         assert_eq!(describe(b"a\xff", &explanation()), expected);
     }
 
@@ -172,8 +322,11 @@ holds      a value of 1,234 bytes, version 12.34.2, expires 2023-11-14T22:13:20.
             holds: Holds::Nothing,
             version: None,
             held_in: None,
+            slices: Vec::new(),
             next_nodes: Vec::new(),
             stage: Stage::Stable,
+            hot: None,
+            replicas: Vec::new(),
             ..explanation()
         };
         let text = describe(b"k", &absent);

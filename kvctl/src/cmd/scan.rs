@@ -1,8 +1,10 @@
 //! `kvctl scan`: prints records in ring order.
 
+use std::ffi::OsString;
 use std::pin::pin;
 
 use base64::Engine as _;
+use bytes::Bytes;
 use futures::StreamExt as _;
 use torc_client::{Entry, ScanCursor, ScanOptions};
 
@@ -29,6 +31,19 @@ pub(crate) struct Args {
     /// Go on where an earlier scan with a limit ended; it said where on stderr.
     #[arg(long, value_name = "CURSOR", value_parser = cursor)]
     after: Option<ScanCursor>,
+    /// Only records whose value contains these bytes; given several times, at least one of them.
+    /// The nodes search, and only what was found is sent.
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    contains: Vec<OsString>,
+    /// As --contains, in hexadecimal digits.
+    #[arg(long, value_name = "HEX", value_parser = hex)]
+    contains_hex: Vec<Bytes>,
+}
+
+fn hex(digits: &str) -> Result<Bytes, String> {
+    let bytes = crate::args::hex(digits.as_bytes());
+    let bytes = bytes.ok_or_else(|| "use pairs of hexadecimal digits".to_owned())?;
+    Ok(bytes.into())
 }
 
 fn cursor(text: &str) -> Result<ScanCursor, String> {
@@ -42,10 +57,13 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     if args.limit == Some(0) {
         return Ok(());
     }
+    let plain = args.contains.into_iter();
+    let plain = plain.map(|bytes| Bytes::from(bytes.into_encoded_bytes()));
     let options = ScanOptions {
         limit: args.limit,
         after: args.after,
         keys_only: args.keys_only,
+        contains: plain.chain(args.contains_hex).collect(),
     };
     let client = global.client()?;
     let mut entries = pin!(client.scan(options));
@@ -102,7 +120,6 @@ fn json(entry: &Entry, keys_only: bool) -> JsonRow<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
 
     fn entry(key: &'static [u8], value: &'static [u8]) -> Entry {
         Entry {

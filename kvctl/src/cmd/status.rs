@@ -105,10 +105,19 @@ fn remarks(status: &ClusterStatus, pace: &Pace) -> Vec<String> {
             status.answered_by
         ));
     }
+    remarks.extend(short(status));
     if let Some(running) = &status.transition {
         let name = progress::name(running.kind);
         let figures = progress::figures(running, pace);
-        remarks.push(format!("{name} of node {}: {figures}", running.node));
+        let dead = running
+            .dead
+            .iter()
+            .map(|node| format!(", node {node} declared dead"));
+        let dead: String = dead.collect();
+        remarks.push(format!(
+            "{name} of {}: {figures}{dead}",
+            progress::who(running)
+        ));
     }
     if let Some(last) = &status.last_transition {
         let when = last
@@ -117,6 +126,25 @@ fn remarks(status: &ClusterStatus, pace: &Pace) -> Vec<String> {
         remarks.push(format!("last: {}{when}", progress::ended(last)));
     }
     remarks
+}
+
+/// Partitions that lack replicas.
+fn short(status: &ClusterStatus) -> Option<String> {
+    let under = status.under_replicated.filter(|count| *count > 0)?;
+    let all = text::count(status.partitions.into());
+    let line = format!(
+        "{} of {all} partitions have fewer than {} replicas that answer",
+        text::count(under.into()),
+        status.replicas,
+    );
+    let without = status.without_quorum.filter(|count| *count > 0);
+    let without = without.map_or_else(String::new, |count| {
+        format!(
+            ", {} have no quorum: their keys cannot be read or written now",
+            text::count(count.into())
+        )
+    });
+    Some(line + &without)
 }
 
 fn nodes(status: &ClusterStatus) -> Table {
@@ -228,11 +256,16 @@ mod tests {
             topology_leader: Some(NodeId(1)),
             partitions: 4096,
             replicas: 1,
+            under_replicated: Some(2048),
+            without_quorum: Some(2048),
             nodes: vec![node(1, true), node(2, false)],
             transition: Some(Transition {
                 id: 3,
                 kind: ChangeKind::Leave,
                 node: NodeId(2),
+                replaced: None,
+                aborted: false,
+                dead: vec![NodeId(2)],
                 partitions_total: 2048,
                 partitions_done: 1024,
                 partitions_active: 8,
@@ -257,7 +290,8 @@ node  address         zone     weight  state        topology  partitions  leads 
    2  127.0.0.1:7402  default   100 %  unreachable
 
 node 2: connection refused
-leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB";
+2,048 of 4,096 partitions have fewer than 1 replicas that answer, 2,048 have no quorum: their keys cannot be read or written now
+leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 declared dead";
         assert_eq!(describe(&status(), &Pace::default()), expected);
     }
 
@@ -271,6 +305,7 @@ leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB";
         let mut status = status();
         status.transition = None;
         status.nodes.pop();
+        (status.under_replicated, status.without_quorum) = (Some(0), Some(0));
         assert!(describe(&status, &Pace::default()).ends_with("1 min 5 s"));
         status.topology_leader = None;
         assert!(describe(&status, &Pace::default()).contains("joins and leaves wait"));

@@ -2,6 +2,7 @@ use super::*;
 use crate::out::Screen;
 use std::collections::BTreeMap;
 use torc_record::{DigestKey, Epoch, NodeSlot};
+use torc_ring::replicas::Config;
 use torc_ring::topology::{ClusterId, Incarnation, Member, NewMember};
 use torc_ring::{Partitions, PreferenceList, Ring, Weight, Zone};
 
@@ -47,13 +48,7 @@ fn table() -> RoutingTable {
     }
     let state = |partition| {
         let (_, owner) = ring.successor(partitions.end(partition)).unwrap();
-        PartitionState {
-            epoch: Epoch(3),
-            stage: Stage::Stable,
-            lead: owner,
-            nodes: list(&[owner.0]),
-            next: None,
-        }
+        PartitionState::of(Config::founded(partition, Epoch(3), &[owner]), owner)
     };
     RoutingTable {
         cluster: ClusterId([7; 16]),

@@ -1,7 +1,10 @@
 //! Joins and leaves under load, and with processes killed in the middle.
 
-use torc_client::{Client, ClusterStatus};
+use std::collections::BTreeMap;
+
+use torc_client::{Client, ClusterStatus, SliceVerdict};
 use torc_record::{Digest, NamespaceId};
+use torc_ring::NodeId;
 use torc_ring::topology::Stage;
 
 use crate::processes::{Cluster, ready, until};
@@ -40,6 +43,59 @@ pub(crate) async fn settled(client: &Client, members: usize) {
         status.transition.is_none() && status.last_transition.is_some() && active == members
     })
     .await;
+}
+
+/// The filler keys that are found in a slice, with the node that leads them.
+async fn sealed_keys(client: &Client, count: usize) -> BTreeMap<String, NodeId> {
+    let mut sealed = BTreeMap::new();
+    for number in 0..count {
+        let key = format!("filler-{number}");
+        let found = client.explain(key.clone()).await.unwrap();
+        if found.held_in.as_deref() == Some("slice") {
+            let holding = found
+                .slices
+                .iter()
+                .filter(|slice| slice.verdict == SliceVerdict::Holds);
+            assert!(holding.count() > 0, "some slice says so: {found:?}");
+            sealed.insert(key, found.answered_by);
+        }
+    }
+    sealed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_join_moves_slices_as_they_are() {
+    let mut cluster = Cluster::start(3).await;
+    let client = cluster.client().await;
+    fill(&client, 12_000).await;
+    let mut before = BTreeMap::new();
+    until("most keys are sealed", async || {
+        before = sealed_keys(&client, 600).await;
+        before.len() > 300
+    })
+    .await;
+    let spare = cluster.spare("node-4").await;
+    let address = cluster.nodes[spare].grpc.to_string();
+    assert!(cluster.kvctl(&["join-node", &address]).status.success());
+    settled(&client, 4).await;
+
+    let after = sealed_keys(&client, 600).await;
+    let newcomer = status(&client).await.nodes[3].member.id;
+    let moved = before
+        .keys()
+        .filter(|key| after.get(*key) == Some(&newcomer));
+    assert!(
+        moved.count() > 40,
+        "of {} sealed keys a quarter should be in the newcomer's slices: it has logged too \
+         little to have sealed them itself",
+        before.len()
+    );
+    let kept = before.keys().filter(|key| !after.contains_key(*key));
+    assert_eq!(kept.count(), 0, "what was sealed before arrives sealed");
+    for number in 0..600 {
+        let value = client.get(format!("filler-{number}")).await.unwrap();
+        assert_eq!(&value.unwrap().value[..], vec![number as u8; 512]);
+    }
 }
 
 /// Waits until some partitions have moved and some have not.

@@ -6,9 +6,12 @@
     reason = "a test fails by panicking"
 )]
 
+mod admin;
 mod chaos;
 mod commands;
 mod data;
+mod hot;
 mod join;
 mod processes;
+mod replicas;
 mod traffic;

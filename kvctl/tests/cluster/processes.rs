@@ -76,6 +76,10 @@ impl Node {
             .arg("--data-dir")
             .arg(&self.data)
             .args(&self.extra)
+            // So that slices come about, fold and move with the little data of a test.
+            .env("TORC_SEAL_LOG_MIB", "1")
+            .env("TORC_REPLICAS", "1")
+            .env("TORC_FOLD_WHEN_IDLE_S", "1")
             .env("RUST_LOG", "info,torc_server=debug,openraft=error")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -173,7 +177,11 @@ impl Cluster {
 
     /// A running, empty node that belongs to no cluster yet.
     pub(crate) async fn spare(&mut self, name: &str) -> usize {
-        let mut node = Node::prepare(self.dir.path(), name, &[]);
+        self.spare_with(name, &[]).await
+    }
+
+    pub(crate) async fn spare_with(&mut self, name: &str, extra: &[&str]) -> usize {
+        let mut node = Node::prepare(self.dir.path(), name, extra);
         node.start();
         until("the spare node listens", async || {
             tokio::net::TcpStream::connect(node.grpc).await.is_ok()

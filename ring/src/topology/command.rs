@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use torc_record::{DigestKey, Epoch, NodeSlot};
 
-use super::{ClusterId, NewMember, TopologyError, TransitionKind};
+use super::{ClusterId, NewMember, NewNamespace, TopologyError, TransitionKind};
 use crate::{NodeId, Partition, Partitions};
 
 /// A change to agree on.
@@ -31,11 +31,28 @@ pub enum Command {
         /// The facts.
         reports: Vec<Report>,
     },
-    /// A newcomer cannot be reached: writes must not wait for it.
+    /// A newcomer cannot be reached: writes must not wait for it. Changes nothing where
+    /// enough others accept.
     Retreat {
         /// The newcomer.
         node: NodeId,
     },
+    /// A node that the running transition displaces is dead: it has no vote in any of
+    /// its moves, and its successors merge the others instead of copying it.
+    Exclude {
+        /// The dead node.
+        node: NodeId,
+    },
+    /// The running transition goes back: what has moved moves back. Repeating it is
+    /// harmless.
+    Abort {
+        /// Number of the transition.
+        transition: u64,
+        /// Unix milliseconds.
+        at_ms: u64,
+    },
+    /// Creates a namespace. Repeating it with the same settings is harmless.
+    CreateNamespace(NewNamespace),
 }
 
 /// Settings of a new cluster. All of them are fixed for its life.
@@ -99,6 +116,10 @@ pub struct Proposal {
     pub planned: Sizes,
     /// Unix milliseconds.
     pub at_ms: u64,
+    /// Whether a node may leave though fewer nodes than replicas stay: the replica sets
+    /// shrink then.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// A fact about one partition in one epoch.
@@ -122,7 +143,8 @@ pub enum Fact {
     /// The reporting newcomer has the bulk of the partition.
     Copied(Sizes),
     /// The reporting newcomer holds everything that the displaced replica held when
-    /// that one had adopted this epoch, and their copies were found equal.
+    /// that one had adopted this epoch; or, where it displaces nobody or a dead one, what
+    /// a majority of the old set held.
     Snapshotted(Sizes),
 }
 

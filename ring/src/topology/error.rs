@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 use torc_record::Epoch;
 
-use super::MemberState;
+use super::{MAX_NAMESPACES, MemberState};
+use crate::replicas::MoveError;
 use crate::{AllocateError, NodeId};
 
 /// A refused command. Every variant leaves the topology untouched.
@@ -44,8 +45,12 @@ pub enum TopologyError {
         /// Its state.
         state: MemberState,
     },
-    /// Removing a node would leave fewer nodes than replicas. Add another one first.
-    #[error("{active} nodes hold {replicas} replicas of everything: join another node first")]
+    /// Removing a node would leave fewer nodes than replicas. Add another one first, or
+    /// force it: every partition then has fewer replicas.
+    #[error(
+        "{active} nodes hold {replicas} replicas of everything: join another node first, or \
+         force it and have fewer replicas"
+    )]
     TooFewNodes {
         /// Active members now.
         active: usize,
@@ -61,6 +66,40 @@ pub enum TopologyError {
     /// The cluster has as many members as ballots can name.
     #[error("the cluster is full")]
     TooManyMembers,
+    /// As many nodes were members at one time or another as ballots can tell apart.
+    #[error("no slot is left: 65,536 nodes have been members of this cluster")]
+    NoSlotLeft,
+    /// Nothing runs that could be aborted or go on without a node.
+    #[error("no transition is running: see `kvctl status`")]
+    NoTransition,
+    /// The way back leads to a node that was declared dead. Let the transition end.
+    #[error("partitions have left node {node}, which was declared dead: let the transition end")]
+    CannotGoBack {
+        /// The dead node.
+        node: NodeId,
+    },
+    /// No partition can change like that.
+    #[error(transparent)]
+    Move(#[from] MoveError),
+    /// A namespace has as many replicas as its cluster.
+    #[error(
+        "{asked} replicas asked for: every namespace of this cluster has {cluster}, leave it out"
+    )]
+    NamespaceReplicas {
+        /// Replicas asked for.
+        asked: u8,
+        /// Replicas of every partition.
+        cluster: u8,
+    },
+    /// There is a namespace of this name with other settings. Choose another name.
+    #[error("there is a namespace `{name}` with other settings: choose another name")]
+    NamespaceExists {
+        /// The name.
+        name: String,
+    },
+    /// The cluster has as many namespaces as it may have.
+    #[error("the cluster has {MAX_NAMESPACES} namespaces: use one of them")]
+    TooManyNamespaces,
     /// A setting is out of its range.
     #[error("`{setting}` is out of its range: {allowed}")]
     Setting {

@@ -7,42 +7,53 @@
 //! log and the nodes' transfers are the server's.
 //!
 //! Invariants:
-//! * The topology's epoch grows by one with every change that a router could see.
-//! * A partition's epoch changes exactly when its [`PartitionState`] changes, and
-//!   then becomes the topology's new epoch.
-//! * A partition moves through its stages in order (see [`Stage`]); each stage is an
-//!   epoch of its own, left only when the facts that make it safe were reported.
+//! * The topology's epoch grows with every change that a router could see.
+//! * A partition's epoch changes exactly when its [`Config`] changes, by one of the steps
+//!   that the simulation proved (see [`crate::replicas`]), and then becomes the topology's
+//!   new epoch. An order of the same nodes, or another lead among them, is no epoch.
+//! * While nothing moves, the replicas of a partition are the nodes that the ring places
+//!   it on; its preference list and lead are always derived, never stored.
 //! * At most one transition runs at a time; a plan made on an older epoch is refused.
+//! * Node ids, slots and namespace ids are given once.
 
+mod change;
 mod command;
 mod error;
+mod former;
 mod member;
+mod members;
+mod namespace;
 mod routing;
 mod stored;
 mod transition;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use torc_record::{Epoch, NamespaceId};
 
+pub use crate::replicas::Stage;
 pub use command::{Command, Fact, Founding, Outcome, Proposal, Report, Sizes};
 pub use error::TopologyError;
 pub use member::{ClusterId, Incarnation, Member, MemberState, NewMember};
-pub use routing::{PartitionState, RoutingTable, Stage};
+pub use namespace::{MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace};
+pub use routing::{PartitionState, RoutingTable};
 pub use stored::MalformedTopology;
-pub use transition::{Move, MoveStage, Transition, TransitionKind};
+pub use transition::{Move, Transition, TransitionKind};
 
-use crate::{Change, NodeId, Partition, Partitions, Placement, Ring, TransitionPlan};
+use crate::replicas::{Config, Votes};
+use crate::{NodeId, Partition, Partitions, Placement, PreferenceList, Ring, TransitionPlan};
 
-use stored::Stored;
+use former::Readable;
+use stored::{Stored, is_set_of};
 
-/// Most members a cluster may have: their slots fit a ballot.
+/// Most members a cluster may have.
 pub const MAX_MEMBERS: usize = 1 << 12;
 
-/// The agreed state of a cluster: members, ring, epochs and the running transition.
+/// The agreed state of a cluster: members, ring, configurations and the running transition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Stored", into = "Stored")]
+#[serde(try_from = "Readable", into = "Stored")]
 pub struct Topology {
     stored: Stored,
     /// Derived from the ring; never stored.
@@ -99,15 +110,48 @@ impl Topology {
         self.stored.last_transition.as_ref()
     }
 
+    /// The replicas of one partition.
+    #[must_use]
+    pub fn config(&self, partition: Partition) -> &Arc<Config> {
+        &self.stored.configs[partition.index()]
+    }
+
     /// State of one partition: stage, lead, preference lists.
     #[must_use]
     pub fn state(&self, partition: Partition) -> PartitionState {
-        let index = partition.0 as usize;
-        let epoch = self.stored.epochs[index];
-        let stage = self
-            .move_of(partition)
-            .map_or(MoveStage::Waiting, |m| m.stage);
-        PartitionState::new(epoch, stage, &self.current, self.target.as_ref(), partition)
+        let config = Arc::clone(self.config(partition));
+        let reordered = self.stored.reordered.get(&partition);
+        let list = |set| self.in_order(&config, set);
+        PartitionState {
+            epoch: config.epoch,
+            changed: reordered.map_or(config.epoch, |at| config.epoch.max(*at)),
+            stage: config.stage,
+            lead: self.lead(&config),
+            nodes: list(config.old),
+            next: (!config.new.is_empty()).then(|| list(config.new)),
+            config,
+        }
+    }
+
+    /// Whether nodes that a partition has left may delete what they hold of it: it is
+    /// stable, and a majority of its replicas has adopted that.
+    #[must_use]
+    pub fn may_discard(&self, partition: Partition) -> bool {
+        let stable = self.config(partition).stage == Stage::Stable;
+        stable && !self.stored.known.contains_key(&partition)
+    }
+
+    /// Newcomers without which writes to some partition cannot be acknowledged: while one
+    /// of them does not answer, [`Command::Retreat`].
+    #[must_use]
+    pub fn awaited_newcomers(&self) -> BTreeSet<NodeId> {
+        let awaited = |(_, config): (Partition, Arc<Config>)| {
+            let newcomers: Vec<_> = config.nodes(config.new.without(config.old)).collect();
+            newcomers
+                .into_iter()
+                .filter(move |node| config.waits_for(*node))
+        };
+        self.moving().flat_map(awaited).collect()
     }
 
     /// What nodes and clients route by.
@@ -131,11 +175,32 @@ impl Topology {
         }
     }
 
-    fn move_of(&self, partition: Partition) -> Option<&Move> {
-        self.stored
-            .transition
-            .as_ref()
-            .and_then(|t| t.moves.get(&partition))
+    /// The nodes of a set in the order of the ring that placed them.
+    fn in_order(&self, config: &Config, set: Votes) -> PreferenceList {
+        match self.placed(config, set) {
+            Some(placement) => placement.list(config.partition),
+            None => config.nodes(set).collect::<Vec<_>>().into(),
+        }
+    }
+
+    fn placed(&self, config: &Config, set: Votes) -> Option<&Placement> {
+        let mut placements = std::iter::once(&self.current).chain(&self.target);
+        placements.find(|placement| is_set_of(config, set, placement.nodes(config.partition)))
+    }
+
+    /// The lead that the ring gives, as long as it counts; else the first that does.
+    fn lead(&self, config: &Config) -> NodeId {
+        let readers = config.readers();
+        let counts = |node: &NodeId| {
+            let index = config.index(*node);
+            index.is_some_and(|i| readers.without(config.excluded).contains(i))
+        };
+        let placed = self.placed(config, readers);
+        let lead = placed.and_then(|placement| placement.lead(config.partition));
+        lead.filter(counts)
+            .or_else(|| self.in_order(config, readers).iter().copied().find(counts))
+            // A set has a majority that counts, so there is one; 0 names nobody.
+            .unwrap_or(NodeId(0))
     }
 }
 
@@ -147,8 +212,13 @@ impl Topology {
     /// [`TopologyError`] when the settings are out of range or no ring fits.
     pub fn found(founding: Founding) -> Result<Self, TopologyError> {
         founding.check()?;
-        let count = founding.partitions.count() as usize;
+        let default = Namespace {
+            id: NamespaceId::DEFAULT,
+            mode: NamespaceMode::Linearizable,
+            replicas: founding.replicas,
+        };
         let mut stored = Stored {
+            version: stored::VERSION,
             cluster: founding.cluster,
             digest_key: founding.digest_key,
             partitions: founding.partitions,
@@ -156,17 +226,23 @@ impl Topology {
             positions: founding.positions,
             epoch: Epoch(1),
             next_node: 1,
+            next_namespace: NamespaceId::DEFAULT.0 + 1,
             members: BTreeMap::new(),
-            namespaces: BTreeMap::from([("default".to_owned(), NamespaceId::DEFAULT)]),
+            namespaces: BTreeMap::from([("default".to_owned(), default)]),
             ring: Ring::default(),
-            epochs: vec![Epoch(1); count],
+            configs: Vec::new(),
+            known: BTreeMap::new(),
+            reordered: BTreeMap::new(),
             transition: None,
             last_transition: None,
         };
         for member in founding.members {
             let id = stored.admit(member, MemberState::Active)?;
-            stored.ring = stored.allocate(Change::Join(id))?;
+            stored.ring = stored.allocate(&TransitionKind::Join(id))?;
         }
+        let placement = stored.placement(&stored.ring);
+        let founded = |p| Arc::new(Config::founded(p, Epoch(1), placement.nodes(p)));
+        stored.configs = stored.partitions.iter().map(founded).collect();
         Ok(Self::over(stored))
     }
 
@@ -186,6 +262,9 @@ impl Topology {
             Command::Begin(proposal) => self.begin(&proposal),
             Command::Report { node, reports } => Ok(self.report(node, &reports)),
             Command::Retreat { node } => Ok(self.retreat(node)),
+            Command::Exclude { node } => self.exclude(node),
+            Command::Abort { transition, at_ms } => self.abort(transition, at_ms),
+            Command::CreateNamespace(new) => self.create_namespace(new),
         }
     }
 
@@ -193,245 +272,19 @@ impl Topology {
     /// it is committed at this epoch.
     ///
     /// # Errors
-    /// [`TopologyError`] when the change is not possible now.
-    pub fn plan(&self, change: &TransitionKind) -> Result<TransitionPlan, TopologyError> {
-        let target = self.target_ring(change)?;
-        let after = self.stored.placement(&target);
+    /// [`TopologyError`] when the change is not possible now, or not without `force`.
+    pub fn plan(
+        &self,
+        change: &TransitionKind,
+        force: bool,
+    ) -> Result<TransitionPlan, TopologyError> {
+        let target = self.target_ring(change, force)?;
+        let after = self.stored.placement_after(&target, change);
         Ok(TransitionPlan::between(&self.current, &after))
     }
-
-    fn enrol(&mut self, new: NewMember) -> Result<Outcome, TopologyError> {
-        new.check()?;
-        if let Some((node, member)) = self.member_by_incarnation(new.incarnation) {
-            return Ok(Outcome::Enrolled {
-                node,
-                slot: member.slot,
-            });
-        }
-        if self
-            .stored
-            .members
-            .values()
-            .any(|m| m.identity.address == new.address)
-        {
-            return Err(TopologyError::AddressTaken {
-                address: new.address,
-            });
-        }
-        let node = self.stored.admit(new, MemberState::Joining)?;
-        self.advance_epoch();
-        let slot = self.stored.members[&node].slot;
-        Ok(Outcome::Enrolled { node, slot })
-    }
-
-    fn relocate(
-        &mut self,
-        node: NodeId,
-        address: String,
-        http_address: String,
-    ) -> Result<Outcome, TopologyError> {
-        let taken = |(id, m): (&NodeId, &Member)| *id != node && m.identity.address == address;
-        if self.stored.members.iter().any(taken) {
-            return Err(TopologyError::AddressTaken { address });
-        }
-        let member = self
-            .stored
-            .members
-            .get_mut(&node)
-            .ok_or(TopologyError::UnknownNode { node })?;
-        if member.identity.address != address || member.identity.http_address != http_address {
-            member.identity.address = address;
-            member.identity.http_address = http_address;
-            self.advance_epoch();
-        }
-        Ok(Outcome::Done)
-    }
-
-    fn begin(&mut self, proposal: &Proposal) -> Result<Outcome, TopologyError> {
-        if let Some(running) = &self.stored.transition
-            && running.kind == proposal.kind
-        {
-            return Ok(Outcome::Begun {
-                transition: running.id,
-            });
-        }
-        if proposal.based_on != self.stored.epoch {
-            let current = self.stored.epoch;
-            return Err(TopologyError::StalePlan {
-                based_on: proposal.based_on,
-                current,
-            });
-        }
-        let target = self.target_ring(&proposal.kind)?;
-        let after = self.stored.placement(&target);
-        let plan = TransitionPlan::between(&self.current, &after);
-        if let TransitionKind::Leave(node) = proposal.kind
-            && let Some(member) = self.stored.members.get_mut(&node)
-        {
-            member.state = MemberState::Leaving;
-        }
-        let epoch = self.advance_epoch();
-        self.stored.transition = Some(Transition::new(epoch.0, proposal, target, &plan));
-        self.target = Some(after);
-        self.activate_moves();
-        self.finish_if_done(proposal.at_ms);
-        Ok(Outcome::Begun {
-            transition: epoch.0,
-        })
-    }
-
-    fn report(&mut self, node: NodeId, reports: &[Report]) -> Outcome {
-        let Some(transition) = &mut self.stored.transition else {
-            return Outcome::Done;
-        };
-        let mut advanced = Vec::new();
-        let mut at_ms = 0;
-        for report in reports {
-            let index = report.partition.0 as usize;
-            if self.stored.epochs.get(index) != Some(&report.epoch) {
-                continue;
-            }
-            let Some(moving) = transition.moves.get_mut(&report.partition) else {
-                continue;
-            };
-            at_ms = at_ms.max(report.at_ms);
-            transition.moved += moving.record(node, report.fact);
-            if moving.advance(self.current.nodes(report.partition)) {
-                advanced.push(report.partition);
-            }
-        }
-        if !advanced.is_empty() {
-            let epoch = self.advance_epoch();
-            for partition in advanced {
-                self.stored.epochs[partition.0 as usize] = epoch;
-            }
-            self.activate_moves();
-            self.finish_if_done(at_ms);
-        }
-        Outcome::Done
-    }
-
-    /// Takes the moves towards an unreachable newcomer back to the copying stage,
-    /// one epoch on, so that writes no longer wait for it.
-    fn retreat(&mut self, node: NodeId) -> Outcome {
-        let Some(transition) = &mut self.stored.transition else {
-            return Outcome::Done;
-        };
-        let mut retreated = Vec::new();
-        for (partition, moving) in &mut transition.moves {
-            let gained = moving.gained.contains(&node);
-            if gained && moving.stage == MoveStage::WriteBothReadOld {
-                moving.enter(MoveStage::Copying);
-                retreated.push(*partition);
-            }
-        }
-        if !retreated.is_empty() {
-            let epoch = self.advance_epoch();
-            for partition in retreated {
-                self.stored.epochs[partition.0 as usize] = epoch;
-            }
-        }
-        Outcome::Done
-    }
 }
 
-/// Steps that commands are made of.
-impl Topology {
-    fn advance_epoch(&mut self) -> Epoch {
-        self.stored.epoch.0 += 1;
-        self.stored.epoch
-    }
-
-    /// Starts waiting moves until as many are active as the transition allows.
-    fn activate_moves(&mut self) {
-        let epoch = self.stored.epoch;
-        if let Some(transition) = &mut self.stored.transition {
-            for partition in transition.activate() {
-                self.stored.epochs[partition.0 as usize] = epoch;
-            }
-        }
-    }
-
-    /// Ends the transition once every move is done: the target ring becomes the ring.
-    fn finish_if_done(&mut self, at_ms: u64) {
-        if !self
-            .stored
-            .transition
-            .as_ref()
-            .is_some_and(Transition::is_done)
-        {
-            return;
-        }
-        let before: Vec<_> = self
-            .stored
-            .partitions
-            .iter()
-            .map(|p| self.state(p))
-            .collect();
-        let Some(mut transition) = self.stored.transition.take() else {
-            return;
-        };
-        let Some(target) = self.target.take() else {
-            return;
-        };
-        self.current = target;
-        self.stored.ring = transition.target.clone();
-        match transition.kind {
-            TransitionKind::Join(node) => {
-                if let Some(member) = self.stored.members.get_mut(&node) {
-                    member.state = MemberState::Active;
-                }
-            }
-            TransitionKind::Leave(node) => {
-                self.stored.members.remove(&node);
-            }
-        }
-        transition.end(at_ms);
-        self.stored.last_transition = Some(transition);
-        let epoch = self.stored.epoch;
-        for (partition, before) in self.stored.partitions.iter().zip(before) {
-            if !self.state(partition).same_placement(&before) {
-                self.stored.epochs[partition.0 as usize] = epoch;
-            }
-        }
-    }
-
-    fn target_ring(&self, kind: &TransitionKind) -> Result<Ring, TopologyError> {
-        if let Some(running) = &self.stored.transition {
-            return Err(TopologyError::Busy {
-                transition: running.id,
-            });
-        }
-        let node = kind.node();
-        let member = self
-            .stored
-            .members
-            .get(&node)
-            .ok_or(TopologyError::UnknownNode { node })?;
-        match (kind, member.state) {
-            (TransitionKind::Leave(_), MemberState::Active) => {
-                let active = self.active().count();
-                if active <= usize::from(self.stored.replicas) {
-                    let replicas = self.stored.replicas;
-                    return Err(TopologyError::TooFewNodes { active, replicas });
-                }
-            }
-            (TransitionKind::Join(_) | TransitionKind::Leave(_), MemberState::Joining) => {}
-            (_, state) => return Err(TopologyError::WrongState { node, state }),
-        }
-        if matches!(kind, TransitionKind::Leave(_)) && member.state == MemberState::Joining {
-            return Ok(self.stored.ring.clone());
-        }
-        self.stored.allocate(kind.change()).map_err(Into::into)
-    }
-
-    fn active(&self) -> impl Iterator<Item = &Member> {
-        self.stored
-            .members
-            .values()
-            .filter(|member| member.state == MemberState::Active)
-    }
-}
-
+#[cfg(test)]
+mod replica_tests;
 #[cfg(test)]
 mod tests;

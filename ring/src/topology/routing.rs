@@ -1,81 +1,55 @@
 //! The routing table: what nodes and clients need to know of a topology.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use torc_record::{Digest, DigestKey, Epoch, NamespaceId};
 
-use super::{ClusterId, Member, MoveStage};
-use crate::{NodeId, Partition, Partitions, Placement, PreferenceList, Ring, Token};
-
-/// Stage of a partition, see the module of transitions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// Served by its preference list alone.
-    Stable,
-    /// Newcomers copy; the old nodes serve.
-    Copying,
-    /// Writes go to old and new nodes, reads to the old.
-    WriteBothReadOld,
-    /// Writes go to old and new nodes, reads to the new.
-    WriteBothReadNew,
-}
+use super::{ClusterId, Member, Namespace};
+use crate::replicas::{Config, Stage};
+use crate::{NodeId, Partition, Partitions, PreferenceList, Ring, Token};
 
 /// One partition: who serves it, in which epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionState {
-    /// Number of the topology that last changed this partition.
+    /// Number of the topology that last changed the partition's configuration.
     pub epoch: Epoch,
+    /// Number of the topology that last changed anything here: at least the epoch, and
+    /// more where only the order of the nodes changed since.
+    pub changed: Epoch,
     /// Its stage.
     pub stage: Stage,
-    /// The node that operations go to.
+    /// The node that operations go to; a replica of the set that reads.
     pub lead: NodeId,
     /// The preference list; the old one while the partition moves.
     pub nodes: PreferenceList,
     /// The new preference list while the partition moves.
     pub next: Option<PreferenceList>,
+    /// Its replicas and their quorums.
+    pub config: Arc<Config>,
 }
 
 impl PartitionState {
-    pub(super) fn new(
-        epoch: Epoch,
-        stage: MoveStage,
-        current: &Placement,
-        target: Option<&Placement>,
-        partition: Partition,
-    ) -> Self {
-        // A topology has members with positions, so every partition has a lead; 0 names nobody.
-        let of = |placement: &Placement| {
-            (
-                placement.list(partition),
-                placement.lead(partition).unwrap_or(NodeId(0)),
-            )
-        };
-        let old = of(current);
-        let new = of(target.unwrap_or(current));
-        let (stage, nodes, next, lead) = match stage {
-            MoveStage::Waiting => (Stage::Stable, old.0, None, old.1),
-            MoveStage::Copying => (Stage::Copying, old.0, Some(new.0), old.1),
-            MoveStage::WriteBothReadOld => (Stage::WriteBothReadOld, old.0, Some(new.0), old.1),
-            MoveStage::WriteBothReadNew => (Stage::WriteBothReadNew, old.0, Some(new.0), new.1),
-            MoveStage::Done => (Stage::Stable, new.0, None, new.1),
-        };
+    /// The state of a configuration whose nodes are in no other order than its own.
+    #[must_use]
+    pub fn of(config: Config, lead: NodeId) -> Self {
+        let list = |set| PreferenceList::from(config.nodes(set).collect::<Vec<_>>());
         Self {
-            epoch,
-            stage,
+            epoch: config.epoch,
+            changed: config.epoch,
+            stage: config.stage,
             lead,
-            nodes,
-            next,
+            nodes: list(config.old),
+            next: (!config.new.is_empty()).then(|| list(config.new)),
+            config: Arc::new(config),
         }
     }
 
-    /// Whether only the epoch differs, if anything.
+    /// Whether the same nodes serve in the same order and stage.
     #[must_use]
     pub fn same_placement(&self, other: &Self) -> bool {
-        let ignoring_epoch = Self {
-            epoch: other.epoch,
-            ..self.clone()
-        };
-        ignoring_epoch == *other
+        let of = |state: &Self| (state.stage, state.lead);
+        of(self) == of(other) && self.nodes == other.nodes && self.next == other.next
     }
 
     /// Whether `node` is in the old or the new preference list.
@@ -106,7 +80,7 @@ pub struct RoutingTable {
     /// One state a partition, in ring order.
     pub states: Vec<PartitionState>,
     /// Namespaces by name.
-    pub namespaces: BTreeMap<String, NamespaceId>,
+    pub namespaces: BTreeMap<String, Namespace>,
 }
 
 impl RoutingTable {
@@ -128,5 +102,11 @@ impl RoutingTable {
         self.members
             .get(&node)
             .map(|member| member.identity.address.as_str())
+    }
+
+    /// Id of the namespace of this name.
+    #[must_use]
+    pub fn namespace_id(&self, name: &str) -> Option<NamespaceId> {
+        self.namespaces.get(name).map(|namespace| namespace.id)
     }
 }

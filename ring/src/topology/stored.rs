@@ -1,24 +1,34 @@
 //! What of a topology is written to disk and sent in snapshots; the rest is derived.
+//!
+//! The form has a version. What releases before the first configurations wrote has none,
+//! and is converted (`former.rs`); a later one is refused. Whatever is read is checked:
+//! configurations, ring and transition must fit each other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use torc_record::{DigestKey, Epoch, NamespaceId, NodeSlot};
+use serde::Serialize;
+use torc_record::{DigestKey, Epoch};
 
 use super::{
-    ClusterId, MAX_MEMBERS, Member, MemberState, NewMember, Topology, TopologyError, Transition,
+    ClusterId, Member, MemberState, Move, Namespace, Topology, Transition, TransitionKind,
 };
-use crate::{Change, NodeId, NodeSpec, Partitions, Placement, Ring, allocate};
+use crate::replicas::{Config, Milestones, Stage, Votes};
+use crate::{AllocateError, NodeId, NodeSpec, Partition, Partitions, Placement, Ring, allocate};
+
+/// Version of the stored form.
+pub(super) const VERSION: u32 = 2;
 
 /// Stored bytes that are no topology, though they have its form. Replace the node by
 /// one with an empty data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a malformed topology: {0}")]
-pub struct MalformedTopology(&'static str);
+pub struct MalformedTopology(pub(super) &'static str);
 
 /// What is written to disk and sent in snapshots.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Stored {
+    pub(super) version: u32,
     pub(super) cluster: ClusterId,
     pub(super) digest_key: DigestKey,
     pub(super) partitions: Partitions,
@@ -26,30 +36,19 @@ pub(super) struct Stored {
     pub(super) positions: u16,
     pub(super) epoch: Epoch,
     pub(super) next_node: u64,
+    pub(super) next_namespace: u32,
     pub(super) members: BTreeMap<NodeId, Member>,
-    pub(super) namespaces: BTreeMap<String, NamespaceId>,
+    pub(super) namespaces: BTreeMap<String, Namespace>,
     pub(super) ring: Ring,
-    pub(super) epochs: Vec<Epoch>,
+    /// One a partition, in ring order.
+    pub(super) configs: Vec<Arc<Config>>,
+    /// Of partitions that move, and of those that have moved until a majority works in
+    /// the epoch they ended in.
+    pub(super) known: BTreeMap<Partition, Milestones>,
+    /// Where the order of the nodes changed after the configuration did, and when.
+    pub(super) reordered: BTreeMap<Partition, Epoch>,
     pub(super) transition: Option<Transition>,
     pub(super) last_transition: Option<Transition>,
-}
-
-impl TryFrom<Stored> for Topology {
-    type Error = MalformedTopology;
-
-    fn try_from(stored: Stored) -> Result<Self, MalformedTopology> {
-        if stored.epochs.len() != stored.partitions.count() as usize {
-            return Err(MalformedTopology("not one epoch a partition"));
-        }
-        if stored.ring.is_empty() {
-            return Err(MalformedTopology("a ring without positions"));
-        }
-        let unknown = |node: NodeId| !stored.members.contains_key(&node);
-        if stored.ring.nodes().into_iter().any(unknown) {
-            return Err(MalformedTopology("a position of a node that is no member"));
-        }
-        Ok(Self::over(stored))
-    }
 }
 
 impl Topology {
@@ -57,13 +56,58 @@ impl Topology {
     pub(super) fn over(stored: Stored) -> Self {
         let current = stored.placement(&stored.ring);
         let transition = stored.transition.as_ref();
-        let target = transition.map(|t| stored.placement(&t.target));
+        let target = transition.map(|t| stored.placement_after(&t.target, &t.kind));
         Self {
             stored,
             current,
             target,
         }
     }
+
+    /// Checks what was read.
+    pub(super) fn checked(self) -> Result<Self, MalformedTopology> {
+        let stored = &self.stored;
+        if stored.configs.len() != stored.partitions.count() as usize {
+            return Err(MalformedTopology("not one configuration a partition"));
+        }
+        stored.check_ring(&stored.ring)?;
+        if let Some(transition) = &stored.transition {
+            stored.check_ring(&transition.target)?;
+        }
+        for (partition, config) in stored.partitions.iter().zip(&stored.configs) {
+            self.check_config(partition, config)?;
+        }
+        Ok(self)
+    }
+
+    fn check_config(&self, partition: Partition, config: &Config) -> Result<(), MalformedTopology> {
+        if config.partition != partition || config.epoch > self.stored.epoch {
+            return Err(MalformedTopology("a configuration out of place or time"));
+        }
+        let moves = self.stored.transition.as_ref().map(|t| &t.moves);
+        let at = moves.and_then(|moves| moves.get(&partition)).copied();
+        if (config.stage != Stage::Stable) != (at == Some(Move::Moving)) {
+            return Err(MalformedTopology("a stage that no transition led to"));
+        }
+        if config.stage != Stage::Stable && !self.stored.known.contains_key(&partition) {
+            return Err(MalformedTopology("a move of which nothing is known"));
+        }
+        let target = self.target.as_ref().filter(|_| at.is_some());
+        let placed = |set: Votes| {
+            let mut placements = std::iter::once(&self.current).chain(target);
+            set.is_empty() || placements.any(|p| is_set_of(config, set, p.nodes(partition)))
+        };
+        if placed(config.old) && placed(config.new) {
+            return Ok(());
+        }
+        Err(MalformedTopology("replicas where the ring has none"))
+    }
+}
+
+/// Whether these nodes are the members of the set.
+pub(super) fn is_set_of(config: &Config, set: Votes, nodes: &[NodeId]) -> bool {
+    let is_in = |node: &NodeId| config.index(*node).is_some_and(|i| set.contains(i));
+    nodes.len() == set.count() as usize && nodes.iter().all(is_in)
 }
 
 impl From<Topology> for Stored {
@@ -73,7 +117,18 @@ impl From<Topology> for Stored {
 }
 
 impl Stored {
-    pub(super) fn specs(&self) -> BTreeMap<NodeId, NodeSpec> {
+    fn check_ring(&self, ring: &Ring) -> Result<(), MalformedTopology> {
+        if ring.is_empty() {
+            return Err(MalformedTopology("a ring without positions"));
+        }
+        let unknown = |node: NodeId| !self.members.contains_key(&node);
+        if ring.nodes().into_iter().any(unknown) {
+            return Err(MalformedTopology("a position of a node that is no member"));
+        }
+        Ok(())
+    }
+
+    fn specs(&self) -> BTreeMap<NodeId, NodeSpec> {
         self.members
             .iter()
             .map(|(id, member)| (*id, member.spec(*id)))
@@ -84,41 +139,52 @@ impl Stored {
         Placement::compute(ring, self.partitions, self.replicas, &self.specs())
     }
 
-    fn free_slot(&self) -> Option<NodeSlot> {
-        let used: BTreeSet<NodeSlot> = self.members.values().map(|member| member.slot).collect();
-        (0..MAX_MEMBERS as u16)
-            .map(NodeSlot)
-            .find(|slot| !used.contains(slot))
+    /// The placement on the ring that a change leads to.
+    pub(super) fn placement_after(&self, ring: &Ring, kind: &TransitionKind) -> Placement {
+        let mut specs = self.specs();
+        if let TransitionKind::Reweight { node, weight } = kind
+            && let Some(spec) = specs.get_mut(node)
+        {
+            spec.weight = *weight;
+        }
+        Placement::compute(ring, self.partitions, self.replicas, &specs)
     }
 
-    pub(super) fn admit(
-        &mut self,
-        new: NewMember,
-        state: MemberState,
-    ) -> Result<NodeId, TopologyError> {
-        let slot = self.free_slot().ok_or(TopologyError::TooManyMembers)?;
-        let id = NodeId(self.next_node);
-        self.next_node += 1;
-        self.members.insert(
-            id,
-            Member {
-                slot,
-                state,
-                identity: new,
-            },
-        );
-        Ok(id)
-    }
-
-    pub(super) fn allocate(&self, change: Change) -> Result<Ring, crate::AllocateError> {
-        let specs = self.specs();
+    /// The ring that a change leads to.
+    pub(super) fn allocate(&self, kind: &TransitionKind) -> Result<Ring, AllocateError> {
+        let mut specs = self.specs();
+        let weight = match kind {
+            TransitionKind::Reweight { weight, .. } => Some(*weight),
+            // Exactly the positions of the other one, whatever its own weight would get.
+            TransitionKind::Replace { old, .. } => specs.get(old).map(|spec| spec.weight),
+            TransitionKind::Join(_) | TransitionKind::Leave(_) => None,
+        };
+        if let (Some(spec), Some(weight)) = (specs.get_mut(&kind.node()), weight) {
+            spec.weight = weight;
+        }
         allocate(
             &self.ring,
             self.partitions,
             self.replicas,
             self.positions,
             &specs,
-            change,
+            kind.change(),
         )
+    }
+
+    /// Makes the target of a transition that is done the present.
+    pub(super) fn adopt_target(&mut self, transition: &Transition) {
+        self.ring = transition.target.clone();
+        if let Some(node) = transition.kind.admits() {
+            self.set_state(node, MemberState::Active);
+        }
+        if let Some(node) = transition.kind.removes() {
+            self.members.remove(&node);
+        }
+        if let TransitionKind::Reweight { node, weight } = transition.kind
+            && let Some(member) = self.members.get_mut(&node)
+        {
+            member.identity.weight = weight;
+        }
     }
 }

@@ -44,6 +44,7 @@ fn begin(topology: &mut Topology, kind: TransitionKind, parallel: u32) -> Outcom
         parallel,
         planned: Sizes::default(),
         at_ms: 1_000,
+        force: false,
     };
     topology.apply(Command::Begin(proposal)).unwrap()
 }
@@ -223,7 +224,7 @@ fn the_plan_that_is_shown_is_the_plan_that_runs() {
     let mut topology = founded(3);
     let new = enrol(&mut topology, 4);
     let kind = TransitionKind::Join(new);
-    let plan = topology.plan(&kind).unwrap();
+    let plan = topology.plan(&kind, false).unwrap();
     begin(&mut topology, kind, 8);
     let moving: Vec<_> = topology
         .transition()
@@ -251,6 +252,7 @@ fn a_plan_made_on_an_older_topology_is_refused_and_changes_nothing() {
         parallel: 4,
         planned: Sizes::default(),
         at_ms: 0,
+        force: false,
     };
     let refused = topology.apply(Command::Begin(proposal)).unwrap_err();
     assert_eq!(
@@ -334,7 +336,7 @@ fn when_a_newcomer_falls_silent_writes_stop_waiting_for_it() {
 fn the_last_holder_cannot_leave() {
     let mut topology = founded(1);
     let refused = topology
-        .plan(&TransitionKind::Leave(NodeId(1)))
+        .plan(&TransitionKind::Leave(NodeId(1)), false)
         .unwrap_err();
     assert_eq!(
         refused,
@@ -415,7 +417,7 @@ fn founding_settings_out_of_range_are_refused() {
 fn a_stored_topology_that_contradicts_itself_is_refused() {
     let good = serde_json::to_value(founded(2)).unwrap();
     assert!(serde_json::from_value::<Topology>(good.clone()).is_ok());
-    for (field, bad) in [("epochs", "[1]"), ("ring", "[]"), ("members", "{}")] {
+    for (field, bad) in [("configs", "[]"), ("ring", "[]"), ("members", "{}")] {
         let mut json = good.clone();
         json[field] = serde_json::from_str(bad).unwrap();
         assert!(serde_json::from_value::<Topology>(json).is_err(), "{field}");

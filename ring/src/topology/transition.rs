@@ -1,15 +1,15 @@
 //! A transition: from one ring to the next, partition by partition, stage by stage.
 //!
-//! The stages and what must be known before each is left are the table of the
-//! design's replication section. They hold for any number of replicas; with one
-//! replica "a majority of the old set" is the one node that is displaced.
+//! How far one partition is, its [`Config`](crate::replicas::Config) tells; here is which
+//! partitions wait, move and are done. An abort turns the transition round: those that
+//! wait are done, those that moved or had moved go back, by the same stages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fact, Proposal, Sizes};
-use crate::{Change, NodeId, Partition, Ring, TransitionPlan};
+use super::{Proposal, Sizes};
+use crate::{Change, NodeId, Partition, Ring, TransitionPlan, Weight};
 
 /// What changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,14 +18,49 @@ pub enum TransitionKind {
     Join(NodeId),
     /// The node's share goes to the others, then it is removed.
     Leave(NodeId),
+    /// A new node takes the positions of another, which is then removed.
+    Replace {
+        /// Who goes.
+        old: NodeId,
+        /// Who comes.
+        new: NodeId,
+    },
+    /// The node's share grows or shrinks to another weight.
+    Reweight {
+        /// The node.
+        node: NodeId,
+        /// Its weight afterwards.
+        weight: Weight,
+    },
 }
 
 impl TransitionKind {
-    /// The node that comes or goes.
+    /// The node that comes, goes or changes; of a replacement, the one that comes.
     #[must_use]
     pub const fn node(&self) -> NodeId {
         match self {
-            Self::Join(node) | Self::Leave(node) => *node,
+            Self::Join(node)
+            | Self::Leave(node)
+            | Self::Replace { new: node, .. }
+            | Self::Reweight { node, .. } => *node,
+        }
+    }
+
+    /// The member that is removed when the transition has ended.
+    #[must_use]
+    pub const fn removes(&self) -> Option<NodeId> {
+        match self {
+            Self::Leave(node) | Self::Replace { old: node, .. } => Some(*node),
+            Self::Join(_) | Self::Reweight { .. } => None,
+        }
+    }
+
+    /// The member that has positions only when the transition has ended.
+    #[must_use]
+    pub const fn admits(&self) -> Option<NodeId> {
+        match self {
+            Self::Join(node) | Self::Replace { new: node, .. } => Some(*node),
+            Self::Leave(_) | Self::Reweight { .. } => None,
         }
     }
 
@@ -33,99 +68,31 @@ impl TransitionKind {
         match self {
             Self::Join(node) => Change::Join(node),
             Self::Leave(node) => Change::Leave(node),
+            Self::Replace { old, new } => Change::Replace { old, new },
+            Self::Reweight { node, .. } => Change::Reweight(node),
         }
     }
 }
 
-/// How far a partition's move is.
+/// How far a partition of a transition is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum MoveStage {
-    /// Not begun: stable on the old nodes.
+pub enum Move {
+    /// Not begun: stable where it was.
     Waiting,
-    /// Newcomers copy; the old nodes serve.
-    Copying,
-    /// Writes go to old and new nodes, reads to the old.
-    WriteBothReadOld,
-    /// Writes go to old and new nodes, reads to the new.
-    WriteBothReadNew,
-    /// Stable on the new nodes.
+    /// In one of the stages.
+    Moving,
+    /// Stable where it is to be.
     Done,
 }
 
-/// One partition on its way.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Move {
-    /// How far it is.
-    pub stage: MoveStage,
-    /// Nodes that hold it afterwards and did not before.
-    pub gained: BTreeSet<NodeId>,
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    copied: BTreeSet<NodeId>,
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    snapshotted: BTreeSet<NodeId>,
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    adopted: BTreeSet<NodeId>,
-}
-
-impl Move {
-    fn waiting(gained: BTreeSet<NodeId>) -> Self {
-        Self {
-            stage: MoveStage::Waiting,
-            gained,
-            copied: BTreeSet::new(),
-            snapshotted: BTreeSet::new(),
-            adopted: BTreeSet::new(),
-        }
-    }
-
-    /// Enters a stage: what was known of the one before does not count in it.
-    pub(super) fn enter(&mut self, stage: MoveStage) {
-        self.stage = stage;
-        self.copied.clear();
-        self.snapshotted.clear();
-        self.adopted.clear();
-    }
-
-    /// Notes a fact of the present epoch; what it adds to the bytes moved.
-    pub(super) fn record(&mut self, node: NodeId, fact: Fact) -> Sizes {
-        let (noted, sizes) = match fact {
-            Fact::Adopted => (self.adopted.insert(node), Sizes::default()),
-            Fact::Copied(sizes) => (self.copied.insert(node), sizes),
-            Fact::Snapshotted(sizes) => (self.snapshotted.insert(node), sizes),
-        };
-        if noted { sizes } else { Sizes::default() }
-    }
-
-    /// Goes to the next stage if all that makes it safe is known.
-    pub(super) fn advance(&mut self, old: &[NodeId]) -> bool {
-        let adopted = old
-            .iter()
-            .filter(|node| self.adopted.contains(node))
-            .count();
-        let majority = adopted > old.len() / 2;
-        let next = match self.stage {
-            MoveStage::Copying if self.gained.is_subset(&self.copied) => {
-                MoveStage::WriteBothReadOld
-            }
-            MoveStage::WriteBothReadOld if majority && self.gained.is_subset(&self.snapshotted) => {
-                MoveStage::WriteBothReadNew
-            }
-            MoveStage::WriteBothReadNew if majority => MoveStage::Done,
-            _ => return false,
-        };
-        self.enter(next);
-        true
-    }
-}
-
 /// A change of the ring in progress, or one that ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Transition {
     /// Its number: the epoch it began in.
     pub id: u64,
     /// What changes.
     pub kind: TransitionKind,
-    /// The ring when it is done.
+    /// The ring when it is done, unless it is aborted.
     pub target: Ring,
     /// Most partitions in flight at a time.
     pub parallel: u32,
@@ -141,15 +108,16 @@ pub struct Transition {
     pub started_at_ms: u64,
     /// Unix milliseconds; none while it runs.
     pub ended_at_ms: Option<u64>,
+    /// Displaced nodes that were declared dead: they have no vote where they go.
+    pub dead: BTreeSet<NodeId>,
+    /// Whether it was aborted and goes back, or went.
+    pub aborted: bool,
 }
 
 impl Transition {
     pub(super) fn new(id: u64, proposal: &Proposal, target: Ring, plan: &TransitionPlan) -> Self {
-        let moves: BTreeMap<_, _> = plan
-            .moves
-            .iter()
-            .map(|planned| (planned.partition, Move::waiting(planned.gained().collect())))
-            .collect();
+        let waiting = |planned: &crate::PlannedMove| (planned.partition, Move::Waiting);
+        let moves: BTreeMap<_, _> = plan.moves.iter().map(waiting).collect();
         Self {
             id,
             kind: proposal.kind,
@@ -161,44 +129,37 @@ impl Transition {
             moved: Sizes::default(),
             started_at_ms: proposal.at_ms,
             ended_at_ms: None,
+            dead: BTreeSet::new(),
+            aborted: false,
         }
     }
 
-    /// Moves in each state: (done, active).
+    /// Moves in each state: (done, moving).
     #[must_use]
     pub fn counts(&self) -> (u32, u32) {
-        let count = |wanted: fn(MoveStage) -> bool| {
-            self.moves
-                .values()
-                .filter(|moving| wanted(moving.stage))
-                .count() as u32
-        };
-        let done = count(|stage| stage == MoveStage::Done);
-        let waiting = count(|stage| stage == MoveStage::Waiting);
-        (done, self.moves.len() as u32 - done - waiting)
+        let count = |wanted| self.moves.values().filter(|m| **m == wanted).count() as u32;
+        (count(Move::Done), count(Move::Moving))
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.moves
-            .values()
-            .all(|moving| moving.stage == MoveStage::Done)
+        self.moves.values().all(|moving| *moving == Move::Done)
     }
 
-    /// Lets waiting moves begin, up to the bound; returns them.
-    pub(super) fn activate(&mut self) -> Vec<Partition> {
-        let (_, active) = self.counts();
-        let free = self.parallel.saturating_sub(active) as usize;
-        let waiting = self
-            .moves
-            .iter_mut()
-            .filter(|(_, m)| m.stage == MoveStage::Waiting);
+    /// The next waiting moves, as many as the bound leaves room for.
+    pub(super) fn due(&self) -> Vec<Partition> {
+        let (_, moving) = self.counts();
+        let free = self.parallel.saturating_sub(moving) as usize;
+        let waiting = self.moves.iter().filter(|(_, m)| **m == Move::Waiting);
         waiting
             .take(free)
-            .map(|(partition, moving)| {
-                moving.enter(MoveStage::Copying);
-                *partition
-            })
+            .map(|(partition, _)| *partition)
             .collect()
+    }
+
+    pub(super) fn set(&mut self, partition: Partition, to: Move) {
+        if let Some(moving) = self.moves.get_mut(&partition) {
+            *moving = to;
+        }
     }
 
     pub(super) fn end(&mut self, at_ms: u64) {

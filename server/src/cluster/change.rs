@@ -1,37 +1,33 @@
-//! Join and leave: the plan, shown or begun.
+//! Join, leave, replace and reweight: planned or begun; and taking back what runs.
 //!
-//! The plan that is shown is computed by the very code that will run: the topology's
-//! own. Only the leader of the topology group plans, on a topology it knows to be
-//! current; every other node passes the request on to it.
+//! Only the leader of the topology group plans, on a topology it knows to be current; every
+//! other node passes the request on to it. A change that is refused is refused before
+//! anything is committed: it is rehearsed on a copy of the topology.
+//!
+//! A node that goes takes part in its going. One that does not answer would be waited for,
+//! so the caller has to say that it is dead for good: from then on it never counts.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tonic::Request;
 use torc_proto::v1::{
-    ChangeKind, ChangeResponse, IdentifyRequest, IdentifyResponse, JoinRequest, LeaveRequest,
-    NodeShare, Plan, SummarizeRequest,
+    AbortRequest, AbortResponse, ChangeResponse, JoinRequest, LeaveRequest, ReplaceRequest,
+    ReweightRequest,
 };
-use torc_proto::v1::{EnlistRequest, PartitionSummary};
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::{
-    Command, Incarnation, MemberState, NewMember, Outcome, Proposal, Sizes, Topology,
-    TopologyError, TransitionKind,
+    Command, MemberState, NewMember, Outcome, Topology, TopologyError, TransitionKind,
 };
-use torc_ring::{NodeId, Partition, TransitionPlan, Weight, Zone};
+use torc_ring::{NodeId, Weight};
 
+use super::leader::{leader_elsewhere, pass_on};
+use super::newcomer::{check_newcomer, enlist, enrolled, identify, new_member};
+use super::plan::{Wish, describe, refused, rehearse, settled_plan};
+use super::status::transition_to_wire;
 use crate::clock::unix_ms;
 use crate::group::GroupError;
-use crate::peers::within;
 use crate::shared::{Shared, deadline_of};
-
-/// Partitions in flight at a time when the caller does not say.
-const PARALLEL: u32 = 256;
-const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
-const SUMMARIZE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Says that a request was passed on once already.
-const PASSED_ON: &str = "torc-passed-on";
 
 pub(super) async fn join(
     shared: &Arc<Shared>,
@@ -40,59 +36,114 @@ pub(super) async fn join(
     let deadline = deadline_of(&request);
     if let Some(leader) = leader_elsewhere(shared, &request)? {
         let mut client = shared.peers.cluster(&leader)?;
-        let answer = client.join(pass_on(deadline, request.into_inner())).await;
-        return answer
-            .map(tonic::Response::into_inner)
-            .map_err(|s| Fault::from_status(&s));
+        return answered(client.join(pass_on(deadline, request.into_inner())).await);
     }
     let request = request.into_inner();
-    let newcomer = identify(shared, &request.address).await?;
-    let topology = shared.group.read_current(deadline).await?;
-    check_newcomer(shared, &topology, &request.address, &newcomer)?;
-    let member = new_member(&request.address, &newcomer)?;
-    if let Some(answer) = settled_join(&topology, &member, &request.address) {
-        return Ok(answer);
-    }
-    if request.plan_only {
-        let mut rehearsal = Topology::clone(&topology);
-        let node = enrolled(&rehearsal.apply(Command::Enrol(member)).map_err(refused)?)?;
-        let kind = TransitionKind::Join(node);
-        let (plan, _) = describe(shared, &rehearsal, kind, &request.address).await?;
-        let based_on_epoch = topology.epoch().0;
-        let plan = Some(Plan {
-            based_on_epoch,
-            ..plan
-        });
-        return Ok(ChangeResponse {
-            plan,
-            transition: 0,
-        });
-    }
-    let outcome = shared
-        .group
-        .propose(Command::Enrol(member), deadline)
-        .await?;
-    let node = enrolled(&outcome)?;
-    enlist(shared, &topology, node, &request.address, &newcomer).await?;
-    begin(
-        shared,
-        TransitionKind::Join(node),
-        &request.address,
-        request.parallel,
-        deadline,
-    )
-    .await
+    let coming = Coming {
+        address: request.address,
+        plan_only: request.plan_only,
+        parallel: request.parallel,
+        dead: None,
+    };
+    coming
+        .carry_out(shared, TransitionKind::Join, deadline)
+        .await
 }
 
-/// The answer when the node is a member already, or its join is under way.
-fn settled_join(topology: &Topology, member: &NewMember, address: &str) -> Option<ChangeResponse> {
-    let (id, known) = topology.member_by_incarnation(member.incarnation)?;
-    let kind = TransitionKind::Join(id);
-    let running = topology.transition().filter(|running| running.kind == kind);
-    let transition = running.map_or(0, |running| running.id);
-    let settled = running.is_some() || known.state == MemberState::Active;
-    let plan = Some(settled_plan(topology, kind, address));
-    settled.then_some(ChangeResponse { plan, transition })
+pub(super) async fn replace(
+    shared: &Arc<Shared>,
+    request: Request<ReplaceRequest>,
+) -> Result<ChangeResponse, Fault> {
+    let deadline = deadline_of(&request);
+    if let Some(leader) = leader_elsewhere(shared, &request)? {
+        let mut client = shared.peers.cluster(&leader)?;
+        return answered(
+            client
+                .replace(pass_on(deadline, request.into_inner()))
+                .await,
+        );
+    }
+    let request = request.into_inner();
+    let old = NodeId(request.old);
+    if !request.dead && !request.plan_only {
+        check_answers(shared, old).await?;
+    }
+    let coming = Coming {
+        address: request.address,
+        plan_only: request.plan_only,
+        parallel: request.parallel,
+        dead: request.dead.then_some(old),
+    };
+    let kind = |new| TransitionKind::Replace { old, new };
+    coming.carry_out(shared, kind, deadline).await
+}
+
+/// A node that comes.
+struct Coming {
+    address: String,
+    plan_only: bool,
+    parallel: u32,
+    dead: Option<NodeId>,
+}
+
+impl Coming {
+    async fn carry_out(
+        self,
+        shared: &Arc<Shared>,
+        kind: impl Fn(NodeId) -> TransitionKind,
+        deadline: Instant,
+    ) -> Result<ChangeResponse, Fault> {
+        let newcomer = identify(shared, &self.address).await?;
+        let topology = shared.group.read_current(deadline).await?;
+        check_newcomer(shared, &topology, &self.address, &newcomer)?;
+        let member = new_member(&self.address, &newcomer)?;
+        let mut rehearsal = Topology::clone(&topology);
+        let node = enrolled(
+            &rehearsal
+                .apply(Command::Enrol(member.clone()))
+                .map_err(refused)?,
+        )?;
+        let wish = Wish {
+            kind: kind(node),
+            address: self.address.clone(),
+            parallel: self.parallel,
+            force: false,
+            dead: self.dead,
+        };
+        if is_there_already(&topology, &member, wish.kind) {
+            return Ok(nothing_to_do(&topology, &wish));
+        }
+        if let Some(answer) = under_way(shared, &topology, &wish, self.plan_only, deadline).await? {
+            return Ok(answer);
+        }
+        if self.plan_only {
+            let (plan, _) = describe(shared, &rehearsal, &wish).await?;
+            let based_on_epoch = topology.epoch().0;
+            return Ok(only_planned(torc_proto::v1::Plan {
+                based_on_epoch,
+                ..plan
+            }));
+        }
+        rehearse(&rehearsal, &wish)?;
+        let outcome = shared
+            .group
+            .propose(Command::Enrol(member), deadline)
+            .await?;
+        let node = enrolled(&outcome)?;
+        enlist(shared, &topology, node, &self.address, &newcomer).await?;
+        let kind = kind(node);
+        begin(shared, Wish { kind, ..wish }, deadline).await
+    }
+}
+
+/// Whether the node has its place, and the one it was to replace is gone.
+fn is_there_already(topology: &Topology, member: &NewMember, kind: TransitionKind) -> bool {
+    let known = topology.member_by_incarnation(member.incarnation);
+    let is_active = known.is_some_and(|(_, known)| known.state == MemberState::Active);
+    let goes = kind
+        .removes()
+        .filter(|old| topology.members().contains_key(old));
+    is_active && goes.is_none()
 }
 
 pub(super) async fn leave(
@@ -102,62 +153,119 @@ pub(super) async fn leave(
     let deadline = deadline_of(&request);
     if let Some(leader) = leader_elsewhere(shared, &request)? {
         let mut client = shared.peers.cluster(&leader)?;
-        let answer = client.leave(pass_on(deadline, request.into_inner())).await;
-        return answer
-            .map(tonic::Response::into_inner)
-            .map_err(|s| Fault::from_status(&s));
+        return answered(client.leave(pass_on(deadline, request.into_inner())).await);
     }
     let request = request.into_inner();
-    let topology = shared.group.read_current(deadline).await?;
     let node = NodeId(request.node);
-    let kind = TransitionKind::Leave(node);
-    let member = topology.members().get(&node);
-    let address = member
-        .map(|member| member.identity.address.clone())
-        .unwrap_or_default();
-    if let Some(running) = topology.transition()
-        && running.kind == kind
-    {
-        let plan = Some(settled_plan(&topology, kind, &address));
-        return Ok(ChangeResponse {
-            plan,
-            transition: running.id,
-        });
+    let topology = shared.group.read_current(deadline).await?;
+    let wish = Wish {
+        kind: TransitionKind::Leave(node),
+        address: address_of(&topology, node),
+        parallel: request.parallel,
+        force: request.force,
+        dead: request.dead.then_some(node),
+    };
+    if let Some(answer) = under_way(shared, &topology, &wish, request.plan_only, deadline).await? {
+        return Ok(answer);
     }
     if request.plan_only {
-        let (plan, _) = describe(shared, &topology, kind, &address).await?;
-        return Ok(ChangeResponse {
-            plan: Some(plan),
-            transition: 0,
+        let (plan, _) = describe(shared, &topology, &wish).await?;
+        return Ok(only_planned(plan));
+    }
+    rehearse(&topology, &wish)?;
+    let member = topology.members().get(&node);
+    if !request.dead && member.is_some_and(|member| member.state != MemberState::Joining) {
+        check_answers(shared, node).await?;
+    }
+    begin(shared, wish, deadline).await
+}
+
+pub(super) async fn reweight(
+    shared: &Arc<Shared>,
+    request: Request<ReweightRequest>,
+) -> Result<ChangeResponse, Fault> {
+    let deadline = deadline_of(&request);
+    if let Some(leader) = leader_elsewhere(shared, &request)? {
+        let mut client = shared.peers.cluster(&leader)?;
+        return answered(
+            client
+                .reweight(pass_on(deadline, request.into_inner()))
+                .await,
+        );
+    }
+    let request = request.into_inner();
+    let node = NodeId(request.node);
+    let weight = Weight::new(request.weight)
+        .map_err(|error| Fault::new(Reason::Invalid, error.to_string()))?;
+    let topology = shared.group.read_current(deadline).await?;
+    let wish = Wish {
+        kind: TransitionKind::Reweight { node, weight },
+        address: address_of(&topology, node),
+        parallel: request.parallel,
+        force: false,
+        dead: None,
+    };
+    if let Some(answer) = under_way(shared, &topology, &wish, request.plan_only, deadline).await? {
+        return Ok(answer);
+    }
+    let member = topology.members().get(&node);
+    if topology.transition().is_none() && member.is_some_and(|m| m.identity.weight == weight) {
+        return Ok(nothing_to_do(&topology, &wish));
+    }
+    if request.plan_only {
+        let (plan, _) = describe(shared, &topology, &wish).await?;
+        return Ok(only_planned(plan));
+    }
+    begin(shared, wish, deadline).await
+}
+
+pub(super) async fn abort(
+    shared: &Arc<Shared>,
+    request: AbortRequest,
+    deadline: Instant,
+) -> Result<AbortResponse, Fault> {
+    let topology = shared.group.read_current(deadline).await?;
+    let ended = topology.last_transition().filter(|last| last.aborted);
+    if let Some(ended) = ended.filter(|last| last.id == request.transition) {
+        return Ok(AbortResponse {
+            transition: Some(transition_to_wire(ended)),
         });
     }
-    begin(shared, kind, &address, request.parallel, deadline).await
+    let number = match (request.transition, topology.transition()) {
+        (0, Some(running)) => running.id,
+        (0, None) => return Err(refused(TopologyError::NoTransition)),
+        (number, _) => number,
+    };
+    let command = Command::Abort {
+        transition: number,
+        at_ms: unix_ms(),
+    };
+    shared.group.propose(command, deadline).await?;
+    let topology = shared.group.read_current(deadline).await?;
+    let both = [topology.transition(), topology.last_transition()];
+    let aborted = both.into_iter().flatten().find(|it| it.id == number);
+    Ok(AbortResponse {
+        transition: aborted.map(transition_to_wire),
+    })
 }
 
 /// Plans on the current topology and begins; plans again when it has changed meanwhile.
 async fn begin(
     shared: &Arc<Shared>,
-    kind: TransitionKind,
-    address: &str,
-    parallel: u32,
+    wish: Wish,
     deadline: Instant,
 ) -> Result<ChangeResponse, Fault> {
     loop {
         let topology = shared.group.read_current(deadline).await?;
-        let (plan, planned) = describe(shared, &topology, kind, address).await?;
-        let proposal = Proposal {
-            kind,
-            based_on: topology.epoch(),
-            parallel: if parallel == 0 { PARALLEL } else { parallel },
-            planned,
-            at_ms: unix_ms(),
-        };
-        match shared
+        let (plan, planned) = describe(shared, &topology, &wish).await?;
+        let proposal = wish.proposal(&topology, planned);
+        let begun = shared
             .group
             .propose(Command::Begin(proposal), deadline)
-            .await
-        {
+            .await;
+        match begun {
             Ok(Outcome::Begun { transition }) => {
+                declare_dead(shared, wish.dead, deadline).await?;
                 return Ok(ChangeResponse {
                     plan: Some(plan),
                     transition,
@@ -175,273 +283,81 @@ async fn begin(
     }
 }
 
-/// The leader's address, unless this node leads.
-fn leader_elsewhere<T>(shared: &Shared, request: &Request<T>) -> Result<Option<String>, Fault> {
-    if shared.group.is_leader() {
+/// The answer where this very change runs.
+async fn under_way(
+    shared: &Arc<Shared>,
+    topology: &Topology,
+    wish: &Wish,
+    plan_only: bool,
+    deadline: Instant,
+) -> Result<Option<ChangeResponse>, Fault> {
+    let running = topology.transition();
+    let Some(running) = running.filter(|it| it.kind == wish.kind && !it.aborted) else {
         return Ok(None);
-    }
-    let no_leader = || {
-        Fault::new(
-            Reason::NoTopologyLeader,
-            "the topology group has no leader now: try again",
-        )
-        .retry_after(Duration::from_millis(300))
     };
-    if request.metadata().contains_key(PASSED_ON) {
-        return Err(no_leader());
+    if !plan_only {
+        declare_dead(shared, wish.dead, deadline).await?;
     }
-    let table = shared.routing()?;
-    let leader = shared.group.leader().ok_or_else(no_leader)?;
-    table
-        .address(leader)
-        .map(str::to_owned)
-        .map(Some)
-        .ok_or_else(no_leader)
+    Ok(Some(ChangeResponse {
+        plan: Some(settled_plan(topology, wish)),
+        transition: running.id,
+    }))
 }
 
-fn pass_on<T>(deadline: Instant, message: T) -> Request<T> {
-    let mut request = within(deadline.saturating_duration_since(Instant::now()), message);
-    request
-        .metadata_mut()
-        .insert(PASSED_ON, tonic::metadata::MetadataValue::from_static("1"));
-    request
-}
-
-async fn identify(shared: &Shared, address: &str) -> Result<IdentifyResponse, Fault> {
-    let mut client = shared.peers.replica(address)?;
-    let answer = client
-        .identify(within(IDENTIFY_TIMEOUT, IdentifyRequest {}))
-        .await;
-    answer.map(tonic::Response::into_inner).map_err(|status| {
-        let message = format!(
-            "no Torc node answers at {address} ({}): start it first",
-            status.message()
-        );
-        Fault::new(Reason::OwnerUnreachable, message)
-    })
-}
-
-fn check_newcomer(
+async fn declare_dead(
     shared: &Shared,
-    topology: &Topology,
-    address: &str,
-    newcomer: &IdentifyResponse,
+    dead: Option<NodeId>,
+    deadline: Instant,
 ) -> Result<(), Fault> {
-    let refuse = |message: String| Err(Fault::new(Reason::Refused, message));
-    let (ours, theirs) = (shared.settings.partitions.count(), newcomer.partitions);
-    if theirs != ours {
-        return refuse(format!(
-            "the node at {address} was started with --partitions {theirs}, this cluster has {ours}: \
-             start it with an empty data directory and --partitions {ours}"
-        ));
-    }
-    if newcomer.cluster_id.is_empty() {
-        if newcomer.empty {
-            return Ok(());
-        }
-        return refuse(format!(
-            "the node at {address} holds records: start it with an empty data directory"
-        ));
-    }
-    if newcomer.cluster_id[..] != topology.cluster().0 {
-        return refuse(format!(
-            "the node at {address} belongs to another cluster: start it with an empty data directory"
-        ));
-    }
-    if topology.members().contains_key(&NodeId(newcomer.node)) {
+    let Some(node) = dead else {
         return Ok(());
-    }
-    refuse(format!(
-        "the node at {address} has left this cluster: start it with an empty data directory"
-    ))
-}
-
-fn new_member(address: &str, newcomer: &IdentifyResponse) -> Result<NewMember, Fault> {
-    let malformed = |what: &str| {
-        Fault::new(
-            Reason::Invalid,
-            format!("the node at {address} sent a malformed {what}"),
-        )
     };
-    let incarnation = <[u8; 16]>::try_from(&newcomer.incarnation[..]);
-    Ok(NewMember {
-        incarnation: Incarnation(incarnation.map_err(|_| malformed("incarnation"))?),
-        address: newcomer.address.clone(),
-        http_address: newcomer.http_address.clone(),
-        zone: Zone::new(newcomer.zone.clone()).map_err(|_| malformed("zone"))?,
-        weight: Weight::new(newcomer.weight).map_err(|_| malformed("weight"))?,
-    })
+    match shared
+        .group
+        .propose(Command::Exclude { node }, deadline)
+        .await
+    {
+        // There was nothing to move.
+        Ok(_) | Err(GroupError::Refused(TopologyError::NoTransition)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
-async fn enlist(
-    shared: &Shared,
-    topology: &Topology,
-    node: NodeId,
-    address: &str,
-    newcomer: &IdentifyResponse,
-) -> Result<(), Fault> {
-    let request = EnlistRequest {
-        cluster_id: topology.cluster().0.to_vec().into(),
-        node: node.0,
-        incarnation: newcomer.incarnation.clone(),
+async fn check_answers(shared: &Shared, node: NodeId) -> Result<(), Fault> {
+    let table = shared.routing()?;
+    let Some(address) = table.address(node) else {
+        return Err(refused(TopologyError::UnknownNode { node }));
     };
-    let mut client = shared.peers.replica(address)?;
-    let answer = client.enlist(within(IDENTIFY_TIMEOUT, request)).await;
-    // What the member table says now is repaired by asking again: nothing is in doubt.
-    answer.map(drop).map_err(|status| Fault {
-        maybe_applied: false,
-        ..Fault::from_status(&status)
-    })
-}
-
-fn enrolled(outcome: &Outcome) -> Result<NodeId, Fault> {
-    match outcome {
-        Outcome::Enrolled { node, .. } => Ok(*node),
-        Outcome::Done | Outcome::Begun { .. } => Err(Fault::new(
-            Reason::Internal,
-            "an unexpected outcome: report this",
-        )),
-    }
-}
-
-fn refused(error: TopologyError) -> Fault {
-    Fault::from(GroupError::Refused(error))
-}
-
-/// The plan of a change that is done or under way: nothing more is to be planned.
-fn settled_plan(topology: &Topology, kind: TransitionKind, address: &str) -> Plan {
-    Plan {
-        based_on_epoch: topology.epoch().0,
-        kind: kind_to_wire(kind).into(),
-        node: kind.node().0,
-        address: address.to_owned(),
-        ..Plan::default()
-    }
-}
-
-fn kind_to_wire(kind: TransitionKind) -> ChangeKind {
-    match kind {
-        TransitionKind::Join(_) => ChangeKind::Join,
-        TransitionKind::Leave(_) => ChangeKind::Leave,
-    }
-}
-
-/// The plan of a change, with what it would move as of now.
-async fn describe(
-    shared: &Shared,
-    topology: &Topology,
-    kind: TransitionKind,
-    address: &str,
-) -> Result<(Plan, Sizes), Fault> {
-    let plan = topology.plan(&kind).map_err(refused)?;
-    let sizes = partition_sizes(shared, topology, &plan).await?;
-    let mut shares = node_shares(topology, &plan);
-    let mut total = Sizes::default();
-    for planned in &plan.moves {
-        let size = sizes.get(&planned.partition).copied().unwrap_or_default();
-        for node in planned.gained() {
-            total += size;
-            shares.entry(node).or_default().bytes_in += size.bytes;
-        }
-        if let Some(source) = planned.from.primary() {
-            shares.entry(source).or_default().bytes_out += size.bytes;
-        }
-    }
-    let described = Plan {
-        based_on_epoch: topology.epoch().0,
-        kind: kind_to_wire(kind).into(),
-        node: kind.node().0,
-        address: address.to_owned(),
-        partitions_moved: plan.moves.len() as u32,
-        bytes: total.bytes,
-        records: total.records,
-        shares: shares
-            .into_iter()
-            .map(|(id, s)| NodeShare { node: id.0, ..s })
-            .collect(),
-        peak_to_mean_before: plan.balance_before.replica_peak_to_mean,
-        peak_to_mean_after: plan.balance_after.replica_peak_to_mean,
-        minimum_moved: plan.minimum_replicas,
-    };
-    Ok((described, total))
-}
-
-/// Partitions each node holds before and after.
-fn node_shares(topology: &Topology, plan: &TransitionPlan) -> BTreeMap<NodeId, NodeShare> {
-    let mut shares: BTreeMap<NodeId, NodeShare> = BTreeMap::new();
-    for partition in topology.partitions().iter() {
-        for node in topology.state(partition).nodes.iter() {
-            let share = shares.entry(*node).or_default();
-            share.partitions_before += 1;
-            share.partitions_after += 1;
-        }
-    }
-    for planned in &plan.moves {
-        for node in planned.gained() {
-            shares.entry(node).or_default().partitions_after += 1;
-        }
-        for node in planned.lost() {
-            let share = shares.entry(node).or_default();
-            share.partitions_after = share.partitions_after.saturating_sub(1);
-        }
-    }
-    shares
-}
-
-/// What the moving partitions hold, asked of the nodes that lead them.
-async fn partition_sizes(
-    shared: &Shared,
-    topology: &Topology,
-    plan: &TransitionPlan,
-) -> Result<BTreeMap<Partition, Sizes>, Fault> {
-    let moving: BTreeSet<Partition> = plan.moves.iter().map(|planned| planned.partition).collect();
-    let sources: BTreeSet<NodeId> = plan
-        .moves
-        .iter()
-        .filter_map(|planned| planned.from.primary())
-        .collect();
-    let asked = sources
-        .into_iter()
-        .map(|source| summaries_of(shared, topology, source));
-    let mut sizes = BTreeMap::new();
-    for (source, summaries) in futures::future::try_join_all(asked).await? {
-        for summary in summaries {
-            let partition = Partition(summary.partition);
-            let leads = || topology.state(partition).lead == source;
-            if moving.contains(&partition) && leads() {
-                let size = Sizes {
-                    records: summary.records,
-                    bytes: summary.payload_bytes,
-                };
-                sizes.insert(partition, size);
-            }
-        }
-    }
-    Ok(sizes)
-}
-
-async fn summaries_of(
-    shared: &Shared,
-    topology: &Topology,
-    node: NodeId,
-) -> Result<(NodeId, Vec<PartitionSummary>), Fault> {
-    let member = topology.members().get(&node);
-    let address = member
-        .map(|member| member.identity.address.clone())
-        .unwrap_or_default();
-    let mut client = shared.peers.replica(&address)?;
-    let request = within(
-        SUMMARIZE_TIMEOUT,
-        SummarizeRequest {
-            partitions: Vec::new(),
-        },
-    );
-    let answer = client.summarize(request).await.map_err(|status| {
+    let answer = identify(shared, address).await;
+    answer.map(drop).map_err(|_| {
         let message = format!(
-            "node {node} does not tell what it holds ({})",
-            status.message()
+            "node {node} ({address}) does not answer, and would be waited for: start it, or \
+             declare it dead for good with `--dead`"
         );
-        Fault::new(Reason::OwnerUnreachable, message)
-    })?;
-    Ok((node, answer.into_inner().summaries))
+        Fault::new(Reason::Refused, message)
+    })
+}
+
+fn address_of(topology: &Topology, node: NodeId) -> String {
+    let member = topology.members().get(&node);
+    member.map_or_else(String::new, |member| member.identity.address.clone())
+}
+
+fn only_planned(plan: torc_proto::v1::Plan) -> ChangeResponse {
+    ChangeResponse {
+        plan: Some(plan),
+        transition: 0,
+    }
+}
+
+fn nothing_to_do(topology: &Topology, wish: &Wish) -> ChangeResponse {
+    only_planned(settled_plan(topology, wish))
+}
+
+fn answered(
+    answer: Result<tonic::Response<ChangeResponse>, tonic::Status>,
+) -> Result<ChangeResponse, Fault> {
+    answer
+        .map(tonic::Response::into_inner)
+        .map_err(|status| Fault::from_status(&status))
 }

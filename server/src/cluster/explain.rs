@@ -1,17 +1,28 @@
-//! Where a key lives and why.
+//! Where a key lives and why, and what each of its replicas holds.
+//!
+//! Every replica is asked what it holds by itself, so that a key is explained too while its
+//! lead does not answer. Nothing is read by a quorum: versions may differ while a write is
+//! under way, or while a replica lags behind.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use torc_proto::v1::{ExplainRequest, ExplainResponse, Position};
-use torc_proto::{Fault, WireError, member_to_wire, partition_state_to_wire, version_to_wire};
+use torc_proto::v1::{self, ExplainRequest, ExplainResponse, Holding, Position, SliceVerdict};
+use torc_proto::{
+    Fault, Reason, WireError, member_to_wire, partition_state_to_wire, version_to_wire,
+};
 use torc_record::{Digest, Key, NamespaceId, State};
-use torc_ring::topology::RoutingTable;
-use torc_ring::{Partition, Token};
+use torc_ring::topology::{PartitionState, RoutingTable};
+use torc_ring::{NodeId, Partition, Token};
+use torc_store::{SliceTrace, StoreError, Verdict};
 
+use crate::hot;
 use crate::kv::find_namespace;
 use crate::peers::within;
 use crate::shared::{Shared, store_fault};
+
+/// How long a replica has to say what it holds.
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) async fn explain(
     shared: &Arc<Shared>,
@@ -23,18 +34,91 @@ pub(super) async fn explain(
     let key = Key::new(request.key.clone()).map_err(WireError::from)?;
     let digest = Digest::of(&table.digest_key, namespace, key.as_bytes());
     let partition = table.partition_of(&digest);
-    let lead = table.state(partition).map(|state| state.lead);
-    let here = lead == shared.identity.node();
-    if !here && let Some(address) = lead.and_then(|lead| table.address(lead)) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut client = shared.peers.cluster(address)?;
-        let answer = client.explain(within(left, request)).await;
-        return answer
-            .map(tonic::Response::into_inner)
-            .map_err(|status| Fault::from_status(&status));
+    let state = table
+        .state(partition)
+        .ok_or(WireError::Field { field: "partition" })?;
+    let here = async || {
+        let answer = placement(&table, &digest, partition)?;
+        let answer = held(shared, namespace, &key, &digest, answer)?;
+        let hot = hot::estimate(shared, &digest).await;
+        Ok(ExplainResponse { hot, ..answer })
+    };
+    if request.local {
+        return here().await;
     }
-    let answer = placement(&table, &digest, partition)?;
-    held(shared, namespace, &key, &digest, answer)
+    let budget = ASK_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()));
+    let asked = involved(state).map(async |node| {
+        let answer = if shared.identity.node() == Some(node) {
+            here().await
+        } else {
+            ask(shared, &table, node, &request, budget).await
+        };
+        (node, answer)
+    });
+    together(state.lead, futures::future::join_all(asked).await)
+}
+
+/// The nodes of both preference lists, each once.
+fn involved(state: &PartitionState) -> impl Iterator<Item = NodeId> + '_ {
+    let newcomers = state.next.iter().flat_map(|next| next.iter());
+    let newcomers = newcomers.filter(|node| !state.nodes.contains(node));
+    state.nodes.iter().chain(newcomers).copied()
+}
+
+async fn ask(
+    shared: &Shared,
+    table: &RoutingTable,
+    node: NodeId,
+    request: &ExplainRequest,
+    budget: Duration,
+) -> Result<ExplainResponse, Fault> {
+    let address = table.address(node).unwrap_or_default();
+    let mut client = shared.peers.cluster(address)?;
+    let request = ExplainRequest {
+        local: true,
+        ..request.clone()
+    };
+    let answer = client.explain(within(budget, request)).await;
+    answer
+        .map(tonic::Response::into_inner)
+        .map_err(|status| Fault::from_status(&status))
+}
+
+/// The lead's answer, or that of the first who gave one, with what all hold.
+fn together(
+    lead: NodeId,
+    answers: Vec<(NodeId, Result<ExplainResponse, Fault>)>,
+) -> Result<ExplainResponse, Fault> {
+    let replicas = answers.iter().map(holding).collect();
+    let mut best: Result<ExplainResponse, Fault> = Err(Fault::new(
+        Reason::OwnerUnreachable,
+        "the partition has no replica: report this",
+    ));
+    for (node, answer) in answers {
+        let is_better = node == lead || (answer.is_ok() && best.is_err());
+        if is_better && (answer.is_ok() || best.is_err()) {
+            best = answer;
+        }
+    }
+    best.map(|answer| ExplainResponse { replicas, ..answer })
+}
+
+fn holding((node, answer): &(NodeId, Result<ExplainResponse, Fault>)) -> Holding {
+    let node = node.0;
+    match answer {
+        Ok(answer) => Holding {
+            node,
+            found: answer.found,
+            tombstone: answer.tombstone,
+            version: answer.version,
+            problem: String::new(),
+        },
+        Err(fault) => Holding {
+            node,
+            problem: fault.message.clone(),
+            ..Holding::default()
+        },
+    }
 }
 
 fn placement(
@@ -47,11 +131,7 @@ fn placement(
         .ok_or(WireError::Field { field: "partition" })?;
     let token = Token::of(digest);
     let successor = table.ring.successor(token);
-    let involved = state
-        .nodes
-        .iter()
-        .chain(state.next.iter().flat_map(|next| next.iter()));
-    let members = involved.filter_map(|node| table.members.get(node).map(|m| (*node, m)));
+    let members = involved(state).filter_map(|node| Some((node, table.members.get(&node)?)));
     Ok(ExplainResponse {
         digest: digest.0.to_vec().into(),
         token: token.0,
@@ -69,7 +149,7 @@ fn placement(
     })
 }
 
-/// What this node holds of the key.
+/// What this node holds of the key, and where it was looked for.
 fn held(
     shared: &Shared,
     namespace: NamespaceId,
@@ -77,17 +157,30 @@ fn held(
     digest: &Digest,
     answer: ExplainResponse,
 ) -> Result<ExplainResponse, Fault> {
-    let found = shared.store.get(namespace, digest, key.as_bytes());
-    let answered_by = shared.node()?.0;
-    let Some(record) = found.map_err(|error| store_fault(&error))? else {
-        return Ok(ExplainResponse {
-            answered_by,
-            ..answer
-        });
+    let store = &shared.store;
+    let trace = store.trace(namespace, digest, key.as_bytes());
+    let trace = trace.map_err(|error| store_fault(&error))?;
+    let answer = ExplainResponse {
+        answered_by: shared.node()?.0,
+        slices: trace.slices.iter().map(slice_to_wire).collect(),
+        ..answer
+    };
+    let found = match store.get(namespace, digest, key.as_bytes()) {
+        // The slices tell which of them it is.
+        Err(StoreError::Damaged { .. }) => None,
+        found => found.map_err(|error| store_fault(&error))?,
+    };
+    let Some(record) = found else {
+        return Ok(answer);
     };
     let (tombstone, value_bytes) = match &record.state {
         State::Value { value, .. } => (false, value.len() as u64),
         State::Tombstone => (true, 0),
+    };
+    let held_in = if trace.overlay.is_some() {
+        "overlay"
+    } else {
+        "slice"
     };
     Ok(ExplainResponse {
         found: true,
@@ -95,8 +188,31 @@ fn held(
         version: Some(version_to_wire(record.ballot)),
         value_bytes,
         expires_at_ms: record.expires_at_ms().unwrap_or(0),
-        answered_by,
-        held_in: "overlay".to_owned(),
+        held_in: held_in.to_owned(),
         ..answer
     })
+}
+
+fn slice_to_wire(slice: &SliceTrace) -> v1::SliceTrace {
+    let (verdict, held) = match slice.verdict {
+        Verdict::GateNegative => (SliceVerdict::GateNegative, None),
+        Verdict::GateFalsePositive => (SliceVerdict::GateFalsePositive, None),
+        Verdict::Holds {
+            ballot,
+            is_tombstone,
+        } => (SliceVerdict::Holds, Some((ballot, is_tombstone))),
+        Verdict::Damaged(_) => (SliceVerdict::Damaged, None),
+        // Said by a later release of the store.
+        _ => (SliceVerdict::Unspecified, None),
+    };
+    v1::SliceTrace {
+        segment: slice.segment,
+        row: slice.row,
+        keys: slice.keys,
+        bytes: slice.bytes,
+        slot: slice.slot.unwrap_or(0) as u64,
+        verdict: verdict.into(),
+        version: held.map(|(ballot, _)| version_to_wire(ballot)),
+        tombstone: held.is_some_and(|(_, is_tombstone)| is_tombstone),
+    }
 }

@@ -1,7 +1,16 @@
-//! The `Cluster` service: topology, changes of membership, status, explain.
+//! The `Cluster` service: topology, changes of it, namespaces, status, explain.
+//!
+//! * `change`: join, leave, replace, reweight, abort; `plan`: what they would move;
+//!   `newcomer`: the node that comes; `leader`: who plans.
+//! * `namespace`: creating one.
+//! * `status`, `explain`: what is so now; both ask the other members.
 
 mod change;
 mod explain;
+mod leader;
+mod namespace;
+mod newcomer;
+mod plan;
 pub(crate) mod status;
 
 use std::sync::Arc;
@@ -10,11 +19,14 @@ use tonic::{Request, Response, Status};
 use torc_proto::topology_to_wire;
 use torc_proto::v1::cluster_server::Cluster;
 use torc_proto::v1::{
-    ChangeResponse, ExplainRequest, ExplainResponse, GetTopologyRequest, GetTopologyResponse,
-    JoinRequest, LeaveRequest, StatusRequest, StatusResponse,
+    AbortRequest, AbortResponse, ChangeResponse, CreateNamespaceRequest, CreateNamespaceResponse,
+    ExplainRequest, ExplainResponse, GetTopologyRequest, GetTopologyResponse, HotKeysRequest,
+    HotKeysResponse, HotWindowRequest, HotWindowResponse, JoinRequest, LeaveRequest,
+    ReplaceRequest, ReweightRequest, StatusRequest, StatusResponse,
 };
 use torc_record::Epoch;
 
+use crate::hot;
 use crate::shared::{Shared, deadline_of};
 
 /// The service. Cloning shares the node.
@@ -61,6 +73,40 @@ impl Cluster for ClusterService {
             .map_err(Into::into)
     }
 
+    async fn replace(
+        &self,
+        request: Request<ReplaceRequest>,
+    ) -> Result<Response<ChangeResponse>, Status> {
+        let answer = change::replace(&self.shared, request).await;
+        Ok(Response::new(answer?))
+    }
+
+    async fn reweight(
+        &self,
+        request: Request<ReweightRequest>,
+    ) -> Result<Response<ChangeResponse>, Status> {
+        let answer = change::reweight(&self.shared, request).await;
+        Ok(Response::new(answer?))
+    }
+
+    async fn abort(
+        &self,
+        request: Request<AbortRequest>,
+    ) -> Result<Response<AbortResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let answer = change::abort(&self.shared, request.into_inner(), deadline).await;
+        Ok(Response::new(answer?))
+    }
+
+    async fn create_namespace(
+        &self,
+        request: Request<CreateNamespaceRequest>,
+    ) -> Result<Response<CreateNamespaceResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let answer = namespace::create(&self.shared, request.into_inner(), deadline).await;
+        Ok(Response::new(answer?))
+    }
+
     async fn status(
         &self,
         request: Request<StatusRequest>,
@@ -75,6 +121,23 @@ impl Cluster for ClusterService {
     ) -> Result<Response<ExplainResponse>, Status> {
         let deadline = deadline_of(&request);
         let answer = explain::explain(&self.shared, request.into_inner(), deadline).await;
+        Ok(Response::new(answer?))
+    }
+
+    async fn hot_keys(
+        &self,
+        request: Request<HotKeysRequest>,
+    ) -> Result<Response<HotKeysResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let answer = hot::answer(&self.shared, request.into_inner(), deadline).await;
+        Ok(Response::new(answer?))
+    }
+
+    async fn hot_window(
+        &self,
+        request: Request<HotWindowRequest>,
+    ) -> Result<Response<HotWindowResponse>, Status> {
+        let answer = hot::own(&self.shared, request.into_inner()).await;
         Ok(Response::new(answer?))
     }
 }

@@ -1,5 +1,6 @@
 //! What the cluster is doing, as far as the answering node can learn.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,10 @@ use serde_json::{Value, json};
 use torc_proto::v1::{self, ChangeKind, MemberState, NodeStatus, StatusRequest, StatusResponse};
 use torc_proto::{Fault, member_to_wire};
 use torc_ring::NodeId;
-use torc_ring::topology::{ClusterId, Member, RoutingTable, Transition, TransitionKind};
+use torc_ring::replicas::{Mutations, Votes};
+use torc_ring::topology::{ClusterId, Member, PartitionState, RoutingTable, Transition};
 
+use super::plan::{kind_to_wire, replaced};
 use crate::peers::within;
 use crate::shared::Shared;
 
@@ -38,6 +41,7 @@ pub(crate) async fn gather(shared: &Arc<Shared>, local: bool) -> Result<StatusRe
     let last = topology
         .as_ref()
         .and_then(|topology| topology.last_transition());
+    let short = (!local).then(|| Short::of(&table, &nodes));
     Ok(StatusResponse {
         cluster_id: table.cluster.0.to_vec().into(),
         epoch: table.epoch.0,
@@ -48,7 +52,48 @@ pub(crate) async fn gather(shared: &Arc<Shared>, local: bool) -> Result<StatusRe
         last_transition: last.map(transition_to_wire),
         partitions: table.partitions.count(),
         replicas: table.replicas.into(),
+        under_replicated: short.map(|short| short.under_replicated),
+        without_quorum: short.map(|short| short.without_quorum),
     })
+}
+
+/// Partitions that lack replicas, because these do not answer or are too few.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Short {
+    under_replicated: u32,
+    without_quorum: u32,
+}
+
+impl Short {
+    fn of(table: &RoutingTable, nodes: &[NodeStatus]) -> Self {
+        let answering: BTreeSet<NodeId> = nodes
+            .iter()
+            .filter(|node| node.reachable)
+            .filter_map(|node| Some(NodeId(node.member.as_ref()?.id)))
+            .collect();
+        let mut short = Self::default();
+        for state in &table.states {
+            let (count, is_quorum) = answering_replicas(state, &answering);
+            short.under_replicated += u32::from(count < u32::from(table.replicas));
+            short.without_quorum += u32::from(!is_quorum);
+        }
+        short
+    }
+}
+
+/// How many replicas of the set that reads answer, and whether all who do suffice to read
+/// and to accept.
+fn answering_replicas(state: &PartitionState, answering: &BTreeSet<NodeId>) -> (u32, bool) {
+    let config = &state.config;
+    let members = config.members.iter().enumerate();
+    let present = members.filter(|(_, member)| answering.contains(&member.node));
+    let votes = present.fold(Votes::NONE, |set, (index, _)| set.union(Votes::one(index)));
+    let readers = votes
+        .intersection(config.readers())
+        .without(config.excluded);
+    let is_quorum =
+        config.may_read(votes, Mutations::NONE) && config.may_accept(votes, Mutations::NONE);
+    (readers.count(), is_quorum)
 }
 
 async fn one(
@@ -74,7 +119,7 @@ async fn one(
     }
 }
 
-async fn ask(shared: &Shared, address: &str) -> Result<NodeStatus, Fault> {
+pub(super) async fn ask(shared: &Shared, address: &str) -> Result<NodeStatus, Fault> {
     let mut client = shared.peers.cluster(address)?;
     let answer = client
         .status(within(ASK_TIMEOUT, StatusRequest { local: true }))
@@ -130,16 +175,12 @@ fn own(shared: &Shared, table: &RoutingTable, id: NodeId, member: &Member) -> No
     }
 }
 
-fn transition_to_wire(transition: &Transition) -> v1::Transition {
+pub(super) fn transition_to_wire(transition: &Transition) -> v1::Transition {
     let (done, active) = transition.counts();
-    let kind = match transition.kind {
-        TransitionKind::Join(_) => ChangeKind::Join,
-        TransitionKind::Leave(_) => ChangeKind::Leave,
-    };
     let ended = transition.ended_at_ms.is_some();
     v1::Transition {
         id: transition.id,
-        kind: kind.into(),
+        kind: kind_to_wire(transition.kind).into(),
         node: transition.kind.node().0,
         partitions_total: transition.total,
         partitions_done: if ended { transition.total } else { done },
@@ -150,6 +191,9 @@ fn transition_to_wire(transition: &Transition) -> v1::Transition {
         records_planned: transition.planned.records,
         started_at_ms: transition.started_at_ms,
         ended_at_ms: transition.ended_at_ms.unwrap_or(0),
+        replaced: replaced(transition.kind),
+        aborted: transition.aborted,
+        dead: transition.dead.iter().map(|node| node.0).collect(),
     }
 }
 
@@ -178,6 +222,8 @@ pub(crate) fn to_json(status: &StatusResponse) -> Value {
         "topology_leader": status.topology_leader,
         "partitions": status.partitions,
         "replicas": status.replicas,
+        "under_replicated": status.under_replicated,
+        "without_quorum": status.without_quorum,
         "nodes": status.nodes.iter().map(node_json).collect::<Vec<_>>(),
         "transition": status.transition.as_ref().map(transition_json),
         "last_transition": status.last_transition.as_ref().map(transition_json),
@@ -220,12 +266,15 @@ fn transition_json(transition: &v1::Transition) -> Value {
     let kind = match transition.kind() {
         ChangeKind::Join => "join",
         ChangeKind::Leave => "leave",
+        ChangeKind::Replace => "replace",
+        ChangeKind::Reweight => "reweight",
         ChangeKind::Unspecified => "unknown",
     };
     json!({
         "id": transition.id,
         "kind": kind,
         "node": transition.node,
+        "replaced": (transition.replaced != 0).then_some(transition.replaced),
         "partitions_total": transition.partitions_total,
         "partitions_done": transition.partitions_done,
         "partitions_active": transition.partitions_active,
@@ -235,5 +284,7 @@ fn transition_json(transition: &v1::Transition) -> Value {
         "records_planned": transition.records_planned,
         "started_at_ms": transition.started_at_ms,
         "ended_at_ms": transition.ended_at_ms,
+        "aborted": transition.aborted,
+        "dead": transition.dead,
     })
 }

@@ -1,5 +1,8 @@
 //! Operations whose sender left the routing to us: carried out here or sent to the
 //! node that leads the partition, and tried again while the topology moves.
+//!
+//! Where partitions have several replicas the lead is only the cheapest. What it certainly
+//! did not do, and a get that it does not answer soon, is carried out here.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +21,8 @@ use crate::shared::Shared;
 
 const BACKOFF: Duration = Duration::from_millis(5);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(200);
+/// How long the lead has for a get before it is carried out here.
+pub(super) const LEAD_TIME: Duration = Duration::from_millis(250);
 
 pub(super) async fn get(
     shared: &Arc<Shared>,
@@ -39,12 +44,24 @@ pub(super) async fn get(
                     consistency: 0,
                 };
                 let mut client = shared.peers.kv(address)?;
-                let sent = client.get(within(attempts.left()?, request)).await;
+                let left = attempts.left()?;
+                let limit = if shared.any_node_can() {
+                    left.min(LEAD_TIME)
+                } else {
+                    left
+                };
+                let sent = client.get(within(limit, request)).await;
                 // Nothing changes by reading twice, so a read is never in doubt.
-                received(shared, sent).map_err(|f| Fault {
+                let answer = received(shared, sent).map_err(|f| Fault {
                     maybe_applied: false,
                     ..f
-                })
+                });
+                match answer {
+                    Err(fault) if shared.any_node_can() && lead_failed(&fault) => {
+                        operate::get_here(shared, &place.target(target), deadline).await
+                    }
+                    answer => answer,
+                }
             }
         };
         match result {
@@ -70,8 +87,14 @@ pub(super) async fn put(
                 request.route = Some(place.route(target));
                 request.digest = target.digest.0.to_vec().into();
                 let mut client = shared.peers.kv(address)?;
-                let sent = client.put(within(attempts.left()?, request)).await;
-                received(shared, sent)
+                let sent = client.put(within(attempts.left()?, request.clone())).await;
+                match received(shared, sent) {
+                    Err(fault) if shared.any_node_can() && certainly_not_done(&fault) => {
+                        let target = place.target(target);
+                        operate::put_here(shared, &target, request, deadline).await
+                    }
+                    answer => answer,
+                }
             }
         };
         match result {
@@ -97,8 +120,16 @@ pub(super) async fn delete(
                 request.route = Some(place.route(target));
                 request.digest = target.digest.0.to_vec().into();
                 let mut client = shared.peers.kv(address)?;
-                let sent = client.delete(within(attempts.left()?, request)).await;
-                received(shared, sent)
+                let sent = client
+                    .delete(within(attempts.left()?, request.clone()))
+                    .await;
+                match received(shared, sent) {
+                    Err(fault) if shared.any_node_can() && certainly_not_done(&fault) => {
+                        let target = place.target(target);
+                        operate::delete_here(shared, &target, request, deadline).await
+                    }
+                    answer => answer,
+                }
             }
         };
         match result {
@@ -106,6 +137,18 @@ pub(super) async fn delete(
             result => return result,
         }
     }
+}
+
+/// Whether a get failed of the lead, and not of the key or the request.
+fn lead_failed(fault: &Fault) -> bool {
+    let lost = matches!(fault.reason, Reason::Deadline | Reason::OutcomeUnknown);
+    lost || certainly_not_done(fault)
+}
+
+/// Whether the lead, or the way to it, failed before anything was changed.
+fn certainly_not_done(fault: &Fault) -> bool {
+    let by_the_lead = matches!(fault.reason, Reason::NotServing | Reason::OwnerUnreachable);
+    by_the_lead && !fault.maybe_applied
 }
 
 fn received<T>(shared: &Shared, sent: Result<tonic::Response<T>, Status>) -> Result<T, Fault> {
@@ -130,7 +173,7 @@ impl Place {
                 "the topology lacks a partition: report this",
             )
         })?;
-        let here = shared.identity.node() == Some(state.lead);
+        let here = shared.goes_here(state.lead);
         let address = if here {
             None
         } else {
@@ -182,8 +225,11 @@ impl Attempts {
         Ok(left)
     }
 
+    /// An overloaded node is left to the caller, who can wait for it without keeping this
+    /// one busy.
     pub(super) fn may_retry(&self, fault: &Fault) -> bool {
-        fault.is_retryable() && Instant::now() + self.backoff < self.deadline
+        let is_overloaded = fault.reason == Reason::Overloaded;
+        fault.is_retryable() && !is_overloaded && Instant::now() + self.backoff < self.deadline
     }
 
     /// Waits for a change of the topology, or a little.

@@ -2,15 +2,19 @@
 //!
 //! * `request`: bounds, namespace, digest, partition; nothing else looks at raw requests.
 //! * `operate`: get, put and delete as the partition's lead.
+//! * `register`: the same where a partition has several replicas.
 //! * `forward`: the same for a partition that another node leads.
+//! * `search`: what a scan leaves out.
 //! * `batch`, `scan`, `session`: many at once; `scatter`: a batch's items to where they belong.
 
 mod batch;
 mod forward;
 mod operate;
+mod register;
 mod request;
 mod scan;
 mod scatter;
+mod search;
 mod session;
 
 pub(crate) use request::find_namespace;
@@ -47,7 +51,10 @@ impl Kv for KvService {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
         let deadline = deadline_of(&request);
         let timer = self.shared.metrics.start(Operation::Get);
-        let answer = operate::get(&self.shared, request.into_inner(), deadline).await;
+        let answer = match self.shared.admission.admit(1) {
+            Ok(_admitted) => operate::get(&self.shared, request.into_inner(), deadline).await,
+            Err(refused) => Err(refused),
+        };
         timer.stop(&answer);
         Ok(Response::new(answer?))
     }
@@ -55,7 +62,10 @@ impl Kv for KvService {
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
         let deadline = deadline_of(&request);
         let timer = self.shared.metrics.start(Operation::Put);
-        let answer = operate::put(&self.shared, request.into_inner(), deadline).await;
+        let answer = match self.shared.admission.admit(1) {
+            Ok(_admitted) => operate::put(&self.shared, request.into_inner(), deadline).await,
+            Err(refused) => Err(refused),
+        };
         timer.stop(&answer);
         Ok(Response::new(answer?))
     }
@@ -66,7 +76,10 @@ impl Kv for KvService {
     ) -> Result<Response<DeleteResponse>, Status> {
         let deadline = deadline_of(&request);
         let timer = self.shared.metrics.start(Operation::Delete);
-        let answer = operate::delete(&self.shared, request.into_inner(), deadline).await;
+        let answer = match self.shared.admission.admit(1) {
+            Ok(_admitted) => operate::delete(&self.shared, request.into_inner(), deadline).await,
+            Err(refused) => Err(refused),
+        };
         timer.stop(&answer);
         Ok(Response::new(answer?))
     }
@@ -77,7 +90,10 @@ impl Kv for KvService {
     ) -> Result<Response<BatchGetResponse>, Status> {
         let deadline = deadline_of(&request);
         let timer = self.shared.metrics.start(Operation::BatchGet);
-        let answer = batch::get(&self.shared, request.into_inner(), deadline).await;
+        let answer = match self.shared.admission.admit(request.get_ref().items.len()) {
+            Ok(_admitted) => batch::get(&self.shared, request.into_inner(), deadline).await,
+            Err(refused) => Err(refused),
+        };
         timer.stop(&answer);
         Ok(Response::new(answer?))
     }
@@ -88,7 +104,10 @@ impl Kv for KvService {
     ) -> Result<Response<BatchPutResponse>, Status> {
         let deadline = deadline_of(&request);
         let timer = self.shared.metrics.start(Operation::BatchPut);
-        let answer = batch::put(&self.shared, request.into_inner(), deadline).await;
+        let answer = match self.shared.admission.admit(request.get_ref().items.len()) {
+            Ok(_admitted) => batch::put(&self.shared, request.into_inner(), deadline).await,
+            Err(refused) => Err(refused),
+        };
         timer.stop(&answer);
         Ok(Response::new(answer?))
     }

@@ -16,10 +16,11 @@ use torc_replication::{Progress, Role, WriteOp};
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 
-use super::forward;
 use super::request::{Condition, Target, Trust, check_value};
+use super::{forward, register};
 use crate::clock::unix_ms;
 use crate::gate::{Adopted, Pass, stale};
+use crate::hot;
 use crate::peers::within;
 use crate::shared::{Shared, store_fault};
 
@@ -43,6 +44,7 @@ pub(super) async fn get(
     } = request;
     let target = Target::check(&table, &namespace, key, &digest, route, Trust::Given)?;
     if stale_allowed && let Some(found) = find(shared, &target)? {
+        count(&target);
         return Ok(answer(Some(found)));
     }
     if target.epoch.is_some() {
@@ -56,11 +58,20 @@ pub(super) async fn get_here(
     target: &Target,
     deadline: Instant,
 ) -> Result<GetResponse, Fault> {
+    if let Some(registers) = shared.registers.get() {
+        return register::get(shared, registers, target, deadline).await;
+    }
     let _pass = shared
         .gates
         .enter_as_lead(target.partition, target.epoch, deadline)
         .await?;
+    count(target);
     Ok(answer(find(shared, target)?))
+}
+
+/// Counts an access that is answered here.
+pub(super) fn count(target: &Target) {
+    hot::count(target.namespace, &target.digest, target.key.as_bytes());
 }
 
 pub(crate) fn find(shared: &Shared, target: &Target) -> Result<Option<Record>, Fault> {
@@ -70,7 +81,7 @@ pub(crate) fn find(shared: &Shared, target: &Target) -> Result<Option<Record>, F
         .map_err(|error| store_fault(&error))
 }
 
-fn answer(found: Option<Record>) -> GetResponse {
+pub(super) fn answer(found: Option<Record>) -> GetResponse {
     let Some(record) = found else {
         return GetResponse::default();
     };
@@ -119,6 +130,9 @@ pub(super) async fn put_here(
         value: request.value,
         expires_at_ms,
     };
+    if let Some(registers) = shared.registers.get() {
+        return register::put(shared, registers, target, (condition, state), deadline).await;
+    }
     let (written, _) = Write {
         shared,
         target,
@@ -161,6 +175,9 @@ pub(super) async fn delete_here(
     deadline: Instant,
 ) -> Result<DeleteResponse, Fault> {
     let condition = Condition::from_wire(request.condition)?;
+    if let Some(registers) = shared.registers.get() {
+        return register::delete(shared, registers, target, condition, deadline).await;
+    }
     let state = State::Tombstone;
     let (written, existed) = Write {
         shared,
@@ -203,8 +220,9 @@ impl Write<'_> {
         let alone = self.condition.is_some() || self.state == State::Tombstone;
         let _order = self.shared.order.hold(&self.target.digest, alone).await;
         let pass = self.enter(self.target.epoch).await?;
+        count(self.target);
         let table = self.shared.routing()?;
-        let before = find(self.shared, self.target)?;
+        let before = self.before()?;
         let existed = before
             .as_ref()
             .is_some_and(|record| record.visible(unix_ms()).is_some());
@@ -231,6 +249,17 @@ impl Write<'_> {
             .gates
             .enter_as_lead(self.target.partition, epoch, self.deadline)
             .await
+    }
+
+    /// What the key holds. A plain put goes on where that cannot be read any more: the
+    /// clock is beyond every ballot that this node has ever stored, so it supersedes it.
+    fn before(&self) -> Result<Option<Record>, Fault> {
+        let found = find(self.shared, self.target);
+        let is_plain = self.condition.is_none() && matches!(self.state, State::Value { .. });
+        match found {
+            Err(fault) if is_plain && fault.reason == Reason::Corrupt => Ok(None),
+            found => found,
+        }
     }
 
     fn check_condition(&self, before: Option<&Record>, existed: bool) -> Result<(), Fault> {

@@ -81,11 +81,13 @@ impl Target {
 
 pub(crate) fn find_namespace(table: &RoutingTable, name: &str) -> Result<NamespaceId, Fault> {
     let name = if name.is_empty() { "default" } else { name };
-    table.namespaces.get(name).copied().ok_or_else(|| {
+    table.namespace_id(name).ok_or_else(|| {
         let shown: String = name.chars().take(80).collect();
         Fault::new(
             Reason::NoSuchNamespace,
-            format!("there is no namespace `{shown}`"),
+            format!(
+                "there is no namespace `{shown}`: create it with `kvctl namespace create {shown}`"
+            ),
         )
     })
 }

@@ -6,7 +6,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt as _};
 use tokio::sync::mpsc;
@@ -15,13 +15,17 @@ use tonic::Status;
 use torc_proto::v1::{Entry, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
 use torc_record::{NamespaceId, Record};
+use torc_replication::KeyId;
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition, Token};
 use torc_store::{Cursor, ScanLimits};
 
 use super::forward::Attempts;
+use super::register::no_quorum;
 use super::request::find_namespace;
+use super::search::Search;
 use crate::clock::unix_ms;
+use crate::registers::NoQuorum;
 use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
 
 pub(crate) type ScanStream = Pin<Box<dyn Stream<Item = Result<ScanResponse, Status>> + Send>>;
@@ -30,8 +34,9 @@ const PAGE: ScanLimits = ScanLimits {
     records: 1_000,
     bytes: 1 << 20,
 };
-/// Pages without an entry after which the position is sent alone.
+/// Pages without an entry after which the position is sent alone; or so much time.
 const SILENT_PAGES: u32 = 256;
+const SILENT_FOR: Duration = Duration::from_secs(1);
 /// Pages made ahead of a slow reader.
 const PAGES_AHEAD: usize = 2;
 
@@ -49,7 +54,9 @@ pub(super) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         },
         local: request.local,
         keys_only: request.keys_only,
+        search: Search::of(request.contains)?,
         silent: 0,
+        sent: Instant::now(),
     };
     let (pages, receiver) = mpsc::channel(PAGES_AHEAD);
     tokio::spawn(async move {
@@ -72,8 +79,18 @@ struct Scan {
     left: u64,
     local: bool,
     keys_only: bool,
-    /// Pages read since something was sent.
+    /// What values must contain; none: anything.
+    search: Option<Search>,
+    /// Pages read since something was sent, and when that was.
     silent: u32,
+    sent: Instant,
+}
+
+/// Records in ring order, and the last place they speak of.
+struct Page {
+    records: Vec<Record>,
+    done: bool,
+    last: Option<ScanPosition>,
 }
 
 /// What one step of a scan came to.
@@ -90,6 +107,9 @@ impl Scan {
     async fn run(mut self, pages: Pages) -> Result<(), Gone> {
         let mut attempts = Attempts::new(Instant::now() + DEFAULT_DEADLINE);
         loop {
+            if pages.is_closed() {
+                return Err(Gone);
+            }
             let step = match self.next_place() {
                 Ok(None) => self.partition(&pages).await?,
                 Ok(Some(node)) => Ok(Step::Elsewhere(node)),
@@ -99,7 +119,11 @@ impl Scan {
                 Ok(Step::Elsewhere(_)) if self.local => {
                     return self.send(&pages, vec![], false).await;
                 }
-                Ok(Step::Elsewhere(node)) => self.elsewhere(node, &pages).await?,
+                Ok(Step::Elsewhere(node)) => match self.elsewhere(node, &pages).await? {
+                    // Any node can, and no step is lost: pages before this were passed on.
+                    Err(_) if self.shared.any_node_can() => self.partition(&pages).await?,
+                    step => step,
+                },
                 step => step,
             };
             match step {
@@ -127,12 +151,12 @@ impl Scan {
     fn next_place(&self) -> Result<Option<NodeId>, Fault> {
         let table = self.shared.routing()?;
         let lead = table.state(self.at(&table)).map(|state| state.lead);
-        Ok(lead.filter(|lead| self.shared.identity.node() != Some(*lead)))
+        Ok(lead.filter(|lead| !self.shared.goes_here(*lead)))
     }
 
     /// Sends one page of the partition at the position.
     async fn partition(&mut self, pages: &Pages) -> Result<Result<Step, Fault>, Gone> {
-        let page = match self.read_page().await {
+        let page = match self.read_page(pages).await {
             Ok(page) => page,
             Err(fault) => return Ok(Err(fault)),
         };
@@ -143,43 +167,33 @@ impl Scan {
             0
         };
         // Where nothing is to be found for long, the position shows that the scan gets on.
-        if !entries.is_empty() || done || self.silent >= SILENT_PAGES {
-            self.silent = 0;
+        let is_silent = self.silent >= SILENT_PAGES || self.sent.elapsed() >= SILENT_FOR;
+        if !entries.is_empty() || done || is_silent {
+            (self.silent, self.sent) = (0, Instant::now());
             self.send(pages, entries, done).await?;
         }
         Ok(Ok(if done { Step::Done } else { Step::On }))
     }
 
-    async fn read_page(&mut self) -> Result<(Vec<Entry>, bool), Fault> {
+    async fn read_page(&mut self, pages: &Pages) -> Result<(Vec<Entry>, bool), Fault> {
         let table = self.shared.routing()?;
         let partition = self.at(&table);
         let deadline = Instant::now() + DEFAULT_DEADLINE;
-        let page = {
-            let _pass = self
-                .shared
-                .gates
-                .enter_as_lead(partition, None, deadline)
-                .await?;
-            let after = match &self.position {
-                ScanPosition::At(_) => None,
-                ScanPosition::After { digest, key } => Some(Cursor {
-                    digest: *digest,
-                    namespace: self.namespace,
-                    key: key.clone(),
-                }),
-            };
-            let page = self.shared.store.scan(partition, after.as_ref(), PAGE);
-            page.map_err(|error| store_fault(&error))?
-        };
+        let page = self.page_of(partition, deadline).await?;
         let now = unix_ms();
         let from = self.position.token();
+        let (records, matches) = match &self.search {
+            Some(search) => search.page(&self.shared, page.records, now, pages).await?,
+            None => (page.records, Vec::new()),
+        };
         let mut entries = Vec::new();
-        for record in page.records {
+        for (at, record) in records.into_iter().enumerate() {
             let wanted = record.namespace == self.namespace && Token::of(&record.digest) >= from;
             let position = ScanPosition::After {
                 digest: record.digest,
                 key: record.key.clone(),
             };
+            let wanted = wanted && (self.search.is_none() || matches[at]);
             if wanted && let Some(entry) = self.entry(&record, now) {
                 entries.push(entry);
                 self.left -= 1;
@@ -190,6 +204,7 @@ impl Scan {
             }
         }
         if !page.done {
+            self.position = page.last.unwrap_or(self.position.clone());
             return Ok((entries, false));
         }
         let end = table.partitions.end(partition);
@@ -200,6 +215,48 @@ impl Scan {
             }
             None => Ok((entries, true)),
         }
+    }
+
+    /// The next records of a partition: of all replicas where there are several.
+    async fn page_of(&self, partition: Partition, deadline: Instant) -> Result<Page, Fault> {
+        let after = match &self.position {
+            ScanPosition::At(_) => None,
+            ScanPosition::After { digest, key } => Some(Cursor {
+                digest: *digest,
+                namespace: self.namespace,
+                key: key.clone(),
+            }),
+        };
+        if let Some(registers) = self.shared.registers.get() {
+            let after = after.map(|after| KeyId {
+                digest: after.digest,
+                namespace: after.namespace,
+            });
+            let listed = registers.list(partition, after, deadline).await;
+            let listed = listed.map_err(|NoQuorum| no_quorum(partition))?;
+            let last = listed.next.map(|at| ScanPosition::After {
+                digest: at.digest,
+                key: at.key,
+            });
+            return Ok(Page {
+                records: listed.records,
+                done: last.is_none(),
+                last,
+            });
+        }
+        let gates = &self.shared.gates;
+        let _pass = gates.enter_as_lead(partition, None, deadline).await?;
+        let page = self.shared.store.scan(partition, after.as_ref(), PAGE);
+        let page = page.map_err(|error| store_fault(&error))?;
+        let last = page.records.last().map(|record| ScanPosition::After {
+            digest: record.digest,
+            key: record.key.clone(),
+        });
+        Ok(Page {
+            records: page.records,
+            done: page.done,
+            last,
+        })
     }
 
     fn entry(&self, record: &Record, now: u64) -> Option<Entry> {
@@ -239,7 +296,14 @@ impl Scan {
             Err(fault) => return Ok(Err(fault)),
         };
         let before = self.position.clone();
-        while let Some(page) = stream.next().await {
+        loop {
+            let page = tokio::select! {
+                page = stream.next() => page,
+                // Dropping the stream stops the other node as well.
+                () = pages.closed() => return Err(Gone),
+                () = tokio::time::sleep(self.patience()) => return Ok(Err(silent())),
+            };
+            let Some(page) = page else { break };
             let page = match page {
                 Ok(page) => page,
                 Err(status) => return Ok(Err(readable(&status))),
@@ -279,13 +343,29 @@ impl Scan {
             limit: if self.left == u64::MAX { 0 } else { self.left },
             local: true,
             keys_only: self.keys_only,
+            contains: self.search.as_ref().map(Search::wanted).unwrap_or_default(),
         };
         let mut client = self.shared.peers.kv(address)?;
-        let opened = client.scan(request).await;
+        let opening = tokio::time::timeout(self.patience(), client.scan(request));
+        let opened = opening.await.map_err(|_| silent())?;
         opened
             .map(tonic::Response::into_inner)
             .map_err(|status| readable(&status))
     }
+
+    /// How long another node has for its next page, or to say that it gets on.
+    fn patience(&self) -> Duration {
+        if self.shared.any_node_can() {
+            SILENT_FOR * 2
+        } else {
+            Duration::MAX
+        }
+    }
+}
+
+fn silent() -> Fault {
+    let message = "the node that leads the scan's next partition does not answer: try again";
+    Fault::new(Reason::OwnerUnreachable, message)
 }
 
 /// Reading twice changes nothing, so a broken read is never in doubt.

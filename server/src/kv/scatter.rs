@@ -3,25 +3,30 @@
 //!
 //! An item that came with a route is for this node. An item that a node did not carry
 //! out (its answer, or the transport, says so) goes the way of a single operation,
-//! which finds out where it belongs now.
+//! which finds out where it belongs now; where partitions have several replicas it is carried
+//! out here then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use tonic::Status;
 use torc_proto::v1::{
-    BatchGetRequest, BatchPutRequest, GetRequest, GetResponse, GetResult, PutRequest, PutResponse,
-    PutResult, Route, get_result, put_result,
+    BatchGetRequest, BatchPutRequest, Consistency, GetRequest, GetResponse, GetResult, PutRequest,
+    PutResponse, PutResult, Route, get_result, put_result,
 };
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::RoutingTable;
 
+use super::forward::LEAD_TIME;
 use super::operate;
 use super::request::{Target, Trust};
 use crate::peers::within;
-use crate::shared::Shared;
+use crate::shared::{Shared, store_fault};
+
+/// What each get of a batch adds to the time that another node has for it.
+const TIME_FOR_ITEM: Duration = Duration::from_millis(1);
 
 /// A batch's item: a get or a put.
 pub(super) trait Item: Clone + Send + Sized + 'static {
@@ -32,6 +37,10 @@ pub(super) trait Item: Clone + Send + Sized + 'static {
     fn target(&self, table: &RoutingTable) -> Result<Target, Fault>;
     fn route_mut(&mut self) -> &mut Option<Route>;
     fn set_digest(&mut self, target: &Target);
+    /// Carries out at once what can be without waiting; gives the rest back.
+    fn together(_shared: &Shared, items: Placed<Self>) -> (Vec<Done<Self::Answer>>, Placed<Self>) {
+        (Vec::new(), items)
+    }
     fn one(
         shared: &Arc<Shared>,
         item: Self,
@@ -57,11 +66,13 @@ pub(super) async fn run<I: Item>(
     let sent = elsewhere
         .into_iter()
         .map(|(address, items)| async move { send(shared, &address, items, deadline).await });
+    let (together, here) = I::together(shared, here);
     let done = here
         .into_iter()
         .map(|(place, item)| async move { (place, I::one(shared, item, deadline).await) });
     let (done, sent) = tokio::join!(join_all(done), join_all(sent));
-    for (place, result) in done.into_iter().chain(sent.into_iter().flatten()) {
+    let done = together.into_iter().chain(done);
+    for (place, result) in done.chain(sent.into_iter().flatten()) {
         results[place] = Some(result);
     }
     let missing = || {
@@ -77,6 +88,8 @@ pub(super) async fn run<I: Item>(
 }
 
 type Placed<I> = Vec<(usize, I)>;
+/// A result and its place.
+type Done<A> = (usize, Result<A, Fault>);
 
 /// What is carried out here, and what goes to which address. Items that are refused
 /// anyway are refused here.
@@ -102,7 +115,7 @@ fn address_of<I: Item>(shared: &Shared, table: &RoutingTable, item: &mut I) -> O
     }
     let target = item.target(table).ok()?;
     let state = table.state(target.partition)?;
-    if shared.identity.node() == Some(state.lead) {
+    if shared.goes_here(state.lead) {
         return None;
     }
     let address = table.address(state.lead)?.to_owned();
@@ -135,10 +148,16 @@ async fn send<I: Item>(
         .into_iter()
         .zip(answers)
         .map(|((place, mut item), answer)| async move {
-            let again = |fault: &Fault| fault.is_retryable() || I::HARMLESS && fault.maybe_applied;
+            let again = |fault: &Fault| {
+                let passing = fault.is_retryable() && fault.reason != Reason::Overloaded;
+                passing || I::HARMLESS && fault.maybe_applied
+            };
             let result = match answer {
                 Err(fault) if again(&fault) => {
-                    *item.route_mut() = None;
+                    // With its route it is carried out here.
+                    if !shared.any_node_can() || fault.reason == Reason::StaleEpoch {
+                        *item.route_mut() = None;
+                    }
                     I::one(shared, item, deadline).await
                 }
                 result => result,
@@ -176,6 +195,40 @@ impl Item for GetRequest {
         self.digest = target.digest.0.to_vec().into();
     }
 
+    /// One visit to the store for all, which lets the waits for memory overlap.
+    fn together(shared: &Shared, items: Placed<Self>) -> (Vec<Done<GetResponse>>, Placed<Self>) {
+        let Some(table) = shared.routing.load_full() else {
+            return (Vec::new(), items);
+        };
+        let (mut taken, mut rest) = (Vec::with_capacity(items.len()), Vec::new());
+        for (place, item) in items {
+            let target = item.target(&table).ok();
+            let is_plain = item.consistency() != Consistency::Stale;
+            let pass = target.as_ref().filter(|_| is_plain).and_then(|target| {
+                let (gates, partition) = (&shared.gates, target.partition);
+                gates.try_enter_as_lead(partition, target.epoch)
+            });
+            match target.zip(pass) {
+                Some((target, pass)) => {
+                    operate::count(&target);
+                    taken.push((place, target, pass));
+                }
+                None => rest.push((place, item)),
+            }
+        }
+        let reads: Vec<_> = taken
+            .iter()
+            .map(|(_, target, _)| (target.namespace, target.digest, target.key.as_bytes()))
+            .collect();
+        let found = shared.store.get_batch(&reads);
+        let places = taken.iter().map(|(place, ..)| *place);
+        let answers = found.into_iter().map(|found| {
+            let found = found.map_err(|error| store_fault(&error))?;
+            Ok(operate::answer(found))
+        });
+        (places.zip(answers).collect(), rest)
+    }
+
     async fn one(
         shared: &Arc<Shared>,
         item: Self,
@@ -191,7 +244,13 @@ impl Item for GetRequest {
         deadline: Instant,
     ) -> Result<Vec<Result<GetResponse, Fault>>, Fault> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let request = within(left, BatchGetRequest { items });
+        let lead_time = LEAD_TIME + TIME_FOR_ITEM * items.len() as u32;
+        let limit = if shared.any_node_can() {
+            left.min(lead_time)
+        } else {
+            left
+        };
+        let request = within(limit, BatchGetRequest { items });
         let answer = shared.peers.kv(address)?.batch_get(request).await;
         let results = answer
             .map_err(|status| fault(&status))?

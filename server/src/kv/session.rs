@@ -36,19 +36,28 @@ async fn answer(shared: &Arc<Shared>, request: SessionRequest) -> SessionRespons
     let result = match request.operation {
         Some(Wanted::Get(get)) => {
             let timer = shared.metrics.start(Operation::Get);
-            let result = operate::get(shared, get, deadline).await;
+            let result = match shared.admission.admit(1) {
+                Ok(_admitted) => operate::get(shared, get, deadline).await,
+                Err(refused) => Err(refused),
+            };
             timer.stop(&result);
             result.map(Outcome::Get)
         }
         Some(Wanted::Put(put)) => {
             let timer = shared.metrics.start(Operation::Put);
-            let result = operate::put(shared, put, deadline).await;
+            let result = match shared.admission.admit(1) {
+                Ok(_admitted) => operate::put(shared, put, deadline).await,
+                Err(refused) => Err(refused),
+            };
             timer.stop(&result);
             result.map(Outcome::Put)
         }
         Some(Wanted::Delete(delete)) => {
             let timer = shared.metrics.start(Operation::Delete);
-            let result = operate::delete(shared, delete, deadline).await;
+            let result = match shared.admission.admit(1) {
+                Ok(_admitted) => operate::delete(shared, delete, deadline).await,
+                Err(refused) => Err(refused),
+            };
             timer.stop(&result);
             result.map(Outcome::Delete)
         }

@@ -8,27 +8,32 @@
 
 mod reporter;
 mod retreat;
+mod slices;
 mod throttle;
 mod transfer;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use torc_proto::Fault;
 use torc_proto::v1::FenceRequest;
 use torc_record::Epoch;
 use torc_replication::Role;
-use torc_ring::topology::{Fact, Stage};
+use torc_ring::replicas::Config;
+use torc_ring::topology::{Fact, Sizes, Stage};
 use torc_ring::{NodeId, Partition};
+use torc_store::FoldHold;
 
+pub(crate) use reporter::Reporter;
 pub(crate) use throttle::Throttle;
 
 use crate::gate::Adopted;
 use crate::peers::within;
 use crate::shared::Shared;
-use reporter::Reporter;
 use transfer::Transfer;
 
 const RETRY: Duration = Duration::from_millis(100);
@@ -40,6 +45,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mover = Arc::new(Mover {
         reporter: Reporter::start(&shared, &tasks),
         copies: Semaphore::new(shared.settings.transfer_parallel),
+        sources: Mutex::default(),
         shared: Arc::clone(&shared),
     });
     tasks.spawn(retreat::run(Arc::clone(&shared)));
@@ -47,8 +53,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut changes = shared.gates.subscribe();
     loop {
         changes.mark_unchanged();
-        for (partition, adopted, stage) in mover.unhandled(&mut handled).await {
-            mover.begin(&tasks, partition, adopted, stage);
+        for (partition, adopted, config) in mover.unhandled(&mut handled).await {
+            mover.begin(&tasks, partition, adopted, &config);
         }
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { break },
@@ -63,11 +69,14 @@ struct Mover {
     shared: Arc<Shared>,
     reporter: Reporter,
     copies: Semaphore,
+    /// Partitions that are being copied from here: folding them would change what is new
+    /// in them.
+    sources: Mutex<HashMap<Partition, FoldHold>>,
 }
 
 impl Mover {
     /// Partitions that have adopted an epoch since they were last looked at.
-    async fn unhandled(&self, handled: &mut [Epoch]) -> Vec<(Partition, Adopted, Stage)> {
+    async fn unhandled(&self, handled: &mut [Epoch]) -> Vec<(Partition, Adopted, Arc<Config>)> {
         let Ok(table) = self.shared.routing() else {
             return Vec::new();
         };
@@ -82,7 +91,7 @@ impl Mover {
             };
             if adopted.epoch == state.epoch {
                 handled[index] = state.epoch;
-                found.push((partition, adopted, state.stage));
+                found.push((partition, adopted, Arc::clone(&state.config)));
             }
         }
         found
@@ -94,13 +103,19 @@ impl Mover {
         tasks: &TaskTracker,
         partition: Partition,
         adopted: Adopted,
-        stage: Stage,
+        config: &Config,
     ) {
+        let (stage, returning) = (config.stage, config.returning);
         let epoch = adopted.epoch;
         let mover = Arc::clone(self);
+        self.hold_folds(partition, adopted.role, stage);
         match (stage, adopted.role) {
             (Stage::Copying, Role::Newcomer { source }) => {
                 tasks.spawn(async move { mover.copy(partition, epoch, source).await });
+            }
+            // On the way back nothing is copied: the new side only has to know.
+            (Stage::WriteBothReadOld, Role::Follower { .. }) if returning => {
+                self.reporter.report(partition, epoch, Fact::Adopted);
             }
             (Stage::WriteBothReadOld, Role::Follower { lead }) => {
                 tasks.spawn(async move { mover.snapshot(partition, epoch, lead).await });
@@ -121,7 +136,27 @@ impl Mover {
             (Stage::Stable, Role::Outsider) if self.holds(partition) => {
                 tasks.spawn(async move { mover.drop_copy(partition, epoch).await });
             }
+            // Until a majority has, others may not discard what they held before.
+            (Stage::Stable, Role::Lead { .. }) if self.is_settling(partition) => {
+                self.reporter.report(partition, epoch, Fact::Adopted);
+            }
             _ => {}
+        }
+    }
+
+    fn is_settling(&self, partition: Partition) -> bool {
+        let topology = self.shared.group.topology();
+        topology.is_some_and(|topology| !topology.may_discard(partition))
+    }
+
+    fn hold_folds(&self, partition: Partition, role: Role, stage: Stage) {
+        let is_source = stage != Stage::Stable && matches!(role, Role::Lead { .. });
+        let mut sources = self.sources.lock();
+        if is_source {
+            let hold = || self.shared.store.hold(partition);
+            sources.entry(partition).or_insert_with(hold);
+        } else {
+            sources.remove(&partition);
         }
     }
 
@@ -136,19 +171,33 @@ impl Mover {
     }
 
     async fn copy(&self, partition: Partition, epoch: Epoch, source: NodeId) {
-        let Ok(_permit) = self.copies.acquire().await else {
-            return;
-        };
         while !self.is_over(partition, epoch).await {
-            let mut transfer = Transfer::resume(&self.shared, partition, epoch, source).await;
-            match transfer.pass().await {
-                Ok(()) => {
-                    let sizes = transfer.take_sizes().await;
+            match self.copy_once(partition, epoch, source).await {
+                Ok(sizes) => {
                     return self.reporter.report(partition, epoch, Fact::Copied(sizes));
                 }
                 Err(fault) => self.hold_on("copying", partition, &fault).await,
             }
         }
+    }
+
+    async fn copy_once(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+        source: NodeId,
+    ) -> Result<Sizes, Fault> {
+        let mut transfer = Transfer::resume(&self.shared, partition, epoch, source).await;
+        let permit = self.copies.acquire().await;
+        let received = transfer.receive_slices().await?;
+        // Others may receive while these slices wait to be published together with theirs.
+        drop(permit);
+        if let Some(received) = received {
+            transfer.publish_slices(received).await?;
+        }
+        let _permit = self.copies.acquire().await;
+        transfer.pass().await?;
+        Ok(transfer.take_sizes().await)
     }
 
     async fn snapshot(&self, partition: Partition, epoch: Epoch, source: NodeId) {

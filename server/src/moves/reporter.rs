@@ -18,12 +18,12 @@ const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Takes facts; a task of its own commits them.
-pub(super) struct Reporter {
+pub(crate) struct Reporter {
     queue: mpsc::UnboundedSender<Report>,
 }
 
 impl Reporter {
-    pub(super) fn start(shared: &Arc<Shared>, tasks: &TaskTracker) -> Self {
+    pub(crate) fn start(shared: &Arc<Shared>, tasks: &TaskTracker) -> Self {
         let (queue, facts) = mpsc::unbounded_channel();
         let shared = Arc::clone(shared);
         tasks.spawn(async move {
@@ -37,7 +37,7 @@ impl Reporter {
 
     /// Queues a fact. At most a few a partition and epoch, so the queue is bounded by
     /// the partitions in flight.
-    pub(super) fn report(&self, partition: Partition, epoch: Epoch, fact: Fact) {
+    pub(crate) fn report(&self, partition: Partition, epoch: Epoch, fact: Fact) {
         let report = Report {
             partition,
             epoch,

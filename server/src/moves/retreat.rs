@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use torc_proto::v1::IdentifyRequest;
 use torc_ring::NodeId;
-use torc_ring::topology::{Command, MoveStage};
+use torc_ring::topology::Command;
 
 use crate::peers::within;
 use crate::shared::Shared;
@@ -56,19 +56,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 /// Newcomers that writes wait for.
 fn awaited_newcomers(shared: &Shared) -> BTreeSet<NodeId> {
-    let Some(topology) = shared.group.topology() else {
-        return BTreeSet::new();
-    };
-    let Some(transition) = topology.transition() else {
-        return BTreeSet::new();
-    };
-    let awaited = transition
-        .moves
-        .values()
-        .filter(|m| m.stage == MoveStage::WriteBothReadOld);
-    awaited
-        .flat_map(|moving| moving.gained.iter().copied())
-        .collect()
+    let topology = shared.group.topology();
+    topology.map_or_else(BTreeSet::new, |topology| topology.awaited_newcomers())
 }
 
 async fn answers(shared: &Shared, node: NodeId) -> bool {

@@ -1,9 +1,10 @@
 //! Copying one partition from its lead, resumably, until both copies are equal.
 //!
-//! A transfer is made of passes. A pass pulls, in ring order, every record that the
-//! source stored after the sequence number up to which earlier passes are complete.
-//! The first pass is the bulk; a pass begun in the epoch in which the source sends
-//! us every write is the last one needed, and then the copies are compared.
+//! A transfer begins with the source's slices, byte for byte ([`super::slices`]): the bulk.
+//! What they do not have comes in passes. A pass pulls, in ring order, every record that
+//! the source stored after the sequence number up to which the slices and earlier passes
+//! are complete. A pass begun in the epoch in which the source sends us every write is the
+//! last one needed, and then the copies are compared.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -31,6 +32,9 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(20);
 struct Progress {
     /// The source's data directory, which the sequence numbers belong to.
     source: Vec<u8>,
+    /// Its slices have been copied.
+    #[serde(default)]
+    has_slices: bool,
     /// Everything the source stored up to here has been copied.
     complete_to: u64,
     /// The pass under way: what it will make complete, and the epoch it began in.
@@ -48,9 +52,9 @@ struct Pass {
 
 /// One partition on its way to this node, in one epoch.
 pub(super) struct Transfer<'a> {
-    shared: &'a Arc<Shared>,
-    partition: Partition,
-    epoch: Epoch,
+    pub(super) shared: &'a Arc<Shared>,
+    pub(super) partition: Partition,
+    pub(super) epoch: Epoch,
     source: NodeId,
     progress: Progress,
 }
@@ -101,6 +105,21 @@ impl<'a> Transfer<'a> {
         let sizes = std::mem::take(&mut self.progress.unreported);
         self.keep().await;
         sizes
+    }
+
+    /// Whether nothing was copied yet.
+    pub(super) fn wants_slices(&self) -> bool {
+        let progress = &self.progress;
+        !progress.has_slices && progress.complete_to == 0 && progress.pass.is_none()
+    }
+
+    /// Remembers that the source's slices are here.
+    pub(super) async fn note_slices(&mut self, source: Vec<u8>, through: u64, sizes: Sizes) {
+        self.progress.source = source;
+        self.progress.has_slices = true;
+        self.progress.complete_to = through;
+        self.progress.unreported += sizes;
+        self.keep().await;
     }
 
     /// Finishes the pass under way, or makes one.
@@ -178,7 +197,7 @@ impl<'a> Transfer<'a> {
     /// directory mean nothing: then all is copied anew.
     fn begin_pass(&mut self, page: &PullResponse) -> Result<(), Fault> {
         if self.progress.source != page.incarnation {
-            let fresh = self.progress.source.is_empty() && self.progress.complete_to == 0;
+            let fresh = self.progress.source.is_empty();
             self.progress = Progress {
                 source: page.incarnation.to_vec(),
                 unreported: self.progress.unreported,
@@ -275,7 +294,7 @@ impl<'a> Transfer<'a> {
         }
     }
 
-    fn source_address(&self) -> Result<String, Fault> {
+    pub(super) fn source_address(&self) -> Result<String, Fault> {
         let table = self.shared.routing()?;
         table
             .address(self.source)

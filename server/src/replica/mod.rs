@@ -1,18 +1,19 @@
 //! The `Replica` service: what nodes ask of one another.
 
+mod copy;
 mod pull;
 
 pub(crate) use pull::checksum as pull_checksum;
 
 use std::sync::Arc;
 
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 use torc_proto::v1;
 use torc_proto::v1::replica_server::Replica;
 use torc_proto::v1::{
-    AcceptRequest, AcceptResponse, EnlistRequest, EnlistResponse, FenceRequest, FenceResponse,
-    IdentifyRequest, IdentifyResponse, PullRequest, SummarizeRequest, SummarizeResponse,
-    VerifyRequest, VerifyResponse,
+    AcceptRequest, AcceptResponse, CopySlicesRequest, EnlistRequest, EnlistResponse, FenceRequest,
+    FenceResponse, IdentifyRequest, IdentifyResponse, LinkRequest, PullRequest, SummarizeRequest,
+    SummarizeResponse, VerifyRequest, VerifyResponse,
 };
 use torc_proto::{Fault, Reason, record_from_wire};
 use torc_record::{Epoch, Record};
@@ -22,6 +23,7 @@ use torc_ring::{NodeId, Partition};
 
 use crate::gate::stale;
 use crate::identity::{IdentityError, Membership};
+use crate::links::LinkStream;
 use crate::peers::within;
 use crate::shared::{Shared, deadline_of, store_fault};
 
@@ -42,6 +44,8 @@ impl ReplicaService {
 
 #[tonic::async_trait]
 impl Replica for ReplicaService {
+    type CopySlicesStream = copy::CopyStream;
+    type LinkStream = LinkStream;
     type PullStream = pull::PullStream;
 
     async fn identify(
@@ -99,6 +103,14 @@ impl Replica for ReplicaService {
         Ok(Response::new(AcceptResponse {
             highest_time: self.shared.clock.last().0,
         }))
+    }
+
+    async fn copy_slices(
+        &self,
+        request: Request<CopySlicesRequest>,
+    ) -> Result<Response<Self::CopySlicesStream>, Status> {
+        let stream = copy::start(&self.shared, request.into_inner()).await?;
+        Ok(Response::new(stream))
     }
 
     async fn pull(
@@ -169,6 +181,19 @@ impl Replica for ReplicaService {
             Err(fault) => return Err(fault.into()),
         }
         Ok(Response::new(FenceResponse {}))
+    }
+
+    async fn link(
+        &self,
+        request: Request<Streaming<LinkRequest>>,
+    ) -> Result<Response<Self::LinkStream>, Status> {
+        let service = self.shared.link_service.get().ok_or_else(|| {
+            Fault::new(
+                Reason::NotServing,
+                "the node does not take part in replication yet",
+            )
+        })?;
+        Ok(Response::new(service.accept(request.into_inner()).await?))
     }
 }
 

@@ -1,16 +1,12 @@
-//! Checkpoints: all records in ring order, so that the log can be cut.
+//! Checkpoints: all records in ring order, as stores of format 1 have them.
 //!
-//! Where cold records live until sealed slices replace this file. A checkpoint is fuzzy:
-//! it is written, partition by partition, while the log goes on. What makes that right:
+//! They are read, so that such a store can be opened; the first seal makes slices of their
+//! records and the file is removed. None is written any more.
 //!
-//! * First the log is rotated, after entry `through`. Of each record the checkpoint holds
-//!   the version of an entry up to `through`, or none: a record whose entry is later is
-//!   left out, for it is in the log behind the rotation.
-//! * Recovery reads the checkpoint and replays the log from the rotation on, whole and in
-//!   order. A record that is missing from the checkpoint was, by then, superseded by an
-//!   entry of that log or dropped by one; either way the replay ends where the store was.
-//! * A drop removes what has a lower number. In the replay all that precedes it in the
-//!   log, and all of the checkpoint, has; a copy that came back later has not.
+//! A checkpoint was written, partition by partition, while the log went on. Of each record
+//! it holds the version of an entry up to its seq, or none: a record whose entry is later is
+//! in the log behind it. Recovery reads the checkpoint and replays that log, whole and in
+//! order.
 //!
 //! The file has a header (its number is that of the segment the rotation began), frames of
 //! kind `Records`, indexed from 0, and one of kind `Totals`: records (8 bytes),
@@ -18,19 +14,30 @@
 //! record went missing.
 
 mod reader;
-mod thread;
+#[cfg(test)]
 mod writer;
 
 pub(crate) use reader::read;
-pub(crate) use thread::{Requests, run};
+#[cfg(test)]
 use writer::CheckpointWriter;
 
 use crate::PartitionSummary;
 use crate::format::{array, u64_at};
+use crate::packed::Packed;
 
 const TOTALS_LEN: usize = 40;
 
+/// Counts a record. The fingerprint of format 1 is the sum of the first 16 bytes of each
+/// record's BLAKE3 hash.
+fn count(totals: &mut PartitionSummary, packed: &Packed) {
+    let before = totals.fingerprint;
+    totals.add(packed);
+    let hash = u128::from_le_bytes(array(blake3::hash(packed.bytes()).as_bytes(), 0));
+    totals.fingerprint = before.wrapping_add(hash);
+}
+
 /// The body of the frame that ends a checkpoint.
+#[cfg(test)]
 fn encode_totals(totals: &PartitionSummary) -> [u8; TOTALS_LEN] {
     let mut out = [0; TOTALS_LEN];
     out[..8].copy_from_slice(&totals.records.to_le_bytes());

@@ -11,7 +11,7 @@ use crate::{PartitionSummary, Seq, StoreError};
 
 const SEQ_LEN: usize = 8;
 
-/// Gives every record of a checkpoint with its number and fingerprint to `apply`, in ring
+/// Gives every record of a checkpoint with its number to `apply`, in ring
 /// order. Returns what they come to.
 ///
 /// # Errors
@@ -22,7 +22,7 @@ pub(crate) fn read(
     partitions: Partitions,
     file: CheckpointFile,
     through: Seq,
-    apply: impl FnMut(Seq, &Packed, u128),
+    apply: impl FnMut(Seq, &Packed),
 ) -> Result<PartitionSummary, StoreError> {
     let path = dir.checkpoint_path(file.number);
     let mut reader = FrameReader::open(&**dir.fs(), &path, FileKind::Checkpoint)?;
@@ -69,7 +69,7 @@ struct Reading<F> {
     found: PartitionSummary,
 }
 
-impl<F: FnMut(Seq, &Packed, u128)> Reading<F> {
+impl<F: FnMut(Seq, &Packed)> Reading<F> {
     /// Takes a frame in; gives the totals if it is theirs and they are right.
     fn frame(
         &mut self,
@@ -109,9 +109,8 @@ impl<F: FnMut(Seq, &Packed, u128)> Reading<F> {
             if !in_order || seq > self.through {
                 return Err("a record out of order");
             }
-            let fingerprint = packed.fingerprint();
-            self.found.add(&packed, fingerprint);
-            (self.apply)(seq, &packed, fingerprint);
+            super::count(&mut self.found, &packed);
+            (self.apply)(seq, &packed);
             self.last = Some(packed);
         }
         if body.is_empty() {
@@ -160,7 +159,7 @@ mod tests {
 
     fn read_back(dir: &Directory, file: CheckpointFile) -> Result<Vec<u64>, String> {
         let mut seqs = Vec::new();
-        let apply = |seq: Seq, _: &Packed, _| seqs.push(seq.0);
+        let apply = |seq: Seq, _: &Packed| seqs.push(seq.0);
         match read(dir, Partitions::DEFAULT, file, Seq(9), apply) {
             Ok(totals) => {
                 assert_eq!(totals.records, seqs.len() as u64);
@@ -229,7 +228,7 @@ mod tests {
         let mut body = 1_u64.to_le_bytes().to_vec();
         body.extend_from_slice(one.bytes());
         let mut totals = PartitionSummary::default();
-        totals.add(&one, one.fingerprint());
+        super::super::count(&mut totals, &one);
         let right = super::super::encode_totals(&totals).to_vec();
         totals.fingerprint += 1;
         let wrong = super::super::encode_totals(&totals).to_vec();

@@ -1,7 +1,6 @@
-//! Writing a checkpoint.
+//! Writing a checkpoint, as format 1 did: for the tests of the reader.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use torc_ring::Partitions;
 
@@ -14,11 +13,6 @@ use crate::{PartitionSummary, Seq, StoreError};
 
 /// A frame is written when it has reached this length.
 const FRAME_BYTES: usize = 256 << 10;
-/// Bytes between syncs: what a sync of the log may find before it in the disk's queue.
-const SYNC_BYTES: u64 = 1 << 20;
-/// After each sync the disk belongs to the log for as long as it took, at most so long: a
-/// checkpoint takes half of the disk at any speed.
-const LONGEST_REST: Duration = Duration::from_millis(50);
 
 /// A checkpoint being written. It counts only once the manifest names it.
 #[derive(Debug)]
@@ -27,7 +21,6 @@ pub(crate) struct CheckpointWriter {
     file: Box<dyn FsFile>,
     salt: u32,
     at: u64,
-    synced_to: u64,
     frame: FrameBuilder,
     frames: u64,
     totals: PartitionSummary,
@@ -60,7 +53,6 @@ impl CheckpointWriter {
             path,
             salt: header.salt,
             at: 0,
-            synced_to: 0,
             frame: FrameBuilder::default(),
             frames: 0,
             totals: PartitionSummary::default(),
@@ -75,7 +67,7 @@ impl CheckpointWriter {
     /// # Errors
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Failed`].
     pub(crate) fn push(&mut self, seq: Seq, packed: &Packed) -> Result<(), StoreError> {
-        self.totals.add(packed, packed.fingerprint());
+        super::count(&mut self.totals, packed);
         self.frame.push(|body| {
             body.extend_from_slice(&seq.0.to_le_bytes());
             body.extend_from_slice(packed.bytes());
@@ -108,11 +100,6 @@ impl CheckpointWriter {
         self.frame = frame;
         self.frames += 1;
         written?;
-        if self.at - self.synced_to >= SYNC_BYTES {
-            let start = Instant::now();
-            self.sync()?;
-            std::thread::sleep(start.elapsed().min(LONGEST_REST));
-        }
         Ok(())
     }
 
@@ -126,7 +113,6 @@ impl CheckpointWriter {
     fn sync(&mut self) -> Result<(), StoreError> {
         let synced = self.file.sync_data();
         synced.map_err(StoreError::stopped("sync", &self.path))?;
-        self.synced_to = self.at;
         Ok(())
     }
 }

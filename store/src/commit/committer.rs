@@ -1,16 +1,18 @@
 //! The one thread that writes the log and applies it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use torc_ring::Partition;
 
 use super::gather::Gather;
 use super::queue::Taken;
-use super::{Done, Op, Rotated};
+use super::{Callback, Changes, Done, Op, Rotated};
 use crate::format::{Entry, FRAME_LEN, FrameBuilder};
 use crate::log::LogWriter;
+use crate::packed::Packed;
 use crate::shared::Shared;
 use crate::{DropReport, Seq, StoreError};
 
@@ -26,12 +28,15 @@ pub(crate) struct Committer {
     gather: Gather,
     /// Length of the frame that found no space.
     wanted_len: usize,
+    /// Partitions of which changes have failed: those behind them are refused.
+    broken: BTreeSet<Partition>,
 }
 
 /// An acknowledgement that is due once the whole batch is applied.
 enum Ack {
     Write(Done<()>),
     Drop(Done<DropReport>, DropReport),
+    Told(Callback),
 }
 
 impl Committer {
@@ -42,6 +47,7 @@ impl Committer {
             frame: FrameBuilder::default(),
             gather: Gather::default(),
             wanted_len: FRAME_LEN,
+            broken: BTreeSet::new(),
         }
     }
 
@@ -75,11 +81,31 @@ impl Committer {
             }
             return;
         }
+        let ops = self.leave_out_broken(ops);
+        if ops.is_empty() {
+            return;
+        }
         match self.make_durable(&ops) {
             Ok((first_seq, sync)) => self.apply(first_seq, ops, sync),
             Err(error) => self.refuse(ops, &error),
         }
-        self.shared.request_checkpoint_if_due();
+        self.shared.request_seal_if_due();
+    }
+
+    /// Refuses changes behind such that have failed.
+    fn leave_out_broken(&mut self, ops: Vec<Op>) -> Vec<Op> {
+        let mut kept = Vec::with_capacity(ops.len());
+        for op in ops {
+            match op {
+                Op::Resume { partition } => drop(self.broken.remove(&partition)),
+                Op::Apply(Changes { partition, .. }) if self.broken.contains(&partition) => {
+                    self.shared.release(&op);
+                    op.refuse(StoreError::AfterFailure { partition });
+                }
+                op => kept.push(op),
+            }
+        }
+        kept
     }
 
     /// Writes and syncs the operations as one batch. Gives the number of its first entry and
@@ -87,18 +113,11 @@ impl Committer {
     fn make_durable(&mut self, ops: &[Op]) -> Result<(u64, Duration), StoreError> {
         self.frame.clear();
         for op in ops {
-            match op {
-                Op::Write { records, .. } => {
-                    for offered in records {
-                        self.frame
-                            .push(|body| body.extend_from_slice(offered.packed.bytes()));
-                    }
-                }
-                Op::Drop { partition, .. } => {
-                    self.frame.push(|body| Entry::put_drop(*partition, body));
-                }
-                Op::Rotate { .. } => {}
-            }
+            put(op, &mut self.frame);
+        }
+        if self.frame.count() == 0 {
+            // Changes that change nothing: all before them is durable.
+            return Ok((self.log.next_seq(), Duration::ZERO));
         }
         self.make_room(self.frame.len())?;
         let (first_seq, took) = self.log.append(&mut self.frame)?;
@@ -127,14 +146,14 @@ impl Committer {
             let cost = op.overlay_cost();
             match op {
                 Op::Write { records, done } => {
-                    for offered in records {
-                        shared.apply(Seq(seq), &offered.packed, offered.fingerprint);
+                    for packed in records {
+                        shared.apply(Seq(seq), &packed);
                         seq += 1;
                     }
                     acks.push(Ack::Write(done));
                 }
                 Op::Drop { partition, done } => {
-                    let dropped = shared.overlay.drop_partition(partition);
+                    let dropped = shared.holdings.drop_partition(partition, Seq(seq));
                     let report = DropReport {
                         records: dropped.records,
                         tombstones: dropped.tombstones,
@@ -144,9 +163,15 @@ impl Committer {
                     seq += 1;
                     acks.push(Ack::Drop(done, report));
                 }
-                Op::Rotate { .. } => {}
+                Op::Apply(changes) => acks.push(Ack::Told(apply(shared, &mut seq, changes))),
+                Op::Ceiling { time, done } => {
+                    shared.raise_ceiling(time);
+                    seq += 1;
+                    acks.push(Ack::Told(done));
+                }
+                Op::Resume { .. } | Op::Rotate { .. } => {}
             }
-            shared.pending_bytes.fetch_sub(cost, Ordering::Relaxed);
+            shared.room.release(cost);
         }
         shared.set_last_seq(Seq(seq - 1));
         self.gather.note_batch(acks.len(), shared.queue.len(), sync);
@@ -155,6 +180,7 @@ impl Committer {
             match ack {
                 Ack::Write(done) => drop(done.send(Ok(()))),
                 Ack::Drop(done, report) => drop(done.send(Ok(report))),
+                Ack::Told(done) => done.call(Ok(())),
             }
         }
     }
@@ -163,6 +189,9 @@ impl Committer {
         self.note(error);
         for op in ops {
             self.shared.release(&op);
+            if let Op::Apply(Changes { partition, .. }) = &op {
+                self.broken.insert(*partition);
+            }
             if matches!(error, StoreError::OutOfSpace) {
                 self.shared.counters.space_refusals.add(1);
             }
@@ -196,7 +225,60 @@ impl Committer {
             // There is still room in the current segment: writes go on.
             self.shared.health.note(error);
         }
-        // A checkpoint that was given up needs no answer.
+        // A seal that was given up needs no answer.
         drop(done.send(rotated));
     }
+}
+
+/// Puts the entries of an operation into a frame.
+fn put(op: &Op, frame: &mut FrameBuilder) {
+    match op {
+        Op::Write { records, .. } => put_records(records, frame),
+        Op::Drop { partition, .. } => frame.push(|body| Entry::put_drop(*partition, body)),
+        Op::Apply(changes) => {
+            let partition = changes.partition;
+            if changes.wipe {
+                frame.push(|body| Entry::put_drop(partition, body));
+            }
+            put_records(&changes.records, frame);
+            if let Some(watermark) = changes.purge {
+                frame.push(|body| Entry::put_purge(partition, watermark, body));
+            }
+            if let Some(meta) = &changes.meta {
+                frame.push(|body| Entry::put_meta(partition, meta, body));
+            }
+        }
+        Op::Ceiling { time, .. } => frame.push(|body| Entry::put_ceiling(*time, body)),
+        Op::Resume { .. } | Op::Rotate { .. } => {}
+    }
+}
+
+fn put_records(records: &[Packed], frame: &mut FrameBuilder) {
+    for packed in records {
+        frame.push(|body| body.extend_from_slice(packed.bytes()));
+    }
+}
+
+/// Applies changes in the order in which [`put`] wrote their entries; whom to tell.
+fn apply(shared: &Shared, seq: &mut u64, changes: Changes) -> Callback {
+    let mut next = || {
+        let this = Seq(*seq);
+        *seq += 1;
+        this
+    };
+    if changes.wipe {
+        shared.holdings.drop_partition(changes.partition, next());
+    }
+    for packed in &changes.records {
+        shared.apply(next(), packed);
+    }
+    if let Some(watermark) = changes.purge {
+        next();
+        shared.holdings.purge(changes.partition, watermark);
+    }
+    if let Some(meta) = changes.meta {
+        next();
+        shared.holdings.set_meta(changes.partition, meta);
+    }
+    changes.done
 }

@@ -11,20 +11,59 @@ mod queue;
 pub(crate) use committer::Committer;
 pub(crate) use queue::Queue;
 
+use std::fmt;
+
 use tokio::sync::oneshot;
+use torc_record::{Ballot, HybridTime};
 use torc_ring::Partition;
 
 use crate::packed::Packed;
-use crate::{DropReport, Seq, StoreError, overlay};
+use crate::{DropReport, PartitionMeta, Seq, StoreError, holdings};
 
 /// Where an operation's outcome goes. Nobody may be waiting any more.
 pub(crate) type Done<T> = oneshot::Sender<Result<T, StoreError>>;
 
-/// A record on its way into the log.
+/// Whom to tell of an outcome that nobody waits for.
+pub(crate) struct Callback(Option<Box<Told>>);
+
+type Told = dyn FnOnce(Result<(), StoreError>) + Send;
+
+impl Callback {
+    pub(crate) fn new(told: impl FnOnce(Result<(), StoreError>) + Send + 'static) -> Self {
+        Self(Some(Box::new(told)))
+    }
+
+    fn call(mut self, outcome: Result<(), StoreError>) {
+        if let Some(told) = self.0.take() {
+            told(outcome);
+        }
+    }
+}
+
+/// One that is dropped unsaid was so by a panic.
+impl Drop for Callback {
+    fn drop(&mut self) {
+        if let Some(told) = self.0.take() {
+            told(Err(StoreError::panicked()));
+        }
+    }
+}
+
+impl fmt::Debug for Callback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Callback")
+    }
+}
+
+/// Changes of one partition.
 #[derive(Debug)]
-pub(crate) struct Offered {
-    pub(crate) packed: Packed,
-    pub(crate) fingerprint: u128,
+pub(crate) struct Changes {
+    pub(crate) partition: Partition,
+    pub(crate) wipe: bool,
+    pub(crate) records: Vec<Packed>,
+    pub(crate) purge: Option<Ballot>,
+    pub(crate) meta: Option<PartitionMeta>,
+    pub(crate) done: Callback,
 }
 
 /// What the committer does.
@@ -32,18 +71,24 @@ pub(crate) struct Offered {
 pub(crate) enum Op {
     /// These records, in one batch.
     Write {
-        records: Vec<Offered>,
+        records: Vec<Packed>,
         done: Done<()>,
     },
     Drop {
         partition: Partition,
         done: Done<DropReport>,
     },
-    /// Starts a new segment, for a checkpoint of all before it.
+    /// These changes, in one batch.
+    Apply(Changes),
+    /// A ceiling of the node's clock.
+    Ceiling { time: HybridTime, done: Callback },
+    /// Changes of this partition are taken again after some have failed.
+    Resume { partition: Partition },
+    /// Starts a new segment, for a seal of all before it.
     Rotate { done: Done<Rotated> },
 }
 
-/// The border that a checkpoint is of.
+/// The border that a seal is of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rotated {
     /// The segment that starts there.
@@ -55,23 +100,30 @@ pub(crate) struct Rotated {
 impl Op {
     /// Memory of the overlay that the operation may add.
     pub(crate) fn overlay_cost(&self) -> u64 {
-        match self {
-            Self::Write { records, .. } => records
-                .iter()
-                .map(|offered| overlay::cost(&offered.packed))
-                .sum(),
-            Self::Drop { .. } | Self::Rotate { .. } => 0,
-        }
+        self.records().iter().map(holdings::cost).sum()
     }
 
     /// Bytes in the log, about.
     pub(crate) fn log_bytes(&self) -> usize {
+        const OTHERS: usize = 128;
+        let records = self.records().iter();
+        OTHERS + records.map(|packed| packed.bytes().len()).sum::<usize>()
+    }
+
+    fn records(&self) -> &[Packed] {
         match self {
-            Self::Write { records, .. } => records
-                .iter()
-                .map(|offered| offered.packed.bytes().len())
-                .sum(),
-            Self::Drop { .. } | Self::Rotate { .. } => 8,
+            Self::Write { records, .. } | Self::Apply(Changes { records, .. }) => records,
+            Self::Drop { .. }
+            | Self::Ceiling { .. }
+            | Self::Resume { .. }
+            | Self::Rotate { .. } => &[],
+        }
+    }
+
+    /// Forgets it without a word to whoever is to be told.
+    pub(crate) fn discard(self) {
+        if let Self::Apply(Changes { mut done, .. }) | Self::Ceiling { mut done, .. } = self {
+            done.0 = None;
         }
     }
 
@@ -81,6 +133,10 @@ impl Op {
             Self::Write { done, .. } => drop(done.send(Err(error))),
             Self::Drop { done, .. } => drop(done.send(Err(error))),
             Self::Rotate { done } => drop(done.send(Err(error))),
+            Self::Apply(Changes { done, .. }) | Self::Ceiling { done, .. } => {
+                done.call(Err(error));
+            }
+            Self::Resume { .. } => {}
         }
     }
 }

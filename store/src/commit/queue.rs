@@ -35,6 +35,9 @@ struct State {
     wake_at: Option<usize>,
 }
 
+/// An operation that is not taken, and why.
+pub(crate) type Refusal = Box<(Op, StoreError)>;
+
 /// What there is to do.
 #[derive(Debug)]
 pub(crate) enum Taken {
@@ -68,24 +71,25 @@ impl Queue {
             let waited = self.room.acquire_many(room as u32).await;
             waited.map_err(|_| self.why_ended())?
         };
-        self.push_with_room(op, room)?;
+        self.push_with_room(op, room).map_err(|refusal| refusal.1)?;
         // The committer gives the room back when it takes the operation.
         permits.forget();
         Ok(())
     }
 
-    /// Adds an operation of the store's own, which takes no room.
-    pub(crate) fn push_control(&self, op: Op) -> Result<(), StoreError> {
+    /// Adds an operation that takes no room: one of the store's own, or one that is bounded
+    /// otherwise. Gives it back with the reason if none are taken any more.
+    pub(crate) fn push_control(&self, op: Op) -> Result<(), Refusal> {
         self.push_with_room(op, 0)
     }
 
-    fn push_with_room(&self, op: Op, room: usize) -> Result<(), StoreError> {
+    fn push_with_room(&self, op: Op, room: usize) -> Result<(), Refusal> {
         let mut state = self.state.lock();
         if let Some(why) = &state.ended {
-            return Err(why.clone());
+            return Err(Box::new((op, why.clone())));
         }
         if state.is_closing {
-            return Err(StoreError::Closed);
+            return Err(Box::new((op, StoreError::Closed)));
         }
         state.ops.push_back((op, room));
         if state.wake_at.is_some_and(|count| state.ops.len() >= count) {

@@ -23,6 +23,8 @@ pub(crate) enum FrameKind {
     Files = 5,
     /// Metadata: the bytes of one value.
     Meta = 6,
+    /// Segment, last: where the slices lie.
+    Slices = 7,
 }
 
 impl FrameKind {
@@ -34,6 +36,7 @@ impl FrameKind {
             Self::Totals,
             Self::Files,
             Self::Meta,
+            Self::Slices,
         ];
         known.into_iter().find(|known| *known as u32 == kind)
     }

@@ -9,7 +9,7 @@ use crate::StoreError;
 /// Bytes of a header.
 pub(crate) const HEADER_LEN: usize = 64;
 /// The newest layout this release writes and reads.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,7 @@ pub(crate) enum FileKind {
     Checkpoint,
     Manifest,
     Meta,
+    Segment,
 }
 
 impl FileKind {
@@ -27,6 +28,7 @@ impl FileKind {
             Self::Checkpoint => *b"TORCCKP\0",
             Self::Manifest => *b"TORCMAN\0",
             Self::Meta => *b"TORCMETA",
+            Self::Segment => *b"TORCSEG\0",
         }
     }
 }
@@ -121,7 +123,7 @@ mod tests {
     /// `crc32c(header[:12] + header[16:])`.
     #[test]
     fn the_header_does_not_change() {
-        let golden = "544f52434c4f4700 01000000 CHECKSUM 0700000000000000 0807060504030201
+        let golden = "544f52434c4f4700 02000000 CHECKSUM 0700000000000000 0807060504030201
              efbeadde 00100000"
             .replace("CHECKSUM", HEADER_CHECKSUM);
         let mut golden = unhex(&golden);
@@ -129,7 +131,7 @@ mod tests {
         assert_eq!(HEADER.encode()[..], golden);
     }
 
-    const HEADER_CHECKSUM: &str = "cbcda965";
+    const HEADER_CHECKSUM: &str = "c4a6f68c";
 
     #[test]
     fn every_flipped_bit_of_a_header_is_refused() {
@@ -149,12 +151,12 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut newer = HEADER.encode();
-        newer[8] = 2;
+        newer[8] = 3;
         let refused = Header::decode(FileKind::Log, &newer, Path::new("log-7")).unwrap_err();
         assert!(
             refused
                 .to_string()
-                .starts_with("log-7 has format 2, this release reads up to 1"),
+                .starts_with("log-7 has format 3, this release reads up to 2"),
             "{refused}"
         );
     }

@@ -7,8 +7,8 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 8 | magic: `TORCLOG\0`, `TORCCKP\0`, `TORCMAN\0` or `TORCMETA` |
-//! | 8 | 4 | version of the layout, 1 |
+//! | 0 | 8 | magic: `TORCLOG\0`, `TORCCKP\0`, `TORCMAN\0`, `TORCMETA` or `TORCSEG\0` |
+//! | 8 | 4 | version of the layout: 2, or 1 as earlier releases wrote it |
 //! | 12 | 4 | CRC32C of bytes 0 to 12 and 16 to 64 |
 //! | 16 | 8 | number: of the segment, the checkpoint, the manifest's generation; else 0 |
 //! | 24 | 8 | seq: a segment's first entry will have the one after it; a checkpoint and a manifest cover all entries up to it; else 0 |
@@ -34,6 +34,8 @@
 //! * The salt is drawn for each file and never leaves the node: bytes that a client
 //!   stores cannot pass for a frame, nor can blocks of a file that was deleted.
 
+use torc_record::{Ballot, Epoch, HybridTime, NodeSlot};
+
 mod entry;
 mod frame;
 mod header;
@@ -52,6 +54,25 @@ pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(&bytes[at..at + N]);
     out
+}
+
+/// Epoch, hybrid time, node slot: 18 bytes.
+pub(crate) const BALLOT_LEN: usize = 18;
+
+pub(crate) fn ballot_bytes(ballot: Ballot) -> [u8; BALLOT_LEN] {
+    let mut out = [0; BALLOT_LEN];
+    out[..8].copy_from_slice(&ballot.epoch.0.to_le_bytes());
+    out[8..16].copy_from_slice(&ballot.time.0.to_le_bytes());
+    out[16..].copy_from_slice(&ballot.slot.0.to_le_bytes());
+    out
+}
+
+pub(crate) fn ballot_at(bytes: &[u8], at: usize) -> Ballot {
+    Ballot {
+        epoch: Epoch(u64_at(bytes, at)),
+        time: HybridTime(u64_at(bytes, at + 8)),
+        slot: NodeSlot(u16::from_le_bytes(array(bytes, at + 16))),
+    }
 }
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {

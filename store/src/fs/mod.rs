@@ -8,6 +8,8 @@
 //!   part of them may be durable before.
 //! * A file that was created, renamed or removed is durably so after
 //!   [`Fs::sync_dir`] of its directory, not before.
+//! * A mapping shows what the file held when it was made; files are mapped once they are
+//!   complete and never written again.
 //! * After a sync that failed nothing is known of what was written since the sync
 //!   before; asking again does not help.
 //!
@@ -18,6 +20,7 @@ mod real;
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 pub use real::RealFs;
 
@@ -77,6 +80,22 @@ pub trait FsFile: fmt::Debug + Send + Sync {
 
     /// Makes contents and length durable.
     fn sync_data(&self) -> io::Result<()>;
+
+    /// The file as it is now, in memory. Its length must not change while it is mapped.
+    ///
+    /// # Errors
+    /// Those of the system; an empty file can be mapped.
+    fn map(&self) -> io::Result<Arc<dyn FsMap>>;
+}
+
+/// A mapped file. Reading it may wait for the disk; a disk that cannot be read ends the
+/// process (`SIGBUS`), as for everybody who maps files.
+pub trait FsMap: fmt::Debug + Send + Sync {
+    /// The contents.
+    fn bytes(&self) -> &[u8];
+
+    /// Says that these bytes will be read soon, all of them. A hint.
+    fn will_need(&self, at: usize, len: usize);
 }
 
 /// A held lock; dropping it releases.

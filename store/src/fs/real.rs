@@ -4,10 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
+use memmap2::{Advice, Mmap};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
 
-use super::{Fs, FsFile, FsLock};
+use super::{Fs, FsFile, FsLock, FsMap};
 
 /// The file system of the machine, by plain system calls.
 #[derive(Debug, Clone, Copy, Default)]
@@ -131,6 +133,32 @@ impl FsFile for RealFile {
     fn sync_data(&self) -> io::Result<()> {
         self.0.sync_data()
     }
+
+    fn map(&self) -> io::Result<Arc<dyn FsMap>> {
+        // SAFETY: nobody writes or cuts a file of a data directory that is complete: the
+        // directory is locked against other processes, and the store maps a file only
+        // once it is whole. Every byte read through the mapping is copied and then
+        // checked against a checksum before it is trusted, so that even a file changed by
+        // force is damage that is reported. A file cut by force ends the process.
+        let map = unsafe { Mmap::map(&self.0)? };
+        // Gets land anywhere: reading ahead would read a hundred records for one. A hint.
+        let _ = map.advise(Advice::Random);
+        Ok(Arc::new(RealMap(map)))
+    }
+}
+
+#[derive(Debug)]
+struct RealMap(Mmap);
+
+impl FsMap for RealMap {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn will_need(&self, at: usize, len: usize) {
+        // A hint: the bytes can be read all the same.
+        let _ = self.0.advise_range(Advice::WillNeed, at, len);
+    }
 }
 
 /// `flock` belongs to the open file: closing it, or the end of the process, releases it.
@@ -157,6 +185,20 @@ mod tests {
         assert_eq!(file.read_at(&mut buf, 0).unwrap(), 8);
         assert_eq!(&buf, b"abc\0\0\0\0\0");
         assert_eq!(file.read_at(&mut buf, 4096).unwrap(), 0, "the end");
+    }
+
+    #[test]
+    fn a_mapping_shows_the_file_even_after_its_name_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = RealFs.create(&path).unwrap();
+        assert_eq!(file.map().unwrap().bytes(), b"", "an empty file");
+        file.write_all_at(b"abc", 0).unwrap();
+        let map = file.map().unwrap();
+        drop(file);
+        RealFs.remove(&path).unwrap();
+        map.will_need(0, 3);
+        assert_eq!(map.bytes(), b"abc");
     }
 
     #[test]

@@ -142,7 +142,8 @@ impl Replay<'_> {
         end.bytes += body.len() as u64;
         for _ in 0..frame.count {
             let entry = Entry::take(&mut body)?;
-            if matches!(&entry, Entry::Drop(partition) if partition.0 >= self.partitions.count()) {
+            let named = entry.partition();
+            if named.is_some_and(|partition| partition.0 >= self.partitions.count()) {
                 return Err("a partition that does not exist");
             }
             end.last_seq += 1;

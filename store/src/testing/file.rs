@@ -2,10 +2,11 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::contents::Change;
 use super::{Call, CrashFs};
-use crate::fs::{FsFile, FsLock};
+use crate::fs::{FsFile, FsLock, FsMap};
 
 #[derive(Debug)]
 pub(super) struct CrashFile {
@@ -91,6 +92,25 @@ impl FsFile for CrashFile {
         }
         Ok(())
     }
+
+    fn map(&self) -> io::Result<Arc<dyn FsMap>> {
+        let state = self.fs.state.lock();
+        state.alive()?;
+        let bytes = state.inodes[self.inode].bytes.clone();
+        Ok(Arc::new(CrashMap(bytes)))
+    }
+}
+
+/// A copy: files that are mapped do not change.
+#[derive(Debug)]
+struct CrashMap(Vec<u8>);
+
+impl FsMap for CrashMap {
+    fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn will_need(&self, _at: usize, _len: usize) {}
 }
 
 #[derive(Debug)]

@@ -5,6 +5,8 @@
 mod contents;
 mod crash_fs;
 mod file;
+mod hostile;
 mod state;
 
 pub use crash_fs::{Call, CrashFs, Survives};
+pub use hostile::{read_log, read_slice, sample_log, sample_slice};

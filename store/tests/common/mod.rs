@@ -13,7 +13,8 @@ use torc_record::{
 use torc_ring::{Partition, Partitions, Token};
 use torc_store::testing::CrashFs;
 use torc_store::{
-    Cursor, PartitionSummary, Recovery, ScanLimits, Seq, Store, StoreError, StoreOptions,
+    Cursor, PartitionBatch, PartitionMeta, PartitionSummary, RangeSum, Recovery, ScanLimits, Seq,
+    Store, StoreError, StoreOptions,
 };
 
 pub(crate) const DIR: &str = "/data";
@@ -28,7 +29,8 @@ pub(crate) fn options(dir: impl AsRef<Path>) -> StoreOptions {
     let mut options = StoreOptions::new(dir.as_ref());
     options.partitions = partitions();
     options.log_segment_bytes = 4096;
-    options.checkpoint_log_bytes = u64::MAX;
+    options.seal_log_bytes = u64::MAX;
+    options.auto_fold = false;
     options
 }
 
@@ -81,12 +83,32 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     runtime.unwrap().block_on(future)
 }
 
+/// Hands over changes and waits until they are durable.
+pub(crate) fn apply(
+    store: &Store,
+    partition: Partition,
+    batch: PartitionBatch,
+) -> Result<(), StoreError> {
+    let (told, outcome) = std::sync::mpsc::channel();
+    store.apply(partition, batch, move |done| told.send(done).unwrap())?;
+    outcome.recv().unwrap()
+}
+
+pub(crate) fn reserve_ceiling(store: &Store, time: HybridTime) -> Result<(), StoreError> {
+    let (told, outcome) = std::sync::mpsc::channel();
+    store.reserve_ceiling(time, move |done| told.send(done).unwrap())?;
+    outcome.recv().unwrap()
+}
+
 /// What a store should hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     pub(crate) records: BTreeMap<Cursor, (Seq, Record)>,
     pub(crate) last_seq: u64,
     pub(crate) meta: BTreeMap<String, Vec<u8>>,
+    /// Facts and watermark.
+    pub(crate) facts: BTreeMap<Partition, (PartitionMeta, Ballot)>,
+    pub(crate) ceiling: HybridTime,
 }
 
 impl Model {
@@ -106,6 +128,70 @@ impl Model {
         self.last_seq += 1;
         self.records
             .retain(|_, (_, record)| partition_of(record) != partition);
+        self.facts.entry(partition).or_default().1 = Ballot::default();
+    }
+
+    /// Changes of a partition. What was collected is gone for good: nothing at or below a
+    /// watermark is ever written again, see [`Model::is_writable`].
+    pub(crate) fn apply(&mut self, partition: Partition, batch: &PartitionBatch) {
+        if batch.wipe {
+            self.drop_partition(partition);
+        }
+        for record in &batch.records {
+            self.write(record.clone());
+        }
+        if let Some(watermark) = batch.purge {
+            self.last_seq += 1;
+            let held = &mut self.facts.entry(partition).or_default().1;
+            *held = watermark.max(*held);
+            let watermark = *held;
+            self.records.retain(|_, (_, record)| {
+                let is_collected = record.state.is_collected(record.ballot, watermark);
+                partition_of(record) != partition || !is_collected
+            });
+        }
+        if let Some(meta) = batch.meta {
+            self.last_seq += 1;
+            self.facts.entry(partition).or_default().0 = meta;
+        }
+    }
+
+    pub(crate) fn watermark(&self, partition: Partition) -> Ballot {
+        self.facts
+            .get(&partition)
+            .map_or(Ballot::default(), |facts| facts.1)
+    }
+
+    pub(crate) fn is_writable(&self, record: &Record) -> bool {
+        record.ballot > self.watermark(partition_of(record))
+    }
+
+    fn facts_differ(&self, store: &Store) -> Option<String> {
+        let differs = partitions().iter().find_map(|partition| {
+            let expected = self.facts.get(&partition).copied().unwrap_or_default();
+            let found = (store.partition_meta(partition), store.watermark(partition));
+            (found != expected)
+                .then(|| format!("facts of {partition}: {found:?}, not {expected:?}"))
+        });
+        let ceiling = store.node_ceiling();
+        differs.or_else(|| (ceiling != self.ceiling).then(|| format!("ceiling {ceiling:?}")))
+    }
+
+    /// Sums of the whole and of the part up to the middle record.
+    fn sums_differ(store: &Store, partition: Partition, all: &[&Record]) -> Option<String> {
+        let middle = all
+            .get(all.len() / 2)
+            .map_or(Digest([9; 16]), |one| one.digest);
+        [Digest([255; 16]), middle].into_iter().find_map(|high| {
+            let here = all.iter().filter(|one| one.digest <= high);
+            let mut expected = RangeSum::default();
+            for record in here {
+                expected.count += 1;
+                expected.sum = expected.sum.wrapping_add(fingerprint_of(record));
+            }
+            let found = store.range_sum(partition, Digest([0; 16]), high).unwrap();
+            (found != expected).then(|| format!("sum of {partition}: {found:?}, not {expected:?}"))
+        })
     }
 
     /// Reads everything back in every way there is and compares.
@@ -137,16 +223,49 @@ impl Model {
             let found = store.get(record.namespace, &record.digest, record.key.as_bytes());
             expect("get".to_owned(), &found.unwrap().as_ref(), &Some(record))
         });
+        let strangers = (0..8)
+            .map(|key| tombstone(1_000_000 + key, 0))
+            .find_map(|one| {
+                let found = store.get(one.namespace, &one.digest, one.key.as_bytes());
+                expect(
+                    "get of a stranger".to_owned(),
+                    &found.unwrap(),
+                    &None::<&Record>,
+                )
+            });
         let scans = partitions().iter().find_map(|partition| {
-            let (all, tail, summary) = self.partition(store, partition);
-            expect(
-                format!("scan of {partition}"),
-                &scan_all(store, partition, Seq(0)),
-                &all,
-            )
+            let (all, tail, summary) = self.partition(partition);
+            let sums = Self::sums_differ(store, partition, &all);
+            sums.or_else(|| {
+                expect(
+                    format!("scan of {partition}"),
+                    &scan_all(store, partition, Seq(0)),
+                    &all,
+                )
+            })
             .or_else(|| {
-                let found = scan_all(store, partition, self.middle());
-                expect(format!("tail of {partition}"), &found, &tail)
+                // What was sealed since may come whole, but nothing else.
+                let watermark = self.watermark(partition);
+                let mut found = scan_all(store, partition, self.middle());
+                found.retain(|one| !one.state.is_collected(one.ballot, watermark));
+                let is_known = |one: &&Record| tail.contains(one) || all.contains(one);
+                let known: Vec<_> = found.iter().filter(is_known).collect();
+                let missing = tail.iter().find(|one| !found.contains(one));
+                expect(format!("tail of {partition}"), &found, &known)
+                    .or_else(|| expect(format!("tail of {partition}"), &missing, &None::<&Record>))
+            })
+            .or_else(|| {
+                let reads: Vec<_> = all
+                    .iter()
+                    .map(|one| (one.namespace, one.digest, one.key.as_bytes()))
+                    .collect();
+                let found: Vec<_> = store
+                    .get_batch(&reads)
+                    .into_iter()
+                    .map(Result::unwrap)
+                    .collect();
+                let expected: Vec<_> = all.iter().map(|one| Some(*one)).collect();
+                expect(format!("batch of {partition}"), &found, &expected)
             })
             .or_else(|| {
                 expect(
@@ -156,18 +275,15 @@ impl Model {
                 )
             })
         });
-        numbers.or(meta).or(gets).or(scans)
+        let facts = self.facts_differ(store);
+        numbers.or(facts).or(meta).or(gets).or(strangers).or(scans)
     }
 
     fn middle(&self) -> Seq {
         Seq(self.last_seq / 2)
     }
 
-    fn partition(
-        &self,
-        store: &Store,
-        partition: Partition,
-    ) -> (Vec<&Record>, Vec<&Record>, PartitionSummary) {
+    fn partition(&self, partition: Partition) -> (Vec<&Record>, Vec<&Record>, PartitionSummary) {
         let here = self.records.values();
         let here: Vec<_> = here
             .filter(|(_, record)| partition_of(record) == partition)
@@ -180,10 +296,38 @@ impl Model {
             records: all.len() as u64,
             tombstones: tombstones.count() as u64,
             payload_bytes: all.iter().map(|one| one.payload_len() as u64).sum(),
-            fingerprint: store.summary(partition).fingerprint,
+            fingerprint: all
+                .iter()
+                .fold(0, |sum, one| sum.wrapping_add(fingerprint_of(one))),
         };
         (all, tail, summary)
     }
+}
+
+/// What a record adds to a fingerprint, written down a second time from FORMAT.md.
+pub(crate) fn fingerprint_of(record: &Record) -> u128 {
+    let mix = |word: u64| {
+        let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    };
+    let half = |digest: &[u8]| u64::from_be_bytes(*digest.first_chunk().unwrap());
+    let words = [
+        half(&record.digest.0[..8]),
+        half(&record.digest.0[8..]),
+        record.ballot.epoch.0,
+        record.ballot.time.0,
+        u64::from(record.namespace.0) << 16 | u64::from(record.ballot.slot.0),
+    ];
+    let [high, low] = [0x9e37_79b9_7f4a_7c15_u64, 0xd1b5_4a32_d192_ed03].map(|seed| {
+        let mut state = seed;
+        for word in words {
+            state = mix(state ^ mix(word.wrapping_add(seed)));
+        }
+        u128::from(state)
+    });
+    high << 64 | low
 }
 
 /// All records of a partition after a number, by small pages.
@@ -195,9 +339,12 @@ pub(crate) fn scan_all(store: &Store, partition: Partition, since: Seq) -> Vec<R
     let mut found = Vec::new();
     let mut after: Option<Cursor> = None;
     loop {
-        let page = store
-            .scan_since(partition, since, after.as_ref(), limits)
-            .unwrap();
+        let page = match since {
+            Seq(0) => store.scan(partition, after.as_ref(), limits).unwrap(),
+            since => store
+                .scan_since(partition, since, after.as_ref(), limits)
+                .unwrap(),
+        };
         assert!(page.records.len() <= limits.records);
         assert_eq!(page.done, page.next.is_none());
         found.extend(page.records);
@@ -213,4 +360,28 @@ pub(crate) fn fingerprint(store: &Store) -> u128 {
     partitions().iter().fold(0, |sum, partition| {
         sum.wrapping_add(store.summary(partition).fingerprint)
     })
+}
+
+/// Compares what a store says of each partition with a count of what a scan gives.
+///
+/// # Panics
+/// If they differ.
+pub(crate) fn check_summaries(store: &Store, place: &str) {
+    for partition in partitions().iter() {
+        let mut counted = PartitionSummary::default();
+        for record in scan_all(store, partition, Seq(0)) {
+            counted.records += 1;
+            counted.tombstones += u64::from(record.state == State::Tombstone);
+            counted.payload_bytes += record.payload_len() as u64;
+            counted.fingerprint = counted.fingerprint.wrapping_add(fingerprint_of(&record));
+        }
+        assert_eq!(store.summary(partition), counted, "{place}: {partition}");
+    }
+}
+
+/// Tests that open a store for every flipped bit flip one of so many, coprime to 8, so that
+/// all places in a byte are met; `TORC_FLIP_STEP=1` for all.
+pub(crate) fn flip_step() -> usize {
+    let step = std::env::var("TORC_FLIP_STEP");
+    step.map_or(5, |step| step.parse().unwrap())
 }

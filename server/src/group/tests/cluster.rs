@@ -402,6 +402,7 @@ impl Cluster {
             parallel: 1024,
             planned: Sizes::default(),
             at_ms: 1,
+            force: false,
         };
         self.propose(through, Command::Begin(proposal)).await;
         loop {

@@ -1,0 +1,63 @@
+//! Torc's function: one part for every partition, looked up through the table of parts.
+
+use anyhow::Result;
+use torc_index::{Mphf, PerfectHash as _, Stitched};
+use torc_record::Digest;
+
+use super::digests;
+use super::subject::{BATCH, Function};
+
+const SEED: u64 = 7;
+
+/// The encoded parts, one after another as they lie in a file.
+pub(super) struct Parts {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Parts {
+    pub(super) fn build(digests: &[Digest], bits: u32) -> Result<Self> {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for partition in digests::partitions(digests, bits) {
+            bytes.extend_from_slice(&Mphf::build(partition, SEED)?);
+            ends.push(bytes.len());
+        }
+        Ok(Self { bytes, ends })
+    }
+
+    pub(super) fn stitch(&self) -> Result<Ours<'_>> {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        let parts = starts.zip(&self.ends);
+        let parts: Vec<&[u8]> = parts
+            .map(|(start, end)| &self.bytes[*start..*end])
+            .collect();
+        let function = Stitched::view(&parts)?;
+        Ok(Ours {
+            function,
+            bytes: self.bytes.len(),
+        })
+    }
+}
+
+/// The parts with their table.
+pub(super) struct Ours<'a> {
+    function: Stitched<'a>,
+    bytes: usize,
+}
+
+impl Function for Ours<'_> {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[inline]
+    fn slot(&self, digest: &Digest) -> usize {
+        self.function.slot(digest)
+    }
+
+    #[inline]
+    fn slots(&self, digests: &[Digest; BATCH], out: &mut Vec<u32>) -> bool {
+        self.function.slots(digests, out);
+        true
+    }
+}

@@ -1,0 +1,144 @@
+//! Slices moved from one store to another in one process, byte for byte as between nodes:
+//! what each stage takes of a processor, without a network between them.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use futures::executor::block_on;
+use futures::future::try_join_all;
+use torc_ring::{Partition, Partitions};
+use torc_store::{Arrival, SealedSlice, SliceInfo, Store, StoreOptions};
+
+use super::child::say;
+use super::torc::CLUSTER;
+use crate::process;
+
+/// Bytes of a message between nodes.
+const MESSAGE: usize = 1 << 20;
+/// Partitions that are put in force together.
+const TOGETHER: usize = 64;
+const MIB: f64 = 1_048_576.0;
+
+/// What the stages took.
+#[derive(Debug, Default)]
+struct Spent {
+    bytes: u64,
+    records: u64,
+    read: Duration,
+    write: Duration,
+    verify: Duration,
+    /// On the clock: other threads do it, and wait for the disk.
+    publish: Duration,
+}
+
+/// Moves all slices of the store in a directory into a new one beside it.
+pub(super) fn measure(dir: &Path) -> Result<()> {
+    let (from, _) = Store::open(StoreOptions::new(dir))?;
+    let mut options = StoreOptions::new(dir.with_extension("moved"));
+    // Only what a move takes.
+    options.auto_fold = false;
+    let (to, _) = Store::open(options)?;
+    let mut spent = Spent::default();
+    let partitions: Vec<Partition> = Partitions::DEFAULT.iter().collect();
+    for some in partitions.chunks(TOGETHER) {
+        let mut arrivals = Vec::new();
+        for partition in some {
+            arrivals.extend(receive(&from, &to, *partition, &mut spent)?);
+        }
+        let started = Instant::now();
+        block_on(try_join_all(arrivals.into_iter().map(Arrival::publish)))?;
+        spent.publish += started.elapsed();
+    }
+    tell(&spent)?;
+    anyhow::ensure!(
+        to.stats().records == from.stats().records,
+        "records are missing"
+    );
+    block_on(to.close())?;
+    Ok(block_on(from.close())?)
+}
+
+/// The slices of a partition, written and verified; none if it has none.
+fn receive(
+    from: &Store,
+    to: &Store,
+    partition: Partition,
+    spent: &mut Spent,
+) -> Result<Option<Arrival>> {
+    let sealed = from.sealed(partition)?;
+    if sealed.slices.is_empty() {
+        return Ok(None);
+    }
+    let infos: Vec<SliceInfo> = sealed.slices.iter().map(SealedSlice::info).collect();
+    let mut arrival = to.receive(partition, &infos)?;
+    for slice in &sealed.slices {
+        let (len, (records, _)) = (slice.info().len, slice.sizes());
+        let mut at = 0;
+        while at < len {
+            let bytes = timed(&mut spent.read, || slice.read(at, MESSAGE));
+            anyhow::ensure!(!bytes.is_empty(), "a slice ends too early");
+            at += bytes.len() as u64;
+            timed(&mut spent.write, || arrival.write(&bytes))?;
+        }
+        spent.bytes += len;
+        spent.records += records;
+    }
+    timed(&mut spent.verify, || arrival.verify(Some(&CLUSTER)))?;
+    Ok(Some(arrival))
+}
+
+/// Adds the processor time of some work.
+fn timed<T>(spent: &mut Duration, work: impl FnOnce() -> T) -> T {
+    let begun = process::cpu_time_of_this_thread();
+    let done = work();
+    *spent += process::cpu_time_since(begun);
+    done
+}
+
+fn tell(spent: &Spent) -> Result<()> {
+    let mib = spent.bytes as f64 / MIB;
+    let records = (spent.records > 0).then_some(spent.records as f64);
+    let records = records.context("nothing was moved")?;
+    say("moved", mib)?;
+    for (name, stage) in [
+        ("read_cpu", spent.read),
+        ("write_cpu", spent.write),
+        ("verify_cpu", spent.verify),
+        ("publish_elapsed", spent.publish),
+    ] {
+        say(name, mib / stage.as_secs_f64().max(1e-9))?;
+    }
+    say(
+        "verify_per_record",
+        spent.verify.as_secs_f64() * 1e9 / records,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::engine::Engine as _;
+    use crate::store::torc::Torc;
+
+    #[test]
+    fn a_store_moves_into_another_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Torc::open(&dir.path().join("store")).unwrap();
+        let pairs = (0..500).map(crate::records::pair).collect();
+        store.put_many(pairs).unwrap();
+        store.settle().unwrap();
+        let to = StoreOptions::new(dir.path().join("other"));
+        let (to, _) = Store::open(to).unwrap();
+        let mut spent = Spent::default();
+        for partition in Partitions::DEFAULT.iter() {
+            let arrival = receive(store.store(), &to, partition, &mut spent).unwrap();
+            if partition.0 < 3 {
+                let published = arrival.map(|arrival| block_on(arrival.publish()));
+                assert!(published.is_none_or(|outcome| outcome.is_ok()));
+            }
+        }
+        assert_eq!(spent.records, 500, "every record is in some slice");
+        assert!(spent.verify > Duration::ZERO);
+    }
+}

@@ -1,0 +1,244 @@
+//! What is hot, as the cluster counted it.
+//!
+//! A key's bytes are text, or base64 where they are not UTF-8, or not told at all.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Serialize, Serializer};
+use torc_proto::{digest_from_wire, v1};
+use torc_record::Digest;
+use torc_ring::NodeId;
+
+use super::from_wire::{Checked, missing};
+use crate::Error;
+use crate::answers::moment;
+
+/// The hot keys of a window, from [`Client::hot_keys`](crate::Client::hot_keys).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HotKeys {
+    /// The node that added the others up.
+    pub answered_by: NodeId,
+    /// Where the counts begin, Unix milliseconds; perhaps a little before the window.
+    pub from_ms: u64,
+    /// Where they end: some seconds ago at most, unless nothing was accessed since.
+    pub to_ms: u64,
+    /// Of all keys.
+    pub accesses: u64,
+    /// An estimate is never below the truth, and above it by more than this with
+    /// probability [`HotKeys::delta`] at most.
+    pub error_bound: u64,
+    /// See [`HotKeys::error_bound`].
+    pub delta: f64,
+    /// Every key with so many accesses is in the answer, as far as the wanted number goes.
+    pub complete_from: u64,
+    /// The most accessed first.
+    pub keys: Vec<HotKey>,
+    /// The key with more than half of all accesses, if one has.
+    pub majority: Option<HotMajority>,
+    /// Every node that was asked.
+    pub nodes: Vec<HotNode>,
+}
+
+/// A key that is hot.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HotKey {
+    /// What it is counted by.
+    pub digest: Digest,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its bytes; none where keys are redacted.
+    pub key: Option<Bytes>,
+    /// Its accesses, see [`HotKeys::error_bound`].
+    pub estimate: u64,
+    /// Of all accesses.
+    pub share: f64,
+    /// Nodes at which it is hot, the one with most accesses first.
+    pub nodes: Vec<HotKeyNode>,
+    /// Whether it was not hot in the window before, if that is known.
+    pub is_new: Option<bool>,
+}
+
+/// A key at a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct HotKeyNode {
+    /// The node.
+    pub node: NodeId,
+    /// Accesses there.
+    pub estimate: u64,
+}
+
+/// A key with more than half of all accesses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct HotMajority {
+    /// The key's digest.
+    #[serde(serialize_with = "super::as_text")]
+    pub digest: Digest,
+    /// It has more than half even if its estimate is too high by the error bound.
+    pub certain: bool,
+}
+
+/// What a node contributed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HotNode {
+    /// The node.
+    pub node: NodeId,
+    /// Of all keys.
+    pub accesses: u64,
+    /// Where its counts begin, Unix milliseconds; none: it has none.
+    pub from_ms: Option<u64>,
+    /// Where its counts end.
+    pub to_ms: Option<u64>,
+    /// Why it is missing from the answer; none: it is not.
+    pub problem: Option<String>,
+}
+
+/// How often one key was accessed at a node, by its sketch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct HotEstimate {
+    /// Where the counts begin, Unix milliseconds.
+    pub from_ms: u64,
+    /// Where they end.
+    pub to_ms: u64,
+    /// Of all keys.
+    pub accesses: u64,
+    /// Never below the truth.
+    pub estimate: u64,
+    /// Above the truth by more than this with a probability of 1/32 at most.
+    pub error_bound: u64,
+}
+
+/// The key as records have it: text where it is UTF-8, else base64.
+#[derive(Serialize)]
+struct Row<'a> {
+    digest: String,
+    namespace: &'a str,
+    key: Option<&'a str>,
+    key_base64: Option<String>,
+    estimate: u64,
+    share: f64,
+    nodes: &'a [HotKeyNode],
+    new: Option<bool>,
+}
+
+impl Serialize for HotKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let bytes = self.key.as_deref();
+        let text = bytes.and_then(|bytes| std::str::from_utf8(bytes).ok());
+        let other = bytes.filter(|_| text.is_none());
+        let row = Row {
+            digest: self.digest.to_string(),
+            namespace: &self.namespace,
+            key: text,
+            key_base64: other.map(|bytes| STANDARD.encode(bytes)),
+            estimate: self.estimate,
+            share: self.share,
+            nodes: &self.nodes,
+            new: self.is_new,
+        };
+        row.serialize(serializer)
+    }
+}
+
+impl HotKeys {
+    pub(crate) fn from_wire(wire: v1::HotKeysResponse) -> Result<Self, Error> {
+        hot_keys(wire).map_err(|error| Error::malformed(error, false))
+    }
+}
+
+fn hot_keys(wire: v1::HotKeysResponse) -> Checked<HotKeys> {
+    Ok(HotKeys {
+        answered_by: NodeId(wire.answered_by),
+        from_ms: wire.from_ms,
+        to_ms: wire.to_ms,
+        accesses: wire.accesses,
+        error_bound: wire.error_bound,
+        delta: wire.delta,
+        complete_from: wire.complete_from,
+        keys: wire.keys.into_iter().map(hot_key).collect::<Checked<_>>()?,
+        majority: wire.majority.as_ref().map(majority).transpose()?,
+        nodes: wire.nodes.into_iter().map(hot_node).collect(),
+    })
+}
+
+fn digest(bytes: &Bytes) -> Checked<Digest> {
+    digest_from_wire(bytes)?.ok_or(missing("digest"))
+}
+
+fn hot_key(wire: v1::HotKey) -> Checked<HotKey> {
+    let node = |it: v1::HotKeyNode| HotKeyNode {
+        node: NodeId(it.node),
+        estimate: it.estimate,
+    };
+    Ok(HotKey {
+        digest: digest(&wire.digest)?,
+        namespace: wire.namespace,
+        key: Some(wire.key).filter(|key| !key.is_empty()),
+        estimate: wire.estimate,
+        share: wire.share,
+        nodes: wire.nodes.into_iter().map(node).collect(),
+        is_new: wire.is_new,
+    })
+}
+
+fn majority(wire: &v1::HotMajority) -> Checked<HotMajority> {
+    Ok(HotMajority {
+        digest: digest(&wire.digest)?,
+        certain: wire.certain,
+    })
+}
+
+fn hot_node(wire: v1::HotNode) -> HotNode {
+    HotNode {
+        node: NodeId(wire.node),
+        accesses: wire.accesses,
+        from_ms: moment(wire.from_ms),
+        to_ms: moment(wire.to_ms),
+        problem: Some(wire.problem).filter(|problem| !problem.is_empty()),
+    }
+}
+
+impl From<v1::HotEstimate> for HotEstimate {
+    fn from(wire: v1::HotEstimate) -> Self {
+        Self {
+            from_ms: wire.from_ms,
+            to_ms: wire.to_ms,
+            accesses: wire.accesses,
+            estimate: wire.estimate,
+            error_bound: wire.error_bound,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire_key(key: &'static [u8]) -> v1::HotKey {
+        v1::HotKey {
+            digest: vec![0xab; 16].into(),
+            key: key.into(),
+            ..v1::HotKey::default()
+        }
+    }
+
+    #[test]
+    fn a_key_is_text_or_base64_or_not_told() {
+        let json = |key| serde_json::to_value(hot_key(wire_key(key)).unwrap()).unwrap();
+        assert_eq!(json(b"k")["key"], "k");
+        assert_eq!(json(b"\xff")["key_base64"], "/w==");
+        let redacted = json(b"");
+        assert!(redacted["key"].is_null() && redacted["key_base64"].is_null());
+        assert_eq!(redacted["digest"], "ab".repeat(16));
+    }
+
+    #[test]
+    fn an_answer_without_a_digest_is_malformed() {
+        let nameless = v1::HotKeysResponse {
+            keys: vec![v1::HotKey::default()],
+            ..v1::HotKeysResponse::default()
+        };
+        assert!(HotKeys::from_wire(nameless).is_err());
+        assert!(HotKeys::from_wire(v1::HotKeysResponse::default()).is_ok());
+    }
+}

@@ -1,0 +1,73 @@
+//! Namespaces: key spaces with settings for life.
+
+use serde::Serialize;
+use torc_proto::{WireError, v1};
+use torc_record::NamespaceId;
+use torc_ring::topology;
+
+use super::from_wire::{Checked, missing};
+
+/// A namespace of the cluster, from [`Client::namespaces`](crate::Client::namespaces).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Namespace {
+    /// What operations name.
+    pub name: String,
+    /// What records and digests carry.
+    pub id: NamespaceId,
+    /// How its replicas agree.
+    pub mode: NamespaceMode,
+    /// Copies of each of its keys.
+    pub replicas: u32,
+}
+
+/// How the replicas of a key agree. Fixed for a namespace's life.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NamespaceMode {
+    /// Every key is one register.
+    #[default]
+    Linearizable,
+    /// The last writer wins. Not served by this release.
+    Eventual,
+}
+
+impl Namespace {
+    pub(crate) fn of(name: &str, namespace: topology::Namespace) -> Self {
+        Self {
+            name: name.to_owned(),
+            id: namespace.id,
+            mode: match namespace.mode {
+                topology::NamespaceMode::Linearizable => NamespaceMode::Linearizable,
+                topology::NamespaceMode::Eventual => NamespaceMode::Eventual,
+            },
+            replicas: namespace.replicas.into(),
+        }
+    }
+
+    pub(crate) fn from_wire(wire: Option<v1::Namespace>) -> Result<Self, WireError> {
+        let wire = wire.ok_or(missing("namespace"))?;
+        Ok(Self {
+            id: NamespaceId(wire.id),
+            mode: mode(wire.mode())?,
+            replicas: wire.replicas,
+            name: wire.name,
+        })
+    }
+}
+
+fn mode(wire: v1::NamespaceMode) -> Checked<NamespaceMode> {
+    match wire {
+        v1::NamespaceMode::Linearizable => Ok(NamespaceMode::Linearizable),
+        v1::NamespaceMode::Eventual => Ok(NamespaceMode::Eventual),
+        v1::NamespaceMode::Unspecified => Err(missing("mode")),
+    }
+}
+
+impl NamespaceMode {
+    pub(crate) const fn to_wire(self) -> v1::NamespaceMode {
+        match self {
+            Self::Linearizable => v1::NamespaceMode::Linearizable,
+            Self::Eventual => v1::NamespaceMode::Eventual,
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! How large a Bloom filter must be, and how often it errs.
+//!
+//! The one place for this arithmetic. [`bits_per_key`], [`best_probes`] and [`classic_rate`] are of the plain
+//! filter (Bloom 1970; Mitzenmacher and Upfal, Probability and Computing, 5.5);
+//! [`blocked_rate`] and [`GateSize`] are of the blocked one.
+//!
+//! [`GateSize`] decides bytes that nodes compare, so it must come out alike on every host: it
+//! uses only `+ - * /`, which IEEE 754 fixes to the last bit, and no logarithm of the library.
+
+use super::GateError;
+
+/// Bytes of a block: one cache line.
+pub const BLOCK_BYTES: usize = 64;
+/// Most bytes of blocks in one gate, for a block is chosen by 32 bits.
+pub const MAX_BLOCK_BYTES: u64 = 1 << 32;
+/// Most probes a key.
+pub const MAX_PROBES: u32 = 24;
+/// Smallest false-positive rate a gate is made for.
+pub const MIN_RATE: f64 = 1e-6;
+/// Largest false-positive rate a gate is made for.
+pub const MAX_RATE: f64 = 0.5;
+
+/// Up to this many bytes of blocks every size is tried: a short last block makes the rate jump.
+const TRY_EACH_BYTES: u64 = 2 * BLOCK_BYTES as u64;
+/// Beyond, the search stops when a step gains less than 1/4096 of the size.
+const SEARCH_SHIFT: u32 = 12;
+/// Occupancies less probable than this, beyond the mean, are left out of an expected rate.
+const NEGLIGIBLE: f64 = MIN_RATE * 1e-6;
+/// A probe less is worth this much of the rate: it saves time at every lookup.
+const PROBE_WORTH: f64 = 0.01;
+
+/// Bits a key of an unblocked filter at rate `rate`: `log2(1/δ) / ln 2`, 9.585 at 1 %.
+#[must_use]
+pub fn bits_per_key(rate: f64) -> f64 {
+    log2_inverse(rate) / std::f64::consts::LN_2
+}
+
+/// `log2(1 / rate)` for a positive `rate` up to 1, to 30 binary digits: whole digits by
+/// doubling, the others by squaring (Knuth, volume 1, 1.2.2).
+fn log2_inverse(rate: f64) -> f64 {
+    let (mut rest, mut whole) = (1.0 / rate, 0.0);
+    while rest >= 2.0 {
+        rest /= 2.0;
+        whole += 1.0;
+    }
+    let (mut fraction, mut digit) = (0.0, 0.5);
+    for _ in 0..30 {
+        rest *= rest;
+        if rest >= 2.0 {
+            rest /= 2.0;
+            fraction += digit;
+        }
+        digit /= 2.0;
+    }
+    whole + fraction
+}
+
+/// The number of probes that errs least at `bits_per_key`: `m/n ln 2`, at least 1.
+#[must_use]
+pub fn best_probes(bits_per_key: f64) -> u32 {
+    ((bits_per_key * std::f64::consts::LN_2).round() as u32).max(1)
+}
+
+/// Expected rate of an unblocked filter of `bits` bits holding `keys` keys of `probes` probes:
+/// `(1 - (1 - 1/m)^(kn))^k`.
+#[must_use]
+pub fn classic_rate(keys: u64, bits: u64, probes: u32) -> f64 {
+    let empty = power(1.0 - 1.0 / bits as f64, keys * u64::from(probes));
+    power(1.0 - empty, probes.into())
+}
+
+/// Expected rate of a gate with `block_bytes` bytes of blocks (at least 1) holding `keys` keys.
+///
+/// A block that is the share `s` of all bytes holds `j` keys with the binomial probability of
+/// `j` in `keys` at `s`, and is asked by a share `s` of the strangers; its rate is the
+/// expectation of (share of set bits)^probes. That of a mean is not the mean of the
+/// power, so its second-order term, with the variance of the set bits, is added: 1 %
+/// of the rate at 512 bits, a tenth at 64. About 10 us.
+#[must_use]
+pub fn blocked_rate(keys: u64, block_bytes: u64, probes: u32) -> f64 {
+    let line = BLOCK_BYTES as u64;
+    let full_blocks = block_bytes / line;
+    let last = block_bytes % line;
+    let mut rate = 0.0;
+    if full_blocks > 0 {
+        let share = line as f64 / block_bytes as f64;
+        rate += full_blocks as f64 * share * rate_of_blocks(keys, share, 8 * line, probes);
+    }
+    if last > 0 {
+        let share = last as f64 / block_bytes as f64;
+        rate += share * rate_of_blocks(keys, share, 8 * last, probes);
+    }
+    rate
+}
+
+/// The rate of a block of `bits` bits on which each key falls with probability `share`.
+fn rate_of_blocks(keys: u64, share: f64, bits: u64, probes: u32) -> f64 {
+    let mut fill = Fill::new(bits, probes);
+    if share >= 1.0 {
+        fill.add_keys(keys);
+        return fill.rate();
+    }
+    // Counted from the rarer side: (1 - share)^keys would underflow for a share near 1.
+    let mostly_held = share > 0.5;
+    if mostly_held {
+        fill.add_keys(keys);
+    }
+    let rarer = if mostly_held { 1.0 - share } else { share };
+    let (odds, mean) = (rarer / (1.0 - rarer), keys as f64 * rarer);
+    let mut probability = power(1.0 - rarer, keys);
+    let (mut seen, mut rate) = (0.0, 0.0);
+    for count in 0..=keys {
+        rate += probability * fill.rate();
+        seen += probability;
+        // Not by what is missing from 1: with 10^9 keys rounding alone leaves 10^-7 missing.
+        if count as f64 > mean && probability < NEGLIGIBLE {
+            break;
+        }
+        probability *= (keys - count) as f64 / (count + 1) as f64 * odds;
+        if mostly_held {
+            fill.remove_key();
+        } else {
+            fill.add_keys(1);
+        }
+    }
+    rate / seen
+}
+
+/// The expected bits set in a block, and their variance, as keys are added.
+struct Fill {
+    bits: f64,
+    probes: u32,
+    /// Probability that a given bit is clear, and that two given bits are.
+    clear: f64,
+    clear_pair: f64,
+    one_key: f64,
+    one_key_pair: f64,
+}
+
+impl Fill {
+    fn new(bits: u64, probes: u32) -> Self {
+        let bits = bits as f64;
+        Self {
+            bits,
+            probes,
+            clear: 1.0,
+            clear_pair: 1.0,
+            one_key: power(1.0 - 1.0 / bits, probes.into()),
+            one_key_pair: power(1.0 - 2.0 / bits, probes.into()),
+        }
+    }
+
+    fn add_keys(&mut self, keys: u64) {
+        self.clear *= power(self.one_key, keys);
+        self.clear_pair *= power(self.one_key_pair, keys);
+    }
+
+    fn remove_key(&mut self) {
+        self.clear /= self.one_key;
+        self.clear_pair /= self.one_key_pair;
+    }
+
+    fn rate(&self) -> f64 {
+        let probes = self.probes;
+        let set = 1.0 - self.clear;
+        let variance = self.clear_pair * (1.0 - 1.0 / self.bits) + self.clear / self.bits
+            - self.clear * self.clear;
+        let pairs = f64::from(probes) * f64::from(probes.saturating_sub(1)) / 2.0;
+        let below = if probes < 2 {
+            0.0
+        } else {
+            power(set, u64::from(probes) - 2)
+        };
+        power(set, probes.into()) + pairs * below * variance
+    }
+}
+
+/// `base` to the `exponent` by squaring: unlike `powi`, the same on every host.
+fn power(mut base: f64, mut exponent: u64) -> f64 {
+    let mut result = 1.0;
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result *= base;
+        }
+        base *= base;
+        exponent >>= 1;
+    }
+    result
+}
+
+/// The bytes of blocks and the probes a key of one gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GateSize {
+    /// Bytes of blocks; 0 for no keys.
+    pub block_bytes: usize,
+    /// Probes a key; 0 for no keys.
+    pub probes: u32,
+}
+
+impl GateSize {
+    /// The size for `keys` keys at `rate`: the number of probes that errs least, or one that errs
+    /// hardly more with fewer; and for it the fewest bytes for which [`blocked_rate`] is at most `rate`; above
+    /// 128 bytes, up to 1/4096 more. 5 to 30 us.
+    ///
+    /// # Errors
+    /// [`GateError::Rate`] outside of [`MIN_RATE`] and [`MAX_RATE`], [`GateError::TooMany`] above [`MAX_BLOCK_BYTES`].
+    pub fn for_keys(keys: usize, rate: f64) -> Result<Self, GateError> {
+        if !(MIN_RATE..=MAX_RATE).contains(&rate) {
+            return Err(GateError::Rate { rate });
+        }
+        if keys == 0 {
+            return Ok(Self {
+                block_bytes: 0,
+                probes: 0,
+            });
+        }
+        let keys = keys as u64;
+        let classic_bytes = (keys as f64 * bits_per_key(rate) / 8.0) as u64;
+        if classic_bytes > MAX_BLOCK_BYTES {
+            return Err(GateError::TooMany);
+        }
+        let probes = probes_for(keys, rate, classic_bytes + classic_bytes / 32 + 1);
+        let excess = |bytes| blocked_rate(keys, bytes, probes) - rate;
+        let bytes = if classic_bytes < TRY_EACH_BYTES {
+            first_fit(excess, classic_bytes.max(1))
+        } else {
+            false_position(excess, classic_bytes)
+        };
+        if bytes > MAX_BLOCK_BYTES {
+            return Err(GateError::TooMany);
+        }
+        let block_bytes = usize::try_from(bytes).map_err(|_| GateError::TooMany)?;
+        Ok(Self {
+            block_bytes,
+            probes,
+        })
+    }
+}
+
+/// The fewest probes that err hardly more than the best at `bytes`.
+fn probes_for(keys: u64, rate: f64, bytes: u64) -> u32 {
+    let center = log2_inverse(rate) as u32;
+    let candidates = center.saturating_sub(2).max(1)..=center + 1;
+    let rates = candidates
+        .clone()
+        .map(|probes| blocked_rate(keys, bytes, probes));
+    let least = rates.fold(1.0, f64::min);
+    let enough = |probes: &u32| blocked_rate(keys, bytes, *probes) <= least * (1.0 + PROBE_WORTH);
+    candidates.into_iter().find(enough).unwrap_or(center.max(1))
+}
+
+/// The first size from `bytes` on without excess. There is one: the excess tends to `-rate`.
+fn first_fit(excess: impl Fn(u64) -> f64, mut bytes: u64) -> u64 {
+    while excess(bytes) > 0.0 {
+        bytes += 1;
+    }
+    bytes
+}
+
+/// Where the excess ends, from a size that is hardly ever enough. The rate falls ever more slowly, so the chord meets
+/// zero on the side that is enough, and each meeting is a better size that is enough.
+fn false_position(excess: impl Fn(u64) -> f64, mut too_few: u64) -> u64 {
+    let mut over = excess(too_few);
+    if over <= 0.0 {
+        // One probe errs alike in blocks and without: at 50 % the first size may be enough.
+        return too_few;
+    }
+    let mut enough = too_few + too_few / 16;
+    let mut under = excess(enough);
+    while under > 0.0 {
+        (too_few, over) = (enough, under);
+        enough += enough / 16;
+        under = excess(enough);
+    }
+    loop {
+        let part = over / (over - under);
+        let meeting = too_few + 1 + ((enough - too_few) as f64 * part) as u64;
+        if meeting + (enough >> SEARCH_SHIFT) >= enough {
+            return enough;
+        }
+        let met = excess(meeting);
+        if met > 0.0 {
+            (too_few, over) = (meeting, met);
+        } else {
+            (enough, under) = (meeting, met);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What a GigaHash function is built with.
+
+use super::error::GigaBuildError;
+
+/// Most keys of one bucket; the mean is 160 to 180, so keyed hashes never come near.
+pub const MAX_BUCKET_KEYS: usize = 511;
+/// Most leading bits that all digests may share: those of a partition's number.
+pub const MAX_PREFIX_BITS: u8 = 24;
+/// Seeds tried for a bucket.
+pub const MAX_TRIES: u16 = 1_024;
+/// Least and most vertices a key, in 1/1024. The paper goes from 0.89 to 1.15.
+pub const VERTICES_PER_1024_KEYS: std::ops::RangeInclusive<u16> = 870..=1_332;
+
+/// How the values of the vertices are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Encoding {
+    /// A bit a vertex tells zeros; the others have a fixed width. Any value is found directly.
+    BitVector,
+    /// One Huffman code for all values, zero among them. A lookup decodes from the start of its bucket.
+    Huffman,
+    /// A bit a vertex tells zeros; the others have a Huffman code.
+    BitVectorHuffman,
+}
+
+impl Encoding {
+    pub(super) const fn has_bit_vector(self) -> bool {
+        matches!(self, Self::BitVector | Self::BitVectorHuffman)
+    }
+
+    pub(super) const fn has_code(self) -> bool {
+        matches!(self, Self::Huffman | Self::BitVectorHuffman)
+    }
+
+    pub(super) const fn to_byte(self) -> u8 {
+        self.has_bit_vector() as u8 | (self.has_code() as u8) << 1
+    }
+
+    pub(super) const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::BitVector),
+            2 => Some(Self::Huffman),
+            3 => Some(Self::BitVectorHuffman),
+            _ => None,
+        }
+    }
+}
+
+/// The settings of one build. [`Settings::default`] is the paper's smallest: c = 0.89, Huffman.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// The same digests and seed give the same bytes.
+    pub seed: u64,
+    /// The paper's `c` in 1/1024: vertices of a bucket's graph a key, within [`VERTICES_PER_1024_KEYS`].
+    pub vertices_per_1024_keys: u16,
+    /// Mean keys of a bucket, 160 to 180.
+    pub keys_per_bucket: u16,
+    /// Leading bits that all digests share, 0 to [`MAX_PREFIX_BITS`]: they tell nothing of the bucket.
+    pub prefix_bits: u8,
+    /// How values are written.
+    pub encoding: Encoding,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            vertices_per_1024_keys: 911,
+            keys_per_bucket: 170,
+            prefix_bits: 0,
+            encoding: Encoding::Huffman,
+        }
+    }
+}
+
+impl Settings {
+    /// The paper's `c` as a number, rounded to 1/1024.
+    #[must_use]
+    pub fn with_vertices_per_key(self, c: f64) -> Self {
+        Self {
+            vertices_per_1024_keys: (c * 1024.0).round() as u16,
+            ..self
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), GigaBuildError> {
+        let bounds = [
+            (
+                "vertices_per_1024_keys",
+                VERTICES_PER_1024_KEYS.contains(&self.vertices_per_1024_keys),
+            ),
+            (
+                "keys_per_bucket",
+                (160..=180).contains(&self.keys_per_bucket),
+            ),
+            ("prefix_bits", self.prefix_bits <= MAX_PREFIX_BITS),
+        ];
+        match bounds.into_iter().find(|(_, within)| !within) {
+            Some((name, _)) => Err(GigaBuildError::Setting { name }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Vertices of the graph of a bucket of `keys` keys.
+///
+/// Small graphs get two more: with as few as `c * keys` the two edges of two keys would always be parallel.
+pub(super) const fn vertices(keys: usize, per_1024_keys: u16) -> usize {
+    let scaled = (keys * per_1024_keys as usize).div_ceil(1024);
+    if keys < 32 { scaled + 2 } else { scaled }
+}

@@ -1,0 +1,29 @@
+//! Finding a sealed record with a few bits of memory a key.
+//!
+//! A slice holds the sealed records of one partition. [`Mphf`] maps each of their digests to
+//! its own slot, in about two bits a key; it is closed over its partition, so that it
+//! travels with it. [`Stitched`] makes one function of many partitions.
+//!
+//! Invariants:
+//! * Everything is read in place from borrowed bytes: a view parses nothing and allocates
+//!   nothing, and no bytes, however hostile, make it panic or answer beyond its slots.
+//! * What is built depends on the digests and the seed alone, byte for byte, on every host.
+//! * A key is never hashed here: digests come in, and all else derives from them.
+//!
+//! Absent on purpose: where slices lie and how they are checked (`torc-store`), threads,
+//! files, clocks and randomness.
+
+pub mod gate;
+pub mod gigahash;
+mod mphf;
+mod offsets;
+mod perfect;
+mod prefetch;
+mod stitched;
+
+pub use gate::{Gate, GateError};
+pub use mphf::{BuildError, Mphf, MphfHead, ViewError};
+pub use offsets::{Offsets, OffsetsError};
+pub use perfect::PerfectHash;
+pub use prefetch::prefetch;
+pub use stitched::{StitchError, Stitched};

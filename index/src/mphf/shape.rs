@@ -1,0 +1,130 @@
+//! What follows from the number of keys: how many buckets, and where each key may go.
+//!
+//! The keys of a part lie along `0..n` as their tokens do. A bucket is the keys of one short
+//! stretch; each of its keys may go to a window of slots that begins near its own place, and
+//! a seed of 8 bits says where in it: 4 bits choose one of 16 hashes of the key, 4 bits
+//! shift the whole bucket by up to 15 slots.
+
+use std::hint::select_unpredictable;
+
+use torc_record::Digest;
+
+use super::hash::{GOLDEN, scale};
+
+/// Bits of a seed that shift the bucket.
+pub(super) const SHIFT_BITS: u32 = 4;
+/// Twelve times the keys of a bucket on average. Fewer in small parts, where more keys would
+/// be bumped.
+const BUCKET_KEYS_12: u64 = 52;
+const SMALL_BUCKET_KEYS_12: u64 = 45;
+/// Most keys of a small part.
+const SMALL: u32 = 6_000;
+
+/// Where the keys of a part may go: the whole of it follows from their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) keys: u32,
+    /// Slots of a window, without those of the shift, as a power of two.
+    pub(super) window_bits: u8,
+}
+
+/// What is needed of a digest to place its key.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placing {
+    /// The key's place among all of its part, as a fraction of 2^64.
+    along: u64,
+    hash: u64,
+}
+
+impl Placing {
+    #[inline]
+    pub(super) fn of(digest: Digest, shared_bits: u8, seed: u32) -> Self {
+        Self {
+            along: digest.high() << (shared_bits & 63),
+            hash: digest.low() ^ u64::from(seed),
+        }
+    }
+
+    /// The bucket, below the number of buckets.
+    #[inline]
+    pub(super) fn bucket(self, buckets: usize) -> usize {
+        scale(self.along, buckets)
+    }
+
+    /// See [`Shape::start`].
+    #[inline]
+    pub(super) fn start(self, keys: u32, window: u32) -> u32 {
+        // Computed, not kept: a value that comes from memory here makes the compiler branch.
+        let ahead = window / 2;
+        let last = keys.saturating_sub(window);
+        let place = scale(self.along, keys as usize) as u32;
+        // In small parts many windows are clamped, and nobody foresees which.
+        let start = select_unpredictable(place < ahead, 0, place.wrapping_sub(ahead));
+        select_unpredictable(start > last, last, start)
+    }
+
+    /// The first hash of a key, and what each further one is above the one before it: double
+    /// hashing, whose top bits count.
+    #[inline]
+    pub(super) fn hashes(self) -> (u64, u64) {
+        (self.hash, self.hash.wrapping_mul(GOLDEN))
+    }
+}
+
+impl Shape {
+    #[inline]
+    pub(super) fn of(keys: u32) -> Self {
+        let window_bits = match keys {
+            0..=48 => 4,
+            49..=128 => 5,
+            129..=400 => 6,
+            401..=1_200 => 7,
+            1_201..=SMALL => 8,
+            _ => 9,
+        };
+        Self { keys, window_bits }
+    }
+
+    /// Buckets of the part.
+    #[inline]
+    pub(super) fn buckets(self) -> usize {
+        let bucket_keys_12 = if self.keys <= SMALL {
+            SMALL_BUCKET_KEYS_12
+        } else {
+            BUCKET_KEYS_12
+        };
+        (u64::from(self.keys) * 12).div_ceil(bucket_keys_12) as usize
+    }
+
+    /// Slots of a window.
+    #[inline]
+    pub(super) fn window(self) -> u32 {
+        (1 << (self.window_bits & 31)) + (1 << SHIFT_BITS) - 1
+    }
+
+    /// The first slot of a key's window.
+    #[inline]
+    pub(super) fn start(self, placing: Placing) -> u32 {
+        placing.start(self.keys, self.window())
+    }
+
+    /// Where a hash puts its key in the window.
+    #[inline]
+    pub(super) fn offset(self, hash: u64) -> u32 {
+        offset(hash, self.window_bits)
+    }
+}
+
+/// See [`Shape::offset`].
+#[inline]
+pub(super) fn offset(hash: u64, window_bits: u8) -> u32 {
+    (hash >> (window_bits.wrapping_neg() & 63)) as u32
+}
+
+/// Where in its window a seed puts a key, given its hashes.
+#[inline]
+pub(super) fn seeded_offset((first, step): (u64, u64), seed: u8, window_bits: u8) -> u32 {
+    let hash = first.wrapping_add(u64::from(seed >> SHIFT_BITS).wrapping_mul(step));
+    let shift = u32::from(seed) & ((1 << SHIFT_BITS) - 1);
+    offset(hash, window_bits) + shift
+}

@@ -1,0 +1,425 @@
+//! Where the records of a slice start, packed.
+//!
+//! The records lie in the order of their slots, so their offsets rise, and a rising sequence
+//! of `n` numbers below `u` needs about `2 + log2(u / n)` bits a number (Elias 1974, Fano
+//! 1971): the lower bits of each as they are, the upper ones as a unary bit vector. One very
+//! long record costs nothing extra, as it would where every offset has the width that the
+//! last one needs.
+//!
+//! Layout, little-endian:
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 4 | `n` |
+//! | 1 | `l`, the number of lower bits, at most 56 |
+//! | 3 | zero |
+//! | 4 + 8·l each | a block of 64 offsets: the position of its first one in the bit vector (4 bytes), then their lower bits; the last block has as many bytes as it needs |
+//! | the rest | the bit vector: for each offset as many zeros as its upper part exceeds the one before, then a one |
+//!
+//! A lookup touches one place in the blocks and one in the bit vector. Beyond the bits above,
+//! the positions cost half a bit a number.
+
+/// Offsets to a block.
+const BLOCK: usize = 64;
+const HEAD_LEN: usize = 8;
+const POSITION_LEN: usize = 4;
+const MAX_LOW_BITS: usize = 56;
+/// Most offsets: their positions must fit 32 bits.
+const MAX_LEN: usize = 1 << 30;
+
+/// Why there is no table of these offsets, or these bytes are none.
+///
+/// Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OffsetsError {
+    /// Give them in rising order, all below the end.
+    #[error("offset {at} is not above the one before it, or not below the end")]
+    NotRising {
+        /// Its index.
+        at: usize,
+    },
+    /// Build several tables.
+    #[error("{len} offsets are more than a table can hold")]
+    TooMany {
+        /// How many there were.
+        len: usize,
+    },
+    /// The bytes are damaged: get them anew.
+    #[error("not a table of offsets: {0}")]
+    Malformed(&'static str),
+}
+
+/// A table of rising offsets in borrowed bytes. Any bytes are safe: what they answer is a
+/// number or nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Offsets<'a> {
+    len: usize,
+    low_bits: usize,
+    blocks: &'a [u8],
+    high: &'a [u8],
+}
+
+impl<'a> Offsets<'a> {
+    /// Packs offsets that rise and stay below `end`. About 5 ns an offset.
+    ///
+    /// # Errors
+    /// [`OffsetsError::NotRising`], [`OffsetsError::TooMany`].
+    pub fn build(offsets: &[u64], end: u64) -> Result<Vec<u8>, OffsetsError> {
+        let len = offsets.len();
+        if len > MAX_LEN {
+            return Err(OffsetsError::TooMany { len });
+        }
+        let low_bits = low_bits(len, end);
+        let upper_end = (end >> low_bits) as usize;
+        let mut blocks = vec![0; blocks_len(len, low_bits)];
+        let mut high = vec![0_u8; (len + upper_end).div_ceil(8)];
+        let mut before = None;
+        for (at, &offset) in offsets.iter().enumerate() {
+            if offset >= end || before.is_some_and(|before| before >= offset) {
+                return Err(OffsetsError::NotRising { at });
+            }
+            before = Some(offset);
+            let position = (offset >> low_bits) as usize + at;
+            high[position / 8] |= 1 << (position % 8);
+            let block = &mut blocks[at / BLOCK * block_len(low_bits)..];
+            if at % BLOCK == 0 {
+                block[..POSITION_LEN].copy_from_slice(&(position as u32).to_le_bytes());
+            }
+            let low = offset & mask(low_bits);
+            put_bits(&mut block[POSITION_LEN..], at % BLOCK * low_bits, low);
+        }
+        let mut out = Vec::with_capacity(HEAD_LEN + blocks.len() + high.len());
+        out.extend_from_slice(&(len as u32).to_le_bytes());
+        out.extend_from_slice(&[low_bits as u8, 0, 0, 0]);
+        out.extend_from_slice(&blocks);
+        out.extend_from_slice(&high);
+        Ok(out)
+    }
+
+    /// Reads a table in place. Constant time.
+    ///
+    /// # Errors
+    /// [`OffsetsError::Malformed`] if the blocks do not fit the bytes.
+    pub fn view(bytes: &'a [u8]) -> Result<Self, OffsetsError> {
+        let (head, rest) = bytes
+            .split_first_chunk::<HEAD_LEN>()
+            .ok_or(OffsetsError::Malformed("its head is cut off"))?;
+        let len = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        let low_bits = usize::from(head[4]);
+        if len > MAX_LEN || low_bits > MAX_LOW_BITS || head[5..] != [0; 3] {
+            return Err(OffsetsError::Malformed("its head is impossible"));
+        }
+        let (blocks, high) = rest
+            .split_at_checked(blocks_len(len, low_bits))
+            .ok_or(OffsetsError::Malformed("it is cut off"))?;
+        Ok(Self {
+            len,
+            low_bits,
+            blocks,
+            high,
+        })
+    }
+
+    /// Reads a table without its head, for a reader who knows what the head says. Constant
+    /// time; `None` if there are fewer bytes than [`body_len`](Self::body_len).
+    #[inline]
+    pub(crate) fn view_body(len: usize, low_bits: u8, body: &'a [u8]) -> Option<Self> {
+        let low_bits = usize::from(low_bits);
+        let (blocks, high) = body.split_at_checked(blocks_len(len, low_bits))?;
+        Some(Self {
+            len,
+            low_bits,
+            blocks,
+            high,
+        })
+    }
+
+    /// Bytes of a table of `len` offsets below `end`, without its head, and its number of
+    /// lower bits.
+    pub(crate) fn body_len(len: usize, end: u64) -> (usize, u8) {
+        let low_bits = low_bits(len, end);
+        let high = (len + (end >> low_bits) as usize).div_ceil(8);
+        (blocks_len(len, low_bits) + high, low_bits as u8)
+    }
+
+    /// The part of a built table behind its head.
+    pub(crate) fn body(table: &[u8]) -> &[u8] {
+        table.get(HEAD_LEN..).unwrap_or_default()
+    }
+
+    /// Reads a table again whose first [`view`](Self::view) had so many offsets, with so many
+    /// [`low_bits`](Self::low_bits): its head is not read. Constant time; `None` if the bytes
+    /// are too few. Over any other bytes it is safe, and its answers mean nothing.
+    #[must_use]
+    #[inline]
+    pub fn view_again(bytes: &'a [u8], len: usize, low_bits: u8) -> Option<Self> {
+        Self::view_body(len, low_bits, Self::body(bytes))
+    }
+
+    /// Bits of an offset that are kept as they are: what [`view_again`](Self::view_again) asks
+    /// for.
+    #[must_use]
+    pub fn low_bits(&self) -> u8 {
+        self.low_bits as u8
+    }
+
+    /// Number of offsets.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The offset of this index; `None` beyond the last one (or if the bytes were damaged
+    /// after they were written). About 5 ns in cache.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<u64> {
+        if index >= self.len {
+            return None;
+        }
+        let block = self
+            .blocks
+            .get(index / BLOCK * block_len(self.low_bits)..)?;
+        let (position, lows) = block.split_first_chunk::<POSITION_LEN>()?;
+        let low = bits(lows, index % BLOCK * self.low_bits) & mask(self.low_bits);
+        let first = u32::from_le_bytes(*position) as usize;
+        let position = nth_one(self.high, first, index % BLOCK)?;
+        let upper = (position as u64).checked_sub(index as u64)?;
+        Some(upper << self.low_bits | low)
+    }
+
+    /// Asks the processor to load what [`get`](Self::get) will read first.
+    #[inline]
+    pub fn prefetch(&self, index: usize) {
+        crate::prefetch(self.blocks, index / BLOCK * block_len(self.low_bits));
+        // The vector has two to three bits an offset.
+        crate::prefetch(
+            self.high,
+            index.saturating_mul(self.high.len()) / self.len.max(1),
+        );
+    }
+}
+
+/// The lower bits that make a table of `len` offsets below `end` small.
+fn low_bits(len: usize, end: u64) -> usize {
+    match end.checked_div(len as u64) {
+        Some(mean) if mean > 0 => (mean.ilog2() as usize).min(MAX_LOW_BITS),
+        _ => 0,
+    }
+}
+
+const fn mask(bits: usize) -> u64 {
+    (1 << bits) - 1
+}
+
+const fn block_len(low_bits: usize) -> usize {
+    POSITION_LEN + BLOCK / 8 * low_bits
+}
+
+const fn blocks_len(len: usize, low_bits: usize) -> usize {
+    let rest = len % BLOCK;
+    let last = if rest == 0 {
+        0
+    } else {
+        POSITION_LEN + (rest * low_bits).div_ceil(8)
+    };
+    len / BLOCK * block_len(low_bits) + last
+}
+
+/// Up to 57 bits from a bit position on; zeros behind the end.
+fn bits(bytes: &[u8], at: usize) -> u64 {
+    let from = bytes.get(at / 8..).unwrap_or_default();
+    let word = from.first_chunk::<8>().map_or_else(
+        || {
+            let mut padded = [0; 8];
+            padded[..from.len()].copy_from_slice(from);
+            u64::from_le_bytes(padded)
+        },
+        |word| u64::from_le_bytes(*word),
+    );
+    word >> (at % 8)
+}
+
+fn put_bits(bytes: &mut [u8], at: usize, value: u64) {
+    let shifted = u128::from(value) << (at % 8);
+    for (byte, more) in bytes[at / 8..].iter_mut().zip(shifted.to_le_bytes()) {
+        *byte |= more;
+    }
+}
+
+/// The position of the `n`-th one (from 0) at or behind `from`.
+#[inline]
+fn nth_one(bytes: &[u8], from: usize, mut n: usize) -> Option<usize> {
+    let mut at = from / 8 * 8;
+    let mut word = bits(bytes, at) & (u64::MAX << (from % 8));
+    // Which of the first words it is in is anyone's guess, the processor's too: so the
+    // next two are looked at without asking, and no branch depends on it.
+    for _ in 0..2 {
+        let ones = word.count_ones() as usize;
+        let next = bits(bytes, at + 64);
+        let skip = usize::from(n >= ones);
+        n -= ones & skip.wrapping_neg();
+        at += 64 * skip;
+        word ^= (word ^ next) & (skip as u64).wrapping_neg();
+    }
+    loop {
+        let ones = word.count_ones() as usize;
+        if n < ones {
+            return Some(at + nth_one_of(word, n));
+        }
+        n -= ones;
+        at += 64;
+        if at / 8 >= bytes.len() {
+            return None;
+        }
+        word = bits(bytes, at);
+    }
+}
+
+/// The lowest bit of every byte, and the highest.
+const LOWEST: u64 = 0x0101_0101_0101_0101;
+const HIGHEST: u64 = 0x8080_8080_8080_8080;
+
+/// The position of the `n`-th one of a word that has more than `n`, all bytes at once and
+/// without a branch (Vigna 2008, broadword selection).
+#[inline]
+fn nth_one_of(word: u64, n: usize) -> usize {
+    let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
+    let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
+    let eights = (fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
+    // In each byte, the ones up to its end.
+    let up_to = eights.wrapping_mul(LOWEST);
+    let at = (8 * bytes_not_above(up_to, n as u64)) & 0x38;
+    let before = up_to << 8 >> at & 0xff;
+    // Each bit of that byte in a byte of its own, and again the ones up to each.
+    let apart = (word >> at & 0xff).wrapping_mul(LOWEST) & 0x8040_2010_0804_0201;
+    let ones = (apart | ((apart | HIGHEST) - LOWEST)) >> 7 & LOWEST;
+    let up_to = ones.wrapping_mul(LOWEST);
+    (at + bytes_not_above(up_to, (n as u64).wrapping_sub(before) & 7)) as usize
+}
+
+/// How many bytes of a word are at most `limit`; they and the limit are below 128.
+#[inline]
+const fn bytes_not_above(word: u64, limit: u64) -> u64 {
+    let not_above = (((limit * LOWEST) | HIGHEST) - word) & HIGHEST;
+    (not_above >> 7).wrapping_mul(LOWEST) >> 56
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(bytes: &[u8]) -> Vec<u64> {
+        let view = Offsets::view(bytes).unwrap();
+        (0..view.len()).map(|at| view.get(at).unwrap()).collect()
+    }
+
+    fn rising(steps: &[u64]) -> (Vec<u64>, u64) {
+        let mut end = 0;
+        let offsets = steps.iter().map(|step| {
+            let offset = end;
+            end += step;
+            offset
+        });
+        (offsets.collect(), end)
+    }
+
+    #[test]
+    fn records_of_one_length_take_ten_bits_each() {
+        let (offsets, end) = rising(&vec![180; 2441]);
+        let bytes = Offsets::build(&offsets, end).unwrap();
+        assert_eq!(read(&bytes), offsets);
+        let bits = bytes.len() as f64 * 8.0 / 2441.0;
+        assert!(
+            bits < 10.1,
+            "{bits} bits an offset: 7 lower, 2.4 upper, 0.5 position"
+        );
+    }
+
+    #[test]
+    fn one_very_long_record_costs_nothing_extra() {
+        let mut steps = vec![180; 2441];
+        steps[7] = 1 << 20;
+        let (offsets, end) = rising(&steps);
+        let bytes = Offsets::build(&offsets, end).unwrap();
+        assert_eq!(read(&bytes), offsets);
+        assert!(bytes.len() * 8 < 2441 * 13, "{} bytes", bytes.len());
+    }
+
+    #[test]
+    fn the_layout_does_not_change() {
+        // 3 offsets below 30: 10 a record, 3 lower bits; uppers 0, 1, 2 are 1, 01, 01.
+        let bytes = Offsets::build(&[0, 10, 20], 30).unwrap();
+        let golden = [
+            3,
+            0,
+            0,
+            0,
+            3,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0b0001_0000,
+            0b1,
+            0b0001_0101,
+        ];
+        assert_eq!(bytes, golden);
+        assert_eq!(Offsets::build(&[], 0).unwrap(), [0; 8]);
+        assert_eq!(Offsets::view(&[0; 8]).unwrap().get(0), None);
+    }
+
+    #[test]
+    fn offsets_that_do_not_rise_are_refused() {
+        let refused = |offsets: &[u64], end| Offsets::build(offsets, end).unwrap_err();
+        assert_eq!(refused(&[0, 0], 9), OffsetsError::NotRising { at: 1 });
+        assert_eq!(refused(&[0, 9], 9), OffsetsError::NotRising { at: 1 });
+        assert_eq!(refused(&[0], 0), OffsetsError::NotRising { at: 0 });
+    }
+
+    #[test]
+    fn bytes_that_are_cut_off_are_refused_or_answer_nothing() {
+        let (offsets, end) = rising(&vec![90; 200]);
+        let good = Offsets::build(&offsets, end).unwrap();
+        for len in 0..good.len() {
+            if let Ok(view) = Offsets::view(&good[..len]) {
+                for (at, offset) in offsets.iter().enumerate() {
+                    let found = view.get(at);
+                    assert!(found.is_none() || found == Some(*offset), "cut to {len}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_offset_is_read_as_it_was_given(
+            steps in proptest::collection::vec(prop_oneof![1_u64..4, 1_u64..2000, 1_u64..(1 << 34)], 0..400),
+        ) {
+            let (offsets, end) = rising(&steps);
+            let bytes = Offsets::build(&offsets, end).unwrap();
+            prop_assert_eq!(read(&bytes), offsets.clone());
+            let bound = 2.0 + (end.max(1) as f64 / offsets.len().max(1) as f64).log2().max(0.0) + 0.5;
+            let most = bound * offsets.len() as f64 / 8.0 + 16.0;
+            prop_assert!((bytes.len() as f64) <= most, "{} bytes, at most {most}", bytes.len());
+        }
+
+        #[test]
+        fn any_bytes_are_safe(bytes in proptest::collection::vec(any::<u8>(), 0..300), index: u16) {
+            if let Ok(view) = Offsets::view(&bytes) {
+                let _ = view.get(usize::from(index));
+                view.prefetch(usize::from(index));
+            }
+        }
+    }
+}

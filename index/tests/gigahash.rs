@@ -1,0 +1,358 @@
+//! GigaHash: every key has its own slot, whatever the sizes, encodings and jobs; hostile bytes
+//! do no harm.
+
+use proptest::prelude::*;
+use torc_index::PerfectHash;
+use torc_index::gigahash::{
+    BuildPlan, Encoding, GigaBuildError, GigaHash, GigaViewError, Settings, SolvedRange,
+};
+use torc_record::Digest;
+
+const ENCODINGS: [Encoding; 3] = [
+    Encoding::BitVector,
+    Encoding::Huffman,
+    Encoding::BitVectorHuffman,
+];
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a stream of words for a seed.
+struct Words(u64);
+
+impl Words {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+fn digest(high: u64, low: u64) -> Digest {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&high.to_be_bytes());
+    bytes[8..].copy_from_slice(&low.to_be_bytes());
+    Digest(bytes)
+}
+
+/// `n` sorted digests that share their first `prefix_bits` bits.
+fn digests(n: usize, prefix_bits: u32, seed: u64) -> Vec<Digest> {
+    let mut words = Words(seed);
+    let prefix = (words.next() >> 1) >> (63 - prefix_bits) << 1 << (63 - prefix_bits);
+    let mut digests: Vec<_> = (0..n)
+        .map(|_| digest(prefix | words.next() >> prefix_bits, words.next()))
+        .collect();
+    digests.sort_unstable();
+    digests
+}
+
+fn assert_permutation(function: &GigaHash<'_>, keys: &[Digest]) {
+    assert_eq!(function.len(), keys.len());
+    let mut slots = Vec::new();
+    function.slots(keys, &mut slots);
+    let single: Vec<_> = keys.iter().map(|key| function.slot(key) as u32).collect();
+    assert_eq!(slots, single, "batched and single look-ups agree");
+    slots.sort_unstable();
+    assert!(
+        slots.iter().copied().eq(0..keys.len() as u32),
+        "{} keys do not have a slot each",
+        keys.len()
+    );
+}
+
+#[test]
+fn every_small_number_of_keys_has_a_function() {
+    for n in 0..=400 {
+        let encoding = ENCODINGS[n % 3];
+        let keys = digests(n, 0, n as u64);
+        let settings = Settings {
+            encoding,
+            ..Settings::default()
+        };
+        let bytes = GigaHash::build(&keys, settings).unwrap();
+        assert_permutation(&GigaHash::view(&bytes).unwrap(), &keys);
+    }
+}
+
+#[test]
+fn without_keys_every_stranger_gets_slot_0() {
+    let bytes = GigaHash::build(&[], Settings::default()).unwrap();
+    let function = GigaHash::view(&bytes).unwrap();
+    assert!(function.is_empty());
+    assert_eq!(function.slot(&digest(1, 2)), 0);
+}
+
+#[test]
+fn digests_that_differ_in_one_half_only_are_told_apart() {
+    for half in 0..2 {
+        let mut keys: Vec<_> = (0..300)
+            .map(|i| {
+                if half == 0 {
+                    digest(i << 55, 9)
+                } else {
+                    digest(9, i)
+                }
+            })
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let bytes = GigaHash::build(&keys, Settings::default()).unwrap();
+        assert_permutation(&GigaHash::view(&bytes).unwrap(), &keys);
+    }
+}
+
+#[test]
+fn zeros_are_as_frequent_as_in_the_paper() {
+    let keys = digests(20_000, 0, 1);
+    for (c, paper) in [(1.15, 0.2299), (0.89, 0.1354)] {
+        let settings = Settings::default().with_vertices_per_key(c);
+        let plan = BuildPlan::new(&keys, settings).unwrap();
+        let solved = plan.build_range(0..plan.buckets()).unwrap();
+        let (vertices, zeros) = solved.vertices_and_zeros();
+        let share = zeros as f64 / vertices as f64;
+        assert!(
+            (share - paper).abs() < 0.01,
+            "c = {c}: {share}, paper {paper}"
+        );
+        // Half of all graphs have parallel edges at c = 1.15, and the 2-core is half of the others.
+        let tries = f64::from(solved.tries().sum::<u32>()) / f64::from(plan.buckets());
+        assert!(
+            (5.0..30.0).contains(&tries),
+            "c = {c}: {tries} tries a bucket"
+        );
+    }
+}
+
+#[test]
+fn the_huffman_code_takes_the_bits_that_were_measured() {
+    let keys = digests(20_000, 0, 2);
+    let bits = |c, encoding| {
+        let settings = Settings {
+            encoding,
+            ..Settings::default().with_vertices_per_key(c)
+        };
+        let bytes = GigaHash::build(&keys, settings).unwrap();
+        // The decoding table is the same 8 KiB for a billion keys.
+        (bytes.len() - 8_192) as f64 * 8.0 / keys.len() as f64
+    };
+    let smallest = bits(0.89, Encoding::Huffman);
+    assert!(
+        (6.2..6.5).contains(&smallest),
+        "{smallest} bits a key, the paper has 6.86"
+    );
+    let largest = bits(1.15, Encoding::Huffman);
+    assert!(
+        (7.4..7.8).contains(&largest),
+        "{largest} bits a key, the paper has 8.09"
+    );
+}
+
+#[test]
+fn digests_out_of_order_and_duplicates_are_named() {
+    let mut keys = digests(500, 0, 3);
+    keys.swap(70, 71);
+    let build = |keys: &[Digest]| GigaHash::build(keys, Settings::default());
+    assert_eq!(build(&keys), Err(GigaBuildError::NotSorted { at: 71 }));
+    keys[70] = keys[71];
+    assert_eq!(build(&keys), Err(GigaBuildError::Duplicate { at: 71 }));
+}
+
+#[test]
+fn settings_out_of_bounds_are_named() {
+    let build = |settings| BuildPlan::new(&digests(10, 0, 3), settings).map(|_| ());
+    let default = Settings::default();
+    let refused = build(default.with_vertices_per_key(0.5));
+    let name = "vertices_per_1024_keys";
+    assert_eq!(refused, Err(GigaBuildError::Setting { name }));
+    let refused = build(Settings {
+        keys_per_bucket: 200,
+        ..default
+    });
+    let name = "keys_per_bucket";
+    assert_eq!(refused, Err(GigaBuildError::Setting { name }));
+    let refused = build(Settings {
+        prefix_bits: 25,
+        ..default
+    });
+    let name = "prefix_bits";
+    assert_eq!(refused, Err(GigaBuildError::Setting { name }));
+    let refused = build(Settings {
+        prefix_bits: 12,
+        ..default
+    });
+    assert_eq!(
+        refused,
+        Err(GigaBuildError::PrefixNotShared { prefix_bits: 12 })
+    );
+}
+
+#[test]
+fn keys_that_crowd_one_bucket_are_refused_not_searched_for() {
+    let keys: Vec<_> = (0..600).map(|low| digest(5, low)).collect();
+    let refused = GigaHash::build(&keys, Settings::default());
+    let crowded = GigaBuildError::BucketTooLarge {
+        bucket: 0,
+        keys: 600,
+    };
+    assert_eq!(refused, Err(crowded));
+}
+
+#[test]
+fn ranges_that_leave_a_gap_or_repeat_are_refused() {
+    let keys = digests(2_000, 0, 4);
+    let plan = BuildPlan::new(&keys, Settings::default()).unwrap();
+    let range = |from, to| plan.build_range(from..to).unwrap();
+    let refused = |ranges: &[SolvedRange]| plan.assemble(ranges).unwrap_err();
+    let (expected, found) = (4, 5);
+    let gap = refused(&[range(0, 4), range(5, 12)]);
+    assert_eq!(gap, GigaBuildError::Ranges { expected, found });
+    let (expected, found) = (4, 3);
+    let repeated = refused(&[range(0, 4), range(3, 12)]);
+    assert_eq!(repeated, GigaBuildError::Ranges { expected, found });
+    let (expected, found) = (4, 12);
+    let short = refused(&[range(0, 4)]);
+    assert_eq!(short, GigaBuildError::Ranges { expected, found });
+}
+
+#[test]
+fn another_seed_is_another_function() {
+    let keys = digests(1_000, 0, 9);
+    let built = |seed| {
+        let settings = Settings {
+            seed,
+            ..Settings::default()
+        };
+        GigaHash::build(&keys, settings).unwrap()
+    };
+    let (one, other) = (built(1), built(2));
+    let (one, other) = (
+        GigaHash::view(&one).unwrap(),
+        GigaHash::view(&other).unwrap(),
+    );
+    let moved = |key: &&Digest| one.slot(key) != other.slot(key);
+    assert!(
+        keys.iter().filter(moved).count() > 900,
+        "a seed that fails is retried with another, which must differ"
+    );
+}
+
+/// The sum is FNV-1a of all bytes (offset basis and prime of its authors' page).
+#[test]
+fn golden_bytes_do_not_change() {
+    let sum = |bytes: &[u8]| {
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+            (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    };
+    let keys = digests(1_000, 12, 5);
+    let golden = ENCODINGS.map(|encoding| {
+        let settings = Settings {
+            seed: 6,
+            prefix_bits: 12,
+            encoding,
+            ..Settings::default()
+        };
+        let bytes = GigaHash::build(&keys, settings).unwrap();
+        (bytes.len(), sum(&bytes))
+    });
+    let expected = [
+        (951, 0xe55a_5bec_6f0d_aec3),
+        (2_855, 0xdbdf_614b_4446_e095),
+        (2_898, 0x113e_0c95_2fce_cf9e),
+    ];
+    assert_eq!(golden, expected);
+}
+
+#[test]
+fn no_flipped_bit_leads_beyond_the_slots() {
+    for encoding in ENCODINGS {
+        let keys = digests(200, 0, 7);
+        let settings = Settings {
+            encoding,
+            ..Settings::default()
+        };
+        let mut bytes = GigaHash::build(&keys, settings).unwrap();
+        for bit in 0..8 * bytes.len() {
+            // Every bit of header and offsets, and a sample of the long tables.
+            if bit > 8 * 100 && bit % 37 != 0 {
+                continue;
+            }
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(function) = GigaHash::view(&bytes) {
+                let len = function.len().max(1);
+                for key in keys.iter().step_by(20) {
+                    assert!(function.slot(key) < len, "{encoding:?}, bit {bit}");
+                }
+            }
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+}
+
+#[test]
+fn bytes_of_the_wrong_length_are_refused() {
+    let bytes = GigaHash::build(&digests(500, 0, 8), Settings::default()).unwrap();
+    for len in [0, 1, 31, 32, bytes.len() - 1] {
+        let refused = GigaHash::view(&bytes[..len]);
+        assert!(
+            matches!(refused, Err(GigaViewError::Length { .. })),
+            "{len} bytes"
+        );
+    }
+    let longer = [&bytes[..], &[0]].concat();
+    assert!(GigaHash::view(&longer).is_err(), "a byte too many");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn every_key_has_its_own_slot(
+        n in 0_usize..3_000, seed: u64, prefix_bits in 0_u8..=24, c in 0.86_f64..1.3,
+        keys_per_bucket in 160_u16..=180, encoding in proptest::sample::select(&ENCODINGS[..])
+    ) {
+        let settings = Settings {
+            seed, keys_per_bucket, prefix_bits, encoding, ..Settings::default()
+        };
+        let settings = settings.with_vertices_per_key(c);
+        let keys = digests(n, prefix_bits.into(), seed ^ 1);
+        let bytes = GigaHash::build(&keys, settings).unwrap();
+        let function = GigaHash::view(&bytes).unwrap();
+        assert_permutation(&function, &keys);
+        for stranger in digests(200, 0, seed ^ 2) {
+            prop_assert!(function.slot(&stranger) < n.max(1));
+        }
+    }
+
+    #[test]
+    fn the_bytes_do_not_depend_on_the_jobs(n in 0_usize..3_000, seed: u64, cuts: [u32; 3]) {
+        let keys = digests(n, 0, seed);
+        let plan = BuildPlan::new(&keys, Settings::default()).unwrap();
+        let mut cuts = cuts.map(|cut| cut % (plan.buckets() + 1));
+        cuts.sort_unstable();
+        let ends = [0, cuts[0], cuts[1], cuts[2], plan.buckets()];
+        let ranges: Vec<_> = ends.windows(2)
+            .map(|ends| plan.build_range(ends[0]..ends[1]).unwrap())
+            .collect();
+        let bytes = plan.assemble(&ranges).unwrap();
+        prop_assert!(bytes == GigaHash::build(&keys, Settings::default()).unwrap());
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_answer_below_the_number_of_keys(
+        mut bytes in proptest::collection::vec(any::<u8>(), 32..400), encoding in 1_u8..4, seed: u64
+    ) {
+        // A header that passes, over anything.
+        bytes[..4].copy_from_slice(&[1, encoding, 0, 3]);
+        let buckets = 1 + u32::from(bytes[4]) % 5;
+        bytes[4..8].copy_from_slice(&buckets.to_le_bytes());
+        bytes[12..16].copy_from_slice(&[0x90, 3, 0, 0]);
+        let table = if encoding == 1 { 0 } else { 16 };
+        let offsets = 12 + 5 * (buckets as usize + 1);
+        let data = bytes.len().saturating_sub(32 + table + offsets) as u64;
+        bytes[24..32].copy_from_slice(&data.to_le_bytes());
+        if let Ok(function) = GigaHash::view(&bytes) {
+            for stranger in digests(50, 0, seed) {
+                prop_assert!(function.slot(&stranger) < function.len());
+            }
+        }
+    }
+}

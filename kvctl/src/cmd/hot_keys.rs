@@ -1,0 +1,242 @@
+//! `kvctl hot-keys`: which keys are accessed most.
+
+use std::time::Duration;
+
+use torc_client::{HotKey, HotKeys, HotKeysOptions, HotNode, NodeId};
+
+use crate::args::positive_duration;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::{Out, note};
+use crate::table::{Align, Table};
+use crate::text;
+
+/// Longest key that is shown, characters.
+const KEY_WIDTH: usize = 60;
+
+/// Show which keys are accessed most, by all nodes together, in a window that ends now.
+///
+/// An access is a get, a put or a delete. An estimate is never below the truth and, in 31 of 32 cases, at
+/// most the bound above it. A key is `new` if it was not hot in the window before; that is `-` where the
+/// nodes have not counted for so long. Nodes that could not be asked are named on stderr.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How far back, for example 60s or 24h, which is the most.
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
+    window: Duration,
+    /// Show at most this many keys.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
+    top: u32,
+    /// Only what the node with this id has counted.
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
+    node: Option<u64>,
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let options = HotKeysOptions {
+        window: Some(args.window),
+        top: Some(args.top),
+        node: args.node.map(NodeId),
+    };
+    let hot = global.client()?.hot_keys(options).await?;
+    if global.json() {
+        out.json(&hot)?;
+    } else {
+        out.line(describe(&hot))?;
+    }
+    out.flush()?;
+    missing(&hot.nodes).for_each(note);
+    Ok(())
+}
+
+fn missing(nodes: &[HotNode]) -> impl Iterator<Item = String> + '_ {
+    nodes.iter().filter_map(|node| {
+        let problem = text::one_line(node.problem.as_ref()?);
+        Some(format!("without node {}: {problem}", node.node))
+    })
+}
+
+fn describe(hot: &HotKeys) -> String {
+    let answered = hot.nodes.iter().filter(|node| node.problem.is_none());
+    let nodes = match answered.count() {
+        1 => "1 node".to_owned(),
+        count => format!("{count} nodes"),
+    };
+    if hot.accesses == 0 {
+        return format!("no accesses, says {nodes}");
+    }
+    let mut lines = vec![format!(
+        "{} accesses at {nodes}, {} to {}; complete from {} accesses a key\n",
+        text::count(hot.accesses),
+        text::timestamp(hot.from_ms),
+        text::timestamp(hot.to_ms),
+        text::count(hot.complete_from),
+    )];
+    lines.push(keys(hot).to_string());
+    if let Some(line) = majority(hot) {
+        lines.push(format!("\n{line}"));
+    }
+    lines.join("\n")
+}
+
+fn majority(hot: &HotKeys) -> Option<String> {
+    let majority = hot.majority?;
+    let key = hot.keys.iter().find(|key| key.digest == majority.digest);
+    let named = key.map_or_else(|| majority.digest.to_string(), name);
+    let sure = if majority.certain {
+        "has"
+    } else {
+        "seems to have"
+    };
+    Some(format!("{named} {sure} more than half of all accesses"))
+}
+
+fn keys(hot: &HotKeys) -> Table {
+    let mut table = Table::new(&[
+        ("key", Align::Left),
+        ("accesses", Align::Right),
+        ("± at most", Align::Right),
+        ("share", Align::Right),
+        ("nodes", Align::Left),
+        ("new", Align::Left),
+    ]);
+    for key in &hot.keys {
+        let new = match key.is_new {
+            Some(true) => "new",
+            Some(false) => "",
+            None => "-",
+        };
+        table.row([
+            name(key),
+            text::count(key.estimate),
+            text::count(hot.error_bound),
+            text::percent(key.share),
+            nodes(key),
+            new.to_owned(),
+        ]);
+    }
+    table
+}
+
+/// The key, or its digest where keys are redacted.
+fn name(key: &HotKey) -> String {
+    match &key.key {
+        Some(bytes) => text::shortened(bytes, KEY_WIDTH),
+        None => key.digest.to_string(),
+    }
+}
+
+/// Where it is hot; with the accesses at each node if there are several.
+fn nodes(key: &HotKey) -> String {
+    match &key.nodes[..] {
+        [only] => only.node.to_string(),
+        several => {
+            let one = |it: &torc_client::HotKeyNode| {
+                format!("{} ({})", it.node, text::count(it.estimate))
+            };
+            several.iter().map(one).collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_client::{HotKeyNode, HotMajority};
+    use torc_record::Digest;
+
+    fn key(byte: u8, estimate: u64, key: Option<&'static [u8]>, new: Option<bool>) -> HotKey {
+        HotKey {
+            digest: Digest([byte; 16]),
+            namespace: "default".into(),
+            key: key.map(bytes::Bytes::from_static),
+            estimate,
+            share: estimate as f64 / 10_000.0,
+            nodes: vec![HotKeyNode {
+                node: NodeId(2),
+                estimate,
+            }],
+            is_new: new,
+        }
+    }
+
+    fn hot() -> HotKeys {
+        let mut keys = vec![
+            key(1, 6_000, Some(b"a\tb"), Some(false)),
+            key(2, 1_500, None, Some(true)),
+            key(3, 300, Some(b"\xff"), None),
+        ];
+        keys[1].nodes.push(HotKeyNode {
+            node: NodeId(3),
+            estimate: 200,
+        });
+        HotKeys {
+            answered_by: NodeId(1),
+            from_ms: 0,
+            to_ms: 60_000,
+            accesses: 10_000,
+            error_bound: 5,
+            delta: 1.0 / 32.0,
+            complete_from: 10,
+            keys,
+            majority: Some(HotMajority {
+                digest: Digest([1; 16]),
+                certain: true,
+            }),
+            nodes: vec![
+                HotNode {
+                    node: NodeId(2),
+                    accesses: 10_000,
+                    from_ms: Some(0),
+                    to_ms: Some(60_000),
+                    problem: None,
+                },
+                HotNode {
+                    node: NodeId(4),
+                    accesses: 0,
+                    from_ms: None,
+                    to_ms: None,
+                    problem: Some("connection\nrefused".into()),
+                },
+            ],
+        }
+    }
+
+    #[test]
+    fn the_hottest_come_with_bound_share_nodes_and_news() {
+        let expected = "\
+10,000 accesses at 1 node, 1970-01-01T00:00:00.000Z to 1970-01-01T00:01:00.000Z; complete from 10 accesses a key
+
+key                               accesses  ± at most   share  nodes               new
+a\\tb                                 6,000          5  60.0 %  2
+02020202020202020202020202020202     1,500          5  15.0 %  2 (1,500), 3 (200)  new
+\\xff                                   300          5   3.0 %  2                   -
+
+a\\tb has more than half of all accesses";
+        assert_eq!(describe(&hot()), expected);
+        let missing: Vec<_> = missing(&hot().nodes).collect();
+        assert_eq!(missing, ["without node 4: connection refused"]);
+    }
+
+    #[test]
+    fn a_majority_within_the_error_is_not_certain_and_quiet_clusters_say_so() {
+        let mut hot = hot();
+        hot.majority = Some(HotMajority {
+            digest: Digest([2; 16]),
+            certain: false,
+        });
+        assert!(describe(&hot).ends_with("02 seems to have more than half of all accesses"));
+        hot.accesses = 0;
+        assert_eq!(describe(&hot), "no accesses, says 1 node");
+    }
+
+    #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&hot());
+    }
+}

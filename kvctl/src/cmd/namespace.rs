@@ -1,0 +1,144 @@
+//! `kvctl namespace`: creates and lists key spaces.
+
+use torc_client::{Namespace, NamespaceMode};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::table::{Align, Table};
+
+/// Create or list namespaces: key spaces with settings of their own.
+///
+/// Keys of two namespaces never meet. Other commands work in the one that `--namespace`
+/// names.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Create a namespace. Its settings are fixed for its life; asking again with the same
+    /// ones is harmless.
+    Create(CreateArgs),
+    /// List the namespaces by name.
+    List,
+}
+
+#[derive(Debug, clap::Args)]
+struct CreateArgs {
+    /// 1 to 64 of `a-z`, `0-9`, `-`, `_` and `.`.
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// How the replicas of a key agree. This release serves linearizable ones only.
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = Mode::Linearizable)]
+    mode: Mode,
+    /// Copies of each key; as many as the cluster's if not given.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5))]
+    replicas: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    /// Every key is one register.
+    Linearizable,
+    /// The last writer wins.
+    Eventual,
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let client = global.client()?;
+    match args.action {
+        Action::Create(args) => {
+            let mode = match args.mode {
+                Mode::Linearizable => NamespaceMode::Linearizable,
+                Mode::Eventual => NamespaceMode::Eventual,
+            };
+            let created = client.create_namespace(args.name, mode, args.replicas);
+            let created = created.await?;
+            if global.json() {
+                return out.json(&created);
+            }
+            out.line(describe_created(&created))
+        }
+        Action::List => {
+            let namespaces = client.namespaces().await?;
+            if global.json() {
+                return namespaces.iter().try_for_each(|each| out.json(each));
+            }
+            out.line(table(&namespaces))
+        }
+    }
+}
+
+const fn mode(mode: NamespaceMode) -> &'static str {
+    match mode {
+        NamespaceMode::Linearizable => "linearizable",
+        NamespaceMode::Eventual => "eventual",
+    }
+}
+
+fn describe_created(created: &Namespace) -> String {
+    let Namespace { name, id, .. } = created;
+    format!(
+        "namespace `{name}` (id {}), {}, {} replica{}",
+        id.0,
+        mode(created.mode),
+        created.replicas,
+        if created.replicas == 1 { "" } else { "s" },
+    )
+}
+
+fn table(namespaces: &[Namespace]) -> Table {
+    let mut table = Table::new(&[
+        ("namespace", Align::Left),
+        ("id", Align::Right),
+        ("mode", Align::Left),
+        ("replicas", Align::Right),
+    ]);
+    for namespace in namespaces {
+        table.row([
+            namespace.name.clone(),
+            namespace.id.0.to_string(),
+            mode(namespace.mode).to_owned(),
+            namespace.replicas.to_string(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_record::NamespaceId;
+
+    fn urls() -> Namespace {
+        Namespace {
+            name: "urls".into(),
+            id: NamespaceId(2),
+            mode: NamespaceMode::Linearizable,
+            replicas: 3,
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_shown_with_its_settings() {
+        assert_eq!(
+            describe_created(&urls()),
+            "namespace `urls` (id 2), linearizable, 3 replicas"
+        );
+        assert_eq!(
+            table(&[urls()]).to_string(),
+            "namespace  id  mode          replicas\nurls        2  linearizable         3"
+        );
+    }
+
+    #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&urls());
+        let json = serde_json::to_string(&urls()).unwrap();
+        let expected = r#"{"name":"urls","id":2,"mode":"linearizable","replicas":3}"#;
+        assert_eq!(json, expected);
+    }
+}

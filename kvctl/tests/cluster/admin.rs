@@ -1,0 +1,219 @@
+//! Changing a cluster whose partitions have three replicas: replace, leave, reweight, abort;
+//! and namespaces.
+
+use serde_json::Value;
+
+use crate::processes::{Cluster, until};
+
+const SETTINGS: [&str; 2] = ["--replicas=3", "--partitions=64"];
+const KEYS: usize = 60;
+
+async fn filled(count: usize) -> Cluster {
+    let cluster = Cluster::start_with(count, &SETTINGS).await;
+    let client = cluster.client().await;
+    for number in 0..KEYS {
+        client.put(format!("k{number}"), "v").await.unwrap();
+    }
+    cluster
+}
+
+/// All keys are there, read by a quorum.
+async fn check(cluster: &Cluster) {
+    let client = cluster.client().await;
+    for number in 0..KEYS {
+        let value = client.get(format!("k{number}")).await.unwrap();
+        assert_eq!(value.unwrap().value, "v", "k{number}");
+    }
+}
+
+fn json(cluster: &Cluster, args: &[&str]) -> Value {
+    let args = [&["--output", "json", "--timeout", "30s"], args].concat();
+    let output = cluster.kvctl(&args);
+    assert!(output.status.success(), "{args:?}: {output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn ids(status: &Value) -> Vec<u64> {
+    let nodes = status["nodes"].as_array().unwrap();
+    nodes
+        .iter()
+        .map(|node| node["id"].as_u64().unwrap())
+        .collect()
+}
+
+fn refused(cluster: &Cluster, args: &[&str], why: &str) {
+    let output = cluster.kvctl(args);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(6), "{args:?}: {said}");
+    assert!(said.contains(why), "{args:?}: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn namespaces_are_created_listed_and_apart() {
+    let cluster = Cluster::start_with(3, &SETTINGS).await;
+    refused(
+        &cluster,
+        &["--namespace", "urls", "put", "k", "v"],
+        "kvctl namespace create urls",
+    );
+    let eventual = ["namespace", "create", "urls", "--mode", "eventual"];
+    refused(&cluster, &eventual, "linearizable namespaces only");
+    let created = json(&cluster, &["namespace", "create", "urls"]);
+    assert_eq!(
+        (&created["id"], &created["replicas"]),
+        (&2.into(), &3.into())
+    );
+    let listed = cluster.kvctl(&["namespace", "list"]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(
+        listed.lines().count() == 3 && listed.contains("default"),
+        "{listed}"
+    );
+
+    let in_urls = |args: &[&str]| cluster.kvctl(&[&["--namespace", "urls"], args].concat());
+    assert!(cluster.kvctl(&["put", "k", "default"]).status.success());
+    assert_eq!(in_urls(&["get", "k"]).status.code(), Some(1));
+    let file = cluster.dir.path().join("urls.ndjson");
+    std::fs::write(&file, "{\"key\":\"k\",\"value\":\"urls\"}\n").unwrap();
+    let loaded = in_urls(&["load", file.to_str().unwrap()]);
+    assert!(loaded.status.success(), "{loaded:?}");
+    assert_eq!(in_urls(&["get", "k"]).stdout, b"urls");
+    assert_eq!(cluster.kvctl(&["get", "k"]).stdout, b"default");
+    let dumped = String::from_utf8(in_urls(&["dump"]).stdout).unwrap();
+    assert!(
+        dumped.lines().count() == 1 && dumped.contains("urls"),
+        "{dumped}"
+    );
+    let scanned = String::from_utf8(in_urls(&["scan"]).stdout).unwrap();
+    assert_eq!(scanned.lines().count(), 1, "{scanned}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_node_is_replaced_once_it_was_declared_dead() {
+    let mut cluster = filled(3).await;
+    let spare = cluster.spare_with("spare", &SETTINGS).await;
+    let address = cluster.nodes[spare].grpc.to_string();
+    cluster.nodes[2].kill_9();
+    until("its silence is seen", async || {
+        let status = json(&cluster, &["status"]);
+        status["under_replicated"] == 64 && status["without_quorum"] == 0
+    })
+    .await;
+    refused(&cluster, &["replace-node", "3", &address], "--dead");
+    let leave = cluster.kvctl(&["leave-node", "3", "--dead"]);
+    assert_eq!(leave.status.code(), Some(6), "two nodes for three replicas");
+    let plan = json(&cluster, &["replace-node", "3", &address, "--plan"]);
+    assert_eq!(plan["plan"]["partitions_moved"], 64);
+    assert_eq!(ids(&json(&cluster, &["status"])), [1, 2, 3], "only planned");
+
+    let done = json(&cluster, &["replace-node", "3", &address, "--dead"]);
+    assert_eq!(
+        (&done["state"], &done["plan"]["kind"]),
+        (&"done".into(), &"replace".into())
+    );
+    assert_eq!(done["plan"]["replaced"], 3);
+    assert_eq!(done["transition"]["dead"], serde_json::json!([3]));
+    let status = json(&cluster, &["status"]);
+    assert_eq!(ids(&status), [1, 2, 4]);
+    assert_eq!(status["under_replicated"], 0);
+    check(&cluster).await;
+    let again = ["replace-node", "3", &address, "--dead"];
+    refused(&cluster, &again, "no member has the id 3");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_living_node_is_replaced_and_its_entry_is_gone() {
+    let mut cluster = filled(3).await;
+    let spare = cluster.spare_with("spare", &SETTINGS).await;
+    let address = cluster.nodes[spare].grpc.to_string();
+    let done = json(&cluster, &["replace-node", "1", &address]);
+    assert_eq!(done["state"], "done");
+    assert_eq!(done["transition"]["dead"], serde_json::json!([]));
+    until("everybody knows", async || {
+        ids(&json(&cluster, &["status"])) == [2, 3, 4]
+    })
+    .await;
+    check(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fewer_nodes_than_replicas_have_to_be_forced() {
+    let cluster = filled(3).await;
+    refused(&cluster, &["leave-node", "2"], "join another node first");
+    refused(
+        &cluster,
+        &["leave-node", "2", "--plan"],
+        "join another node first",
+    );
+    let done = json(&cluster, &["leave-node", "2", "--force"]);
+    assert_eq!(done["state"], "done");
+    let status = json(&cluster, &["status"]);
+    assert_eq!(ids(&status), [1, 3]);
+    assert_eq!(
+        status["under_replicated"], 64,
+        "two replicas are fewer than three"
+    );
+    assert_eq!(status["without_quorum"], 0);
+    check(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_gets_another_share() {
+    let cluster = filled(4).await;
+    let plan = json(&cluster, &["reweight-node", "4", "50", "--plan"]);
+    assert_eq!(
+        (&plan["state"], &plan["plan"]["kind"]),
+        (&"planned".into(), &"reweight".into())
+    );
+    let share = |outcome: &Value, which: &str| {
+        let shares = outcome["plan"]["shares"].as_array().unwrap();
+        let mine = shares.iter().find(|share| share["node"] == 4).unwrap();
+        mine[which].as_u64().unwrap()
+    };
+    assert!(share(&plan, "partitions_after") < share(&plan, "partitions_before"));
+    let done = json(&cluster, &["reweight-node", "4", "50"]);
+    assert_eq!(done["state"], "done");
+    let status = json(&cluster, &["status"]);
+    let node = &status["nodes"][3];
+    assert_eq!(node["weight_percent"], 50);
+    assert_eq!(
+        node["partitions"].as_u64(),
+        Some(share(&plan, "partitions_after"))
+    );
+    let again = json(&cluster, &["reweight-node", "4", "50"]);
+    assert_eq!(again["state"], "nothing_to_do");
+    check(&cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_change_is_taken_back() {
+    for settings in [&SETTINGS[..], &["--replicas=1", "--partitions=64"]] {
+        let mut cluster = Cluster::start_with(3, settings).await;
+        let client = cluster.client().await;
+        for number in 0..KEYS {
+            client.put(format!("k{number}"), "v").await.unwrap();
+        }
+        refused(&cluster, &["abort"], "is running");
+        let spare = cluster.spare_with("spare", settings).await;
+        let address = cluster.nodes[spare].grpc.to_string();
+        let before = json(&cluster, &["ring"])["nodes"].clone();
+        let one_by_one = ["join-node", &address, "--parallel", "1", "--no-wait"];
+        let begun = json(&cluster, &one_by_one);
+        assert_eq!(begun["state"], "started");
+        until("something has moved", async || {
+            let status = json(&cluster, &["status"]);
+            status["transition"]["partitions_done"].as_u64() >= Some(2)
+        })
+        .await;
+        let aborted = json(&cluster, &["abort"]);
+        assert_eq!(aborted["state"], "done", "{aborted}");
+        assert_eq!(aborted["transition"]["id"], begun["transition_id"]);
+        assert_eq!(aborted["transition"]["aborted"], true);
+        check(&cluster).await;
+        let removed = json(&cluster, &["leave-node", "4"]);
+        assert_eq!(removed["transition"]["partitions_total"], 0);
+        let after = json(&cluster, &["ring"])["nodes"].clone();
+        assert_eq!(before, after, "as if nothing had been");
+        check(&cluster).await;
+    }
+}

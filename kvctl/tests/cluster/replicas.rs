@@ -1,0 +1,77 @@
+//! Clusters whose partitions have three replicas: nobody is missed, and nothing moves unseen.
+
+use std::collections::BTreeSet;
+
+use crate::join::{fill, settled, some_traffic};
+use crate::processes::{Cluster, ready};
+use crate::traffic::Traffic;
+
+/// Few partitions: what is shown does not depend on their number, what it takes does.
+const THREE: [&str; 2] = ["--replicas=3", "--partitions=256"];
+const FILLER: usize = 2_000;
+
+/// What a dump of the cluster has, line by line.
+fn dumped(cluster: &Cluster) -> BTreeSet<String> {
+    let dump = cluster.kvctl(&["dump"]);
+    assert!(dump.status.success(), "{dump:?}");
+    let text = String::from_utf8(dump.stdout).unwrap();
+    text.lines()
+        .filter(|line| line.contains("filler-"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_killed_takes_nothing_with_it_and_catches_up() {
+    let mut cluster = Cluster::start_with(3, &THREE).await;
+    let client = cluster.client().await;
+    fill(&client, FILLER).await;
+    let before = dumped(&cluster);
+    assert_eq!(before.len(), FILLER);
+
+    cluster.nodes[2].kill_9();
+    assert_eq!(dumped(&cluster), before, "two of three have everything");
+    let put = cluster.kvctl(&["put", "while-away", "written"]);
+    assert!(put.status.success(), "{put:?}");
+    let unmet = cluster.kvctl(&["put", "while-away", "again", "--if-absent"]);
+    assert_eq!(unmet.status.code(), Some(4), "{unmet:?}");
+
+    cluster.nodes[2].start();
+    ready(&cluster.nodes[2]).await;
+    // Now the one that was away is needed for every quorum.
+    cluster.nodes[0].kill_9();
+    let endpoints = cluster.endpoints();
+    let got = crate::processes::kvctl(&endpoints[1..], &["get", "while-away"]);
+    assert_eq!(got.stdout, b"written", "{got:?}");
+    cluster.nodes[1].kill_9();
+    let alone = crate::processes::kvctl(&endpoints[2..], &["--timeout", "2s", "get", "while-away"]);
+    assert_eq!(
+        alone.status.code(),
+        Some(3),
+        "one of three is no quorum: {alone:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_three_replicas_a_join_and_a_leave_fail_nothing_and_lose_nothing() {
+    let mut cluster = Cluster::start_with(3, &THREE).await;
+    let client = cluster.client().await;
+    fill(&client, FILLER).await;
+    let before = dumped(&cluster);
+    let spare = cluster.spare_with("node-4", &THREE).await;
+    let address = cluster.nodes[spare].grpc.to_string();
+    let traffic = Traffic::start(&client, "t", 400);
+    some_traffic(&traffic).await;
+
+    let join = cluster.kvctl(&["join-node", &address]);
+    assert!(join.status.success(), "{join:?}");
+    settled(&client, 4).await;
+    some_traffic(&traffic).await;
+    let leave = cluster.kvctl(&["leave-node", "2"]);
+    assert!(leave.status.success(), "{leave:?}");
+    settled(&client, 3).await;
+    some_traffic(&traffic).await;
+
+    traffic.stop(&client).await.assert_flawless();
+    assert_eq!(dumped(&cluster), before);
+}

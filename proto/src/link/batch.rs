@@ -1,0 +1,85 @@
+//! Messages one after the other in one buffer, each after its length as a varint.
+
+use bytes::{Bytes, BytesMut};
+use prost::Message;
+use torc_replication::Envelope;
+use torc_ring::Partitions;
+
+use super::{
+    MAX_BATCH_ENVELOPES, MAX_BATCH_LEN, MAX_ENVELOPE_LEN, envelope_from_wire, envelope_to_wire,
+};
+use crate::{WireError, v1};
+
+/// Adds an envelope to the batch that `batch` becomes, to be split off and sent as
+/// `LinkRequest.envelopes`. A batch holds [`MAX_BATCH_ENVELOPES`] at most.
+pub fn push_envelope(batch: &mut BytesMut, envelope: Envelope) {
+    push(batch, &envelope_to_wire(envelope));
+}
+
+/// Cuts a batch into its envelopes, without copying or decoding.
+///
+/// # Errors
+/// [`WireError::TooLong`], [`WireError::TooMany`] or [`WireError::Malformed`]: nothing of
+/// the batch can be believed.
+pub fn split_batch(batch: Bytes) -> Result<Vec<Bytes>, WireError> {
+    bounded("envelopes", batch.len(), MAX_BATCH_LEN)?;
+    split("envelopes", batch, MAX_BATCH_ENVELOPES).collect()
+}
+
+/// Decodes one envelope of a batch. Its keys and values share `bytes`.
+///
+/// # Errors
+/// [`WireError`] for whatever is missing, out of bounds, or of another partition.
+pub fn envelope_from_bytes(bytes: Bytes, partitions: Partitions) -> Result<Envelope, WireError> {
+    bounded("envelope", bytes.len(), MAX_ENVELOPE_LEN)?;
+    envelope_from_wire(v1::Envelope::decode(bytes)?, partitions)
+}
+
+pub(super) fn push(into: &mut BytesMut, message: &impl Message) {
+    // A buffer that grows has room for everything: neither can fail.
+    let _ = prost::encode_length_delimiter(message.encoded_len(), into);
+    let _ = message.encode(into);
+}
+
+/// The parts of a list, at most `limit`. After an error there is nothing more.
+pub(super) fn split(
+    list: &'static str,
+    mut rest: Bytes,
+    limit: usize,
+) -> impl Iterator<Item = Result<Bytes, WireError>> {
+    let mut count = 0;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        count += 1;
+        let part = if count > limit {
+            Err(WireError::TooMany { list, limit })
+        } else {
+            first(list, &mut rest)
+        };
+        if part.is_err() {
+            rest.clear();
+        }
+        Some(part)
+    })
+}
+
+fn first(list: &'static str, rest: &mut Bytes) -> Result<Bytes, WireError> {
+    let len = prost::decode_length_delimiter(&mut *rest)?;
+    if len > rest.len() {
+        return Err(WireError::TooLong {
+            what: list,
+            len,
+            limit: rest.len(),
+        });
+    }
+    Ok(rest.split_to(len))
+}
+
+fn bounded(what: &'static str, len: usize, limit: usize) -> Result<(), WireError> {
+    if len > limit {
+        return Err(WireError::TooLong { what, len, limit });
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Envelopes from the wire, all bounds checked.
+
+use torc_record::{Digest, Epoch, HybridTime};
+use torc_replication::{Envelope, Message, OpId, Tag};
+use torc_ring::{Partition, Partitions, Token};
+
+use super::parts::{
+    ballot, ballot_or_zero, held_from_wire, join, key_from_wire, key_id_from_wire,
+    listing_from_wire, page_from_wire, record_from_wire, sums_from_wire,
+};
+use crate::v1::{self, envelope::Message as Wire};
+use crate::{WireError, version_from_wire};
+
+/// An envelope from another node. Keys and values share the bytes they came in.
+///
+/// # Errors
+/// [`WireError`] for whatever is missing or out of bounds, and for a message of a kind
+/// that this version does not know.
+pub fn envelope_from_wire(
+    wire: v1::Envelope,
+    partitions: Partitions,
+) -> Result<Envelope, WireError> {
+    let partition = Partition(wire.partition);
+    let message = wire.message.ok_or(WireError::Field { field: "message" })?;
+    let tag = Tag {
+        op: OpId(wire.operation),
+        round: HybridTime(wire.round),
+    };
+    let message = message_from_wire(message, tag)?;
+    let is_here = |digest: &Digest| partitions.of(Token::of(digest)) == partition;
+    if wire.partition >= partitions.count() || !all_keys(&message, is_here) {
+        return Err(WireError::Misplaced { partition });
+    }
+    Ok(Envelope {
+        partition,
+        epoch: Epoch(wire.epoch),
+        message,
+    })
+}
+
+/// One arm a kind.
+fn message_from_wire(message: Wire, tag: Tag) -> Result<Message, WireError> {
+    Ok(match message {
+        Wire::Read(read) => Message::Read {
+            tag,
+            at: key_from_wire(read.key)?,
+            want_value: read.want_value,
+        },
+        Wire::Holding(held) => Message::Holding {
+            tag,
+            held: held_from_wire(held)?,
+        },
+        Wire::Prepare(prepare) => Message::Prepare {
+            tag,
+            at: key_from_wire(prepare.key)?,
+            ballot: ballot(prepare.ballot, "ballot")?,
+        },
+        Wire::Promised(held) => Message::Promised {
+            tag,
+            held: held_from_wire(held)?,
+        },
+        Wire::Accept(accept) => Message::Accept {
+            tag,
+            record: record_from_wire(accept.record.ok_or(WireError::Field { field: "record" })?)?,
+            next: accept.next.as_ref().map(version_from_wire).transpose()?,
+        },
+        Wire::Accepted(_) => Message::Accepted { tag },
+        Wire::Nack(nack) => Message::Nack {
+            tag,
+            highest: ballot_or_zero(nack.highest)?,
+        },
+        Wire::Abstain(_) => Message::Abstain { tag },
+        Wire::Store(record) => Message::Store {
+            tag,
+            record: record_from_wire(record)?,
+        },
+        Wire::LaterEpoch(_) => Message::Epoch { tag },
+        Wire::Learn(record) => Message::Learn {
+            record: record_from_wire(record)?,
+        },
+        Wire::Pull(pull) => Message::Pull {
+            tag,
+            after: pull.after.map(key_id_from_wire),
+        },
+        Wire::Page(page) => Message::Page {
+            tag,
+            after: page.after.map(key_id_from_wire),
+            records: page_from_wire(page.records)?,
+            next: page.next.map(key_id_from_wire),
+            collected: ballot_or_zero(page.collected)?,
+            collecting: ballot_or_zero(page.collecting)?,
+        },
+        Wire::GcFloor(watermark) => Message::GcFloor {
+            upto: ballot_or_zero(watermark.upto)?,
+        },
+        Wire::GcSum(sum) => Message::GcSum {
+            upto: ballot_or_zero(sum.upto)?,
+            sum: join(sum.sum_high, sum.sum_low),
+            collected: ballot_or_zero(sum.collected)?,
+        },
+        Wire::GcPurge(watermark) => Message::GcPurge {
+            upto: ballot_or_zero(watermark.upto)?,
+        },
+        Wire::Compare(compare) => Message::Compare {
+            collected: ballot_or_zero(compare.collected)?,
+            sums: sums_from_wire(&compare.sums)?,
+        },
+        Wire::List(list) => Message::List {
+            listing: listing_from_wire(list)?,
+        },
+    })
+}
+
+/// Whether this holds of every key that a message names.
+fn all_keys(message: &Message, holds: impl Fn(&Digest) -> bool) -> bool {
+    match message {
+        Message::Read { at, .. } | Message::Prepare { at, .. } => holds(&at.digest),
+        Message::Accept { record, .. }
+        | Message::Learn { record }
+        | Message::Store { record, .. } => holds(&record.digest),
+        Message::Pull { after, .. } => after.iter().all(|id| holds(&id.digest)),
+        Message::Page {
+            after,
+            records,
+            next,
+            ..
+        } => {
+            after.iter().chain(next).all(|id| holds(&id.digest))
+                && records.iter().all(|record| holds(&record.digest))
+        }
+        Message::List { listing } => listing.entries.iter().all(|(at, _)| holds(&at.digest)),
+        Message::Holding { .. }
+        | Message::Promised { .. }
+        | Message::Accepted { .. }
+        | Message::Nack { .. }
+        | Message::Abstain { .. }
+        | Message::GcFloor { .. }
+        | Message::GcSum { .. }
+        | Message::GcPurge { .. }
+        | Message::Compare { .. }
+        | Message::Epoch { .. } => true,
+    }
+}

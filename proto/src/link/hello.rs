@@ -1,0 +1,94 @@
+//! The first message each way: who speaks to whom.
+
+use bytes::Bytes;
+use torc_ring::NodeId;
+use torc_ring::topology::{ClusterId, Incarnation};
+
+use crate::{WireError, v1};
+
+/// Opens a stream: who speaks, and whom it means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkHello {
+    /// The cluster both belong to.
+    pub cluster: ClusterId,
+    /// The speaker.
+    pub node: NodeId,
+    /// The speaker's data directory.
+    pub incarnation: Incarnation,
+    /// The node meant.
+    pub target: NodeId,
+}
+
+impl LinkHello {
+    /// As it travels.
+    #[must_use]
+    pub fn to_wire(self) -> v1::LinkRequest {
+        v1::LinkRequest {
+            hello: Some(v1::LinkHello {
+                cluster_id: Bytes::copy_from_slice(&self.cluster.0),
+                node: self.node.0,
+                incarnation: Bytes::copy_from_slice(&self.incarnation.0),
+                target: self.target.0,
+            }),
+            envelopes: Bytes::new(),
+        }
+    }
+
+    /// Reads the first message of a stream.
+    ///
+    /// # Errors
+    /// [`WireError::Field`] when it is none, or an id has another length than 16 bytes.
+    pub fn from_wire(wire: &v1::LinkRequest) -> Result<Self, WireError> {
+        let hello = wire
+            .hello
+            .as_ref()
+            .ok_or(WireError::Field { field: "hello" })?;
+        Ok(Self {
+            cluster: ClusterId(id(&hello.cluster_id, "cluster_id")?),
+            node: NodeId(hello.node),
+            incarnation: Incarnation(id(&hello.incarnation, "incarnation")?),
+            target: NodeId(hello.target),
+        })
+    }
+}
+
+/// Accepts a stream: who listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkWelcome {
+    /// The listener.
+    pub node: NodeId,
+    /// The listener's data directory.
+    pub incarnation: Incarnation,
+}
+
+impl LinkWelcome {
+    /// As it travels.
+    #[must_use]
+    pub fn to_wire(self) -> v1::LinkResponse {
+        v1::LinkResponse {
+            welcome: Some(v1::LinkWelcome {
+                node: self.node.0,
+                incarnation: Bytes::copy_from_slice(&self.incarnation.0),
+            }),
+        }
+    }
+
+    /// Reads the first answer of a stream.
+    ///
+    /// # Errors
+    /// [`WireError::Field`] when it is none, or the incarnation has not 16 bytes.
+    pub fn from_wire(wire: &v1::LinkResponse) -> Result<Self, WireError> {
+        let welcome = wire
+            .welcome
+            .as_ref()
+            .ok_or(WireError::Field { field: "welcome" })?;
+        Ok(Self {
+            node: NodeId(welcome.node),
+            incarnation: Incarnation(id(&welcome.incarnation, "incarnation")?),
+        })
+    }
+}
+
+fn id(bytes: &[u8], field: &'static str) -> Result<[u8; 16], WireError> {
+    <[u8; 16]>::try_from(bytes).map_err(|_| WireError::Field { field })
+}

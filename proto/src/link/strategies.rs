@@ -1,0 +1,180 @@
+//! Any envelope, for property tests.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use torc_record::{Ballot, Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State};
+use torc_replication::compare::{Listing, MAX_RANGES, Range, RangeSum};
+use torc_replication::{Content, Envelope, Held, KeyId, Locator, Message, OpId, Tag};
+use torc_ring::Partition;
+
+fn ballots() -> impl Strategy<Value = Ballot> {
+    any::<(u64, u64, u16)>().prop_map(|(epoch, time, slot)| Ballot {
+        epoch: Epoch(epoch),
+        time: HybridTime(time),
+        slot: NodeSlot(slot),
+    })
+}
+
+fn maybe_ballots() -> impl Strategy<Value = Ballot> {
+    prop_oneof![Just(Ballot::default()), ballots()]
+}
+
+fn tags() -> impl Strategy<Value = Tag> {
+    any::<(u64, u64)>().prop_map(|(op, round)| Tag {
+        op: OpId(op),
+        round: HybridTime(round),
+    })
+}
+
+fn locators() -> impl Strategy<Value = Locator> {
+    let key = proptest::collection::vec(any::<u8>(), 1..40);
+    (any::<(u32, [u8; 16])>(), key).prop_map(|((namespace, digest), key)| Locator {
+        namespace: NamespaceId(namespace),
+        digest: Digest(digest),
+        key: Key::new(key).unwrap(),
+    })
+}
+
+fn key_ids() -> impl Strategy<Value = Option<KeyId>> {
+    proptest::option::of(locators().prop_map(|at| at.id()))
+}
+
+fn values() -> impl Strategy<Value = Bytes> {
+    proptest::collection::vec(any::<u8>(), 0..60).prop_map(Bytes::from)
+}
+
+fn records() -> impl Strategy<Value = Record> {
+    let state = prop_oneof![
+        Just(State::Tombstone),
+        (values(), any::<Option<u64>>()).prop_map(|(value, expires_at_ms)| State::Value {
+            value,
+            expires_at_ms
+        }),
+    ];
+    (locators(), ballots(), state).prop_map(|(at, ballot, state)| Record {
+        namespace: at.namespace,
+        digest: at.digest,
+        key: at.key,
+        ballot,
+        state,
+    })
+}
+
+fn helds() -> impl Strategy<Value = Held> {
+    let content = prop_oneof![
+        Just(Content::Absent),
+        Just(Content::Tombstone),
+        (any::<Option<u64>>(), proptest::option::of(values())).prop_map(
+            |(expires_at_ms, value)| Content::Value {
+                expires_at_ms,
+                value
+            }
+        ),
+    ];
+    (maybe_ballots(), content, maybe_ballots(), maybe_ballots()).prop_map(
+        |(ballot, content, collected, collecting)| Held {
+            ballot,
+            content,
+            collected,
+            collecting,
+        },
+    )
+}
+
+fn ranges() -> impl Strategy<Value = Range> {
+    any::<(u64, u64)>().prop_map(|(a, b)| Range {
+        first: a.min(b),
+        last: a.max(b),
+    })
+}
+
+fn sums() -> impl Strategy<Value = RangeSum> {
+    (ranges(), any::<(u64, u128)>()).prop_map(|(range, (count, sum))| RangeSum {
+        range,
+        count,
+        sum,
+    })
+}
+
+fn asking() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        (tags(), locators(), any::<bool>()).prop_map(|(tag, at, want_value)| Message::Read {
+            tag,
+            at,
+            want_value
+        }),
+        (tags(), locators(), ballots()).prop_map(|(tag, at, ballot)| Message::Prepare {
+            tag,
+            at,
+            ballot
+        }),
+        (tags(), records(), proptest::option::of(ballots()))
+            .prop_map(|(tag, record, next)| Message::Accept { tag, record, next }),
+        records().prop_map(|record| Message::Learn { record }),
+        (tags(), key_ids()).prop_map(|(tag, after)| Message::Pull { tag, after }),
+        (tags(), records()).prop_map(|(tag, record)| Message::Store { tag, record }),
+    ]
+}
+
+fn answering() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        (tags(), helds()).prop_map(|(tag, held)| Message::Holding { tag, held }),
+        (tags(), helds()).prop_map(|(tag, held)| Message::Promised { tag, held }),
+        tags().prop_map(|tag| Message::Accepted { tag }),
+        (tags(), maybe_ballots()).prop_map(|(tag, highest)| Message::Nack { tag, highest }),
+        tags().prop_map(|tag| Message::Abstain { tag }),
+        tags().prop_map(|tag| Message::Epoch { tag }),
+    ]
+}
+
+fn upkeep() -> impl Strategy<Value = Message> {
+    let listed = (locators(), proptest::option::of(ballots()));
+    prop_oneof![
+        maybe_ballots().prop_map(|upto| Message::GcFloor { upto }),
+        maybe_ballots().prop_map(|upto| Message::GcPurge { upto }),
+        (maybe_ballots(), any::<u128>(), maybe_ballots()).prop_map(|(upto, sum, collected)| {
+            Message::GcSum {
+                upto,
+                sum,
+                collected,
+            }
+        }),
+        (
+            tags(),
+            key_ids(),
+            proptest::collection::vec(records(), 0..8),
+            key_ids(),
+            maybe_ballots(),
+            maybe_ballots()
+        )
+            .prop_map(
+                |(tag, after, records, next, collected, collecting)| Message::Page {
+                    tag,
+                    after,
+                    records,
+                    next,
+                    collected,
+                    collecting,
+                }
+            ),
+        (
+            maybe_ballots(),
+            proptest::collection::vec(sums(), 0..MAX_RANGES)
+        )
+            .prop_map(|(collected, sums)| Message::Compare { collected, sums }),
+        (ranges(), proptest::collection::vec(listed, 0..20)).prop_map(|(range, entries)| {
+            Message::List {
+                listing: Listing { range, entries },
+            }
+        }),
+    ]
+}
+
+pub(super) fn envelopes() -> impl Strategy<Value = Envelope> {
+    let message = prop_oneof![asking(), answering(), upkeep()];
+    (any::<u64>(), message).prop_map(|(epoch, message)| Envelope {
+        partition: Partition(0),
+        epoch: Epoch(epoch),
+        message,
+    })
+}

@@ -1,0 +1,108 @@
+//! Envelopes to wire.
+
+use torc_record::Ballot;
+use torc_replication::{Envelope, Message, Tag};
+
+use super::parts::{
+    held_to_wire, key_id_to_wire, key_to_wire, listing_to_wire, page_to_wire, record_to_wire,
+    sums_to_wire, unless_zero,
+};
+use crate::v1::{self, envelope as wire, envelope::Message as Wire};
+use crate::version_to_wire;
+
+/// An envelope for another node. Keys and values are shared, not copied.
+///
+/// A page longer than [`MAX_PAGE_LEN`](super::MAX_PAGE_LEN) is cut: its receiver sees a
+/// smaller page and asks for the next.
+#[must_use]
+pub fn envelope_to_wire(envelope: Envelope) -> v1::Envelope {
+    let (tag, message) = message_to_wire(envelope.message);
+    v1::Envelope {
+        partition: envelope.partition.0,
+        epoch: envelope.epoch.0,
+        operation: tag.op.0,
+        round: tag.round.0,
+        message: Some(message),
+    }
+}
+
+/// One arm a kind.
+fn message_to_wire(message: Message) -> (Tag, Wire) {
+    let untagged = |wire| (Tag::default(), wire);
+    match message {
+        Message::Read {
+            tag,
+            at,
+            want_value,
+        } => {
+            let key = Some(key_to_wire(at));
+            (tag, Wire::Read(wire::Read { key, want_value }))
+        }
+        Message::Holding { tag, held } => (tag, Wire::Holding(held_to_wire(held))),
+        Message::Prepare { tag, at, ballot } => {
+            let key = Some(key_to_wire(at));
+            let ballot = Some(version_to_wire(ballot));
+            (tag, Wire::Prepare(wire::Prepare { key, ballot }))
+        }
+        Message::Promised { tag, held } => (tag, Wire::Promised(held_to_wire(held))),
+        Message::Accept { tag, record, next } => {
+            let record = Some(record_to_wire(record));
+            let next = next.map(version_to_wire);
+            (tag, Wire::Accept(wire::Accept { record, next }))
+        }
+        Message::Accepted { tag } => (tag, Wire::Accepted(wire::Empty {})),
+        Message::Nack { tag, highest } => {
+            let highest = unless_zero(highest);
+            (tag, Wire::Nack(wire::Nack { highest }))
+        }
+        Message::Abstain { tag } => (tag, Wire::Abstain(wire::Empty {})),
+        Message::Store { tag, record } => (tag, Wire::Store(record_to_wire(record))),
+        Message::Epoch { tag } => (tag, Wire::LaterEpoch(wire::Empty {})),
+        Message::Learn { record } => untagged(Wire::Learn(record_to_wire(record))),
+        Message::Pull { tag, after } => {
+            let after = after.map(key_id_to_wire);
+            (tag, Wire::Pull(wire::Pull { after }))
+        }
+        Message::Page {
+            tag,
+            after,
+            records,
+            next,
+            collected,
+            collecting,
+        } => {
+            let (records, cut) = page_to_wire(records);
+            let page = wire::Page {
+                after: after.map(key_id_to_wire),
+                records,
+                next: cut.or(next).map(key_id_to_wire),
+                collected: unless_zero(collected),
+                collecting: unless_zero(collecting),
+            };
+            (tag, Wire::Page(page))
+        }
+        Message::GcFloor { upto } => untagged(Wire::GcFloor(watermark(upto))),
+        Message::GcPurge { upto } => untagged(Wire::GcPurge(watermark(upto))),
+        Message::GcSum {
+            upto,
+            sum,
+            collected,
+        } => untagged(Wire::GcSum(wire::GcSum {
+            upto: unless_zero(upto),
+            sum_high: (sum >> 64) as u64,
+            sum_low: sum as u64,
+            collected: unless_zero(collected),
+        })),
+        Message::Compare { collected, sums } => untagged(Wire::Compare(wire::Compare {
+            collected: unless_zero(collected),
+            sums: sums_to_wire(&sums),
+        })),
+        Message::List { listing } => untagged(Wire::List(listing_to_wire(listing))),
+    }
+}
+
+fn watermark(upto: Ballot) -> wire::Watermark {
+    wire::Watermark {
+        upto: unless_zero(upto),
+    }
+}

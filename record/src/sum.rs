@@ -1,0 +1,58 @@
+//! What a version adds to the sum by which two copies of a partition are compared.
+
+use crate::{Ballot, Digest, NamespaceId};
+
+/// A 128-bit mix of which key and which version. Sums of it, modulo 2^128, are equal for
+/// equal sets of versions, and for others with probability 2^-128: digests are keyed, so
+/// nobody outside can aim at it. A ballot names one write, so the value need not be read.
+///
+/// It travels between nodes and lies in slices, so it must never change. About 20 ns.
+#[must_use]
+pub fn entry_sum(digest: &Digest, namespace: NamespaceId, ballot: Ballot) -> u128 {
+    let slot = u64::from(ballot.slot.0) | u64::from(namespace.0) << 16;
+    let words = [
+        digest.high(),
+        digest.low(),
+        ballot.epoch.0,
+        ballot.time.0,
+        slot,
+    ];
+    let half = |seed: u64| {
+        words.iter().fold(
+            seed,
+            |state, word| mix(state ^ mix(word.wrapping_add(seed))),
+        )
+    };
+    let high = half(0x9e37_79b9_7f4a_7c15);
+    let low = half(0xd1b5_4a32_d192_ed03);
+    u128::from(high) << 64 | u128::from(low)
+}
+
+/// The finalizer of `SplitMix64` (Steele, Lea, Flood 2014).
+const fn mix(mut word: u64) -> u64 {
+    word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Epoch, HybridTime, NodeSlot};
+
+    /// Computed by a second implementation, in Python.
+    #[test]
+    fn the_sum_of_an_entry_does_not_change() {
+        let ballot = Ballot {
+            epoch: Epoch(3),
+            time: HybridTime(0x0102_0304_0506_0708),
+            slot: NodeSlot(5),
+        };
+        let digest = Digest([0xd0; 16]);
+        assert_eq!(entry_sum(&digest, NamespaceId(1), ballot), GOLDEN);
+        assert_ne!(entry_sum(&digest, NamespaceId(2), ballot), GOLDEN);
+    }
+
+    const GOLDEN: u128 = 0xe655_7dee_99f3_88a9_be4f_3017_8968_9ad9;
+}

@@ -1,0 +1,96 @@
+//! The clock a coordinator issues ballots and rounds from.
+//!
+//! No reading is ever given twice, not even across a restart with the wall clock set
+//! back: readings stay below a durable ceiling, and a restarted clock begins above it.
+//! Two writes with one ballot would make replicas differ for ever.
+
+use torc_record::{ClockError, HybridClock, HybridTime};
+
+use crate::Now;
+
+/// A hybrid clock whose readings are reserved durably ahead of use.
+#[derive(Debug, Clone)]
+pub struct ReservedClock {
+    clock: HybridClock,
+    ceiling: HybridTime,
+    asked: HybridTime,
+}
+
+impl ReservedClock {
+    /// How far ahead is reserved, milliseconds: one write to the disk per half of it.
+    /// Less than the skew that peers tolerate, or they would refuse a restarted node.
+    pub const AHEAD_MS: u64 = 200;
+
+    /// A clock that continues above the ceiling its node had reserved.
+    #[must_use]
+    pub const fn resume(ceiling: HybridTime) -> Self {
+        Self {
+            clock: HybridClock::resume(ceiling),
+            ceiling,
+            asked: ceiling,
+        }
+    }
+
+    /// A new reading; none while the reservation is on its way to the disk.
+    pub fn tick(&mut self, now: Now) -> Option<HybridTime> {
+        let mut trial = self.clock.clone();
+        let reading = trial.tick(now.unix_ms);
+        if reading > self.ceiling {
+            return None;
+        }
+        self.clock = trial;
+        Some(reading)
+    }
+
+    /// What to make durable now, if anything; asked for ahead of need. Tell
+    /// [`reserved`](Self::reserved) when it is.
+    pub fn to_reserve(&mut self, now: Now) -> Option<HybridTime> {
+        let ours = self.clock.last().max(HybridTime::from_unix_ms(now.unix_ms));
+        let half = HybridTime(ours.0.saturating_add((Self::AHEAD_MS / 2) << 16));
+        if half <= self.asked {
+            return None;
+        }
+        self.asked = HybridTime(ours.0.saturating_add(Self::AHEAD_MS << 16));
+        Some(self.asked)
+    }
+
+    /// The reservation is durable.
+    pub fn reserved(&mut self, ceiling: HybridTime) {
+        self.ceiling = self.ceiling.max(ceiling);
+    }
+
+    /// Moves past a time seen in a message (R10).
+    ///
+    /// # Errors
+    /// [`ClockError`] when it is too far ahead; the clock stays as it was.
+    pub fn observe(&mut self, seen: HybridTime, now: Now) -> Result<(), ClockError> {
+        self.clock.observe(seen, now.unix_ms)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_with_the_wall_clock_set_back_repeats_no_reading() {
+        let mut clock = ReservedClock::resume(HybridTime::default());
+        let noon = Now {
+            elapsed_ms: 0,
+            unix_ms: 43_200_000,
+        };
+        assert_eq!(clock.tick(noon), None, "nothing is reserved yet");
+        let ceiling = clock.to_reserve(noon).expect("asked for");
+        assert_eq!(clock.to_reserve(noon), None, "asked for once");
+        clock.reserved(ceiling);
+        let before = clock.tick(noon).expect("reserved");
+        let mut clock = ReservedClock::resume(ceiling);
+        let morning = Now {
+            elapsed_ms: 0,
+            unix_ms: 1_000,
+        };
+        let ceiling = clock.to_reserve(morning).expect("asked for");
+        clock.reserved(ceiling);
+        assert!(clock.tick(morning).expect("reserved") > before);
+    }
+}

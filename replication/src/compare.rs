@@ -1,0 +1,234 @@
+//! Comparing two copies of a partition by sums over token ranges.
+//!
+//! A range's sum adds up a 128-bit mix of every entry's digest, namespace and ballot, so
+//! it can be kept per range and updated by one addition and one subtraction. Equal
+//! copies cost one message of one sum. A difference is found by splitting each unequal
+//! range into 16: one message every four bits of the token, until a range holds few
+//! entries, whose versions are then listed.
+//!
+//! Two unequal ranges have the same sum with probability 2^-128: digests are keyed, so
+//! nobody outside can aim at it.
+
+use std::collections::BTreeMap;
+
+use torc_record::{Ballot, Digest, NamespaceId};
+
+use crate::{Entry, KeyId, Locator, Storage};
+
+/// Ranges with this few entries on both sides are listed instead of split.
+pub const LEAF_ENTRIES: u64 = 16;
+/// Most ranges handled of one message.
+pub const MAX_RANGES: usize = 256;
+/// Most entries handled of one list.
+pub const MAX_LISTED: usize = 4_096;
+const FAN_OUT_BITS: u32 = 4;
+
+/// Tokens from `first` to `last`, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Range {
+    /// The first token.
+    pub first: u64,
+    /// The last token.
+    pub last: u64,
+}
+
+impl Range {
+    /// The whole circle; a partition's storage holds only its own tokens anyway.
+    pub const ALL: Self = Self {
+        first: 0,
+        last: u64::MAX,
+    };
+
+    /// Whether it cannot be split.
+    #[must_use]
+    pub const fn is_point(self) -> bool {
+        self.last.saturating_sub(self.first) < (1 << FAN_OUT_BITS)
+    }
+
+    const fn contains(self, token: u64) -> bool {
+        self.first <= token && token <= self.last
+    }
+
+    /// Sixteen parts that together are this range; whole if it is a point.
+    pub fn split(self) -> impl Iterator<Item = Self> {
+        let width = self.last.saturating_sub(self.first);
+        let step = width >> FAN_OUT_BITS;
+        let parts = if self.is_point() {
+            1
+        } else {
+            1 << FAN_OUT_BITS
+        };
+        (0..parts).map(move |part| {
+            let first = self.first + part * (step + 1);
+            let last = first.saturating_add(step).min(self.last);
+            Self {
+                first,
+                last: if part + 1 == parts { self.last } else { last },
+            }
+        })
+    }
+}
+
+/// What a range adds up to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RangeSum {
+    /// The range.
+    pub range: Range,
+    /// Entries in it.
+    pub count: u64,
+    /// Their sum, see [`entry_sum`].
+    pub sum: u128,
+}
+
+/// The versions held in a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing {
+    /// The range.
+    pub range: Range,
+    /// Keys with their ballots; none for an entry that is unreadable.
+    pub entries: Vec<(Locator, Option<Ballot>)>,
+}
+
+/// One entry's contribution. It travels between nodes, so it must never change.
+#[must_use]
+pub fn entry_sum(key: KeyId, ballot: Ballot) -> u128 {
+    torc_record::entry_sum(&key.digest, key.namespace, ballot)
+}
+
+fn entries_in(range: Range, disk: &impl Storage) -> impl Iterator<Item = Entry> {
+    const PAGE: usize = 1024;
+    let mut after = before(range.first);
+    let mut page: std::vec::IntoIter<Entry> = Vec::new().into_iter();
+    let mut ended = false;
+    std::iter::from_fn(move || {
+        loop {
+            if let Some(entry) = page.next() {
+                after = Some(entry.id());
+                return Some(entry);
+            }
+            if ended {
+                return None;
+            }
+            let scanned = disk.scan(after, PAGE);
+            ended = scanned.done || scanned.entries.is_empty();
+            page = scanned.entries.into_iter();
+        }
+    })
+    .take_while(move |entry| range.contains(entry.id().digest.high()))
+}
+
+/// A place behind every key of lower tokens, and before all others; none before all keys.
+fn before(token: u64) -> Option<KeyId> {
+    let lower = token.checked_sub(1)?;
+    let mut digest = Digest([u8::MAX; 16]);
+    digest.0[..8].copy_from_slice(&lower.to_be_bytes());
+    Some(KeyId {
+        digest,
+        namespace: NamespaceId(u32::MAX),
+    })
+}
+
+/// The sum of a range by reading it. A store with a [`SumTree`] knows it without.
+pub fn sum_of(range: Range, disk: &impl Storage) -> RangeSum {
+    if let Some(known) = disk.range_sum(range) {
+        return known;
+    }
+    let (mut count, mut sum) = (0, 0_u128);
+    for entry in entries_in(range, disk) {
+        count += 1;
+        let ballot = match &entry {
+            Entry::Found(record) => record.ballot,
+            Entry::Unreadable(_) => Ballot::default(),
+        };
+        sum = sum.wrapping_add(entry_sum(entry.id(), ballot));
+    }
+    RangeSum { range, count, sum }
+}
+
+/// The versions of a range.
+pub fn list(range: Range, disk: &impl Storage) -> Listing {
+    let versions = entries_in(range, disk).map(|entry| match entry {
+        Entry::Found(record) => (Locator::of(&record), Some(record.ballot)),
+        Entry::Unreadable(at) => (at, None),
+    });
+    Listing {
+        range,
+        entries: versions.take(MAX_LISTED).collect(),
+    }
+}
+
+/// The keys of a peer's listing that are held differently here.
+pub(crate) fn differences(theirs: &Listing, disk: &impl Storage) -> Vec<Locator> {
+    let ours = list(theirs.range, disk);
+    let mut held: BTreeMap<KeyId, (Locator, Option<Ballot>)> = ours
+        .entries
+        .into_iter()
+        .map(|(at, ballot)| (at.id(), (at, ballot)))
+        .collect();
+    let mut different = Vec::new();
+    for (at, ballot) in theirs.entries.iter().take(MAX_LISTED) {
+        match held.remove(&at.id()) {
+            Some((_, ours)) if ours == *ballot && ballot.is_some() => {}
+            _ => different.push(at.clone()),
+        }
+    }
+    if theirs.entries.len() < MAX_LISTED {
+        different.extend(held.into_values().map(|(at, _)| at));
+    }
+    different
+}
+
+/// Sums of all ranges that splitting can ask for, kept up to date: 16-ary, by token
+/// bits, sparse. An update touches `DEPTH + 1` nodes; a question reads one.
+#[derive(Debug, Clone, Default)]
+pub struct SumTree {
+    /// (level, prefix) to (count, sum).
+    nodes: BTreeMap<(u32, u64), (u64, u128)>,
+}
+
+impl SumTree {
+    /// Levels below the root: ranges down to 2^-24 of the circle.
+    pub const DEPTH: u32 = 6;
+
+    /// Notes that a key went from one version to another, or appeared, or went.
+    pub fn change(&mut self, key: KeyId, from: Option<Ballot>, to: Option<Ballot>) {
+        let gone = from.map_or(0, |ballot| entry_sum(key, ballot));
+        let come = to.map_or(0, |ballot| entry_sum(key, ballot));
+        for level in 0..=Self::DEPTH {
+            let prefix = prefix(key.digest.high(), level);
+            let node = self.nodes.entry((level, prefix)).or_default();
+            node.0 = node.0 + u64::from(to.is_some()) - u64::from(from.is_some());
+            node.1 = node.1.wrapping_sub(gone).wrapping_add(come);
+            if *node == (0, 0) {
+                self.nodes.remove(&(level, prefix));
+            }
+        }
+    }
+
+    /// The sum of a range that [`Range::split`] of [`Range::ALL`] leads to; none for
+    /// another range, or one too small to be kept.
+    #[must_use]
+    pub fn sum(&self, range: Range) -> Option<RangeSum> {
+        let level = (0..=Self::DEPTH).find(|level| {
+            let width = u64::MAX.checked_shr(level * FAN_OUT_BITS).unwrap_or(0);
+            range.first & width == 0 && range.last == range.first | width
+        })?;
+        let (count, sum) = self
+            .nodes
+            .get(&(level, prefix(range.first, level)))
+            .copied()
+            .unwrap_or_default();
+        Some(RangeSum { range, count, sum })
+    }
+}
+
+const fn prefix(token: u64, level: u32) -> u64 {
+    match level {
+        0 => 0,
+        level => token >> (u64::BITS - level * FAN_OUT_BITS),
+    }
+}
+
+#[cfg(test)]
+#[path = "compare_tests.rs"]
+mod tests;

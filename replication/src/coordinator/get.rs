@@ -1,0 +1,205 @@
+//! R5: the one-round get, and read repair.
+
+use std::sync::Arc;
+
+use torc_record::{Record, State};
+
+use super::request::{Current, has_expired};
+use super::tally::Seen;
+use super::{Coordinator, Intent, Op, Outcome, Phase};
+use crate::{Config, Content, Held, Message, Mutation, Now, Votes};
+
+impl Coordinator {
+    /// Asks everyone for their version; one of them, the nearest and then another one each
+    /// attempt, for the value too.
+    pub(super) fn read(
+        &mut self,
+        now: Now,
+        mut op: Box<Op>,
+        config: &Arc<Config>,
+        out: &mut Vec<Intent>,
+    ) {
+        op.phase = Phase::Reading;
+        let readers: Vec<_> = config.readers().without(op.silent).iter().collect();
+        let near = self.options.near.and_then(|near| config.index(near));
+        let near = readers.iter().position(|index| Some(*index) == near);
+        let turn = near.unwrap_or(0) + op.attempts as usize - 1;
+        let first = readers.get(turn % readers.len().max(1)).copied();
+        op.asked = first.map_or(Votes::NONE, Votes::one);
+        let at = op.at.clone();
+        Self::broadcast(&op, config, config.acceptors(), out, |index, tag| {
+            Message::Read {
+                tag,
+                at: at.clone(),
+                want_value: Some(index) == first,
+            }
+        });
+        self.sleep(now, op, self.options.round_ms);
+    }
+
+    pub(super) fn on_holding(
+        &mut self,
+        now: Now,
+        mut op: Box<Op>,
+        index: usize,
+        held: Held,
+        out: &mut Vec<Intent>,
+    ) {
+        op.tally.add(index, held);
+        let Some(config) = op.config.clone() else {
+            return self.put_back(op);
+        };
+        let all = config.acceptors().without(op.silent);
+        let everyone = op.tally.answered.union(op.tally.refused).covers(all);
+        if !config.may_read(op.tally.answered, self.mutations) || Self::is_settle(&op) && !everyone
+        {
+            return self.put_back(op);
+        }
+        let seen = op.tally.seen(&config);
+        let proven = config.is_chosen(seen.version, seen.holders, self.mutations)
+            || self.mutations.has(Mutation::GetWithoutWriteBack);
+        if proven {
+            self.on_proven(now, op, &config, &seen, out);
+        } else if everyone {
+            self.go_slow(now, op, out);
+        } else {
+            self.hurry(now, op);
+        }
+    }
+
+    fn on_proven(
+        &mut self,
+        now: Now,
+        op: Box<Op>,
+        config: &Arc<Config>,
+        seen: &Seen,
+        out: &mut Vec<Intent>,
+    ) {
+        let current = Self::current(&op, seen);
+        if current.expired && !self.mutations.has(Mutation::ExpiryUnsettled) {
+            return self.go_slow(now, op, out);
+        }
+        let outcome = match &seen.content {
+            Content::Value { value: None, .. } if !current.expired => {
+                // Whoever was asked for the value is behind or silent: ask a holder, unless
+                // one has been.
+                if seen.holders.without(op.asked) == seen.holders {
+                    return self.ask_value(now, op, config, seen.holders, out);
+                }
+                return self.hurry(now, op);
+            }
+            _ if Self::is_settle(&op) => Outcome::Settled,
+            Content::Value {
+                value: Some(value),
+                expires_at_ms,
+            } if !current.expired => Outcome::Found {
+                value: value.clone(),
+                version: seen.version,
+                expires_at_ms: *expires_at_ms,
+                fast: true,
+            },
+            _ => Outcome::Absent { fast: true },
+        };
+        Self::repair(&op, config, seen, out);
+        Self::finish(&op, outcome, out);
+    }
+
+    fn ask_value(
+        &mut self,
+        now: Now,
+        mut op: Box<Op>,
+        config: &Arc<Config>,
+        holders: Votes,
+        out: &mut Vec<Intent>,
+    ) {
+        let holder = holders.iter().next().map_or(Votes::NONE, Votes::one);
+        op.asked = op.asked.union(holder);
+        let at = op.at.clone();
+        Self::broadcast(&op, config, holder, out, |_, tag| Message::Read {
+            tag,
+            at: at.clone(),
+            want_value: true,
+        });
+        self.hurry(now, op);
+    }
+
+    /// Waits for those who are slow, but not for the whole round. Settling does: it is in
+    /// no hurry and wants everyone.
+    fn hurry(&mut self, now: Now, mut op: Box<Op>) {
+        if !Self::is_settle(&op) {
+            let soon_ms = now.elapsed_ms.saturating_add(self.options.hedge_ms.max(1));
+            let is_over = op.wake_ms <= now.elapsed_ms;
+            op.wake_ms = if is_over { op.deadline_ms } else { op.wake_ms }.min(soon_ms);
+        }
+        self.put_back(op);
+    }
+
+    /// Tells replicas that answered with an older version what was proven chosen (R8).
+    fn repair(op: &Op, config: &Arc<Config>, seen: &Seen, out: &mut Vec<Intent>) {
+        let state = match &seen.content {
+            Content::Absent => return,
+            content => content.to_state(),
+        };
+        let Some(state) = state else {
+            return;
+        };
+        let record = Record {
+            namespace: op.at.namespace,
+            digest: op.at.digest,
+            key: op.at.key.clone(),
+            ballot: seen.version,
+            state,
+        };
+        let behind = op.tally.behind(seen.version);
+        let behind = behind.fold(Votes::NONE, |votes, index| votes.union(Votes::one(index)));
+        Self::broadcast(op, config, behind, out, |_, _| Message::Learn {
+            record: record.clone(),
+        });
+    }
+
+    /// The time of the round, or for those who are slow, is over: another holder may have
+    /// the value, else with a read quorum the two rounds will tell.
+    pub(super) fn on_read_late(&mut self, now: Now, op: Box<Op>, out: &mut Vec<Intent>) {
+        let Some(config) = op.config.clone() else {
+            return self.attempt(now, op, out);
+        };
+        let enough = config.may_read(op.tally.answered, self.mutations);
+        let seen = op.tally.seen(&config);
+        let proven = enough && config.is_chosen(seen.version, seen.holders, self.mutations);
+        let lacks_value = matches!(seen.content, Content::Value { value: None, .. });
+        let others = seen.holders.without(op.asked);
+        if proven && Self::is_settle(&op) && !lacks_value {
+            self.on_proven(now, op, &config, &seen, out);
+        } else if proven && lacks_value && !Self::is_settle(&op) && !others.is_empty() {
+            self.ask_value(now, op, &config, others, out);
+        } else if enough {
+            self.go_slow(now, op, out);
+        } else {
+            self.attempt(now, op, out);
+        }
+    }
+
+    fn go_slow(&mut self, now: Now, mut op: Box<Op>, out: &mut Vec<Intent>) {
+        op.slow = true;
+        self.attempt(now, op, out);
+    }
+
+    /// What was seen, as the operation's rule takes it. Expired is what had expired at
+    /// the operation's time, or by the time of a collection that has begun.
+    pub(super) fn current(op: &Op, seen: &Seen) -> Current {
+        let state = match &seen.content {
+            Content::Absent => None,
+            content => content.to_state(),
+        };
+        let time = op.time.max(seen.collecting.time);
+        let expires_at_ms = match &seen.content {
+            Content::Value { expires_at_ms, .. } => *expires_at_ms,
+            Content::Absent | Content::Tombstone => None,
+        };
+        Current {
+            version: seen.version,
+            expired: has_expired(expires_at_ms, time),
+            state: state.filter(|state| *state != State::Tombstone),
+        }
+    }
+}

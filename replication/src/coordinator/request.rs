@@ -1,0 +1,184 @@
+//! What is asked of a coordinator, and what comes of it.
+
+use bytes::Bytes;
+use torc_record::{Ballot, HybridTime, State};
+
+/// When a write applies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// Always.
+    None,
+    /// If the key is absent.
+    Absent,
+    /// If this is the key's version.
+    Version(Ballot),
+}
+
+/// One operation on one key of a `linearizable` namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Read it.
+    Get,
+    /// Store a value.
+    Put {
+        /// The value.
+        value: Bytes,
+        /// Its expiry, Unix milliseconds.
+        expires_at_ms: Option<u64>,
+        /// When.
+        condition: Condition,
+    },
+    /// Delete it.
+    Delete {
+        /// When; `Absent` makes no sense and never applies.
+        condition: Condition,
+    },
+    /// Change nothing, but bring all replicas that answer to one version: what
+    /// anti-entropy runs where copies differ.
+    Settle {
+        /// Write even if the version is proven chosen: a replica's record is unreadable.
+        rewrite: bool,
+    },
+}
+
+impl Request {
+    /// Whether it may change the register.
+    #[must_use]
+    pub const fn is_write(&self) -> bool {
+        matches!(self, Self::Put { .. } | Self::Delete { .. })
+    }
+}
+
+/// What came of an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// `Get`: this is its value.
+    Found {
+        /// The value.
+        value: Bytes,
+        /// Its version.
+        version: Ballot,
+        /// Its expiry, Unix milliseconds.
+        expires_at_ms: Option<u64>,
+        /// Whether one round of messages was enough.
+        fast: bool,
+    },
+    /// `Get`, `Delete`: there is no value.
+    Absent {
+        /// Whether one round of messages was enough.
+        fast: bool,
+    },
+    /// `Put`, `Delete`: done.
+    Written {
+        /// The new version.
+        version: Ballot,
+        /// Whether one round of messages was enough (R6).
+        fast: bool,
+    },
+    /// The condition does not hold; nothing was changed.
+    Mismatch {
+        /// The present value and version, if there is one.
+        current: Option<(Bytes, Ballot)>,
+    },
+    /// `Settle`: the replicas that answered hold one version.
+    Settled,
+    /// The time was over, or too few replicas answered, before anything was changed.
+    /// Trying again is safe.
+    Unavailable,
+    /// The write may have happened, or may still happen, or not (R7). It must not be
+    /// tried again by anyone but the one who knows what it meant.
+    Unknown,
+}
+
+/// The register as an operation found it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Current {
+    pub(super) version: Ballot,
+    /// None for an absent key.
+    pub(super) state: Option<State>,
+    /// A value is there and has expired at the operation's time.
+    pub(super) expired: bool,
+}
+
+impl Current {
+    fn visible(&self) -> Option<(&Bytes, Option<u64>)> {
+        match &self.state {
+            Some(State::Value {
+                value,
+                expires_at_ms,
+            }) if !self.expired => Some((value, *expires_at_ms)),
+            _ => None,
+        }
+    }
+}
+
+/// What an operation does to the register it found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Change {
+    /// A new version, by the caller's wish.
+    Write(State),
+    /// Nothing, if what was found is proven chosen; else what was found, again.
+    Keep(Outcome),
+    /// What was found had expired: make it so for everyone, then answer.
+    Expire(Outcome),
+}
+
+/// Whether a value has expired at an operation's time.
+pub(super) fn has_expired(expires_at_ms: Option<u64>, time: HybridTime) -> bool {
+    expires_at_ms.is_some_and(|at| at <= time.unix_ms())
+}
+
+/// The operation's rule: what it does, given what is there.
+pub(super) fn apply(request: &Request, current: &Current) -> Change {
+    let visible = current.visible();
+    let keep = |outcome| {
+        if current.expired {
+            Change::Expire(outcome)
+        } else {
+            Change::Keep(outcome)
+        }
+    };
+    let mismatch = || {
+        let current = visible.map(|(value, _)| (value.clone(), current.version));
+        Outcome::Mismatch { current }
+    };
+    match request {
+        Request::Get => keep(match visible {
+            Some((value, expires_at_ms)) => Outcome::Found {
+                value: value.clone(),
+                version: current.version,
+                expires_at_ms,
+                fast: false,
+            },
+            None => Outcome::Absent { fast: false },
+        }),
+        Request::Settle { .. } => keep(Outcome::Settled),
+        Request::Put {
+            value,
+            expires_at_ms,
+            condition,
+        } => {
+            if holds(*condition, visible.is_some(), current.version) {
+                Change::Write(State::Value {
+                    value: value.clone(),
+                    expires_at_ms: *expires_at_ms,
+                })
+            } else {
+                keep(mismatch())
+            }
+        }
+        Request::Delete { condition } => match visible {
+            None => keep(Outcome::Absent { fast: false }),
+            Some(_) if holds(*condition, true, current.version) => Change::Write(State::Tombstone),
+            Some(_) => keep(mismatch()),
+        },
+    }
+}
+
+fn holds(condition: Condition, visible: bool, version: Ballot) -> bool {
+    match condition {
+        Condition::None => true,
+        Condition::Absent => !visible,
+        Condition::Version(wanted) => visible && wanted == version,
+    }
+}

@@ -1,0 +1,105 @@
+//! The answers of one round, and what they say together.
+//!
+//! A version's collection watermark is what absence is worth: an absent key, and a
+//! tombstone or expired value that a watermark covers, is version `collected`, the
+//! highest watermark among the answers. So replicas that have and have not dropped a
+//! tombstone say the same.
+//!
+//! Only readers can say that a key is absent. A newcomer that has not copied yet has
+//! nothing, which means nothing; a version that it accepted counts.
+
+use torc_record::Ballot;
+
+use crate::{Config, Content, Held, Votes, is_collected};
+
+/// Answers of one round.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally {
+    held: Vec<(usize, Held)>,
+    /// Who answered with what they hold.
+    pub(super) answered: Votes,
+    /// Who accepted.
+    pub(super) accepted: Votes,
+    /// Who refused or has no say.
+    pub(super) refused: Votes,
+}
+
+/// What the answers say together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The highest version.
+    pub(super) version: Ballot,
+    /// Who holds exactly that.
+    pub(super) holders: Votes,
+    /// What it says, with the value if any answer brought it.
+    pub(super) content: Content,
+    /// The collection begun last, of any.
+    pub(super) collecting: Ballot,
+}
+
+impl Tally {
+    /// Notes an answer; a later one of the same replica replaces it.
+    pub(super) fn add(&mut self, index: usize, held: Held) {
+        self.answered.insert(index);
+        match self.held.iter_mut().find(|(known, _)| *known == index) {
+            Some((_, known)) => *known = held,
+            None => self.held.push((index, held)),
+        }
+    }
+
+    /// The highest version among the answers. Absent at version zero if there are none.
+    pub(super) fn seen(&self, config: &Config) -> Seen {
+        let collected = self.watermark(|held| held.collected);
+        let mut seen = Seen {
+            version: Ballot::default(),
+            holders: Votes::NONE,
+            content: Content::Absent,
+            collecting: self.watermark(|held| held.collecting),
+        };
+        for (index, held) in &self.held {
+            let absent = is_gone(held, collected);
+            if absent && !config.readers().contains(*index) {
+                continue;
+            }
+            let version = if absent { collected } else { held.ballot };
+            let first = seen.holders.is_empty();
+            if first || version > seen.version {
+                seen.version = version;
+                seen.holders = Votes::NONE;
+                seen.content = if absent {
+                    Content::Absent
+                } else {
+                    held.content.clone()
+                };
+            }
+            if version == seen.version {
+                seen.holders.insert(*index);
+                let lacks = matches!(seen.content, Content::Value { value: None, .. });
+                if lacks && !absent {
+                    seen.content = held.content.clone();
+                }
+            }
+        }
+        seen
+    }
+
+    /// Who answered with a lower version than this one.
+    pub(super) fn behind(&self, version: Ballot) -> impl Iterator<Item = usize> + '_ {
+        self.held
+            .iter()
+            .filter(move |(_, held)| held.ballot < version)
+            .map(|(index, _)| *index)
+    }
+
+    fn watermark(&self, of: impl Fn(&Held) -> Ballot) -> Ballot {
+        let all = self.held.iter().map(|(_, held)| of(held));
+        all.max().unwrap_or_default()
+    }
+}
+
+fn is_gone(held: &Held, collected: Ballot) -> bool {
+    match held.content.to_state_head() {
+        None => true,
+        Some(state) => is_collected(held.ballot, &state, collected),
+    }
+}

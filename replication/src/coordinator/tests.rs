@@ -1,0 +1,192 @@
+//! Gets while a replica is slow, played by hand.
+
+use bytes::Bytes;
+use torc_record::{Digest, DigestKey, Key, NamespaceId};
+
+use super::*;
+use crate::Content;
+
+const A: NodeId = NodeId(1);
+const B: NodeId = NodeId(2);
+const C: NodeId = NodeId(3);
+const EPOCH: Epoch = Epoch(3);
+
+/// A coordinator on none of three replicas, or on one of them, with one get under way.
+struct Scene {
+    coordinator: Coordinator,
+    ms: u64,
+    said: Vec<Intent>,
+}
+
+fn ballot(time: u64) -> Ballot {
+    Ballot {
+        epoch: EPOCH,
+        time: HybridTime(time),
+        slot: NodeSlot(1),
+    }
+}
+
+fn held(time: u64, value: Option<&'static [u8]>) -> Held {
+    Held {
+        ballot: ballot(time),
+        content: Content::Value {
+            expires_at_ms: None,
+            value: value.map(Bytes::from_static),
+        },
+        collected: Ballot::default(),
+        collecting: Ballot::default(),
+    }
+}
+
+impl Scene {
+    fn get(near: Option<NodeId>) -> Self {
+        let options = CoordinatorOptions {
+            near,
+            ..CoordinatorOptions::default()
+        };
+        let ceiling = HybridTime::default();
+        let mut coordinator = Coordinator::new(NodeSlot(9), ceiling, options, Mutations::NONE);
+        let config = Arc::new(Config::founded(Partition(0), EPOCH, &[A, B, C]));
+        let key = Key::new(&b"key"[..]).unwrap();
+        let at = Locator {
+            namespace: NamespaceId::DEFAULT,
+            digest: Digest::of(&DigestKey([0; 32]), NamespaceId::DEFAULT, key.as_bytes()),
+            key,
+        };
+        let mut said = Vec::new();
+        let now = Scene::at(100);
+        coordinator.on_topology(now, &config, &mut said);
+        coordinator.start(
+            now,
+            OpId(1),
+            (Partition(0), at),
+            Request::Get,
+            10_000,
+            &mut said,
+        );
+        let reserved = said.iter().find_map(|intent| match intent {
+            Intent::Reserve(ceiling) => Some(*ceiling),
+            _ => None,
+        });
+        if let Some(ceiling) = reserved {
+            coordinator.reserved(now, ceiling, &mut said);
+        }
+        Self {
+            coordinator,
+            ms: 100,
+            said,
+        }
+    }
+
+    const fn at(elapsed_ms: u64) -> Now {
+        Now {
+            elapsed_ms,
+            unix_ms: 1_000_000 + elapsed_ms,
+        }
+    }
+
+    /// Who was asked since the last look, and whether for the value.
+    fn asked(&mut self) -> Vec<(NodeId, bool)> {
+        let asked = self.said.drain(..).filter_map(|intent| match intent {
+            Intent::Send { to, envelope } => match envelope.message {
+                Message::Read { want_value, .. } => Some((to, want_value)),
+                _ => None,
+            },
+            _ => None,
+        });
+        asked.collect()
+    }
+
+    fn outcome(&self) -> Option<&Outcome> {
+        self.said.iter().find_map(|intent| match intent {
+            Intent::Done { outcome, .. } => Some(outcome),
+            _ => None,
+        })
+    }
+
+    fn prepares(&self) -> usize {
+        let is_prepare = |intent: &&Intent| {
+            matches!(intent, Intent::Send { envelope, .. }
+                if matches!(envelope.message, Message::Prepare { .. }))
+        };
+        self.said.iter().filter(is_prepare).count()
+    }
+
+    fn hear(&mut self, from: NodeId, held: Held) {
+        let op = self.coordinator.ops.values().next().unwrap();
+        let tag = Tag {
+            op: op.id,
+            round: op.round,
+        };
+        let envelope = Envelope {
+            partition: Partition(0),
+            epoch: EPOCH,
+            message: Message::Holding { tag, held },
+        };
+        let now = Self::at(self.ms);
+        self.coordinator
+            .on_message(now, from, envelope, &mut self.said);
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.ms += ms;
+        self.coordinator.tick(Self::at(self.ms), &mut self.said);
+    }
+}
+
+#[test]
+fn the_replica_on_this_node_is_asked_for_the_value() {
+    let asked = Scene::get(Some(B)).asked();
+    assert_eq!(asked, [(A, false), (B, true), (C, false)]);
+    let asked = Scene::get(Some(NodeId(7))).asked();
+    assert_eq!(
+        asked,
+        [(A, true), (B, false), (C, false)],
+        "it holds no replica"
+    );
+}
+
+#[test]
+fn a_value_that_is_slow_to_come_is_asked_of_one_holder_after_the_other() {
+    let mut scene = Scene::get(None);
+    scene.asked();
+    scene.hear(B, held(5, None));
+    scene.hear(C, held(5, None));
+    assert_eq!(
+        scene.asked(),
+        [(B, true)],
+        "A is slow, and B is known to hold it"
+    );
+    scene.pass(4);
+    assert_eq!(scene.asked(), [], "B has some milliseconds");
+    scene.pass(1);
+    assert_eq!(scene.asked(), [(C, true)]);
+    scene.hear(C, held(5, Some(b"value")));
+    assert!(matches!(
+        scene.outcome(),
+        Some(Outcome::Found { fast: true, .. })
+    ));
+    assert_eq!(scene.coordinator.pending(), 0);
+}
+
+#[test]
+fn when_no_holder_gives_the_value_in_time_two_rounds_do() {
+    let mut scene = Scene::get(None);
+    scene.hear(B, held(5, None));
+    scene.hear(C, held(5, None));
+    for _ in 0..2 {
+        assert_eq!(scene.prepares(), 0);
+        scene.pass(5);
+    }
+    assert_eq!(scene.prepares(), 3);
+}
+
+#[test]
+fn a_slow_replica_does_not_hold_up_a_get_that_the_others_disagree_on() {
+    let mut scene = Scene::get(Some(A));
+    scene.hear(A, held(6, Some(b"new")));
+    scene.hear(B, held(5, None));
+    assert_eq!(scene.prepares(), 0, "C may prove one of them chosen");
+    scene.pass(5);
+    assert_eq!(scene.prepares(), 3, "long before the round is over");
+}

@@ -1,0 +1,222 @@
+//! R4 and R6: prepare, decide, accept.
+
+use std::sync::Arc;
+
+use torc_record::{Ballot, Record};
+
+use super::request::{Change, Current, apply};
+use super::{Coordinator, Intent, Op, Outcome, Phase, Plan};
+use crate::{Config, Message, Mutation, Now, Votes};
+
+impl Coordinator {
+    pub(super) fn write(
+        &mut self,
+        now: Now,
+        mut op: Box<Op>,
+        config: &Arc<Config>,
+        out: &mut Vec<Intent>,
+    ) {
+        if let Some(plan) = self.warm_plan(&mut op, config) {
+            return self.accept(now, op, config, plan, out);
+        }
+        op.ballot = self.ballot_at(config, op.round);
+        op.phase = Phase::Preparing;
+        let (at, ballot) = (op.at.clone(), op.ballot);
+        Self::broadcast(&op, config, config.readers(), out, |_, tag| {
+            Message::Prepare {
+                tag,
+                at: at.clone(),
+                ballot,
+            }
+        });
+        self.sleep(now, op, self.options.round_ms);
+    }
+
+    /// A read quorum has promised: decide what to accept, or that there is no need.
+    pub(super) fn decide(&mut self, now: Now, op: Box<Op>, out: &mut Vec<Intent>) {
+        let Some(config) = op.config.clone() else {
+            return self.put_back(op);
+        };
+        let seen = op.tally.seen(&config);
+        let current = Self::current(&op, &seen);
+        if !op.mine.is_empty() && !self.mutations.has(Mutation::RetryReapplies) {
+            return self.resolve(now, op, &config, &seen, &current, out);
+        }
+        let proven = config.is_chosen(seen.version, seen.holders, self.mutations);
+        match apply(&op.request, &current) {
+            Change::Keep(outcome) if self.may_answer(&op, proven) => {
+                Self::finish(&op, outcome, out);
+            }
+            Change::Expire(outcome) if self.mutations.has(Mutation::ExpiryUnsettled) => {
+                Self::finish(&op, outcome, out);
+            }
+            change => self.carry_out(now, op, &config, &current, change, out),
+        }
+    }
+
+    /// Accepts the wish, or what was there.
+    pub(super) fn carry_out(
+        &mut self,
+        now: Now,
+        mut op: Box<Op>,
+        config: &Arc<Config>,
+        current: &Current,
+        change: Change,
+        out: &mut Vec<Intent>,
+    ) {
+        let tombstone = torc_record::State::Tombstone;
+        let (state, outcome, wished) = match change {
+            Change::Write(state) => {
+                let (version, fast) = (op.ballot, false);
+                (state, Outcome::Written { version, fast }, true)
+            }
+            Change::Keep(outcome) => {
+                let state = current.state.clone().unwrap_or(tombstone);
+                (state, outcome.at_version(op.ballot), false)
+            }
+            Change::Expire(outcome) => (tombstone, outcome, false),
+        };
+        if wished && op.mine.is_empty() {
+            op.predecessor = current.version;
+        }
+        let plan = Plan {
+            state,
+            outcome,
+            wished,
+            next: None,
+            warm: false,
+        };
+        self.accept(now, op, config, plan, out);
+    }
+
+    /// A version that is proven chosen needs no second round. With a wish of our own
+    /// under way somewhere it does: only a higher ballot puts an end to that.
+    fn may_answer(&self, op: &Op, proven: bool) -> bool {
+        let rewrites = matches!(op.request, super::Request::Settle { rewrite: true });
+        let careless = self.mutations.has(Mutation::CasMissUnchosen) && op.request.is_write()
+            || self.mutations.has(Mutation::GetWithoutWriteBack) && !op.request.is_write();
+        op.mine.is_empty() && !rewrites && (proven || careless)
+    }
+
+    pub(super) fn accept(
+        &mut self,
+        now: Now,
+        mut op: Box<Op>,
+        config: &Arc<Config>,
+        mut plan: Plan,
+        out: &mut Vec<Intent>,
+    ) {
+        if plan.wished {
+            op.mine.push(op.ballot);
+            let next = self.tick_clock(now, out);
+            plan.next = next.map(|time| self.ballot_at(config, time));
+        }
+        op.phase = Phase::Accepting { resent: false };
+        op.plan = Some(plan);
+        Self::send_accepts(&op, config, config.acceptors(), out);
+        self.sleep(now, op, self.options.round_ms);
+    }
+
+    fn send_accepts(op: &Op, config: &Arc<Config>, to: Votes, out: &mut Vec<Intent>) {
+        let Some(plan) = &op.plan else {
+            return;
+        };
+        let record = Record {
+            namespace: op.at.namespace,
+            digest: op.at.digest,
+            key: op.at.key.clone(),
+            ballot: op.ballot,
+            state: plan.state.clone(),
+        };
+        Self::broadcast(op, config, to, out, |_, tag| Message::Accept {
+            tag,
+            record: record.clone(),
+            next: plan.next,
+        });
+    }
+
+    /// Once more to those who were silent; the ballot is the same, so nothing is lost.
+    pub(super) fn resend(&mut self, now: Now, op: Box<Op>, out: &mut Vec<Intent>) {
+        if let Some(config) = op.config.clone() {
+            let silent = config.acceptors().without(op.tally.accepted);
+            Self::send_accepts(&op, &config, silent, out);
+        }
+        self.sleep(now, op, self.options.round_ms);
+    }
+
+    pub(super) fn on_accepted(
+        &mut self,
+        _now: Now,
+        mut op: Box<Op>,
+        index: usize,
+        out: &mut Vec<Intent>,
+    ) {
+        op.tally.accepted.insert(index);
+        let complete = op
+            .config
+            .as_ref()
+            .is_some_and(|config| config.may_accept(op.tally.accepted, self.mutations));
+        let Some(plan) = op.plan.take_if(|_| complete) else {
+            return self.put_back(op);
+        };
+        self.keep_warm(&op, &plan);
+        Self::finish(&op, plan.outcome, out);
+    }
+
+    /// Breaks R2 on purpose: goes on with an accept of the epoch before.
+    pub(super) fn carry_into(&mut self, config: &Arc<Config>, out: &mut Vec<Intent>) {
+        for op in self.ops.values_mut() {
+            let accepting = matches!(op.phase, Phase::Accepting { .. });
+            if accepting && op.partition == config.partition {
+                op.config = Some(config.clone());
+                op.tally = super::Tally::default();
+                Self::send_accepts(op, config, config.acceptors(), out);
+            }
+        }
+    }
+
+    /// Breaks R6 on purpose: a warm write that was refused goes on with a higher ballot.
+    pub(super) fn presses_on(&self, op: &Op) -> bool {
+        self.mutations.has(Mutation::WarmAfterRefusal)
+            && matches!(op.phase, Phase::Accepting { .. })
+            && op.plan.as_ref().is_some_and(|plan| plan.warm)
+    }
+
+    pub(super) fn press_on(&mut self, now: Now, mut op: Box<Op>, out: &mut Vec<Intent>) {
+        let (Some(config), Some(time)) = (op.config.clone(), self.tick_clock(now, out)) else {
+            return self.fail_round(now, op, out);
+        };
+        let Some(plan) = op.plan.take() else {
+            return self.fail_round(now, op, out);
+        };
+        op.round = time;
+        op.ballot = self.ballot_at(&config, time);
+        op.tally = super::Tally::default();
+        self.accept(now, op, &config, plan, out);
+    }
+}
+
+impl Outcome {
+    /// The same outcome after what was found was accepted again under this ballot.
+    fn at_version(self, ballot: Ballot) -> Self {
+        match self {
+            Self::Found {
+                value,
+                expires_at_ms,
+                fast,
+                ..
+            } => Self::Found {
+                value,
+                version: ballot,
+                expires_at_ms,
+                fast,
+            },
+            Self::Mismatch {
+                current: Some((value, _)),
+            } => Self::Mismatch {
+                current: Some((value, ballot)),
+            },
+            other => other,
+        }
+    }
+}

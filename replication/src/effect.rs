@@ -1,0 +1,48 @@
+//! What a replica wants done.
+
+use torc_record::Epoch;
+use torc_ring::NodeId;
+
+use crate::{Batch, Envelope, Locator, Milestone, Seq};
+
+/// An intention of a replica. The edge performs them in the order given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Make this durable, after all earlier batches, then say
+    /// [`Input::Persisted`](crate::Input::Persisted).
+    Persist {
+        /// Its number.
+        seq: Seq,
+        /// The changes.
+        batch: Batch,
+    },
+    /// Send, but not before batch `after` is durable. May be lost like any message.
+    Send {
+        /// To whom.
+        to: NodeId,
+        /// What must be durable before.
+        after: Seq,
+        /// The message.
+        envelope: Envelope,
+    },
+    /// An epoch of the partition that this replica does not know: fetch the topology.
+    NeedTopology {
+        /// At least this one.
+        epoch: Epoch,
+    },
+    /// Tell the topology group, again and again until the epoch is over.
+    Report {
+        /// What must be durable before.
+        after: Seq,
+        /// What is vouched for.
+        milestone: Milestone,
+    },
+    /// Run an operation that brings all replicas of this key together, see
+    /// [`Request::Settle`](crate::Request::Settle).
+    Settle {
+        /// The key.
+        at: Locator,
+        /// Whether this replica's record is unreadable and must be replaced.
+        rewrite: bool,
+    },
+}

@@ -1,0 +1,243 @@
+//! What replicas and coordinators say to each other about a partition.
+//!
+//! Every message carries the partition and the sender's epoch; the wire format belongs
+//! to `torc-proto`. A reply repeats the [`Tag`] of what it answers; rounds are never
+//! reused, not even after a restart, so a late reply is known for what it is.
+
+use bytes::Bytes;
+use torc_record::{Ballot, Epoch, HybridTime, Record, State};
+use torc_ring::Partition;
+
+use crate::compare::{Listing, RangeSum};
+use crate::{KeyId, Locator};
+
+/// An operation's number at its coordinator, chosen by the edge.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u64);
+
+/// Says which round of which operation a message belongs to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tag {
+    /// The operation.
+    pub op: OpId,
+    /// The round, unique over the coordinator's whole life.
+    pub round: HybridTime,
+}
+
+/// A message with its address within the cluster's data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    /// The partition it is about.
+    pub partition: Partition,
+    /// The epoch the sender acts in.
+    pub epoch: Epoch,
+    /// What it says.
+    pub message: Message,
+}
+
+/// What a replica holds of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The accepted ballot; zero when there is none.
+    pub ballot: Ballot,
+    /// What that version says.
+    pub content: Content,
+    /// The replica's collection watermark.
+    pub collected: Ballot,
+    /// The collection begun last; values that had expired by its time are absent.
+    pub collecting: Ballot,
+}
+
+/// A version's content; the value's bytes travel only where they were asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// No entry.
+    Absent,
+    /// Deleted.
+    Tombstone,
+    /// A value.
+    Value {
+        /// Its expiry, Unix milliseconds.
+        expires_at_ms: Option<u64>,
+        /// Its bytes, unless only the ballot was asked for.
+        value: Option<Bytes>,
+    },
+}
+
+impl Content {
+    /// Of a version, with or without the bytes.
+    #[must_use]
+    pub fn of(state: &State, with_value: bool) -> Self {
+        match state {
+            State::Tombstone => Self::Tombstone,
+            State::Value {
+                value,
+                expires_at_ms,
+            } => Self::Value {
+                expires_at_ms: *expires_at_ms,
+                value: with_value.then(|| value.clone()),
+            },
+        }
+    }
+
+    /// The state without the value's bytes; none if there is no entry.
+    pub(crate) fn to_state_head(&self) -> Option<State> {
+        match self {
+            Self::Absent => None,
+            Self::Tombstone => Some(State::Tombstone),
+            Self::Value { expires_at_ms, .. } => Some(State::Value {
+                value: Bytes::new(),
+                expires_at_ms: *expires_at_ms,
+            }),
+        }
+    }
+
+    /// As a state to be accepted; none while the bytes are missing. Absence is written
+    /// as a tombstone.
+    #[must_use]
+    pub fn to_state(&self) -> Option<State> {
+        match self {
+            Self::Absent | Self::Tombstone => Some(State::Tombstone),
+            Self::Value {
+                expires_at_ms,
+                value,
+            } => value.as_ref().map(|value| State::Value {
+                value: value.clone(),
+                expires_at_ms: *expires_at_ms,
+            }),
+        }
+    }
+}
+
+/// What is said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// What do you hold? One replica is asked for the value too.
+    Read {
+        /// The asking round.
+        tag: Tag,
+        /// The key.
+        at: Locator,
+        /// Whether the value's bytes are wanted.
+        want_value: bool,
+    },
+    /// Answers `Read`.
+    Holding {
+        /// The round asked.
+        tag: Tag,
+        /// What is held.
+        held: Held,
+    },
+    /// Promise to refuse lower ballots, and tell what you hold.
+    Prepare {
+        /// The asking round.
+        tag: Tag,
+        /// The key.
+        at: Locator,
+        /// The ballot.
+        ballot: Ballot,
+    },
+    /// Answers `Prepare`.
+    Promised {
+        /// The round asked.
+        tag: Tag,
+        /// What is held, with the value.
+        held: Held,
+    },
+    /// Store this version, and promise `next` (R6).
+    Accept {
+        /// The asking round.
+        tag: Tag,
+        /// The version.
+        record: Record,
+        /// The coordinator's next ballot on this key.
+        next: Option<Ballot>,
+    },
+    /// Answers `Accept`, `Store`: durable.
+    Accepted {
+        /// The round asked.
+        tag: Tag,
+    },
+    /// Refuses `Prepare` or `Accept`.
+    Nack {
+        /// The round refused.
+        tag: Tag,
+        /// The highest ballot this replica knows of for the key (R10).
+        highest: Ballot,
+    },
+    /// The record fails its checksum: this replica has no say on the key (R9).
+    Abstain {
+        /// The round asked.
+        tag: Tag,
+    },
+    /// A version that is proven chosen (R8). Nobody answers.
+    Learn {
+        /// The version.
+        record: Record,
+    },
+    /// A newcomer asks for the next page of the partition.
+    Pull {
+        /// Whatever tells its asker what the page answers.
+        tag: Tag,
+        /// Entries after this one.
+        after: Option<KeyId>,
+    },
+    /// Answers `Pull`.
+    Page {
+        /// As asked.
+        tag: Tag,
+        /// What was asked.
+        after: Option<KeyId>,
+        /// Entries in ring order.
+        records: Vec<Record>,
+        /// Where to go on; none at the end.
+        next: Option<KeyId>,
+        /// The source's collection watermark.
+        collected: Ballot,
+        /// The collection the source begun last.
+        collecting: Ballot,
+    },
+    /// Raise your floor to here, then tell the sum of what you hold at or below.
+    GcFloor {
+        /// The watermark to be.
+        upto: Ballot,
+    },
+    /// Answers `GcFloor`.
+    GcSum {
+        /// The watermark asked.
+        upto: Ballot,
+        /// Sum over the entries at or below it.
+        sum: u128,
+        /// The replica's present watermark.
+        collected: Ballot,
+    },
+    /// Every replica held the same: drop tombstones at or below.
+    GcPurge {
+        /// The new watermark.
+        upto: Ballot,
+    },
+    /// My sums of these ranges; answered by `Compare` of smaller ranges or `List`.
+    Compare {
+        /// The sender's watermark.
+        collected: Ballot,
+        /// Ranges with sums.
+        sums: Vec<RangeSum>,
+    },
+    /// My entries of a range whose sums differ. Nobody answers.
+    List {
+        /// The entries' versions.
+        listing: Listing,
+    },
+    /// Store this version if it is newer: `eventual` namespaces only.
+    Store {
+        /// The asking round; a hint's has none.
+        tag: Tag,
+        /// The version.
+        record: Record,
+    },
+    /// The sender is in a later epoch, the envelope's: nothing was done (R1).
+    Epoch {
+        /// The round refused, if the message had one.
+        tag: Tag,
+    },
+}

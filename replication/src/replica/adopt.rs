@@ -1,0 +1,153 @@
+//! R1: a replica acts in its adopted epoch only, and adopts durably.
+
+use std::sync::Arc;
+
+use torc_record::{Ballot, Epoch, HybridTime};
+use torc_ring::NodeId;
+
+use super::{Now, Replica};
+use crate::{
+    Batch, Config, Effect, Envelope, Fence, Message, Meta, Milestone, Mutation, Seq, Storage, Tag,
+};
+
+impl Replica {
+    pub(super) fn on_message(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        envelope: Envelope,
+        disk: &impl Storage,
+        out: &mut Vec<Effect>,
+    ) {
+        if self.mutations.has(Mutation::NoEpochFence) {
+            return self.handle(now, from, envelope.message, disk, out);
+        }
+        match Fence::check(self.meta.epoch, envelope.epoch) {
+            Fence::Pass if self.adopting.is_none() => {
+                self.handle(now, from, envelope.message, disk, out);
+            }
+            Fence::Pass => self.park(from, envelope),
+            Fence::Refuse => {
+                if let Some(tag) = asks(&envelope.message) {
+                    self.send(from, Seq(0), Message::Epoch { tag }, out);
+                }
+            }
+            Fence::AdoptFirst => {
+                out.push(Effect::NeedTopology {
+                    epoch: envelope.epoch,
+                });
+                self.park(from, envelope);
+            }
+        }
+    }
+
+    fn park(&mut self, from: NodeId, envelope: Envelope) {
+        if self.parked.len() >= self.options.parked {
+            self.parked.pop_front();
+        }
+        self.parked.push_back((from, envelope));
+    }
+
+    pub(super) fn on_topology(&mut self, config: Arc<Config>, out: &mut Vec<Effect>) {
+        if config.epoch == self.meta.epoch && self.config.is_none() && self.adopting.is_none() {
+            // After a restart: the epoch is durable, what it means was not.
+            self.act_in(config, Seq(0), out);
+            return;
+        }
+        if config.epoch <= self.meta.epoch {
+            return;
+        }
+        let mut batch = Batch::default();
+        let since = config.member(self.me).map(|member| member.since);
+        self.meta = self.meta_in(config.epoch);
+        if let Some(since) = since.filter(|since| *since != self.meta.since) {
+            // Whatever an earlier membership left here missed votes since.
+            batch.wipe = true;
+            self.meta = Meta {
+                since,
+                collected: Ballot::default(),
+                collecting: Ballot::default(),
+                ..self.meta
+            };
+            self.floor = Ballot::default();
+        }
+        batch.meta = Some(self.meta);
+        self.promises.clear();
+        self.pulling = None;
+        self.summing.clear();
+        self.reached.clear();
+        self.config = None;
+        let seq = self.persist(batch, out);
+        self.adopting = Some((seq, config));
+    }
+
+    fn meta_in(&self, epoch: Epoch) -> Meta {
+        Meta {
+            epoch,
+            ceiling: HybridTime::default(),
+            ..self.meta
+        }
+    }
+
+    pub(super) fn finish_adoption(&mut self, now: Now, disk: &impl Storage, out: &mut Vec<Effect>) {
+        let Some((_, config)) = self.adopting.take_if(|(seq, _)| *seq <= self.durable) else {
+            return;
+        };
+        self.act_in(config, Seq(0), out);
+        for (from, envelope) in std::mem::take(&mut self.parked) {
+            self.on_message(now, from, envelope, disk, out);
+        }
+    }
+
+    fn act_in(&mut self, config: Arc<Config>, after: Seq, out: &mut Vec<Effect>) {
+        self.reach(Milestone::Adopted(config.epoch), after, out);
+        self.config = Some(config);
+        self.begin_pull(out);
+    }
+
+    pub(super) fn reach(&mut self, milestone: Milestone, after: Seq, out: &mut Vec<Effect>) {
+        self.reached.push((after, milestone));
+        out.push(Effect::Report { after, milestone });
+    }
+
+    pub(super) fn on_discard(&mut self, out: &mut Vec<Effect>) {
+        let outside = |config: &Arc<Config>| config.index(self.me).is_none();
+        if !self.config.as_ref().is_some_and(outside) {
+            return;
+        }
+        self.meta = Meta {
+            epoch: self.meta.epoch,
+            ..Meta::default()
+        };
+        let batch = Batch {
+            wipe: true,
+            meta: Some(self.meta),
+            ..Batch::default()
+        };
+        self.persist(batch, out);
+    }
+}
+
+/// Whether somebody waits for an answer to this, and under which tag.
+fn asks(message: &Message) -> Option<Tag> {
+    match message {
+        Message::Read { tag, .. }
+        | Message::Prepare { tag, .. }
+        | Message::Accept { tag, .. }
+        | Message::Store { tag, .. } => Some(*tag),
+        Message::Pull { .. }
+        | Message::GcFloor { .. }
+        | Message::GcPurge { .. }
+        | Message::Compare { .. } => Some(Tag::default()),
+        Message::Learn { .. }
+        | Message::List { .. }
+        | Message::Page { .. }
+        | Message::Holding { .. }
+        | Message::Promised { .. }
+        | Message::Accepted { .. }
+        | Message::Nack { .. }
+        | Message::Abstain { .. }
+        | Message::GcSum { .. }
+        | Message::Epoch { .. } => None,
+    }
+}

@@ -1,0 +1,364 @@
+//! One replica of one partition.
+//!
+//! Keeps R1 to R3, R8 and R9: fences epochs, promises, accepts, learns, abstains, copies
+//! as a newcomer, serves copies, takes part in collection and comparison.
+//!
+//! Invariants:
+//! * Nothing is sent that depends on a batch that is not durable: every `Send` names the
+//!   batch it waits for. What is on its way to the disk counts as held, so a promise
+//!   never overlooks an accept that is about to be durable.
+//! * A new epoch is acted in only once it is durable. Batches are durable in order, so
+//!   every accept of the epoch before is on the disk by then, or nowhere.
+//! * Every accepted ballot and every promise of the adopted epoch lies below the durable
+//!   `ceiling`. After a restart everything up to it is refused, and an unreadable
+//!   record is known to be no newer.
+//!
+//! Absent: who calls, how bytes travel, and when to tick.
+
+mod adopt;
+mod collect;
+mod newcomer;
+mod register;
+mod repair;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use torc_record::{Ballot, HybridClock, HybridTime, NodeSlot, Record};
+use torc_ring::{NodeId, Partition};
+
+use crate::promise::Promises;
+use crate::{
+    Batch, Config, Effect, Envelope, KeyId, Locator, Lookup, Message, Meta, Milestone, Mutation,
+    Mutations, Seq, Storage, Tag,
+};
+use newcomer::Pulling;
+
+/// The present, twice: clocks that were set cannot disturb timers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds of a clock that nobody sets.
+    pub elapsed_ms: u64,
+    /// The wall clock, Unix milliseconds.
+    pub unix_ms: u64,
+}
+
+/// Bounds of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplicaOptions {
+    /// How far ahead of use the ceiling is reserved, milliseconds. Less than the clock
+    /// skew that peers tolerate, or a restarted replica refuses for as long.
+    pub ceiling_ahead_ms: u64,
+    /// Most promises in memory.
+    pub promises: usize,
+    /// Records in a page of a copy.
+    pub page_records: usize,
+    /// Most messages kept until their epoch is known.
+    pub parked: usize,
+}
+
+impl Default for ReplicaOptions {
+    fn default() -> Self {
+        Self {
+            ceiling_ahead_ms: 200,
+            promises: 4_096,
+            page_records: 256,
+            parked: 64,
+        }
+    }
+}
+
+/// What happens to a replica.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// A message arrived.
+    Message {
+        /// From whom.
+        from: NodeId,
+        /// The message.
+        envelope: Envelope,
+    },
+    /// All batches up to this one are durable.
+    Persisted(Seq),
+    /// The partition's configuration, in any order; repeated after a restart.
+    Topology(Arc<Config>),
+    /// A regular moment to ask again what was not answered.
+    Tick,
+    /// Delete what is held, if this node is no member any more.
+    Discard,
+}
+
+#[derive(Debug, Clone)]
+struct InFlight {
+    seq: Seq,
+    record: Record,
+}
+
+/// One replica of one partition. All input goes through [`step`](Self::step).
+#[derive(Debug)]
+pub struct Replica {
+    me: NodeId,
+    partition: Partition,
+    options: ReplicaOptions,
+    mutations: Mutations,
+    /// As handed to the disk last.
+    meta: Meta,
+    config: Option<Arc<Config>>,
+    adopting: Option<(Seq, Arc<Config>)>,
+    floor: Ballot,
+    promises: Promises,
+    in_flight: BTreeMap<KeyId, InFlight>,
+    last_seq: Seq,
+    /// The batch that has the facts as they are now.
+    meta_seq: Seq,
+    durable: Seq,
+    clock: HybridClock,
+    pulling: Option<Pulling>,
+    /// Collections whose floor is on its way to the disk.
+    summing: Vec<(Seq, NodeId, Ballot)>,
+    reached: Vec<(Seq, Milestone)>,
+    parked: VecDeque<(NodeId, Envelope)>,
+}
+
+/// What a key's register holds, and what must be durable before it is told.
+struct Register {
+    lookup: Lookup,
+    seq: Seq,
+}
+
+impl Replica {
+    /// A replica as its durable facts leave it; all zero for one that is new.
+    #[must_use]
+    pub fn recover(
+        me: NodeId,
+        partition: Partition,
+        meta: Meta,
+        options: ReplicaOptions,
+        mutations: Mutations,
+    ) -> Self {
+        let forgets = mutations.has(Mutation::PromisesForgotten);
+        let floor = if meta.ceiling == HybridTime::default() || forgets {
+            Ballot::default()
+        } else {
+            ceiling_ballot(&meta)
+        };
+        Self {
+            me,
+            partition,
+            options,
+            mutations,
+            meta,
+            config: None,
+            adopting: None,
+            floor,
+            promises: Promises::new(options.promises),
+            in_flight: BTreeMap::new(),
+            last_seq: Seq(0),
+            meta_seq: Seq(0),
+            durable: Seq(0),
+            clock: HybridClock::resume(meta.ceiling),
+            pulling: None,
+            summing: Vec::new(),
+            reached: Vec::new(),
+            parked: VecDeque::new(),
+        }
+    }
+
+    /// The durable facts, as handed to the disk last.
+    #[must_use]
+    pub const fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// The configuration this replica acts by, once it was told after its start.
+    #[must_use]
+    pub const fn config(&self) -> Option<&Arc<Config>> {
+        self.config.as_ref()
+    }
+
+    /// The replica's floor: ballots at or below are refused.
+    #[must_use]
+    pub const fn floor(&self) -> Ballot {
+        self.floor
+    }
+
+    /// Handles one input; the effects are appended to `out`.
+    pub fn step(&mut self, now: Now, input: Input, disk: &impl Storage, out: &mut Vec<Effect>) {
+        match input {
+            Input::Message { from, envelope } => self.on_message(now, from, envelope, disk, out),
+            Input::Persisted(seq) => self.on_persisted(now, seq, disk, out),
+            Input::Topology(config) => self.on_topology(config, out),
+            Input::Tick => self.on_tick(out),
+            Input::Discard => self.on_discard(out),
+        }
+    }
+
+    fn handle(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        message: Message,
+        disk: &impl Storage,
+        out: &mut Vec<Effect>,
+    ) {
+        match message {
+            Message::Read {
+                tag,
+                at,
+                want_value,
+            } => self.on_read(from, tag, &at, want_value, disk, out),
+            Message::Prepare { tag, at, ballot } => {
+                self.on_prepare(now, from, tag, &at, ballot, disk, out);
+            }
+            Message::Accept { tag, record, next } => {
+                self.on_accept(now, from, tag, record, next, disk, out);
+            }
+            Message::Learn { record } => self.on_learn(record, disk, out),
+            Message::Store { tag, record } => self.on_store(now, from, tag, record, disk, out),
+            Message::Pull { tag, after } => self.on_pull(from, tag, after, disk, out),
+            page @ Message::Page { .. } => self.on_page(from, page, disk, out),
+            Message::GcFloor { upto } => self.on_gc_floor(now, from, upto, out),
+            Message::GcPurge { upto } => self.on_gc_purge(upto, out),
+            Message::Compare { collected, sums } => {
+                self.on_compare(from, collected, &sums, disk, out);
+            }
+            Message::List { listing } => self.on_list(from, &listing, disk, out),
+            Message::Holding { .. }
+            | Message::Promised { .. }
+            | Message::Accepted { .. }
+            | Message::Nack { .. }
+            | Message::Abstain { .. }
+            | Message::GcSum { .. }
+            | Message::Epoch { .. } => {}
+        }
+    }
+
+    fn on_persisted(&mut self, now: Now, seq: Seq, disk: &impl Storage, out: &mut Vec<Effect>) {
+        self.durable = self.durable.max(seq);
+        self.in_flight.retain(|_, flying| flying.seq > seq);
+        self.finish_adoption(now, disk, out);
+        self.finish_summing(disk, out);
+    }
+
+    fn on_tick(&mut self, out: &mut Vec<Effect>) {
+        self.pull_again(out);
+        for (after, milestone) in &self.reached {
+            out.push(Effect::Report {
+                after: *after,
+                milestone: *milestone,
+            });
+        }
+        let unknown = self.parked.iter().map(|(_, envelope)| envelope.epoch).max();
+        if let Some(epoch) = unknown.filter(|epoch| *epoch > self.meta.epoch) {
+            out.push(Effect::NeedTopology { epoch });
+        }
+    }
+}
+
+/// Steps that rules are made of.
+impl Replica {
+    fn register(&self, at: &Locator, disk: &impl Storage) -> Register {
+        if let Some(flying) = self.in_flight.get(&at.id()) {
+            return Register {
+                lookup: Lookup::Found(flying.record.clone()),
+                seq: flying.seq,
+            };
+        }
+        let lookup = match disk.get(at) {
+            Lookup::Unreadable if self.mutations.has(Mutation::UnreadableIsAbsent) => {
+                Lookup::Absent
+            }
+            lookup => lookup,
+        };
+        Register {
+            lookup,
+            seq: Seq(0),
+        }
+    }
+
+    /// Raises the ceiling above `time` in this batch, some way ahead (R3).
+    fn reserve(&mut self, time: HybridTime, batch: &mut Batch) {
+        if time <= self.meta.ceiling {
+            return;
+        }
+        let ahead = self.options.ceiling_ahead_ms << 16;
+        self.meta.ceiling = HybridTime(time.0.saturating_add(ahead));
+        batch.meta = Some(self.meta);
+    }
+
+    /// Puts a record into a batch; the ceiling follows.
+    fn store(&mut self, record: Record, batch: &mut Batch) {
+        if record.ballot.epoch == self.meta.epoch {
+            self.reserve(record.ballot.time, batch);
+        }
+        let seq = Seq(self.last_seq.0 + 1);
+        let flying = InFlight {
+            seq,
+            record: record.clone(),
+        };
+        self.in_flight.insert(KeyId::of(&record), flying);
+        batch.records.push(record);
+    }
+
+    /// Hands a batch to the disk; its number, or that of nothing.
+    fn persist(&mut self, batch: Batch, out: &mut Vec<Effect>) -> Seq {
+        if batch.is_empty() {
+            return Seq(0);
+        }
+        self.last_seq.0 += 1;
+        let seq = self.last_seq;
+        if batch.meta.is_some() {
+            self.meta_seq = seq;
+        }
+        out.push(Effect::Persist { seq, batch });
+        seq
+    }
+
+    fn raise_floor(&mut self, ballot: Ballot) {
+        self.floor = self.floor.max(ballot);
+    }
+
+    fn send(&self, to: NodeId, after: Seq, message: Message, out: &mut Vec<Effect>) {
+        let envelope = Envelope {
+            partition: self.partition,
+            epoch: self.meta.epoch,
+            message,
+        };
+        out.push(Effect::Send {
+            to,
+            after,
+            envelope,
+        });
+    }
+
+    fn refuse(&self, to: NodeId, tag: Tag, highest: Ballot, out: &mut Vec<Effect>) {
+        self.send(to, Seq(0), Message::Nack { tag, highest }, out);
+    }
+
+    /// Has no say on this key, and asks for it to be repaired (R9).
+    fn abstain(&self, to: NodeId, tag: Tag, at: &Locator, out: &mut Vec<Effect>) {
+        self.send(to, Seq(0), Message::Abstain { tag }, out);
+        out.push(Effect::Settle {
+            at: at.clone(),
+            rewrite: true,
+        });
+    }
+
+    /// No lower than any ballot this replica ever promised or accepted in its epoch or
+    /// before.
+    fn upper_bound(&self) -> Ballot {
+        self.floor.max(ceiling_ballot(&self.meta))
+    }
+}
+
+/// The highest ballot that `ceiling` covers.
+fn ceiling_ballot(meta: &Meta) -> Ballot {
+    Ballot {
+        epoch: meta.epoch,
+        time: meta.ceiling,
+        slot: NodeSlot(u16::MAX),
+    }
+}
+
+#[cfg(test)]
+mod tests;

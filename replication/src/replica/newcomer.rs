@@ -1,0 +1,296 @@
+//! How a newcomer gets a copy, and how a replica serves one.
+//!
+//! A newcomer takes over the votes of the replica it displaces by copying *that*
+//! replica, page by page, after both have adopted the epoch that writes both. If nobody
+//! is displaced, or the displaced one is dead and excluded, it merges a majority of the
+//! others: the highest version of every key among them.
+//!
+//! The same is done once before, while copying, for the bulk; that copy only makes the
+//! second one short. It must come from the same replicas, or it would bring votes that
+//! are not the newcomer's.
+//!
+//! A member that stays in a set that shrinks must hold what a majority held, too. It reads
+//! here and has made promises, so it may not take over what it finds: every key of which
+//! another replica holds something newer is settled by an ordinary operation, and the
+//! pass is repeated until it finds nothing.
+//!
+//! The watermarks come last: until the copy is complete, what is not here yet must not
+//! look collected.
+
+use torc_record::{Ballot, Record};
+use torc_ring::NodeId;
+use torc_ring::topology::Stage;
+
+use super::Replica;
+use crate::{
+    Batch, Config, Effect, Entry, KeyId, Locator, Lookup, Message, Milestone, Mutation, Seq,
+    Storage, Tag,
+};
+
+#[derive(Debug)]
+struct Source {
+    node: NodeId,
+    after: Option<KeyId>,
+    done: bool,
+}
+
+/// A copy on its way.
+#[derive(Debug)]
+pub(super) struct Pulling {
+    sources: Vec<Source>,
+    needed: usize,
+    /// Stays, and settles what differs instead of copying it.
+    settles: bool,
+    collected: Ballot,
+    collecting: Ballot,
+    last: Seq,
+}
+
+impl Replica {
+    pub(super) fn begin_pull(&mut self, out: &mut Vec<Effect>) {
+        let Some(config) = self.config.clone() else {
+            return;
+        };
+        let copies = match config.stage {
+            Stage::Copying => true,
+            Stage::WriteBothReadOld => {
+                !config.returning && !self.mutations.has(Mutation::BulkIsSnapshot)
+            }
+            Stage::Stable | Stage::WriteBothReadNew => false,
+        };
+        let Some(nodes) = copies.then(|| self.sources(&config)).flatten() else {
+            return;
+        };
+        let stays = self.stays(&config);
+        let needed = match config.seat_of(self.me) {
+            // One that stays is one of the majority itself.
+            Some(seat) if config.merges(seat) => {
+                config.old.count() as usize / 2 + usize::from(!stays)
+            }
+            _ => 1,
+        };
+        let source = |node| Source {
+            node,
+            after: None,
+            done: false,
+        };
+        let skips = nodes.is_empty() || stays && config.stage == Stage::Copying;
+        self.pulling = Some(Pulling {
+            sources: nodes.into_iter().map(source).collect(),
+            needed: if skips { 0 } else { needed },
+            settles: stays,
+            collected: Ballot::default(),
+            collecting: Ballot::default(),
+            last: Seq(0),
+        });
+        self.pull_again(out);
+        self.finish_pull(out);
+    }
+
+    fn stays(&self, config: &Config) -> bool {
+        let index = config.index(self.me);
+        index.is_some_and(|index| config.old.contains(index))
+    }
+
+    /// Whom to copy, if this node is a newcomer.
+    fn sources(&self, config: &Config) -> Option<Vec<NodeId>> {
+        let seat = config.seat_of(self.me)?;
+        if self.mutations.has(Mutation::GrowthStartsEmpty) && seat.displaced.is_none() {
+            return Some(Vec::new());
+        }
+        if self.mutations.has(Mutation::ShrinkWithoutMerge) && self.stays(config) {
+            return Some(Vec::new());
+        }
+        if config.merges(seat) {
+            let others = config.old.without(config.excluded);
+            let nodes = config.nodes(others).filter(|node| *node != self.me);
+            return Some(nodes.collect());
+        }
+        let displaced = seat.displaced.map(|index| config.members[index].node)?;
+        if self.mutations.has(Mutation::StreamFromSurvivor) {
+            let survivors = config.old.intersection(config.new);
+            return Some(config.nodes(survivors).take(1).collect());
+        }
+        Some(vec![displaced])
+    }
+
+    pub(super) fn pull_again(&self, out: &mut Vec<Effect>) {
+        let Some(pulling) = &self.pulling else {
+            return;
+        };
+        for source in pulling.sources.iter().filter(|source| !source.done) {
+            let (tag, after) = (Tag::default(), source.after);
+            self.send(source.node, Seq(0), Message::Pull { tag, after }, out);
+        }
+    }
+
+    /// Serves a page of what is durable. In this epoch that is all that was accepted in
+    /// the epochs before; what is on its way now will be accepted by both sets.
+    pub(super) fn on_pull(
+        &self,
+        from: NodeId,
+        tag: Tag,
+        after: Option<KeyId>,
+        disk: &impl Storage,
+        out: &mut Vec<Effect>,
+    ) {
+        let limit = self.options.page_records.max(1);
+        let scanned = disk.scan(after, limit);
+        if disk.is_partial() {
+            // Nobody knows what is missing: comparison with the others will find out.
+            return;
+        }
+        let next = scanned.next();
+        let mut records = Vec::with_capacity(scanned.entries.len());
+        for entry in scanned.entries {
+            match entry {
+                Entry::Found(record) => records.push(record),
+                Entry::Unreadable(_) if self.mutations.has(Mutation::UnreadableIsAbsent) => {}
+                // The copy waits: a gap would pass for "never accepted here".
+                Entry::Unreadable(at) => {
+                    out.push(Effect::Settle { at, rewrite: true });
+                    return;
+                }
+            }
+        }
+        let page = Message::Page {
+            tag,
+            after,
+            records,
+            next,
+            collected: self.meta.collected,
+            collecting: self.meta.collecting,
+        };
+        self.send(from, Seq(0), page, out);
+    }
+
+    pub(super) fn on_page(
+        &mut self,
+        from: NodeId,
+        page: Message,
+        disk: &impl Storage,
+        out: &mut Vec<Effect>,
+    ) {
+        let Message::Page {
+            tag,
+            after,
+            records,
+            next,
+            collected,
+            collecting,
+        } = page
+        else {
+            return;
+        };
+        if tag != Tag::default() {
+            // A listing's.
+            return;
+        }
+        let Some(mut pulling) = self.pulling.take() else {
+            return;
+        };
+        let expected = |s: &&mut Source| s.node == from && !s.done && s.after == after;
+        if let Some(source) = pulling.sources.iter_mut().find(expected)
+            && let Some(seq) = self.take_page(pulling.settles, records, disk, out)
+        {
+            source.after = next.or(source.after);
+            source.done = next.is_none();
+            pulling.collected = pulling.collected.max(collected);
+            pulling.collecting = pulling.collecting.max(collecting);
+            pulling.last = seq.max(pulling.last);
+            if next.is_some() {
+                self.send(from, Seq(0), Message::Pull { tag, after: next }, out);
+            }
+        }
+        self.pulling = Some(pulling);
+        self.finish_pull(out);
+    }
+
+    /// The batch that has all that is newer; none if the page must be asked for again.
+    fn take_page(
+        &mut self,
+        settles: bool,
+        records: Vec<Record>,
+        disk: &impl Storage,
+        out: &mut Vec<Effect>,
+    ) -> Option<Seq> {
+        if !settles {
+            return self.install(records, disk, out);
+        }
+        let (mut equal, mut last) = (true, Seq(0));
+        for record in records {
+            let at = Locator::of(&record);
+            let register = self.register(&at, disk);
+            last = last.max(register.seq);
+            match register.lookup {
+                Lookup::Found(found) if !record.supersedes(&found) => {}
+                lookup => {
+                    equal = false;
+                    let rewrite = lookup == Lookup::Unreadable;
+                    out.push(Effect::Settle { at, rewrite });
+                }
+            }
+        }
+        equal.then_some(last)
+    }
+
+    /// Stores what is newer; none if a record here is unreadable: it may have been
+    /// accepted since, so it waits for its repair, and the page for being asked again.
+    fn install(
+        &mut self,
+        records: Vec<Record>,
+        disk: &impl Storage,
+        out: &mut Vec<Effect>,
+    ) -> Option<Seq> {
+        let mut newer = Vec::new();
+        for record in records {
+            let at = Locator::of(&record);
+            match self.register(&at, disk).lookup {
+                Lookup::Found(found) if record.supersedes(&found) => newer.push(record),
+                Lookup::Found(_) => {}
+                Lookup::Absent => newer.push(record),
+                // A copy of the bulk: nothing was accepted here yet, nothing can be lost.
+                Lookup::Unreadable if self.copies_bulk() => newer.push(record),
+                Lookup::Unreadable => {
+                    out.push(Effect::Settle { at, rewrite: true });
+                    return None;
+                }
+            }
+        }
+        let mut batch = Batch::default();
+        for record in newer {
+            self.store(record, &mut batch);
+        }
+        Some(self.persist(batch, out))
+    }
+
+    fn copies_bulk(&self) -> bool {
+        let config = self.config.as_ref();
+        config.is_some_and(|config| config.stage == Stage::Copying)
+    }
+
+    fn finish_pull(&mut self, out: &mut Vec<Effect>) {
+        let done = |pulling: &mut Pulling| {
+            pulling.sources.iter().filter(|source| source.done).count() >= pulling.needed
+        };
+        let Some(pulling) = self.pulling.take_if(done) else {
+            return;
+        };
+        let Some(config) = &self.config else {
+            return;
+        };
+        let epoch = config.epoch;
+        if config.stage == Stage::Copying {
+            return self.reach(Milestone::Copied(epoch), pulling.last, out);
+        }
+        self.meta.collected = self.meta.collected.max(pulling.collected);
+        self.meta.collecting = self.meta.collecting.max(pulling.collecting);
+        let batch = Batch {
+            purge: Some(self.meta.collected),
+            meta: Some(self.meta),
+            ..Batch::default()
+        };
+        let seq = self.persist(batch, out);
+        self.reach(Milestone::Snapshotted(epoch), seq, out);
+    }
+}

@@ -1,0 +1,204 @@
+//! R2, R3, R6, R8, R9: what a replica does with Read, Prepare, Accept and Learn.
+
+use torc_record::{Ballot, Record};
+use torc_ring::NodeId;
+
+use super::{Now, Register, Replica};
+use crate::{Batch, Content, Effect, Held, Locator, Lookup, Message, Mutation, Seq, Storage, Tag};
+
+impl Replica {
+    pub(super) fn on_read(
+        &self,
+        from: NodeId,
+        tag: Tag,
+        at: &Locator,
+        want_value: bool,
+        disk: &impl Storage,
+        out: &mut Vec<Effect>,
+    ) {
+        let register = self.register(at, disk);
+        match self.held(&register, want_value) {
+            Some(held) => {
+                self.send(
+                    from,
+                    self.gate(register.seq),
+                    Message::Holding { tag, held },
+                    out,
+                );
+            }
+            None => self.abstain(from, tag, at, out),
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a message's fields and its surroundings"
+    )]
+    pub(super) fn on_prepare(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        tag: Tag,
+        at: &Locator,
+        ballot: Ballot,
+        disk: &impl Storage,
+        out: &mut Vec<Effect>,
+    ) {
+        if !self.is_timely(now, ballot) {
+            return;
+        }
+        let register = self.register(at, disk);
+        let Some(held) = self.held(&register, true) else {
+            return self.abstain(from, tag, at, out);
+        };
+        let highest = self.highest(at, held.ballot);
+        if ballot <= highest {
+            return self.refuse(from, tag, highest, out);
+        }
+        let mut batch = Batch::default();
+        self.reserve(ballot.time, &mut batch);
+        self.promise(at, ballot);
+        self.persist(batch, out);
+        // The ceiling that covers this promise may be on its way since an earlier one.
+        let seq = self.meta_seq.max(register.seq);
+        self.send(from, self.gate(seq), Message::Promised { tag, held }, out);
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a message's fields and its surroundings"
+    )]
+    pub(super) fn on_accept(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        tag: Tag,
+        record: Record,
+        next: Option<Ballot>,
+        disk: &impl Storage,
+        out: &mut Vec<Effect>,
+    ) {
+        let mixed = record.ballot.epoch != self.meta.epoch;
+        if !self.is_timely(now, record.ballot)
+            || mixed
+                && !self.mutations.has(Mutation::MixedEpochs)
+                && !self.mutations.has(Mutation::NoEpochFence)
+        {
+            return;
+        }
+        let at = Locator::of(&record);
+        let register = self.register(&at, disk);
+        let accepted = match &register.lookup {
+            Lookup::Found(found) => found.ballot,
+            // Whatever was accepted here and is lost lies at or below the bound.
+            Lookup::Unreadable if record.ballot <= self.upper_bound() => {
+                return self.refuse(from, tag, self.upper_bound(), out);
+            }
+            Lookup::Absent | Lookup::Unreadable => Ballot::default(),
+        };
+        if record.ballot == accepted {
+            let after = self.gate(register.seq);
+            return self.send(from, after, Message::Accepted { tag }, out);
+        }
+        let highest = self.highest(&at, accepted);
+        if record.ballot < highest {
+            if self.mutations.has(Mutation::LastWriterWins) {
+                return self.send(from, Seq(0), Message::Accepted { tag }, out);
+            }
+            return self.refuse(from, tag, highest, out);
+        }
+        let mut batch = Batch::default();
+        if let Some(next) = next {
+            self.reserve(next.time, &mut batch);
+            self.promise(&at, next);
+        }
+        self.store(record, &mut batch);
+        let seq = self.persist(batch, out);
+        self.send(from, self.gate(seq), Message::Accepted { tag }, out);
+    }
+
+    /// A version proven chosen may pass by a promise: whoever holds the promise will
+    /// find this version at a quorum (R8). It may not pass by a collection, and not
+    /// stand in for a record that is unreadable, which may have been newer (R9).
+    pub(super) fn on_learn(&mut self, record: Record, disk: &impl Storage, out: &mut Vec<Effect>) {
+        let at = Locator::of(&record);
+        let newer = match self.register(&at, disk).lookup {
+            Lookup::Absent => true,
+            Lookup::Found(found) => record.supersedes(&found),
+            Lookup::Unreadable => false,
+        };
+        // At or below the watermark all replicas held the same: what is not here is gone.
+        if newer && record.ballot > self.meta.collected {
+            let mut batch = Batch::default();
+            self.store(record, &mut batch);
+            self.persist(batch, out);
+        }
+    }
+
+    /// Last writer wins: for `eventual` namespaces, where no promise is ever made.
+    pub(super) fn on_store(
+        &mut self,
+        now: Now,
+        from: NodeId,
+        tag: Tag,
+        record: Record,
+        disk: &impl Storage,
+        out: &mut Vec<Effect>,
+    ) {
+        if !self.is_timely(now, record.ballot) {
+            return;
+        }
+        let register = self.register(&Locator::of(&record), disk);
+        let newer = match &register.lookup {
+            Lookup::Found(found) => record.supersedes(found),
+            Lookup::Absent | Lookup::Unreadable => true,
+        };
+        let mut after = register.seq;
+        // At or below the watermark all replicas held the same: what is not here is gone.
+        if newer && record.ballot > self.meta.collected {
+            let mut batch = Batch::default();
+            self.store(record, &mut batch);
+            after = self.persist(batch, out);
+        }
+        self.send(from, self.gate(after), Message::Accepted { tag }, out);
+    }
+
+    fn held(&self, register: &Register, with_value: bool) -> Option<Held> {
+        let (ballot, content) = match &register.lookup {
+            Lookup::Absent => (Ballot::default(), Content::Absent),
+            Lookup::Found(record) => (record.ballot, Content::of(&record.state, with_value)),
+            Lookup::Unreadable => return None,
+        };
+        let forgets = self.mutations.has(Mutation::AbsentZero);
+        let zero = Ballot::default();
+        Some(Held {
+            ballot,
+            content,
+            collected: if forgets { zero } else { self.meta.collected },
+            collecting: self.meta.collecting,
+        })
+    }
+
+    fn highest(&self, at: &Locator, accepted: Ballot) -> Ballot {
+        self.promises.get(at.id()).max(accepted).max(self.floor)
+    }
+
+    fn promise(&mut self, at: &Locator, ballot: Ballot) {
+        let evicted = self.promises.raise(at.id(), ballot);
+        self.raise_floor(evicted);
+    }
+
+    /// Whether a ballot's time is one that our clock can follow (R10). A coordinator
+    /// whose clock is far ahead gets no answer: it must not drag the others along.
+    pub(super) fn is_timely(&mut self, now: Now, ballot: Ballot) -> bool {
+        self.clock.observe(ballot.time, now.unix_ms).is_ok()
+    }
+
+    pub(super) fn gate(&self, seq: Seq) -> Seq {
+        if self.mutations.has(Mutation::AckBeforeDurable) {
+            Seq(0)
+        } else {
+            seq
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! Scripts for one replica: what comes in, what is on the disk, what goes out.
+
+use super::*;
+use crate::{Content, Entry, Scanned};
+use bytes::Bytes;
+use torc_record::{Digest, Epoch, Key, NamespaceId, State};
+
+const ME: NodeId = NodeId(1);
+const PEER: NodeId = NodeId(2);
+const TAG: Tag = Tag {
+    op: crate::OpId(9),
+    round: HybridTime(9),
+};
+
+#[derive(Default)]
+struct Disk {
+    entries: BTreeMap<KeyId, Entry>,
+    meta: Meta,
+    queue: Vec<(Seq, Batch)>,
+}
+
+impl Storage for Disk {
+    fn get(&self, at: &Locator) -> Lookup {
+        match self.entries.get(&at.id()) {
+            None => Lookup::Absent,
+            Some(Entry::Found(record)) => Lookup::Found(record.clone()),
+            Some(Entry::Unreadable(_)) => Lookup::Unreadable,
+        }
+    }
+
+    fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned {
+        let later = self
+            .entries
+            .iter()
+            .filter(|(id, _)| after.is_none_or(|a| **id > a));
+        let entries = later.take(limit).map(|(_, entry)| entry.clone());
+        Scanned::of(entries.collect(), limit)
+    }
+}
+
+/// A replica, its disk, and what it has sent so far.
+struct Bench {
+    replica: Replica,
+    disk: Disk,
+    /// Messages that wait for the disk, then those that went out.
+    waiting: Vec<(Seq, Message)>,
+    durable: Seq,
+    sent: Vec<Message>,
+    settles: Vec<(Locator, bool)>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let mut bench = Self::over(Disk::default());
+        bench.topology(&[ME, PEER, NodeId(3)], 1);
+        bench.sync();
+        bench
+    }
+
+    fn over(disk: Disk) -> Self {
+        let options = ReplicaOptions {
+            promises: 4,
+            ..ReplicaOptions::default()
+        };
+        Self {
+            replica: Replica::recover(ME, Partition(0), disk.meta, options, Mutations::NONE),
+            disk,
+            waiting: Vec::new(),
+            durable: Seq(0),
+            sent: Vec::new(),
+            settles: Vec::new(),
+        }
+    }
+
+    /// Crashes: what was not synced is gone.
+    fn restart(mut self) -> Self {
+        self.disk.queue.clear();
+        Self::over(self.disk)
+    }
+
+    fn step(&mut self, input: Input) {
+        let now = Now {
+            elapsed_ms: 0,
+            unix_ms: 1_000,
+        };
+        let mut out = Vec::new();
+        self.replica.step(now, input, &self.disk, &mut out);
+        for effect in out {
+            match effect {
+                Effect::Persist { seq, batch } => self.disk.queue.push((seq, batch)),
+                Effect::Send {
+                    after, envelope, ..
+                } => self.waiting.push((after, envelope.message)),
+                Effect::Settle { at, rewrite } => self.settles.push((at, rewrite)),
+                Effect::NeedTopology { .. } | Effect::Report { .. } => {}
+            }
+        }
+        self.release(self.durable);
+    }
+
+    fn release(&mut self, durable: Seq) {
+        let ready = self.waiting.extract_if(.., |(after, _)| *after <= durable);
+        self.sent.extend(ready.map(|(_, message)| message));
+    }
+
+    /// Syncs everything, until nothing new comes of it.
+    fn sync(&mut self) {
+        while !self.disk.queue.is_empty() {
+            let (seq, batch) = self.disk.queue.remove(0);
+            if batch.wipe {
+                self.disk.entries.clear();
+            }
+            for record in batch.records {
+                let id = KeyId::of(&record);
+                self.disk.entries.insert(id, Entry::Found(record));
+            }
+            if let Some(collected) = batch.purge {
+                self.disk.entries.retain(|_, entry| match entry {
+                    Entry::Found(r) => !crate::is_collected(r.ballot, &r.state, collected),
+                    Entry::Unreadable(_) => true,
+                });
+            }
+            self.disk.meta = batch.meta.unwrap_or(self.disk.meta);
+            self.durable = seq;
+            self.release(seq);
+            self.step(Input::Persisted(seq));
+        }
+    }
+
+    fn topology(&mut self, nodes: &[NodeId], epoch: u64) {
+        let config = Config::founded(Partition(0), Epoch(epoch), nodes);
+        self.step(Input::Topology(Arc::new(config)));
+    }
+
+    /// Hands over a message of an epoch; what was sent since.
+    fn hear(&mut self, epoch: u64, message: Message) -> Vec<Message> {
+        let envelope = Envelope {
+            partition: Partition(0),
+            epoch: Epoch(epoch),
+            message,
+        };
+        self.step(Input::Message {
+            from: PEER,
+            envelope,
+        });
+        std::mem::take(&mut self.sent)
+    }
+
+    /// The same, and everything synced.
+    fn ask(&mut self, epoch: u64, message: Message) -> Vec<Message> {
+        let mut sent = self.hear(epoch, message);
+        self.sync();
+        sent.append(&mut self.sent);
+        sent
+    }
+}
+
+fn ballot(epoch: u64, ms: u64) -> Ballot {
+    Ballot {
+        epoch: Epoch(epoch),
+        time: HybridTime::from_unix_ms(ms),
+        slot: NodeSlot(2),
+    }
+}
+
+fn at() -> Locator {
+    Locator::of(&record(ballot(1, 1)))
+}
+
+fn record(ballot: Ballot) -> Record {
+    Record {
+        namespace: NamespaceId::DEFAULT,
+        digest: Digest([5; 16]),
+        key: Key::new(&b"k"[..]).unwrap(),
+        ballot,
+        state: State::Value {
+            value: Bytes::from_static(b"v"),
+            expires_at_ms: None,
+        },
+    }
+}
+
+fn prepare(ballot: Ballot) -> Message {
+    let at = at();
+    Message::Prepare {
+        tag: TAG,
+        at,
+        ballot,
+    }
+}
+
+fn accept(ballot: Ballot) -> Message {
+    Message::Accept {
+        tag: TAG,
+        record: record(ballot),
+        next: None,
+    }
+}
+
+const ACCEPTED: Message = Message::Accepted { tag: TAG };
+
+fn is_promise(sent: &[Message]) -> bool {
+    matches!(sent, [Message::Promised { .. }])
+}
+
+fn refusal(sent: &[Message]) -> Option<Ballot> {
+    match sent {
+        [Message::Nack { highest, .. }] => Some(*highest),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_promise_refuses_what_is_lower_and_repeats_nothing() {
+    let mut bench = Bench::new();
+    assert!(is_promise(&bench.ask(1, prepare(ballot(1, 20)))));
+    for lower in [
+        prepare(ballot(1, 20)),
+        prepare(ballot(1, 19)),
+        accept(ballot(1, 19)),
+    ] {
+        assert_eq!(refusal(&bench.ask(1, lower)), Some(ballot(1, 20)));
+    }
+    assert_eq!(bench.ask(1, accept(ballot(1, 20))), [ACCEPTED]);
+    assert_eq!(
+        bench.ask(1, accept(ballot(1, 20))),
+        [ACCEPTED],
+        "a copy of the message"
+    );
+}
+
+#[test]
+fn nothing_is_said_before_it_is_durable() {
+    let mut bench = Bench::new();
+    assert_eq!(
+        bench.hear(1, prepare(ballot(1, 20))),
+        [],
+        "the ceiling is on its way"
+    );
+    assert_eq!(bench.hear(1, accept(ballot(1, 20))), []);
+    let later = bench.hear(1, prepare(ballot(1, 21)));
+    assert_eq!(later, [], "its answer has the record that is on its way");
+    bench.sync();
+    let [_, ACCEPTED, Message::Promised { held, .. }] = &bench.sent[..] else {
+        panic!("{:?}", bench.sent);
+    };
+    assert_eq!(
+        held.ballot,
+        ballot(1, 20),
+        "an accept under way is not overlooked"
+    );
+}
+
+#[test]
+fn a_second_promise_waits_for_the_ceiling_of_the_first() {
+    let mut bench = Bench::new();
+    bench.hear(1, prepare(ballot(1, 20)));
+    let other = Message::Prepare {
+        tag: TAG,
+        at: Locator {
+            digest: Digest([6; 16]),
+            ..at()
+        },
+        ballot: ballot(1, 21),
+    };
+    assert_eq!(bench.hear(1, other), [], "the same batch covers it");
+    bench.sync();
+    assert_eq!(bench.sent.len(), 2);
+}
+
+#[test]
+fn after_a_restart_every_promise_is_kept_without_a_record_of_it() {
+    let mut bench = Bench::new();
+    assert!(is_promise(&bench.ask(1, prepare(ballot(1, 20)))));
+    let mut bench = bench.restart();
+    let highest = refusal(&bench.ask(1, accept(ballot(1, 19)))).expect("refused");
+    assert!(highest >= ballot(1, 20));
+    let above = Ballot {
+        time: HybridTime(highest.time.0 + 1),
+        ..highest
+    };
+    assert!(
+        is_promise(&bench.ask(1, prepare(above))),
+        "it goes on above the ceiling"
+    );
+}
+
+#[test]
+fn a_new_epoch_is_acted_in_once_it_is_durable() {
+    let mut bench = Bench::new();
+    bench.topology(&[ME, PEER, NodeId(3)], 4);
+    assert_eq!(
+        bench.hear(4, accept(ballot(4, 20))),
+        [],
+        "kept until the epoch is durable"
+    );
+    let stale = bench.hear(1, accept(ballot(1, 20)));
+    assert_eq!(
+        stale,
+        [Message::Epoch { tag: TAG }],
+        "the epoch before is over"
+    );
+    bench.sync();
+    assert_eq!(std::mem::take(&mut bench.sent), [ACCEPTED]);
+    let mixed = bench.ask(4, accept(ballot(1, 21)));
+    assert_eq!(mixed, [], "a ballot of another epoch than its message's");
+}
+
+#[test]
+fn what_an_earlier_membership_left_is_gone_when_the_node_comes_again() {
+    let mut bench = Bench::new();
+    bench.ask(1, accept(ballot(1, 20)));
+    let begun = Config::founded(Partition(0), Epoch(1), &[ME, PEER, NodeId(3)])
+        .begin(Epoch(2), &[NodeId(4), PEER, NodeId(3)], &[])
+        .and_then(|c| c.advance(Epoch(3), Mutations::NONE))
+        .and_then(|c| c.advance(Epoch(4), Mutations::NONE))
+        .and_then(|c| c.advance(Epoch(5), Mutations::NONE))
+        .unwrap();
+    bench.step(Input::Topology(Arc::new(begun.clone())));
+    bench.sync();
+    assert_eq!(bench.disk.entries.len(), 1, "kept until told to discard");
+    let again = begun
+        .begin(Epoch(6), &[NodeId(4), ME, NodeId(3)], &[])
+        .unwrap();
+    bench.step(Input::Topology(Arc::new(again)));
+    bench.sync();
+    assert!(bench.disk.entries.is_empty());
+}
+
+#[test]
+fn an_unreadable_record_has_no_say_until_something_newer_replaces_it() {
+    let mut bench = Bench::new();
+    bench.ask(1, accept(ballot(1, 20)));
+    bench
+        .disk
+        .entries
+        .insert(at().id(), Entry::Unreadable(at()));
+    let abstains = [Message::Abstain { tag: TAG }];
+    assert_eq!(bench.ask(1, prepare(ballot(1, 30))), abstains);
+    assert_eq!(bench.settles, [(at(), true)], "and it asks to be repaired");
+    let learnt = Message::Learn {
+        record: record(ballot(1, 19)),
+    };
+    bench.ask(1, learnt);
+    assert_eq!(
+        bench.disk.get(&at()),
+        Lookup::Unreadable,
+        "it may have held something newer"
+    );
+    let bound = refusal(&bench.ask(1, accept(ballot(1, 21)))).expect("not above the ceiling");
+    let above = Ballot {
+        time: HybridTime(bound.time.0 + 1),
+        ..bound
+    };
+    assert_eq!(bench.ask(1, accept(above)), [ACCEPTED]);
+    let next = Ballot {
+        time: HybridTime(above.time.0 + 1),
+        ..above
+    };
+    let answer = bench.ask(1, prepare(next));
+    assert!(is_promise(&answer), "{answer:?}");
+}
+
+#[test]
+fn after_a_collection_a_late_message_revives_nothing() {
+    let mut bench = Bench::new();
+    let upto = ballot(1, 50);
+    let asked = bench.ask(1, Message::GcFloor { upto });
+    assert!(matches!(asked[..], [Message::GcSum { .. }]));
+    assert!(
+        refusal(&bench.ask(1, accept(ballot(1, 40)))).is_some(),
+        "below the floor"
+    );
+    bench.ask(1, Message::GcPurge { upto });
+    let mut tombstone = record(ballot(1, 40));
+    tombstone.state = State::Tombstone;
+    bench.ask(1, Message::Learn { record: tombstone });
+    let value = record(ballot(1, 39));
+    bench.ask(1, Message::Learn { record: value });
+    assert!(
+        bench.disk.entries.is_empty(),
+        "neither the tombstone nor the value comes back"
+    );
+    let read = Message::Read {
+        tag: TAG,
+        at: at(),
+        want_value: true,
+    };
+    let answer = bench.ask(1, read);
+    let [Message::Holding { held, .. }] = &answer[..] else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(held.content, Content::Absent);
+    assert_eq!(held.collected, upto, "absence has a version");
+}
+
+#[test]
+fn a_ballot_from_a_clock_far_ahead_gets_no_answer() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.ask(1, prepare(ballot(1, 3_600_000))), []);
+    assert!(
+        is_promise(&bench.ask(1, prepare(ballot(1, 1_200)))),
+        "within the tolerance"
+    );
+}

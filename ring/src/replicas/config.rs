@@ -1,0 +1,231 @@
+//! The replicas of a partition in one epoch, and their quorums.
+//!
+//! The table of stages (old set, new set):
+//!
+//! | stage | read and prepare | accept |
+//! |---|---|---|
+//! | stable, copying | majority of old | majority of old |
+//! | write both, read old | majority of old | majority of each |
+//! | write both, read new | majority of new | majority of each |
+//!
+//! Invariants:
+//! * A member's *seat* goes to one newcomer, which takes over its votes by a snapshot.
+//!   A newcomer without a displaced replica, or of an excluded one, merges a majority.
+//! * An excluded replica never counts, from the epoch that excludes it until the move
+//!   ends: what a merge gave to its successor is not what it holds itself.
+//! * `since` tells memberships of one node apart: what an earlier one left is void.
+
+use torc_record::{Ballot, Epoch};
+
+use super::form::Form;
+use super::{Mutation, Mutations, Settled, Stage, Votes};
+use crate::{NodeId, Partition};
+
+/// A replica of a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// The node.
+    pub node: NodeId,
+    /// The epoch in which its present membership began.
+    pub since: Epoch,
+}
+
+/// Who must copy before the new set reads, and whose place it takes; indexes into
+/// [`Config::members`]. In a set that shrinks those who stay have one too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seat {
+    /// Who comes.
+    pub newcomer: usize,
+    /// Who goes; none when the partition grows or shrinks.
+    pub displaced: Option<usize>,
+}
+
+/// A partition's replicas in one epoch. Immutable: a later epoch is another value.
+///
+/// * Getters: [`member`](Self::member), [`index`](Self::index), [`nodes`](Self::nodes).
+/// * Quorums: [`may_read`](Self::may_read), [`may_accept`](Self::may_accept),
+///   [`is_chosen`](Self::is_chosen).
+/// * The next epoch: [`begin`](Self::begin), [`advance`](Self::advance),
+///   [`exclude`](Self::exclude), [`abort`](Self::abort), in `moves.rs`.
+///
+/// Its stored form (`form.rs`) is checked: what no steps could have led to is refused.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "Form", into = "Form")]
+pub struct Config {
+    /// Which partition.
+    pub partition: Partition,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Its stage.
+    pub stage: Stage,
+    /// An abort on its way back from reading the new set.
+    pub returning: bool,
+    /// The old set in its order, then the newcomers.
+    pub members: Vec<Member>,
+    /// The old set; the only one while stable.
+    pub old: Votes,
+    /// The new set; empty while stable.
+    pub new: Votes,
+    /// Members that never count.
+    pub excluded: Votes,
+    /// Who takes whose place.
+    pub seats: Vec<Seat>,
+    /// Which epochs before this one were settled.
+    pub settled: Settled,
+}
+
+/// Getters.
+impl Config {
+    /// A stable partition whose replicas all begin now.
+    #[must_use]
+    pub fn founded(partition: Partition, epoch: Epoch, nodes: &[NodeId]) -> Self {
+        let members: Vec<_> = nodes
+            .iter()
+            .map(|&node| Member { node, since: epoch })
+            .collect();
+        Self {
+            partition,
+            epoch,
+            stage: Stage::Stable,
+            returning: false,
+            old: Votes::first(members.len()),
+            new: Votes::NONE,
+            excluded: Votes::NONE,
+            seats: Vec::new(),
+            settled: Settled::default(),
+            members,
+        }
+    }
+
+    /// The index of a node, if it is a replica.
+    #[must_use]
+    pub fn index(&self, node: NodeId) -> Option<usize> {
+        self.members.iter().position(|member| member.node == node)
+    }
+
+    /// A node's membership.
+    #[must_use]
+    pub fn member(&self, node: NodeId) -> Option<Member> {
+        self.members.iter().copied().find(|m| m.node == node)
+    }
+
+    /// The nodes of a set, in order.
+    pub fn nodes(&self, set: Votes) -> impl Iterator<Item = NodeId> + '_ {
+        self.members
+            .iter()
+            .enumerate()
+            .filter(move |(index, _)| set.contains(*index))
+            .map(|(_, member)| member.node)
+    }
+
+    /// Whether both sets must accept.
+    #[must_use]
+    pub const fn writes_both(&self) -> bool {
+        matches!(
+            self.stage,
+            Stage::WriteBothReadOld | Stage::WriteBothReadNew
+        )
+    }
+
+    /// The set that reads and prepares.
+    #[must_use]
+    pub const fn readers(&self) -> Votes {
+        match self.stage {
+            Stage::Stable | Stage::Copying | Stage::WriteBothReadOld => self.old,
+            Stage::WriteBothReadNew => self.new,
+        }
+    }
+
+    /// Everyone who accepts.
+    #[must_use]
+    pub const fn acceptors(&self) -> Votes {
+        if self.writes_both() {
+            self.old.union(self.new)
+        } else {
+            self.old
+        }
+    }
+}
+
+/// Quorums.
+impl Config {
+    /// Whether these members are a quorum to read and to prepare.
+    #[must_use]
+    pub fn may_read(&self, votes: Votes, mutations: Mutations) -> bool {
+        votes.is_majority_of(self.readers(), self.not_counting(mutations))
+    }
+
+    /// Whether these members are a quorum to accept.
+    #[must_use]
+    pub fn may_accept(&self, votes: Votes, mutations: Mutations) -> bool {
+        if mutations.has(Mutation::OneAckQuorum) {
+            return !votes.is_empty();
+        }
+        let excluded = self.not_counting(mutations);
+        let old = votes.is_majority_of(self.old, excluded);
+        old && (!self.writes_both() || votes.is_majority_of(self.new, excluded))
+    }
+
+    /// Whether a version that `holders` hold, and that is the highest any replica of a
+    /// read quorum answered, is proven chosen (R5).
+    #[must_use]
+    pub fn is_chosen(&self, version: Ballot, holders: Votes, mutations: Mutations) -> bool {
+        if version.epoch == self.epoch {
+            return self.may_accept(holders, mutations);
+        }
+        let settled =
+            self.settled.contains(version.epoch) || mutations.has(Mutation::TransitionalChosen);
+        settled && self.may_read(holders, mutations) && self.votes_not_copies(holders, mutations)
+    }
+
+    /// Newcomers that merged a majority may hold a version that few voted for, while
+    /// readers of the epoch before may still go by the votes alone. So while the new set
+    /// reads, the old set must agree; with a displaced replica its snapshot is its vote.
+    fn votes_not_copies(&self, holders: Votes, mutations: Mutations) -> bool {
+        let grows = self.seats.iter().any(|seat| seat.displaced.is_none());
+        if !grows || self.stage != Stage::WriteBothReadNew {
+            return true;
+        }
+        mutations.has(Mutation::GrowthCopiesVote)
+            || holders.is_majority_of(self.old, self.not_counting(mutations))
+    }
+
+    /// Members whose answers never count, and who are not asked.
+    #[must_use]
+    pub fn not_counting(&self, mutations: Mutations) -> Votes {
+        if mutations.has(Mutation::DeadVotes) {
+            Votes::NONE
+        } else {
+            self.excluded
+        }
+    }
+
+    /// Whether this newcomer copies by merging a majority of the old set instead of by
+    /// a snapshot of the one it displaces.
+    #[must_use]
+    pub fn merges(&self, seat: Seat) -> bool {
+        seat.displaced
+            .is_none_or(|index| self.excluded.contains(index))
+    }
+
+    /// Whether no write can be acknowledged without this newcomer, which may yet be left
+    /// behind: an abort brings the old set back in one step.
+    #[must_use]
+    pub fn waits_for(&self, node: NodeId) -> bool {
+        let newcomers = self.new.without(self.old);
+        let Some(index) = self.index(node).filter(|i| newcomers.contains(*i)) else {
+            return false;
+        };
+        let others = self.new.without(Votes::one(index));
+        self.stage == Stage::WriteBothReadOld
+            && !self.returning
+            && !others.is_majority_of(self.new, Votes::NONE)
+    }
+
+    /// The seat a node comes to.
+    #[must_use]
+    pub fn seat_of(&self, node: NodeId) -> Option<Seat> {
+        let index = self.index(node)?;
+        self.seats.iter().copied().find(|s| s.newcomer == index)
+    }
+}

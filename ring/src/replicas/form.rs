@@ -1,0 +1,326 @@
+//! The stored form of a configuration, and the one that topologies had before there
+//! were configurations.
+//!
+//! A stable partition takes its number, its epoch and a pair a replica; a moving one
+//! adds its sets as bits. A form is read only if some steps could have led to it, so that
+//! no damaged or foreign file makes quorums that do not meet.
+
+use serde::{Deserialize, Serialize};
+use torc_record::Epoch;
+
+use super::{Config, MAX_MEMBERS, Member, Mutations, Seat, Settled, Stage, Votes};
+use crate::{NodeId, Partition};
+
+/// A configuration that no steps lead to. Nothing of it can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an impossible configuration: {0}")]
+pub struct MalformedConfig(pub(super) &'static str);
+
+/// What is written of a [`Config`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Form {
+    #[serde(rename = "p")]
+    partition: Partition,
+    #[serde(rename = "e")]
+    epoch: Epoch,
+    #[serde(rename = "m")]
+    members: Vec<(NodeId, Epoch)>,
+    #[serde(rename = "t", default, skip_serializing_if = "Settled::is_empty")]
+    settled: Settled,
+    #[serde(rename = "mv", default, skip_serializing_if = "Option::is_none")]
+    moving: Option<Moving>,
+}
+
+/// What is written of a [`Config`] that is not stable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Moving {
+    stage: Stage,
+    old: Votes,
+    new: Votes,
+    #[serde(default, skip_serializing_if = "is_nobody")]
+    excluded: Votes,
+    seats: Vec<(usize, Option<usize>)>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    returning: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_nobody(votes: &Votes) -> bool {
+    votes.is_empty()
+}
+
+impl From<Config> for Form {
+    fn from(config: Config) -> Self {
+        let moving = (config.stage != Stage::Stable).then(|| Moving {
+            stage: config.stage,
+            old: config.old,
+            new: config.new,
+            excluded: config.excluded,
+            seats: config
+                .seats
+                .iter()
+                .map(|seat| (seat.newcomer, seat.displaced))
+                .collect(),
+            returning: config.returning,
+        });
+        Self {
+            partition: config.partition,
+            epoch: config.epoch,
+            members: config.members.iter().map(|m| (m.node, m.since)).collect(),
+            settled: config.settled,
+            moving,
+        }
+    }
+}
+
+impl TryFrom<Form> for Config {
+    type Error = MalformedConfig;
+
+    fn try_from(form: Form) -> Result<Self, MalformedConfig> {
+        let moving = form.moving.unwrap_or_else(|| Moving {
+            stage: Stage::Stable,
+            old: Votes::first(form.members.len()),
+            new: Votes::NONE,
+            excluded: Votes::NONE,
+            seats: Vec::new(),
+            returning: false,
+        });
+        let member = |(node, since)| Member { node, since };
+        let seat = |(newcomer, displaced)| Seat {
+            newcomer,
+            displaced,
+        };
+        let config = Self {
+            partition: form.partition,
+            epoch: form.epoch,
+            stage: moving.stage,
+            returning: moving.returning,
+            members: form.members.into_iter().map(member).collect(),
+            old: moving.old,
+            new: moving.new,
+            excluded: moving.excluded,
+            seats: moving.seats.into_iter().map(seat).collect(),
+            settled: form.settled,
+        };
+        config.check()?;
+        Ok(config)
+    }
+}
+
+impl Config {
+    /// Whether some steps from a founded partition could have led here.
+    ///
+    /// # Errors
+    /// [`MalformedConfig`] says what contradicts what.
+    pub fn check(&self) -> Result<(), MalformedConfig> {
+        let refuse = |why| Err(MalformedConfig(why));
+        let nodes = |i: usize| self.members[..i].iter().map(|member| member.node);
+        let repeats = |i: usize| nodes(i).any(|node| node == self.members[i].node);
+        if self.members.is_empty() || self.members.len() > MAX_MEMBERS {
+            return refuse("no members, or too many");
+        }
+        if (0..self.members.len()).any(repeats) {
+            return refuse("a member twice");
+        }
+        if self.members.iter().any(|member| member.since > self.epoch) {
+            return refuse("a membership of a later epoch");
+        }
+        let ranges = self.settled.transitional();
+        if ranges.last().is_some_and(|(_, last)| *last >= self.epoch) {
+            return refuse("transitional epochs that have not been");
+        }
+        if !fits(self.old) || self.old != Votes::first(self.old.count() as usize) {
+            return refuse("the old set does not come first");
+        }
+        let all = Votes::first(self.members.len());
+        match self.stage {
+            Stage::Stable if *self == self.stable_on(all) => Ok(()),
+            Stage::Stable => refuse("stable and moving at once"),
+            _ if !fits(self.new) || self.old.union(self.new) != all => {
+                refuse("the sets are not the members")
+            }
+            _ => self.check_move(),
+        }
+    }
+
+    fn stable_on(&self, all: Votes) -> Self {
+        Self {
+            returning: false,
+            old: all,
+            new: Votes::NONE,
+            excluded: Votes::NONE,
+            seats: Vec::new(),
+            ..self.clone()
+        }
+    }
+
+    fn check_move(&self) -> Result<(), MalformedConfig> {
+        let refuse = |why| Err(MalformedConfig(why));
+        if self.returning && self.stage != Stage::WriteBothReadOld {
+            return refuse("returning without writing both");
+        }
+        let displaced = self.old.without(self.new);
+        let left = self.old.is_majority_of(self.old, self.excluded);
+        if !displaced.covers(self.excluded) || !left {
+            return refuse("an excluded member that is not displaced, or too many");
+        }
+        let shrinks = self.new.count() < self.old.count();
+        let (newcomers, leaving) = if shrinks {
+            (self.new, Votes::NONE)
+        } else {
+            (self.new.without(self.old), displaced)
+        };
+        let left_seats = self.seats.iter().filter_map(|seat| seat.displaced);
+        let comes_to = self.seats.iter().map(|seat| seat.newcomer);
+        let each_once = exactly(comes_to, newcomers) && exactly(left_seats, leaving);
+        if self.seats.is_empty() || !each_once {
+            return refuse("the seats do not fit the sets");
+        }
+        Ok(())
+    }
+
+    /// What a topology without configurations tells of a partition: its memberships and
+    /// what was settled are not known, so no earlier epoch is taken for settled. `new` is
+    /// empty while stable.
+    ///
+    /// # Errors
+    /// [`MalformedConfig`] when the sets do not fit the stage.
+    pub fn assumed(
+        partition: Partition,
+        epoch: Epoch,
+        stage: Stage,
+        old: &[NodeId],
+        new: &[NodeId],
+    ) -> Result<Self, MalformedConfig> {
+        let misfit = |_| MalformedConfig("the sets do not fit the stage");
+        let mut config = Self::founded(partition, Epoch(0), old);
+        if stage != Stage::Stable {
+            config = config.begin(Epoch(1), new, &[]).map_err(misfit)?;
+        }
+        while config.stage != stage {
+            let next = Epoch(config.epoch.0 + 1);
+            config = config.advance(next, Mutations::NONE).map_err(misfit)?;
+        }
+        for member in &mut config.members {
+            member.since = Epoch(0);
+        }
+        config.epoch = epoch;
+        config.settled = Settled::default();
+        if epoch.0 > 1 {
+            let last = Epoch(epoch.0 - 1);
+            config.settled.add_transitional(Epoch(0), last);
+        }
+        config.check()?;
+        Ok(config)
+    }
+}
+
+fn fits(set: Votes) -> bool {
+    (1..=MAX_MEMBERS as u32 / 2).contains(&set.count())
+}
+
+/// Whether these are the members of the set, each once.
+fn exactly(mut indexes: impl Iterator<Item = usize>, set: Votes) -> bool {
+    let mut found = Votes::NONE;
+    let distinct = indexes.all(|index| {
+        let is_new = set.contains(index) && !found.contains(index);
+        found.insert(index);
+        is_new
+    });
+    distinct && found == set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    fn moving() -> Config {
+        let nodes = [1, 2, 3].map(NodeId);
+        Config::founded(Partition(7), Epoch(1), &nodes)
+            .begin(Epoch(5), &[4, 2, 3].map(NodeId), &[NodeId(1)])
+            .unwrap()
+    }
+
+    #[test]
+    fn a_stable_partition_takes_few_bytes() {
+        let config = Config::founded(Partition(7), Epoch(1), &[1, 2, 3].map(NodeId));
+        let json = serde_json::to_string(&config).unwrap();
+        assert_eq!(json, r#"{"p":7,"e":1,"m":[[1,1],[2,1],[3,1]]}"#);
+    }
+
+    #[test]
+    fn what_no_steps_lead_to_is_refused() {
+        let good = serde_json::to_value(moving()).unwrap();
+        assert_eq!(
+            serde_json::from_value::<Config>(good.clone()).unwrap(),
+            moving()
+        );
+        let changes: [(&str, &str, Value); 12] = [
+            ("", "m", json!([])),
+            ("", "m", json!([[1, 1], [2, 1], [3, 1], [1, 5]])),
+            ("", "m", json!([[1, 1], [2, 1], [3, 1], [4, 6]])),
+            ("", "e", json!(0)),
+            ("", "t", json!([[1, 5]])),
+            ("", "t", json!([[3, 2]])),
+            ("mv", "old", json!(0b0011)),
+            ("mv", "new", json!(0b0110)),
+            ("mv", "new", json!(0b1_0000_1110)),
+            ("mv", "excluded", json!(0b0011)),
+            ("mv", "seats", json!([[3, 1]])),
+            ("mv", "stage", json!("Stable")),
+        ];
+        for (part, field, value) in changes {
+            let mut bad = good.clone();
+            let place = if part.is_empty() {
+                &mut bad
+            } else {
+                &mut bad[part]
+            };
+            place[field] = value;
+            let shown = bad.to_string();
+            assert!(serde_json::from_value::<Config>(bad).is_err(), "{shown}");
+        }
+    }
+
+    #[test]
+    fn what_was_told_without_configurations_claims_nothing_of_the_past() {
+        let stages = [
+            Stage::Copying,
+            Stage::WriteBothReadOld,
+            Stage::WriteBothReadNew,
+        ];
+        for stage in stages {
+            let (old, new) = ([NodeId(1)], [NodeId(2)]);
+            let config = Config::assumed(Partition(0), Epoch(9), stage, &old, &new).unwrap();
+            assert_eq!((config.stage, config.epoch), (stage, Epoch(9)));
+            assert!(!config.settled.contains(Epoch(8)));
+        }
+    }
+
+    proptest! {
+        /// Every step that is taken gives a form that is read back as it was.
+        #[test]
+        fn whatever_steps_lead_to_survives_storage(
+            first in 1_u64..6,
+            steps in proptest::collection::vec((0_u8..8, proptest::sample::subsequence((1_u64..9).collect::<Vec<_>>(), 1..=5)), 1..60),
+        ) {
+            let nodes: Vec<_> = (1..=first).map(NodeId).collect();
+            let mut config = Config::founded(Partition(3), Epoch(1), &nodes);
+            for (step, to) in steps {
+                let epoch = Epoch(config.epoch.0 + 1);
+                let to: Vec<_> = to.into_iter().map(NodeId).collect();
+                let next = match step {
+                    0 => config.abort(epoch, Mutations::NONE),
+                    1 => config.exclude(epoch, to[0]),
+                    2..5 => config.advance(epoch, Mutations::NONE),
+                    _ => config.begin(epoch, &to, &[]),
+                };
+                config = next.unwrap_or(config);
+                let json = serde_json::to_string(&config).unwrap();
+                prop_assert_eq!(&serde_json::from_str::<Config>(&json).unwrap(), &config);
+            }
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! How far a partition's move is.
+
+/// Stage of a partition; the table of quorums is [`super::Config`]'s.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+pub enum Stage {
+    /// Served by its replicas alone.
+    #[default]
+    Stable,
+    /// Newcomers copy; the old set serves.
+    Copying,
+    /// Writes go to both sets, reads to the old.
+    WriteBothReadOld,
+    /// Writes go to both sets, reads to the new.
+    WriteBothReadNew,
+}

@@ -1,0 +1,386 @@
+//! Transitions: begun, led from stage to stage, retreated from, aborted, ended.
+//!
+//! One command advances any number of partitions, all to one epoch. Which step is
+//! allowed is [`Config`]'s to say; here is which one is wanted.
+
+use std::sync::Arc;
+
+use torc_record::Epoch;
+
+use super::{
+    MemberState, Move, Outcome, Proposal, Report, Sizes, Topology, TopologyError, Transition,
+    TransitionKind,
+};
+use crate::replicas::{Config, Milestones, MoveError, Mutations, Stage};
+use crate::{NodeId, Partition, Ring, TransitionPlan};
+
+/// Commands.
+impl Topology {
+    pub(super) fn begin(&mut self, proposal: &Proposal) -> Result<Outcome, TopologyError> {
+        let kind = proposal.kind;
+        if let Some(running) = &self.stored.transition
+            && running.kind == kind
+            && !running.aborted
+        {
+            return Ok(Outcome::Begun {
+                transition: running.id,
+            });
+        }
+        if proposal.based_on != self.stored.epoch {
+            return Err(TopologyError::StalePlan {
+                based_on: proposal.based_on,
+                current: self.stored.epoch,
+            });
+        }
+        let target = self.target_ring(&kind, proposal.force)?;
+        let after = self.stored.placement_after(&target, &kind);
+        let plan = TransitionPlan::between(&self.current, &after);
+        if let Some(node) = kind.removes() {
+            self.stored.set_state(node, MemberState::Leaving);
+        }
+        let epoch = self.advance_epoch();
+        self.stored.transition = Some(Transition::new(epoch.0, proposal, target, &plan));
+        self.target = Some(after);
+        self.begin_due_moves();
+        self.finish_if_done(proposal.at_ms);
+        Ok(Outcome::Begun {
+            transition: epoch.0,
+        })
+    }
+
+    pub(super) fn report(&mut self, node: NodeId, reports: &[Report]) -> Outcome {
+        let epoch = Epoch(self.stored.epoch.0 + 1);
+        let (mut advanced, mut at_ms) = (false, 0);
+        for report in reports {
+            at_ms = at_ms.max(report.at_ms);
+            let Some(config) = self.note(node, report) else {
+                continue;
+            };
+            let known = self.stored.known.get(&report.partition);
+            let may_advance = known.is_some_and(|k| k.may_advance(&config, Mutations::NONE));
+            if may_advance && let Ok(next) = config.advance(epoch, Mutations::NONE) {
+                self.enter(next);
+                advanced = true;
+            }
+        }
+        if advanced {
+            self.stored.epoch = epoch;
+            self.begin_due_moves();
+            self.finish_if_done(at_ms);
+        }
+        Outcome::Done
+    }
+
+    /// Takes the moves that writes cannot go on with without this newcomer back to
+    /// copying: an abort and another beginning, an epoch each.
+    pub(super) fn retreat(&mut self, node: NodeId) -> Outcome {
+        let back = Epoch(self.stored.epoch.0 + 1);
+        let again = Epoch(back.0 + 1);
+        let held_up = |(_, config): &(Partition, Arc<Config>)| config.waits_for(node);
+        let held_up: Vec<_> = self.moving().filter(held_up).collect();
+        let mut retreated = false;
+        for (partition, config) in held_up {
+            let Ok(stable) = config.abort(back, Mutations::NONE) else {
+                continue;
+            };
+            if let Ok(copying) = self.first_step(partition, &stable, again, None) {
+                self.enter(copying);
+                retreated = true;
+            }
+        }
+        if retreated {
+            self.stored.epoch = again;
+        }
+        Outcome::Done
+    }
+
+    /// Counts a displaced node out of every move that has not ended.
+    pub(super) fn exclude(&mut self, node: NodeId) -> Result<Outcome, TopologyError> {
+        let running = self.running()?;
+        if running.dead.contains(&node) {
+            return Ok(Outcome::Done);
+        }
+        let epoch = Epoch(self.stored.epoch.0 + 1);
+        let mut displaced = false;
+        let mut excluding = Vec::new();
+        for (&partition, at) in &running.moves {
+            let config = &self.stored.configs[partition.index()];
+            let goes = config.index(node).is_some() && !self.destination(partition).contains(&node);
+            let step = match at {
+                Move::Moving if goes => config.exclude(epoch, node),
+                Move::Waiting if goes => self.first_step(partition, config, epoch, Some(node)),
+                Move::Moving | Move::Waiting | Move::Done => continue,
+            };
+            displaced = true;
+            match step {
+                Ok(next) if *at == Move::Moving => excluding.push(next),
+                // What moves later begins without the node; what reads the new set ends soon.
+                Ok(_) | Err(MoveError::TooLate) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if !displaced {
+            return Err(MoveError::NotDisplaced { node }.into());
+        }
+        if let Some(transition) = &mut self.stored.transition {
+            transition.dead.insert(node);
+        }
+        if !excluding.is_empty() {
+            self.advance_epoch();
+        }
+        for next in excluding {
+            self.enter(next);
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Turns the transition round.
+    pub(super) fn abort(&mut self, number: u64, at_ms: u64) -> Result<Outcome, TopologyError> {
+        let running = self.running()?;
+        if running.id != number {
+            return Err(TopologyError::Busy {
+                transition: running.id,
+            });
+        }
+        if running.aborted {
+            return Ok(Outcome::Done);
+        }
+        let moves = running.moves.clone();
+        let gone = |(partition, at): (&Partition, &Move)| {
+            let back = self.current.nodes(*partition).iter();
+            let mut dead = back.filter(|node| running.dead.contains(node));
+            dead.next().copied().filter(|_| *at == Move::Done)
+        };
+        if let Some(node) = moves.iter().find_map(gone) {
+            return Err(TopologyError::CannotGoBack { node });
+        }
+        let epoch = self.advance_epoch();
+        for (partition, at) in moves {
+            let config = Arc::clone(&self.stored.configs[partition.index()]);
+            match at {
+                Move::Waiting => self.mark(partition, Move::Done),
+                Move::Done => self.mark(partition, Move::Waiting),
+                Move::Moving => {
+                    if let Ok(next) = config.abort(epoch, Mutations::NONE) {
+                        self.enter(next);
+                    }
+                }
+            }
+        }
+        if let Some(transition) = &mut self.stored.transition {
+            transition.aborted = true;
+        }
+        self.begin_due_moves();
+        self.finish_if_done(at_ms);
+        Ok(Outcome::Done)
+    }
+}
+
+/// What commands are made of.
+impl Topology {
+    fn running(&self) -> Result<&Transition, TopologyError> {
+        let running = self.stored.transition.as_ref();
+        running.ok_or(TopologyError::NoTransition)
+    }
+
+    pub(super) fn moving(&self) -> impl Iterator<Item = (Partition, Arc<Config>)> + '_ {
+        let moves = self.stored.transition.iter().flat_map(|t| &t.moves);
+        let moving = moves.filter(|(_, at)| **at == Move::Moving);
+        moving.map(|(&partition, _)| {
+            let config = Arc::clone(&self.stored.configs[partition.index()]);
+            (partition, config)
+        })
+    }
+
+    /// Who is to hold a partition when its move is done.
+    fn destination(&self, partition: Partition) -> &[NodeId] {
+        let aborted = self.stored.transition.as_ref().is_some_and(|t| t.aborted);
+        let placement = self.target.as_ref().filter(|_| !aborted);
+        placement.unwrap_or(&self.current).nodes(partition)
+    }
+
+    fn mark(&mut self, partition: Partition, at: Move) {
+        if let Some(transition) = &mut self.stored.transition {
+            transition.set(partition, at);
+        }
+    }
+
+    /// Puts a configuration in force: what was known of the one before does not count.
+    fn enter(&mut self, next: Config) {
+        let partition = next.partition;
+        self.stored.known.insert(partition, Milestones::default());
+        self.stored.reordered.remove(&partition);
+        let at = if next.stage == Stage::Stable {
+            Move::Done
+        } else {
+            Move::Moving
+        };
+        self.mark(partition, at);
+        self.stored.configs[partition.index()] = Arc::new(next);
+    }
+
+    /// Notes a fact; the configuration it is about, unless the fact is void.
+    fn note(&mut self, node: NodeId, report: &Report) -> Option<Arc<Config>> {
+        let partition = report.partition;
+        let config = self.stored.configs.get(partition.index())?;
+        let config = Arc::clone(config);
+        let known = self.stored.known.get_mut(&partition)?;
+        let (milestone, sizes) = report.fact.milestone(report.epoch);
+        if !known.note(&config, node, milestone) {
+            return None;
+        }
+        if known.may_discard(&config) {
+            self.stored.known.remove(&partition);
+        }
+        if let Some(transition) = &mut self.stored.transition
+            && config.stage != Stage::Stable
+        {
+            transition.moved += sizes;
+        }
+        Some(config)
+    }
+
+    fn first_step(
+        &self,
+        partition: Partition,
+        stable: &Config,
+        epoch: Epoch,
+        also_dead: Option<NodeId>,
+    ) -> Result<Config, MoveError> {
+        let to = self.destination(partition);
+        let dead = self.stored.transition.iter().flat_map(|t| &t.dead);
+        let dead = dead.chain(&also_dead);
+        let goes = |node: &NodeId| stable.index(*node).is_some() && !to.contains(node);
+        let dead: Vec<NodeId> = dead.copied().filter(goes).collect();
+        stable.begin(epoch, to, &dead)
+    }
+
+    /// Starts waiting moves until as many are in flight as the transition allows.
+    fn begin_due_moves(&mut self) {
+        let epoch = self.stored.epoch;
+        let due = self.stored.transition.as_ref().map(Transition::due);
+        for partition in due.unwrap_or_default() {
+            let stable = Arc::clone(&self.stored.configs[partition.index()]);
+            if let Ok(copying) = self.first_step(partition, &stable, epoch, None) {
+                self.enter(copying);
+            }
+        }
+    }
+
+    /// Ends the transition once every move is done: the target ring becomes the ring,
+    /// unless it was aborted.
+    fn finish_if_done(&mut self, at_ms: u64) {
+        let running = self.stored.transition.as_ref();
+        if !running.is_some_and(Transition::is_done) {
+            return;
+        }
+        let states = |topology: &Self| -> Vec<_> {
+            let all = topology.stored.partitions.iter();
+            all.map(|partition| topology.state(partition)).collect()
+        };
+        let before = states(self);
+        let (Some(mut transition), Some(target)) =
+            (self.stored.transition.take(), self.target.take())
+        else {
+            return;
+        };
+        if transition.aborted {
+            if let Some(node) = transition.kind.removes() {
+                self.stored.set_state(node, MemberState::Active);
+            }
+        } else {
+            self.current = target;
+            self.stored.adopt_target(&transition);
+        }
+        transition.end(at_ms);
+        self.stored.last_transition = Some(transition);
+        let epoch = self.stored.epoch;
+        for (before, after) in before.iter().zip(states(self)) {
+            if !before.same_placement(&after) {
+                self.stored.reordered.insert(after.config.partition, epoch);
+            }
+        }
+    }
+
+    pub(super) fn target_ring(
+        &self,
+        kind: &TransitionKind,
+        force: bool,
+    ) -> Result<Ring, TopologyError> {
+        if let Some(running) = &self.stored.transition {
+            return Err(TopologyError::Busy {
+                transition: running.id,
+            });
+        }
+        let state_of = |node: NodeId| {
+            let member = self.stored.members.get(&node);
+            member
+                .map(|member| member.state)
+                .ok_or(TopologyError::UnknownNode { node })
+        };
+        let expect = |node: NodeId, wanted: MemberState| match state_of(node)? {
+            state if state == wanted => Ok(()),
+            state => Err(TopologyError::WrongState { node, state }),
+        };
+        match *kind {
+            TransitionKind::Leave(node) if state_of(node)? == MemberState::Joining => {
+                return Ok(self.stored.ring.clone());
+            }
+            TransitionKind::Leave(node) => {
+                expect(node, MemberState::Active)?;
+                self.check_may_shrink(force)?;
+            }
+            TransitionKind::Join(node) => expect(node, MemberState::Joining)?,
+            TransitionKind::Replace { old, new } => {
+                expect(old, MemberState::Active)?;
+                expect(new, MemberState::Joining)?;
+            }
+            TransitionKind::Reweight { node, .. } => expect(node, MemberState::Active)?,
+        }
+        self.stored.allocate(kind).map_err(Into::into)
+    }
+
+    fn check_may_shrink(&self, force: bool) -> Result<(), TopologyError> {
+        let replicas = self.stored.replicas;
+        let members = self.stored.members.values();
+        let active = members.filter(|m| m.state == MemberState::Active).count();
+        if active <= usize::from(replicas) && !force {
+            return Err(TopologyError::TooFewNodes { active, replicas });
+        }
+        Ok(())
+    }
+
+    pub(super) fn advance_epoch(&mut self) -> Epoch {
+        self.stored.epoch.0 += 1;
+        self.stored.epoch
+    }
+}
+
+impl Report {
+    /// A report that carries nothing but its fact.
+    #[must_use]
+    pub const fn of(config: &Config, fact: super::Fact, at_ms: u64) -> Self {
+        Self {
+            partition: config.partition,
+            epoch: config.epoch,
+            fact,
+            at_ms,
+        }
+    }
+}
+
+impl super::Fact {
+    /// The same as the rules know it, and what it adds to what was moved.
+    const fn milestone(self, epoch: Epoch) -> (crate::replicas::Milestone, Sizes) {
+        use crate::replicas::Milestone;
+        const NONE: Sizes = Sizes {
+            records: 0,
+            bytes: 0,
+        };
+        match self {
+            Self::Adopted => (Milestone::Adopted(epoch), NONE),
+            Self::Copied(sizes) => (Milestone::Copied(epoch), sizes),
+            Self::Snapshotted(sizes) => (Milestone::Snapshotted(epoch), sizes),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Commands about members: who is one, and where it is reachable.
+//!
+//! A slot is given once: the ballots of a node that was removed stay on disks, and two
+//! writers of one slot could make the same ballot.
+
+use torc_record::NodeSlot;
+
+use super::stored::Stored;
+use super::{MAX_MEMBERS, Member, MemberState, NewMember, Outcome, Topology, TopologyError};
+use crate::NodeId;
+
+impl Topology {
+    pub(super) fn enrol(&mut self, new: NewMember) -> Result<Outcome, TopologyError> {
+        new.check()?;
+        if let Some((node, member)) = self.member_by_incarnation(new.incarnation) {
+            return Ok(Outcome::Enrolled {
+                node,
+                slot: member.slot,
+            });
+        }
+        let mut members = self.stored.members.values();
+        if members.any(|member| member.identity.address == new.address) {
+            return Err(TopologyError::AddressTaken {
+                address: new.address,
+            });
+        }
+        let node = self.stored.admit(new, MemberState::Joining)?;
+        self.advance_epoch();
+        let slot = self.stored.members[&node].slot;
+        Ok(Outcome::Enrolled { node, slot })
+    }
+
+    pub(super) fn relocate(
+        &mut self,
+        node: NodeId,
+        address: String,
+        http_address: String,
+    ) -> Result<Outcome, TopologyError> {
+        let taken = |(id, m): (&NodeId, &Member)| *id != node && m.identity.address == address;
+        if self.stored.members.iter().any(taken) {
+            return Err(TopologyError::AddressTaken { address });
+        }
+        let member = self
+            .stored
+            .members
+            .get_mut(&node)
+            .ok_or(TopologyError::UnknownNode { node })?;
+        if member.identity.address != address || member.identity.http_address != http_address {
+            member.identity.address = address;
+            member.identity.http_address = http_address;
+            self.advance_epoch();
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Stored {
+    /// Gives a node the next id, and the slot that goes with it.
+    pub(super) fn admit(
+        &mut self,
+        new: NewMember,
+        state: MemberState,
+    ) -> Result<NodeId, TopologyError> {
+        if self.members.len() >= MAX_MEMBERS {
+            return Err(TopologyError::TooManyMembers);
+        }
+        // Ids begin with 1 and every one had a slot below it, so this one was never given.
+        let slot = u16::try_from(self.next_node - 1).map_err(|_| TopologyError::NoSlotLeft)?;
+        let id = NodeId(self.next_node);
+        self.next_node += 1;
+        let member = Member {
+            slot: NodeSlot(slot),
+            state,
+            identity: new,
+        };
+        self.members.insert(id, member);
+        Ok(id)
+    }
+
+    pub(super) fn set_state(&mut self, node: NodeId, state: MemberState) {
+        if let Some(member) = self.members.get_mut(&node) {
+            member.state = state;
+        }
+    }
+}

@@ -1,0 +1,698 @@
+//! Several replicas: random commands keep the rules, and each command does what it says.
+
+use proptest::prelude::*;
+use torc_record::{DigestKey, Epoch, NamespaceId};
+
+use super::*;
+use crate::replicas::{Milestones, MoveError, Mutations};
+use crate::{Weight, Zone};
+
+const HOLD: Mutations = Mutations::NONE;
+
+fn member(number: u8, zones: u8) -> NewMember {
+    let zone = ["a", "b", "c"][usize::from(number % zones)];
+    NewMember {
+        incarnation: Incarnation([number; 16]),
+        address: format!("127.0.0.1:{}", 7400 + u16::from(number)),
+        http_address: String::new(),
+        zone: Zone::new(zone).unwrap(),
+        weight: Weight::NORMAL,
+    }
+}
+
+fn founded(replicas: u8, nodes: u8, zones: u8) -> Topology {
+    Topology::found(Founding {
+        cluster: ClusterId([9; 16]),
+        digest_key: DigestKey([1; 32]),
+        partitions: Partitions::new(64).unwrap(),
+        replicas,
+        positions: 4,
+        members: (1..=nodes).map(|number| member(number, zones)).collect(),
+    })
+    .unwrap()
+}
+
+fn enrol(topology: &mut Topology, number: u8) -> NodeId {
+    let enrolled = topology.apply(Command::Enrol(member(number, 1))).unwrap();
+    let Outcome::Enrolled { node, .. } = enrolled else {
+        panic!("{enrolled:?}")
+    };
+    node
+}
+
+fn proposal(topology: &Topology, kind: TransitionKind, parallel: u32) -> Proposal {
+    Proposal {
+        kind,
+        based_on: topology.epoch(),
+        parallel,
+        planned: Sizes::default(),
+        at_ms: 1,
+        force: false,
+    }
+}
+
+fn begin(topology: &mut Topology, kind: TransitionKind, parallel: u32) -> u64 {
+    let proposal = proposal(topology, kind, parallel);
+    match topology.apply(Command::Begin(proposal)).unwrap() {
+        Outcome::Begun { transition } => transition,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn report(topology: &mut Topology, node: NodeId, fact: Fact, partition: Partition) {
+    let report = Report::of(topology.config(partition), fact, 2);
+    let reports = vec![report];
+    topology.apply(Command::Report { node, reports }).unwrap();
+}
+
+/// What all members but the silent ones report of their moving and ended partitions.
+fn report_all(topology: &mut Topology, silent: &[NodeId]) {
+    let nodes: Vec<_> = topology.members().keys().copied().collect();
+    for node in nodes.into_iter().filter(|node| !silent.contains(node)) {
+        let facts = [
+            Fact::Copied(Sizes::default()),
+            Fact::Snapshotted(Sizes::default()),
+            Fact::Adopted,
+        ];
+        let holds = |p: &Partition| topology.config(*p).index(node).is_some();
+        let held: Vec<_> = topology.partitions().iter().filter(holds).collect();
+        let reports = held.iter().flat_map(|partition| {
+            let config = topology.config(*partition);
+            facts.map(|fact| Report::of(config, fact, 2))
+        });
+        let reports = reports.collect();
+        topology.apply(Command::Report { node, reports }).unwrap();
+    }
+}
+
+fn run_to_end(topology: &mut Topology, silent: &[NodeId]) {
+    for _ in 0..2_000 {
+        if topology.transition().is_none() {
+            return;
+        }
+        report_all(topology, silent);
+    }
+    panic!(
+        "it does not end: {:?}",
+        topology.transition().unwrap().counts()
+    );
+}
+
+fn sets(topology: &Topology) -> Vec<BTreeSet<NodeId>> {
+    let of = |partition| topology.state(partition).nodes.iter().copied().collect();
+    topology.partitions().iter().map(of).collect()
+}
+
+#[test]
+fn sets_grow_with_the_cluster_until_there_are_enough_replicas() {
+    let mut topology = founded(3, 1, 1);
+    for (number, width) in [(2, 2), (3, 3), (4, 3)] {
+        let node = enrol(&mut topology, number);
+        begin(&mut topology, TransitionKind::Join(node), 16);
+        run_to_end(&mut topology, &[]);
+        assert!(sets(&topology).iter().all(|set| set.len() == width));
+    }
+}
+
+#[test]
+fn a_replacement_moves_the_partitions_of_the_dead_node_and_no_others() {
+    let mut topology = founded(3, 5, 1);
+    let (old, new) = (NodeId(2), enrol(&mut topology, 6));
+    let (before, ring) = (sets(&topology), topology.routing().ring);
+    let kind = TransitionKind::Replace { old, new };
+    let plan = topology.plan(&kind, false).unwrap();
+    begin(&mut topology, kind, 8);
+    assert_eq!(topology.members()[&old].state, MemberState::Leaving);
+    topology.apply(Command::Exclude { node: old }).unwrap();
+    assert_eq!(topology.transition().unwrap().dead, BTreeSet::from([old]));
+    run_to_end(&mut topology, &[old]);
+    assert!(!topology.members().contains_key(&old));
+    assert_eq!(topology.members()[&new].state, MemberState::Active);
+    let of = |ring: &Ring, node| ring.positions_of(node).collect::<Vec<_>>();
+    assert_eq!(of(&topology.routing().ring, new), of(&ring, old));
+    let mut moved = Vec::new();
+    for (partition, (before, after)) in before.iter().zip(sets(&topology)).enumerate() {
+        let swapped = |node: &NodeId| if *node == old { new } else { *node };
+        assert_eq!(before.iter().map(swapped).collect::<BTreeSet<_>>(), after);
+        if before.contains(&old) {
+            moved.push(Partition(partition as u32));
+        }
+    }
+    let planned: Vec<_> = plan.moves.iter().map(|planned| planned.partition).collect();
+    assert_eq!(planned, moved);
+}
+
+#[test]
+fn a_dead_node_leads_nothing_and_does_not_vote() {
+    let mut topology = founded(3, 4, 1);
+    let (old, new) = (NodeId(1), enrol(&mut topology, 5));
+    begin(&mut topology, TransitionKind::Replace { old, new }, 1_000);
+    topology.apply(Command::Exclude { node: old }).unwrap();
+    let epoch = topology.epoch();
+    topology.apply(Command::Exclude { node: old }).unwrap();
+    assert_eq!(topology.epoch(), epoch, "declared dead already");
+    for (_, config) in topology.moving() {
+        let state = topology.state(config.partition);
+        assert_ne!(state.lead, old);
+        assert_eq!(config.nodes(config.excluded).collect::<Vec<_>>(), [old]);
+        assert!(config.merges(config.seat_of(new).unwrap()));
+    }
+}
+
+#[test]
+fn a_node_is_not_declared_dead_where_its_vote_is_needed() {
+    let mut topology = founded(2, 3, 1);
+    let new = enrol(&mut topology, 4);
+    let stranger = topology.apply(Command::Exclude { node: new }).unwrap_err();
+    assert_eq!(stranger, TopologyError::NoTransition);
+    begin(
+        &mut topology,
+        TransitionKind::Replace {
+            old: NodeId(1),
+            new,
+        },
+        4,
+    );
+    let before = topology.clone();
+    let refused = |topology: &mut Topology, node| {
+        topology
+            .apply(Command::Exclude { node: NodeId(node) })
+            .unwrap_err()
+    };
+    let no_majority = TopologyError::Move(MoveError::NoMajority);
+    assert_eq!(refused(&mut topology, 1), no_majority);
+    let stays = MoveError::NotDisplaced { node: NodeId(2) };
+    assert_eq!(refused(&mut topology, 2), TopologyError::Move(stays));
+    assert_eq!(topology, before);
+}
+
+#[test]
+fn an_abort_at_any_point_brings_everything_back() {
+    for steps in 0..12 {
+        let mut topology = founded(3, 4, 1);
+        let new = enrol(&mut topology, 5);
+        let (before, ring) = (sets(&topology), topology.routing().ring);
+        let leads = |topology: &Topology| -> Vec<_> {
+            topology
+                .routing()
+                .states
+                .iter()
+                .map(|state| state.lead)
+                .collect()
+        };
+        let before_leads = leads(&topology);
+        let transition = begin(&mut topology, TransitionKind::Join(new), 7);
+        let nodes: Vec<_> = topology.members().keys().copied().collect();
+        for step in 0..steps * 5 {
+            let silent: Vec<_> = nodes
+                .iter()
+                .filter(|n| n.0 != step % 5 + 1)
+                .copied()
+                .collect();
+            report_all(&mut topology, &silent);
+        }
+        if topology.transition().is_none() {
+            return;
+        }
+        let abort = Command::Abort {
+            transition,
+            at_ms: 3,
+        };
+        topology.apply(abort.clone()).unwrap();
+        let once = topology.clone();
+        if topology.transition().is_some() {
+            topology.apply(abort).unwrap();
+        }
+        assert_eq!(topology, once, "aborted already");
+        run_to_end(&mut topology, &[]);
+        assert_eq!((sets(&topology), leads(&topology)), (before, before_leads));
+        assert_eq!(topology.routing().ring, ring);
+        assert_eq!(topology.members()[&new].state, MemberState::Joining);
+        assert!(topology.last_transition().unwrap().aborted);
+    }
+}
+
+#[test]
+fn there_is_no_way_back_to_a_dead_node_once_a_partition_has_left_it() {
+    let mut topology = founded(3, 4, 1);
+    let (old, new) = (NodeId(1), enrol(&mut topology, 5));
+    let transition = begin(&mut topology, TransitionKind::Replace { old, new }, 1);
+    topology.apply(Command::Exclude { node: old }).unwrap();
+    while topology.transition().unwrap().counts().0 == 0 {
+        report_all(&mut topology, &[old]);
+    }
+    let refused = topology.apply(Command::Abort {
+        transition,
+        at_ms: 3,
+    });
+    assert_eq!(refused, Err(TopologyError::CannotGoBack { node: old }));
+}
+
+#[test]
+fn fewer_nodes_than_replicas_only_by_force() {
+    let mut topology = founded(3, 3, 1);
+    let kind = TransitionKind::Leave(NodeId(3));
+    let refused = topology.plan(&kind, false).unwrap_err();
+    let expected = TopologyError::TooFewNodes {
+        active: 3,
+        replicas: 3,
+    };
+    assert_eq!(refused, expected);
+    let proposal = Proposal {
+        force: true,
+        ..proposal(&topology, kind, 8)
+    };
+    topology.apply(Command::Begin(proposal)).unwrap();
+    run_to_end(&mut topology, &[]);
+    assert!(sets(&topology).iter().all(|set| set.len() == 2));
+}
+
+#[test]
+fn a_reweighted_node_holds_its_new_share() {
+    let mut topology = founded(1, 3, 1);
+    let held = |topology: &Topology| {
+        let sets = sets(topology);
+        sets.iter().filter(|set| set.contains(&NodeId(2))).count()
+    };
+    let before = held(&topology);
+    let weight = Weight::new(300).unwrap();
+    let node = NodeId(2);
+    begin(&mut topology, TransitionKind::Reweight { node, weight }, 8);
+    assert_eq!(topology.members()[&node].identity.weight, Weight::NORMAL);
+    run_to_end(&mut topology, &[]);
+    assert_eq!(topology.members()[&node].identity.weight, weight);
+    assert!(held(&topology) > before, "{} of 64", held(&topology));
+}
+
+#[test]
+fn with_three_replicas_writes_wait_for_no_single_newcomer() {
+    let mut topology = founded(3, 4, 1);
+    let new = enrol(&mut topology, 5);
+    begin(&mut topology, TransitionKind::Join(new), 4);
+    let moving: Vec<_> = topology.moving().map(|(partition, _)| partition).collect();
+    for partition in moving {
+        report(
+            &mut topology,
+            new,
+            Fact::Copied(Sizes::default()),
+            partition,
+        );
+    }
+    assert_eq!(topology.awaited_newcomers(), BTreeSet::new());
+    let before = topology.clone();
+    topology.apply(Command::Retreat { node: new }).unwrap();
+    assert_eq!(topology, before);
+}
+
+#[test]
+fn what_was_displaced_may_go_once_a_majority_works_without_it() {
+    let mut topology = founded(3, 4, 1);
+    let new = enrol(&mut topology, 5);
+    begin(&mut topology, TransitionKind::Join(new), 1);
+    let (partition, _) = topology.moving().next().unwrap();
+    let all: Vec<_> = topology.members().keys().copied().collect();
+    for node in all.iter().cycle() {
+        let others: Vec<_> = all.iter().filter(|n| *n != node).copied().collect();
+        report_all(&mut topology, &others);
+        if topology.config(partition).stage == Stage::Stable {
+            break;
+        }
+    }
+    let nodes = topology.state(partition).nodes.clone();
+    assert!(!topology.may_discard(partition));
+    report(&mut topology, nodes[0], Fact::Adopted, partition);
+    assert!(!topology.may_discard(partition), "one of three");
+    report(&mut topology, nodes[2], Fact::Adopted, partition);
+    assert!(topology.may_discard(partition));
+}
+
+#[test]
+fn a_slot_is_given_once() {
+    let mut topology = founded(1, 2, 1);
+    let mut slots = BTreeSet::new();
+    for number in 3..20 {
+        let node = enrol(&mut topology, number);
+        assert!(slots.insert(topology.members()[&node].slot));
+        begin(&mut topology, TransitionKind::Leave(node), 1);
+    }
+}
+
+#[test]
+fn a_namespace_is_created_once_with_settings_for_life() {
+    let mut topology = founded(3, 3, 1);
+    let mut create = |name: &str, mode, replicas| {
+        let name = name.to_owned();
+        topology.apply(Command::CreateNamespace(NewNamespace {
+            name,
+            mode,
+            replicas,
+        }))
+    };
+    let (linear, eventual) = (NamespaceMode::Linearizable, NamespaceMode::Eventual);
+    assert_eq!(create("urls", eventual, None), Ok(Outcome::Done));
+    assert_eq!(
+        create("urls", eventual, Some(3)),
+        Ok(Outcome::Done),
+        "the same"
+    );
+    let exists = TopologyError::NamespaceExists {
+        name: "urls".into(),
+    };
+    assert_eq!(create("urls", linear, None), Err(exists));
+    let replicas = TopologyError::NamespaceReplicas {
+        asked: 2,
+        cluster: 3,
+    };
+    assert_eq!(create("two", linear, Some(2)), Err(replicas));
+    for name in ["", "A", "a b", "ä", &"x".repeat(65)] {
+        let refused = create(name, linear, None);
+        assert!(
+            matches!(refused, Err(TopologyError::Setting { .. })),
+            "{name}"
+        );
+    }
+    for nth in 0..MAX_NAMESPACES - 2 {
+        assert_eq!(
+            create(&format!("n-{nth}_.x"), linear, None),
+            Ok(Outcome::Done)
+        );
+    }
+    let full = Err(TopologyError::TooManyNamespaces);
+    assert_eq!(create("last", linear, None), full);
+    let table = topology.routing();
+    assert_eq!(table.namespace_id("default"), Some(NamespaceId(1)));
+    assert_eq!(table.namespace_id("urls"), Some(NamespaceId(2)));
+    assert_eq!(table.namespaces["urls"].mode, eventual);
+}
+
+#[test]
+fn a_topology_of_the_former_format_goes_on_where_it_was() {
+    let stable = include_str!("../../fixtures/topology-1-stable.json");
+    let stable: Topology = serde_json::from_str(stable).unwrap();
+    assert!(stable.transition().is_none());
+    assert!(sets(&stable).iter().all(|set| set.len() == 1));
+    assert_eq!(stable.routing().namespaces["default"].replicas, 1);
+
+    let moving = include_str!("../../fixtures/topology-1-moving.json");
+    let mut moving: Topology = serde_json::from_str(moving).unwrap();
+    let epochs = [1, 12, 13, 27, 1, 1, 29, 30, 14, 15, 1, 27, 20, 1, 21, 1].map(Epoch);
+    let states = moving.routing().states;
+    assert_eq!(states.iter().map(|s| s.epoch).collect::<Vec<_>>(), epochs);
+    let stage = |partition: usize| states[partition].stage;
+    assert_eq!(
+        (stage(3), states[3].lead),
+        (Stage::Stable, NodeId(2)),
+        "done"
+    );
+    assert_eq!(stage(6), Stage::WriteBothReadNew);
+    assert_eq!(stage(7), Stage::WriteBothReadOld);
+    assert_eq!((stage(11), stage(15)), (Stage::Copying, Stage::Stable));
+    report(
+        &mut moving,
+        NodeId(3),
+        Fact::Snapshotted(Sizes::default()),
+        Partition(7),
+    );
+    let stage = moving.config(Partition(7)).stage;
+    assert_eq!(
+        stage,
+        Stage::WriteBothReadNew,
+        "that node 1 has adopted it was known"
+    );
+    run_to_end(&mut moving, &[]);
+    assert!(!moving.members().contains_key(&NodeId(1)));
+    let next = enrol(&mut moving, 9);
+    assert_eq!(
+        moving.members()[&next].slot.0,
+        4,
+        "as many had been enrolled"
+    );
+}
+
+#[test]
+fn a_stored_topology_of_a_later_release_is_refused() {
+    let mut json = serde_json::to_value(founded(3, 3, 1)).unwrap();
+    json["version"] = 3.into();
+    let error = serde_json::from_value::<Topology>(json).unwrap_err();
+    assert!(error.to_string().contains("later release"), "{error}");
+}
+
+#[test]
+fn stored_parts_that_do_not_fit_each_other_are_refused() {
+    let mut topology = founded(3, 4, 1);
+    let new = enrol(&mut topology, 5);
+    begin(&mut topology, TransitionKind::Join(new), 2);
+    let good = serde_json::to_value(&topology).unwrap();
+    assert!(serde_json::from_value::<Topology>(good.clone()).is_ok());
+    let changes: [fn(&mut serde_json::Value); 6] = [
+        |json| json["transition"] = serde_json::Value::Null,
+        |json| json["known"] = serde_json::json!({}),
+        |json| json["epoch"] = 1.into(),
+        |json| json["replicas"] = 2.into(),
+        |json| json["configs"][0] = json["configs"][1].clone(),
+        |json| json["transition"]["target"] = serde_json::json!([]),
+    ];
+    for (nth, change) in changes.into_iter().enumerate() {
+        let mut bad = good.clone();
+        change(&mut bad);
+        assert!(
+            serde_json::from_value::<Topology>(bad).is_err(),
+            "change {nth}"
+        );
+    }
+}
+
+/// One step of a random history.
+#[derive(Debug, Clone)]
+enum Step {
+    Enrol(u8),
+    Begin(u8, u16, bool),
+    Exclude(u16),
+    Abort,
+    Retreat(u16),
+    Report(u16, u16, u8),
+    ReportAll(u16),
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (4_u8..12).prop_map(Step::Enrol),
+        6 => (0_u8..8, any::<u16>(), any::<bool>()).prop_map(|(k, n, f)| Step::Begin(k, n, f)),
+        2 => any::<u16>().prop_map(Step::Exclude),
+        1 => Just(Step::Abort),
+        1 => any::<u16>().prop_map(Step::Retreat),
+        12 => (any::<u16>(), any::<u16>(), 0_u8..3).prop_map(|(p, n, f)| Step::Report(p, n, f)),
+        20 => any::<u16>().prop_map(Step::ReportAll),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn nth<T: Copy>(of: &[T], which: u16) -> T {
+    of[usize::from(which) % of.len()]
+}
+
+/// The command of a step on this topology, if it has one.
+fn command_of(topology: &Topology, step: &Step, zones: u8) -> Vec<Command> {
+    let nodes: Vec<_> = topology.members().keys().copied().collect();
+    let in_state = |wanted, which| {
+        let all = topology.members().iter();
+        let fits: Vec<_> = all
+            .filter(|(_, m)| m.state == wanted)
+            .map(|(n, _)| *n)
+            .collect();
+        (!fits.is_empty()).then(|| nth(&fits, which))
+    };
+    let (joining, active) = (MemberState::Joining, MemberState::Active);
+    let command = match *step {
+        Step::Enrol(number) => Some(Command::Enrol(member(number, zones))),
+        Step::Begin(kind, which, force) => {
+            let kind = match kind {
+                0..=2 => in_state(joining, which).map(TransitionKind::Join),
+                3 => in_state(active, which).map(TransitionKind::Leave),
+                4 => in_state(joining, which).map(TransitionKind::Leave),
+                5 | 6 => in_state(active, which)
+                    .zip(in_state(joining, which))
+                    .map(|(old, new)| TransitionKind::Replace { old, new }),
+                _ => in_state(active, which).map(|node| TransitionKind::Reweight {
+                    node,
+                    weight: Weight::new(50 + u32::from(which % 200)).unwrap(),
+                }),
+            };
+            kind.map(|kind| {
+                Command::Begin(Proposal {
+                    force,
+                    ..proposal(topology, kind, 1 + u32::from(which % 16))
+                })
+            })
+        }
+        Step::Exclude(which) => Some(Command::Exclude {
+            node: nth(&nodes, which),
+        }),
+        Step::Abort => topology.transition().map(|running| Command::Abort {
+            transition: running.id,
+            at_ms: 5,
+        }),
+        Step::Retreat(which) => Some(Command::Retreat {
+            node: nth(&nodes, which),
+        }),
+        Step::Report(partition, which, fact) => {
+            let facts = [
+                Fact::Adopted,
+                Fact::Copied(Sizes::default()),
+                Fact::Snapshotted(Sizes::default()),
+            ];
+            let config = topology.config(Partition(u32::from(partition) % 64));
+            let reports = vec![Report::of(config, facts[usize::from(fact)], 4)];
+            let node = nth(&nodes, which);
+            Some(Command::Report { node, reports })
+        }
+        Step::ReportAll(_) | Step::Restart => None,
+    };
+    command.into_iter().collect()
+}
+
+/// Whether `next` is one of the configurations that the rules allow after `config`.
+fn is_legal(config: &Config, next: &Config, topology: &Topology) -> bool {
+    let at = next.epoch;
+    let to: Vec<_> = topology
+        .state(next.partition)
+        .next
+        .unwrap_or_default()
+        .to_vec();
+    let in_dead = |node: &NodeId| topology.transition().is_some_and(|t| t.dead.contains(node));
+    let dead: Vec<_> = config
+        .nodes(config.old)
+        .filter(|node| in_dead(node) && !to.contains(node))
+        .collect();
+    let again = |stable: Config| stable.begin(at, &to, &dead).ok();
+    let back = Epoch(at.0 - 1);
+    let excluded: Vec<_> = next.nodes(next.excluded.without(config.excluded)).collect();
+    let steps = [
+        config.advance(at, HOLD).ok(),
+        config.abort(at, HOLD).ok(),
+        config.begin(at, &to, &dead).ok(),
+        excluded
+            .first()
+            .and_then(|node| config.exclude(at, *node).ok()),
+        config.abort(back, HOLD).ok().and_then(again),
+    ];
+    steps.iter().flatten().any(|step| step == next)
+}
+
+/// Whether whatever is a quorum to accept in one epoch meets every quorum to read in
+/// the next: what was acknowledged before is seen after. Tried on all votes.
+fn quorums_meet(config: &Config, next: &Config) -> bool {
+    let votes = |config: &Config, bits: u16, of: &Config| {
+        let in_bits = |(i, _): &(usize, &crate::replicas::Member)| bits & (1 << i) != 0;
+        let members = config.members.iter().enumerate().filter(in_bits);
+        let indexes = members.filter_map(|(_, member)| of.index(member.node));
+        indexes.fold(Votes::NONE, |set, index| set.union(Votes::one(index)))
+    };
+    let all = 0..1_u16 << config.members.len();
+    let quorums = all.filter(|bits| config.may_accept(votes(config, *bits, config), HOLD));
+    for bits in quorums {
+        let accepted = votes(config, bits, next);
+        let others = Votes::first(next.members.len()).without(accepted);
+        if next.may_read(others, HOLD) {
+            return false;
+        }
+    }
+    true
+}
+
+fn check_stable(topology: &Topology, replicas: u8) -> Result<(), TestCaseError> {
+    let ring_nodes = topology.routing().ring.nodes().len();
+    for partition in topology.partitions().iter() {
+        let state = topology.state(partition);
+        let readers: Vec<_> = state.config.nodes(state.config.readers()).collect();
+        prop_assert!(readers.contains(&state.lead), "{state:?}");
+        prop_assert!(state.config.check().is_ok());
+        if topology.transition().is_none() {
+            prop_assert_eq!(state.stage, Stage::Stable);
+            let distinct: BTreeSet<_> = state.nodes.iter().collect();
+            prop_assert_eq!(distinct.len(), ring_nodes.min(usize::from(replicas)));
+            prop_assert_eq!(state.nodes.len(), distinct.len());
+        }
+    }
+    Ok(())
+}
+
+fn check_step(before: &Topology, after: &Topology) -> Result<(), TestCaseError> {
+    prop_assert!(before.epoch() <= after.epoch());
+    let mut router_sees = false;
+    for partition in after.partitions().iter() {
+        let (old, new) = (before.state(partition), after.state(partition));
+        prop_assert_eq!(old.config == new.config, old.epoch == new.epoch);
+        prop_assert!(old.changed <= new.changed && new.changed <= after.epoch());
+        let changed = !old.same_placement(&new) || old.config != new.config;
+        prop_assert_eq!(changed, old.changed != new.changed, "{:?} {:?}", old, new);
+        router_sees |= changed;
+        if old.config != new.config {
+            prop_assert!(new.epoch > before.epoch());
+            prop_assert!(is_legal(&old.config, &new.config, after), "{old:?} {new:?}");
+            prop_assert!(quorums_meet(&old.config, &new.config), "{old:?} {new:?}");
+        }
+    }
+    prop_assert!(!router_sees || before.epoch() < after.epoch());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    /// Any commands, in any order, with restarts from the stored form in between.
+    #[test]
+    fn random_commands_keep_the_rules(
+        replicas in 1_u8..=5,
+        nodes in 1_u8..=5,
+        zones in 1_u8..=3,
+        steps in proptest::collection::vec(step(), 1..80),
+    ) {
+        let mut topology = founded(replicas, nodes, zones);
+        let mut other = topology.clone();
+        for step in steps {
+            if let Step::Restart = step {
+                let json = serde_json::to_string(&topology).unwrap();
+                topology = serde_json::from_str(&json).unwrap();
+                prop_assert_eq!(&topology, &other);
+            }
+            let before = topology.clone();
+            if let Step::ReportAll(which) = step {
+                let nodes: Vec<_> = topology.members().keys().copied().collect();
+                let silent = if which % 3 == 0 { vec![nth(&nodes, which)] } else { vec![] };
+                // Reports go a node at a time, so each is a command of its own to check.
+                for node in nodes.iter().filter(|node| !silent.contains(node)) {
+                    let quiet: Vec<_> = nodes.iter().filter(|n| *n != node).copied().collect();
+                    let before = topology.clone();
+                    report_all(&mut topology, &quiet);
+                    report_all(&mut other, &quiet);
+                    check_step(&before, &topology)?;
+                }
+            }
+            for command in command_of(&before, &step, zones) {
+                let outcome = topology.apply(command.clone());
+                prop_assert_eq!(&outcome, &other.apply(command));
+                if outcome.is_err() {
+                    prop_assert_eq!(&before, &topology, "a refusal changes nothing");
+                }
+                check_step(&before, &topology)?;
+            }
+            check_stable(&topology, replicas)?;
+            prop_assert_eq!(&topology, &other, "the same commands, the same topology");
+        }
+    }
+}
+
+#[test]
+fn nothing_known_of_an_epoch_lets_no_stage_be_left() {
+    let mut topology = founded(5, 6, 2);
+    let new = enrol(&mut topology, 7);
+    begin(&mut topology, TransitionKind::Join(new), 1_000);
+    let known = Milestones::default();
+    assert!(
+        topology
+            .moving()
+            .all(|(_, config)| !known.may_advance(&config, HOLD))
+    );
+}

@@ -1,0 +1,102 @@
+//! How many operations a node takes on at a time.
+//!
+//! What is beyond that is refused at once, with nothing done: refusing costs a few
+//! microseconds, while an operation that waits in a queue until its caller has given up
+//! costs all of its work and helps nobody. So a node that is asked for several times what
+//! it can do still does most of what it can.
+//!
+//! A batch counts for its items. One that is larger than the bound is taken on when nothing
+//! else is under way.
+//!
+//! Absent on purpose: scans, which read a page at a time and wait for their reader; and
+//! what nodes say to each other, without which no operation would end.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use torc_proto::{Fault, Reason};
+
+/// What a refused caller is advised to wait, at least.
+const RETRY_AFTER: Duration = Duration::from_millis(20);
+
+/// Counts the operations under way.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    most: usize,
+    under_way: AtomicUsize,
+}
+
+/// Held while operations are under way.
+#[derive(Debug)]
+pub(crate) struct Admitted<'a> {
+    admission: &'a Admission,
+    count: usize,
+}
+
+impl Admission {
+    pub(crate) const fn new(most: usize) -> Self {
+        Self {
+            most,
+            under_way: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes on so many operations, or none of them.
+    pub(crate) fn admit(&self, count: usize) -> Result<Admitted<'_>, Fault> {
+        let before = self.under_way.fetch_add(count, Ordering::Relaxed);
+        let admitted = Admitted {
+            admission: self,
+            count,
+        };
+        if before == 0 || before + count <= self.most {
+            return Ok(admitted);
+        }
+        let message = "the node has all the operations under way that it takes on, and nothing \
+                       was changed: try again later, or spread the load over more nodes";
+        Err(Fault::new(Reason::Overloaded, message).retry_after(RETRY_AFTER))
+    }
+}
+
+impl Drop for Admitted<'_> {
+    fn drop(&mut self) {
+        self.admission
+            .under_way
+            .fetch_sub(self.count, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_beyond_the_bound_is_refused_until_something_has_ended() {
+        let admission = Admission::new(3);
+        let held = admission.admit(2).unwrap();
+        let last = admission.admit(1).unwrap();
+        let refused = admission.admit(1).unwrap_err();
+        assert_eq!(refused.reason, Reason::Overloaded);
+        assert!(refused.is_retryable() && refused.retry_after.is_some());
+        drop(last);
+        assert!(
+            admission.admit(2).is_err(),
+            "a batch is taken on wholly or not"
+        );
+        assert!(
+            admission.admit(1).is_ok(),
+            "what was refused holds no place"
+        );
+        drop(held);
+        assert!(admission.admit(3).is_ok());
+    }
+
+    #[test]
+    fn a_batch_beyond_the_bound_is_taken_on_alone() {
+        let admission = Admission::new(3);
+        let alone = admission.admit(10).unwrap();
+        assert!(admission.admit(1).is_err());
+        drop(alone);
+        let _one = admission.admit(1).unwrap();
+        assert!(admission.admit(10).is_err());
+    }
+}

@@ -1,0 +1,48 @@
+//! Requests that only the leader of the topology group carries out: every other node passes
+//! them on to it, once.
+
+use std::time::{Duration, Instant};
+
+use tonic::Request;
+use torc_proto::{Fault, Reason};
+
+use crate::peers::within;
+use crate::shared::Shared;
+
+/// Says that a request was passed on once already.
+const PASSED_ON: &str = "torc-passed-on";
+
+/// The leader's address, unless this node leads.
+pub(super) fn leader_elsewhere<T>(
+    shared: &Shared,
+    request: &Request<T>,
+) -> Result<Option<String>, Fault> {
+    if shared.group.is_leader() {
+        return Ok(None);
+    }
+    let no_leader = || {
+        Fault::new(
+            Reason::NoTopologyLeader,
+            "the topology group has no leader now: try again",
+        )
+        .retry_after(Duration::from_millis(300))
+    };
+    if request.metadata().contains_key(PASSED_ON) {
+        return Err(no_leader());
+    }
+    let table = shared.routing()?;
+    let leader = shared.group.leader().ok_or_else(no_leader)?;
+    table
+        .address(leader)
+        .map(str::to_owned)
+        .map(Some)
+        .ok_or_else(no_leader)
+}
+
+pub(super) fn pass_on<T>(deadline: Instant, message: T) -> Request<T> {
+    let mut request = within(deadline.saturating_duration_since(Instant::now()), message);
+    request
+        .metadata_mut()
+        .insert(PASSED_ON, tonic::metadata::MetadataValue::from_static("1"));
+    request
+}

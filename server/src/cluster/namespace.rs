@@ -1,0 +1,123 @@
+//! Creating a namespace.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use torc_proto::v1::{CreateNamespaceRequest, CreateNamespaceResponse, NamespaceMode};
+use torc_proto::{Fault, Reason, namespace_to_wire};
+use torc_record::Epoch;
+use torc_ring::NodeId;
+use torc_ring::topology::{self, Command, NewNamespace};
+
+use super::status;
+use crate::shared::Shared;
+
+/// How long members have to hear of a new namespace before it is left to them.
+const HEAR_TIME: Duration = Duration::from_secs(2);
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Why a namespace is not even proposed. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum NamespaceError {
+    /// The topology knows the mode; nothing serves it yet.
+    #[error("this release serves linearizable namespaces only: leave `eventual` out")]
+    EventualNotServed,
+    /// More than any cluster has.
+    #[error("{asked} replicas asked for: choose 1 to 5, or leave it out")]
+    Replicas { asked: u32 },
+}
+
+impl From<NamespaceError> for Fault {
+    fn from(error: NamespaceError) -> Self {
+        let reason = match error {
+            NamespaceError::EventualNotServed => Reason::Refused,
+            NamespaceError::Replicas { .. } => Reason::Invalid,
+        };
+        Self::new(reason, error.to_string())
+    }
+}
+
+pub(super) async fn create(
+    shared: &Arc<Shared>,
+    request: CreateNamespaceRequest,
+    deadline: Instant,
+) -> Result<CreateNamespaceResponse, Fault> {
+    let new = checked(request)?;
+    let name = new.name.clone();
+    let command = Command::CreateNamespace(new);
+    shared.group.propose(command, deadline).await?;
+    let table = shared.group.read_current(deadline).await?.routing();
+    let members: Vec<(NodeId, String)> = table
+        .members
+        .iter()
+        .map(|(id, member)| (*id, member.identity.address.clone()))
+        .collect();
+    let hearing = members
+        .iter()
+        .map(|(id, address)| heard(shared, *id, address, table.epoch));
+    // Whoever does not answer hears of it when it is back.
+    let _ = tokio::time::timeout_at(
+        deadline.min(Instant::now() + HEAR_TIME).into(),
+        join_all(hearing),
+    )
+    .await;
+    let namespace = table.namespaces.get(&name);
+    Ok(CreateNamespaceResponse {
+        namespace: namespace.map(|namespace| namespace_to_wire(&name, *namespace)),
+    })
+}
+
+fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceError> {
+    match request.mode() {
+        NamespaceMode::Eventual => return Err(NamespaceError::EventualNotServed),
+        NamespaceMode::Linearizable | NamespaceMode::Unspecified => {}
+    }
+    let asked = request.replicas;
+    let replicas = u8::try_from(asked).map_err(|_| NamespaceError::Replicas { asked })?;
+    Ok(NewNamespace {
+        name: request.name,
+        mode: topology::NamespaceMode::Linearizable,
+        replicas: (replicas != 0).then_some(replicas),
+    })
+}
+
+/// Returns when a member has adopted a topology as new as this, or does not answer.
+async fn heard(shared: &Shared, node: NodeId, address: &str, epoch: Epoch) {
+    loop {
+        let adopted = if shared.identity.node() == Some(node) {
+            shared.routing().map(|table| table.epoch)
+        } else {
+            let status = status::ask(shared, address).await;
+            status.map(|status| Epoch(status.epoch))
+        };
+        match adopted {
+            Ok(adopted) if adopted < epoch => tokio::time::sleep(ASK_AGAIN).await,
+            _ => return,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eventual_namespaces_are_refused_and_nothing_said_is_linearizable() {
+        let request = |mode: NamespaceMode, replicas| CreateNamespaceRequest {
+            name: "n".into(),
+            mode: mode.into(),
+            replicas,
+        };
+        assert_eq!(
+            checked(request(NamespaceMode::Eventual, 0)),
+            Err(NamespaceError::EventualNotServed)
+        );
+        let plain = checked(request(NamespaceMode::Unspecified, 0)).unwrap();
+        assert_eq!(plain.mode, topology::NamespaceMode::Linearizable);
+        assert_eq!(plain.replicas, None, "as many as the cluster's");
+        let asked = 300;
+        let refused = checked(request(NamespaceMode::Linearizable, asked));
+        assert_eq!(refused, Err(NamespaceError::Replicas { asked }));
+    }
+}

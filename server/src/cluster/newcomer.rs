@@ -1,0 +1,110 @@
+//! A node that is to become a member: who it is, whether it may, and telling it its id.
+
+use std::time::Duration;
+
+use torc_proto::v1::{EnlistRequest, IdentifyRequest, IdentifyResponse};
+use torc_proto::{Fault, Reason};
+use torc_ring::topology::{Incarnation, NewMember, Outcome, Topology};
+use torc_ring::{NodeId, Weight, Zone};
+
+use crate::peers::within;
+use crate::shared::Shared;
+
+const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
+
+pub(super) async fn identify(shared: &Shared, address: &str) -> Result<IdentifyResponse, Fault> {
+    let mut client = shared.peers.replica(address)?;
+    let answer = client
+        .identify(within(IDENTIFY_TIMEOUT, IdentifyRequest {}))
+        .await;
+    answer.map(tonic::Response::into_inner).map_err(|status| {
+        let message = format!(
+            "no Torc node answers at {address} ({}): start it first",
+            status.message()
+        );
+        Fault::new(Reason::OwnerUnreachable, message)
+    })
+}
+
+pub(super) fn check_newcomer(
+    shared: &Shared,
+    topology: &Topology,
+    address: &str,
+    newcomer: &IdentifyResponse,
+) -> Result<(), Fault> {
+    let refuse = |message: String| Err(Fault::new(Reason::Refused, message));
+    let (ours, theirs) = (shared.settings.partitions.count(), newcomer.partitions);
+    if theirs != ours {
+        return refuse(format!(
+            "the node at {address} was started with --partitions {theirs}, this cluster has {ours}: \
+             start it with an empty data directory and --partitions {ours}"
+        ));
+    }
+    if newcomer.cluster_id.is_empty() {
+        if newcomer.empty {
+            return Ok(());
+        }
+        return refuse(format!(
+            "the node at {address} holds records: start it with an empty data directory"
+        ));
+    }
+    if newcomer.cluster_id[..] != topology.cluster().0 {
+        return refuse(format!(
+            "the node at {address} belongs to another cluster: start it with an empty data directory"
+        ));
+    }
+    if topology.members().contains_key(&NodeId(newcomer.node)) {
+        return Ok(());
+    }
+    refuse(format!(
+        "the node at {address} has left this cluster: start it with an empty data directory"
+    ))
+}
+
+pub(super) fn new_member(address: &str, newcomer: &IdentifyResponse) -> Result<NewMember, Fault> {
+    let malformed = |what: &str| {
+        Fault::new(
+            Reason::Invalid,
+            format!("the node at {address} sent a malformed {what}"),
+        )
+    };
+    let incarnation = <[u8; 16]>::try_from(&newcomer.incarnation[..]);
+    Ok(NewMember {
+        incarnation: Incarnation(incarnation.map_err(|_| malformed("incarnation"))?),
+        address: newcomer.address.clone(),
+        http_address: newcomer.http_address.clone(),
+        zone: Zone::new(newcomer.zone.clone()).map_err(|_| malformed("zone"))?,
+        weight: Weight::new(newcomer.weight).map_err(|_| malformed("weight"))?,
+    })
+}
+
+pub(super) async fn enlist(
+    shared: &Shared,
+    topology: &Topology,
+    node: NodeId,
+    address: &str,
+    newcomer: &IdentifyResponse,
+) -> Result<(), Fault> {
+    let request = EnlistRequest {
+        cluster_id: topology.cluster().0.to_vec().into(),
+        node: node.0,
+        incarnation: newcomer.incarnation.clone(),
+    };
+    let mut client = shared.peers.replica(address)?;
+    let answer = client.enlist(within(IDENTIFY_TIMEOUT, request)).await;
+    // What the member table says now is repaired by asking again: nothing is in doubt.
+    answer.map(drop).map_err(|status| Fault {
+        maybe_applied: false,
+        ..Fault::from_status(&status)
+    })
+}
+
+pub(super) fn enrolled(outcome: &Outcome) -> Result<NodeId, Fault> {
+    match outcome {
+        Outcome::Enrolled { node, .. } => Ok(*node),
+        Outcome::Done | Outcome::Begun { .. } => Err(Fault::new(
+            Reason::Internal,
+            "an unexpected outcome: report this",
+        )),
+    }
+}

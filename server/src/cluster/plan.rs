@@ -1,0 +1,258 @@
+//! What a change would move, as of now: computed by the topology's own code, so that the
+//! plan that is shown is the plan that runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use torc_proto::v1::{ChangeKind, NodeShare, PartitionSummary, Plan, SummarizeRequest};
+use torc_proto::{Fault, Reason};
+use torc_ring::topology::{Command, Proposal, Sizes, Topology, TopologyError, TransitionKind};
+use torc_ring::{NodeId, Partition, PlannedMove, TransitionPlan};
+
+use crate::clock::unix_ms;
+use crate::group::GroupError;
+use crate::peers::within;
+use crate::shared::Shared;
+
+const SUMMARIZE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Partitions in flight at a time when the caller does not say.
+const PARALLEL: u32 = 256;
+
+/// A change that was asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Wish {
+    pub(super) kind: TransitionKind,
+    /// Where the node is reached that comes, goes or changes.
+    pub(super) address: String,
+    /// 0: the default.
+    pub(super) parallel: u32,
+    pub(super) force: bool,
+    /// A node that goes and is dead for good.
+    pub(super) dead: Option<NodeId>,
+}
+
+impl Wish {
+    pub(super) fn proposal(&self, topology: &Topology, planned: Sizes) -> Proposal {
+        Proposal {
+            kind: self.kind,
+            based_on: topology.epoch(),
+            parallel: if self.parallel == 0 {
+                PARALLEL
+            } else {
+                self.parallel
+            },
+            planned,
+            at_ms: unix_ms(),
+            force: self.force,
+        }
+    }
+}
+
+/// Whether the topology would carry the change out, without its dead if it has any.
+pub(super) fn rehearse(topology: &Topology, wish: &Wish) -> Result<(), Fault> {
+    let Some(node) = wish.dead else {
+        return topology
+            .plan(&wish.kind, wish.force)
+            .map(drop)
+            .map_err(refused);
+    };
+    let mut rehearsal = topology.clone();
+    let all_at_once = Proposal {
+        parallel: u32::MAX,
+        ..wish.proposal(topology, Sizes::default())
+    };
+    rehearsal
+        .apply(Command::Begin(all_at_once))
+        .map_err(refused)?;
+    if rehearsal.transition().is_some() {
+        rehearsal
+            .apply(Command::Exclude { node })
+            .map_err(refused)?;
+    }
+    Ok(())
+}
+
+pub(super) fn refused(error: TopologyError) -> Fault {
+    Fault::from(GroupError::Refused(error))
+}
+
+/// The plan of a change that is done or under way: nothing more is to be planned.
+pub(super) fn settled_plan(topology: &Topology, wish: &Wish) -> Plan {
+    Plan {
+        based_on_epoch: topology.epoch().0,
+        kind: kind_to_wire(wish.kind).into(),
+        node: wish.kind.node().0,
+        address: wish.address.clone(),
+        replaced: replaced(wish.kind),
+        ..Plan::default()
+    }
+}
+
+pub(super) fn kind_to_wire(kind: TransitionKind) -> ChangeKind {
+    match kind {
+        TransitionKind::Join(_) => ChangeKind::Join,
+        TransitionKind::Leave(_) => ChangeKind::Leave,
+        TransitionKind::Replace { .. } => ChangeKind::Replace,
+        TransitionKind::Reweight { .. } => ChangeKind::Reweight,
+    }
+}
+
+/// The node that a replacement removes; 0: it is none.
+pub(super) fn replaced(kind: TransitionKind) -> u64 {
+    match kind {
+        TransitionKind::Replace { old, .. } => old.0,
+        _ => 0,
+    }
+}
+
+/// The plan of a change, with what it would move as of now.
+pub(super) async fn describe(
+    shared: &Arc<Shared>,
+    topology: &Topology,
+    wish: &Wish,
+) -> Result<(Plan, Sizes), Fault> {
+    rehearse(topology, wish)?;
+    let plan = topology.plan(&wish.kind, wish.force).map_err(refused)?;
+    let sizes = partition_sizes(shared, topology, &plan, wish.dead).await?;
+    let mut shares = node_shares(topology, &plan);
+    let mut total = Sizes::default();
+    for planned in &plan.moves {
+        let size = sizes.get(&planned.partition).copied().unwrap_or_default();
+        for (node, source) in journeys(planned, wish.dead) {
+            total += size;
+            shares.entry(node).or_default().bytes_in += size.bytes;
+            if let Some(source) = source {
+                shares.entry(source).or_default().bytes_out += size.bytes;
+            }
+        }
+    }
+    let described = Plan {
+        partitions_moved: plan.moves.len() as u32,
+        bytes: total.bytes,
+        records: total.records,
+        shares: shares
+            .into_iter()
+            .map(|(id, s)| NodeShare { node: id.0, ..s })
+            .collect(),
+        peak_to_mean_before: plan.balance_before.replica_peak_to_mean,
+        peak_to_mean_after: plan.balance_after.replica_peak_to_mean,
+        minimum_moved: plan.minimum_replicas,
+        ..settled_plan(topology, wish)
+    };
+    Ok((described, total))
+}
+
+/// Who receives a partition, and from whom most of it: the node whose place it takes, or
+/// the first that lives.
+fn journeys(
+    planned: &PlannedMove,
+    dead: Option<NodeId>,
+) -> impl Iterator<Item = (NodeId, Option<NodeId>)> + '_ {
+    let lives = move |node: &NodeId| Some(*node) != dead;
+    let displaced: Vec<NodeId> = planned.lost().collect();
+    let first = planned.from.iter().copied().find(lives);
+    planned.gained().enumerate().map(move |(index, node)| {
+        let source = displaced.get(index).copied().filter(lives);
+        (node, source.or(first))
+    })
+}
+
+/// Partitions each node holds before and after.
+fn node_shares(topology: &Topology, plan: &TransitionPlan) -> BTreeMap<NodeId, NodeShare> {
+    let mut shares: BTreeMap<NodeId, NodeShare> = BTreeMap::new();
+    for partition in topology.partitions().iter() {
+        for node in topology.state(partition).nodes.iter() {
+            let share = shares.entry(*node).or_default();
+            share.partitions_before += 1;
+            share.partitions_after += 1;
+        }
+    }
+    for planned in &plan.moves {
+        for node in planned.gained() {
+            shares.entry(node).or_default().partitions_after += 1;
+        }
+        for node in planned.lost() {
+            let share = shares.entry(node).or_default();
+            share.partitions_after = share.partitions_after.saturating_sub(1);
+        }
+    }
+    shares
+}
+
+/// What the moving partitions hold: the most that any of their replicas has. A replica
+/// that does not answer is done without where another does.
+async fn partition_sizes(
+    shared: &Shared,
+    topology: &Topology,
+    plan: &TransitionPlan,
+    dead: Option<NodeId>,
+) -> Result<BTreeMap<Partition, Sizes>, Fault> {
+    let moving: BTreeMap<Partition, &PlannedMove> = plan
+        .moves
+        .iter()
+        .map(|planned| (planned.partition, planned))
+        .collect();
+    let sources: BTreeSet<NodeId> = plan
+        .moves
+        .iter()
+        .flat_map(|planned| planned.from.iter().copied())
+        .filter(|node| Some(*node) != dead)
+        .collect();
+    let asked = sources.into_iter().map(async |source| {
+        let summaries = summaries_of(shared, topology, source).await;
+        (source, summaries)
+    });
+    let mut sizes: BTreeMap<Partition, Sizes> = BTreeMap::new();
+    let (mut answered, mut failed) = (BTreeSet::new(), None);
+    for (source, summaries) in futures::future::join_all(asked).await {
+        let summaries = match summaries {
+            Ok(summaries) => summaries,
+            Err(fault) => {
+                failed = Some(fault);
+                continue;
+            }
+        };
+        answered.insert(source);
+        for summary in summaries {
+            let partition = Partition(summary.partition);
+            let planned = moving.get(&partition);
+            if planned.is_some_and(|planned| planned.from.contains(&source)) {
+                let size = sizes.entry(partition).or_default();
+                size.records = size.records.max(summary.records);
+                size.bytes = size.bytes.max(summary.payload_bytes);
+            }
+        }
+    }
+    let is_known = |planned: &&PlannedMove| planned.from.iter().any(|n| answered.contains(n));
+    match failed {
+        Some(fault) if !moving.values().all(is_known) => Err(fault),
+        _ => Ok(sizes),
+    }
+}
+
+async fn summaries_of(
+    shared: &Shared,
+    topology: &Topology,
+    node: NodeId,
+) -> Result<Vec<PartitionSummary>, Fault> {
+    let member = topology.members().get(&node);
+    let address = member
+        .map(|member| member.identity.address.clone())
+        .unwrap_or_default();
+    let mut client = shared.peers.replica(&address)?;
+    let request = within(
+        SUMMARIZE_TIMEOUT,
+        SummarizeRequest {
+            partitions: Vec::new(),
+        },
+    );
+    let answer = client.summarize(request).await.map_err(|status| {
+        let message = format!(
+            "node {node} does not tell what it holds ({})",
+            status.message()
+        );
+        Fault::new(Reason::OwnerUnreachable, message)
+    })?;
+    Ok(answer.into_inner().summaries)
+}

@@ -1,0 +1,306 @@
+//! The intervals of the past: an index of all, the bytes of the last minutes in memory,
+//! the bytes of all in sled.
+//!
+//! Invariants:
+//! * The bytes of all intervals together stay within the budget, the oldest being kept
+//!   in the longest pieces ([`Retention`]).
+//! * An interval counts once: when two are merged, the result is stored before they are
+//!   removed, and what lies within another one when the node starts is removed.
+//! * What sled has lost or damaged is forgotten; the rest stays.
+//!
+//! One task changes the index; any may read it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use torc_sketch::hot_keys::{
+    HotKeys, HotKeysOptions, Interval, IntervalLimits, Retention, Span, ThinningStep, covering,
+};
+use torc_store::Advisory;
+
+const TREE: &str = "hot-keys";
+/// Twice the longest window, so that it can be compared with the one before.
+const KEEP_MS: u64 = 2 * super::gather::MAX_WINDOW_MS;
+/// What ended later is kept in memory too: the usual window and the one before.
+const RECENT_MS: u64 = 180_000;
+/// How often a window is put together again when it was thinned meanwhile.
+const TRIES: usize = 5;
+
+/// Begin and end, milliseconds since the epoch.
+type Key = (u64, u64);
+type Bytes = Arc<[u8]>;
+
+#[derive(Debug)]
+struct Kept {
+    len: u64,
+    /// None: in sled only.
+    bytes: Option<Bytes>,
+}
+
+#[derive(Debug)]
+pub(super) struct History {
+    index: Mutex<BTreeMap<Key, Kept>>,
+    retention: Retention,
+    /// When this process began to count, milliseconds since the epoch.
+    since_ms: AtomicU64,
+}
+
+/// The bytes of a window's intervals, and of the window before.
+#[derive(Debug, Default)]
+pub(super) struct Windows {
+    pub(super) window: Vec<Bytes>,
+    pub(super) previous: Vec<Bytes>,
+    pub(super) previous_known: bool,
+}
+
+/// Largest interval that is taken from bytes.
+pub(super) fn limits(options: &HotKeysOptions) -> IntervalLimits {
+    IntervalLimits {
+        counters: options.shape.counters(),
+        candidates: options.k as usize * 16,
+    }
+}
+
+/// Reads an interval, if it is one that counts as `options` say.
+pub(super) fn decode(bytes: &[u8], options: &HotKeysOptions) -> Option<Interval> {
+    let interval = Interval::decode(bytes, &limits(options)).ok()?;
+    let alike = HotKeys::new(options, 0).snapshot(0);
+    let check = interval.counts().check_combines_with(alike.counts());
+    check.ok().map(|()| interval)
+}
+
+impl History {
+    pub(super) fn new(budget_bytes: u64) -> Self {
+        let retention = Retention {
+            keep_ms: KEEP_MS,
+            budget_bytes,
+        };
+        Self {
+            index: Mutex::default(),
+            retention,
+            since_ms: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    pub(super) fn begin(&self, now_ms: u64) {
+        self.since_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Bytes and number of intervals.
+    pub(super) fn size(&self) -> (u64, u64) {
+        let index = self.index.lock();
+        (
+            index.values().map(|kept| kept.len).sum(),
+            index.len() as u64,
+        )
+    }
+
+    /// Takes up what an earlier process left. What cannot be read, counts in another way,
+    /// or (`redact`) tells keys, is removed.
+    pub(super) async fn load(&self, advisory: &Advisory, options: &HotKeysOptions, redact: bool) {
+        let mut found: BTreeMap<Key, u64> = BTreeMap::new();
+        for (key, bytes) in advisory.list(TREE).await {
+            let interval = decode(&bytes, options);
+            let tells_keys = |interval: &Interval| {
+                let mut candidates = interval.candidates().iter();
+                redact && candidates.any(|candidate| candidate.name.key.is_some())
+            };
+            match (key_of(&key), interval) {
+                (Some(key), Some(interval)) if !tells_keys(&interval) => {
+                    found.insert(key, bytes.len() as u64);
+                }
+                _ => advisory.delete(TREE, &key).await,
+            }
+        }
+        for key in contained(&found) {
+            found.remove(&key);
+            advisory.delete(TREE, &bytes_of(key)).await;
+        }
+        if !found.is_empty() {
+            tracing::info!(intervals = found.len(), "history of hot keys found");
+        }
+        let found = found
+            .into_iter()
+            .map(|(key, len)| (key, Kept { len, bytes: None }));
+        self.index.lock().extend(found);
+    }
+
+    /// Keeps an interval; its bytes.
+    pub(super) async fn add(&self, advisory: &Advisory, interval: &Interval) -> u64 {
+        let mut bytes = Vec::new();
+        interval.encode(&mut bytes);
+        let key = (interval.from_ms(), interval.to_ms());
+        advisory.put(TREE, &bytes_of(key), &bytes).await;
+        let len = bytes.len() as u64;
+        let kept = Kept {
+            len,
+            bytes: Some(bytes.into()),
+        };
+        self.index.lock().insert(key, kept);
+        len
+    }
+
+    /// Drops and merges until the limits are kept.
+    pub(super) async fn thin(&self, advisory: &Advisory, options: &HotKeysOptions, now_ms: u64) {
+        loop {
+            let (keys, spans) = self.spans();
+            match self.retention.next_step(&spans, now_ms) {
+                None => break,
+                Some(ThinningStep::Drop(at)) => self.remove(advisory, keys[at]).await,
+                Some(ThinningStep::MergeWithNext(at)) => {
+                    self.merge(advisory, options, keys[at], keys[at + 1]).await;
+                }
+            }
+        }
+        let mut index = self.index.lock();
+        let is_old = |(_, to_ms): &Key| to_ms.saturating_add(RECENT_MS) < now_ms;
+        let old = index.iter_mut().filter(|(key, _)| is_old(key));
+        old.for_each(|(_, kept)| kept.bytes = None);
+    }
+
+    async fn merge(&self, advisory: &Advisory, options: &HotKeysOptions, first: Key, next: Key) {
+        let mut parts = Vec::new();
+        for key in [first, next] {
+            let decoded = self
+                .bytes(advisory, key)
+                .await
+                .and_then(|bytes| decode(&bytes, options));
+            parts.extend(decoded);
+        }
+        let merged = parts.into_iter().reduce(|mut sum, part| {
+            // Both were checked to count alike.
+            let _ = sum.merge(part);
+            sum
+        });
+        let merged_key = match &merged {
+            Some(merged) => {
+                self.add(advisory, merged).await;
+                Some((merged.from_ms(), merged.to_ms()))
+            }
+            None => None,
+        };
+        for key in [first, next] {
+            if merged_key != Some(key) {
+                self.remove(advisory, key).await;
+            }
+        }
+    }
+
+    async fn remove(&self, advisory: &Advisory, key: Key) {
+        advisory.delete(TREE, &bytes_of(key)).await;
+        self.index.lock().remove(&key);
+    }
+
+    /// Bytes of an interval, unless they are lost.
+    async fn bytes(&self, advisory: &Advisory, key: Key) -> Option<Bytes> {
+        let recent = self
+            .index
+            .lock()
+            .get(&key)
+            .and_then(|kept| kept.bytes.clone());
+        match recent {
+            Some(bytes) => Some(bytes),
+            None => advisory.get(TREE, &bytes_of(key)).await.map(Bytes::from),
+        }
+    }
+
+    fn spans(&self) -> (Vec<Key>, Vec<Span>) {
+        let index = self.index.lock();
+        let span = |(&(from_ms, to_ms), kept): (&Key, &Kept)| Span {
+            from_ms,
+            to_ms,
+            bytes: kept.len,
+        };
+        (
+            index.keys().copied().collect(),
+            index.iter().map(span).collect(),
+        )
+    }
+
+    /// The intervals that hold the last `window_ms`, and those that hold as long before.
+    pub(super) async fn windows(
+        &self,
+        advisory: &Advisory,
+        now_ms: u64,
+        window_ms: u64,
+    ) -> Windows {
+        for _ in 0..TRIES {
+            let (keys, spans) = self.spans();
+            let (window, previous) = choose(&spans, now_ms, window_ms);
+            let start_ms = spans
+                .get(window.start)
+                .map_or_else(|| now_ms.saturating_sub(window_ms), |span| span.from_ms);
+            let earliest_ms = spans.first().map_or(u64::MAX, |span| span.from_ms);
+            let since_ms = self.since_ms.load(Ordering::Relaxed).min(earliest_ms);
+            let mut lost = Vec::new();
+            let mut windows = Windows {
+                previous_known: since_ms <= start_ms.saturating_sub(window_ms),
+                ..Windows::default()
+            };
+            for (range, into) in [
+                (window, &mut windows.window),
+                (previous, &mut windows.previous),
+            ] {
+                for &key in &keys[range] {
+                    match self.bytes(advisory, key).await {
+                        Some(bytes) => into.push(bytes),
+                        None => lost.push(key),
+                    }
+                }
+            }
+            if lost.is_empty() {
+                return windows;
+            }
+            // Lost for good, or merged with its neighbour meanwhile.
+            let mut index = self.index.lock();
+            index.retain(|key, _| !lost.contains(key));
+        }
+        Windows::default()
+    }
+}
+
+/// The intervals of the window that ends now, and of the one before: no interval is of both.
+fn choose(spans: &[Span], now_ms: u64, window_ms: u64) -> (Range<usize>, Range<usize>) {
+    // A clock that was set back leaves intervals that end in the future: they are recent.
+    let window = covering(spans, now_ms.saturating_sub(window_ms), u64::MAX);
+    let Some(first) = spans.get(window.start) else {
+        let begin_ms = now_ms.saturating_sub(window_ms);
+        let previous = covering(spans, begin_ms.saturating_sub(window_ms), begin_ms);
+        return (window, previous);
+    };
+    let before = &spans[..window.start];
+    let begin_ms = first.from_ms.saturating_sub(window_ms);
+    (window, covering(before, begin_ms, first.from_ms))
+}
+
+/// Intervals that lie within others.
+fn contained(found: &BTreeMap<Key, u64>) -> Vec<Key> {
+    let is_within =
+        |inner: &Key, outer: &Key| inner != outer && outer.0 <= inner.0 && inner.1 <= outer.1;
+    let mut within = Vec::new();
+    let mut widest: Option<Key> = None;
+    // By begin, and of those with the same begin the longest first.
+    let mut keys: Vec<Key> = found.keys().copied().collect();
+    keys.sort_unstable_by_key(|&(from_ms, to_ms)| (from_ms, std::cmp::Reverse(to_ms)));
+    for key in keys {
+        match widest {
+            Some(outer) if is_within(&key, &outer) => within.push(key),
+            Some(outer) if outer.1 >= key.1 => {}
+            _ => widest = Some(key),
+        }
+    }
+    within
+}
+
+fn bytes_of((from_ms, to_ms): Key) -> Vec<u8> {
+    [from_ms.to_be_bytes(), to_ms.to_be_bytes()].concat()
+}
+
+fn key_of(bytes: &[u8]) -> Option<Key> {
+    let (from_ms, to_ms) = bytes.split_first_chunk::<8>()?;
+    let to_ms = <[u8; 8]>::try_from(to_ms).ok()?;
+    Some((u64::from_be_bytes(*from_ms), u64::from_be_bytes(to_ms)))
+}

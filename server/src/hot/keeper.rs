@@ -1,0 +1,162 @@
+//! The task that has the trackers cut every few seconds and keeps what they counted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, MissedTickBehavior, timeout_at};
+use torc_sketch::hot_keys::{HotKeysOptions, Interval, NodeWindow, hottest};
+
+use super::options_of;
+use super::trackers::{Cut, Delivery};
+use crate::clock::unix_ms;
+use crate::shared::Shared;
+
+/// How long a cut waits for the workers; what comes later belongs to the next interval.
+const WORKERS_WITHIN: Duration = Duration::from_secs(1);
+/// As long as requests under way have to end, less than the node waits for this task.
+const LAST_WITHIN: Duration = Duration::from_secs(4);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Below so many accesses an interval, one key having most of them is no alarm.
+const MAJORITY_FROM: u64 = 1_000;
+
+/// Begins when the node is a member of a cluster, ends when it stops.
+pub(crate) async fn keep(shared: Arc<Shared>) {
+    let Some(inbox) = shared.hot.inbox.lock().take() else {
+        return;
+    };
+    if !shared.hot.settings.enabled {
+        return;
+    }
+    let cancel = shared.cancel.clone();
+    if let Some(options) = cancel.run_until_cancelled(member(&shared)).await {
+        let keeper = Keeper {
+            shared,
+            options,
+            inbox,
+            cuts: 0,
+        };
+        keeper.run().await;
+    }
+}
+
+async fn member(shared: &Shared) -> HotKeysOptions {
+    loop {
+        if let Some(table) = shared.routing.load_full() {
+            return options_of(&table.digest_key);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+struct Keeper {
+    shared: Arc<Shared>,
+    options: HotKeysOptions,
+    inbox: UnboundedReceiver<Delivery>,
+    cuts: u64,
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        let hot = &shared.hot;
+        let now_ms = unix_ms();
+        hot.history.begin(now_ms);
+        // The workers begin to count with this one.
+        hot.cuts.send_replace(Some(Cut {
+            number: 0,
+            options: self.options,
+            now_ms,
+        }));
+        let load = hot
+            .history
+            .load(&shared.advisory, &self.options, hot.settings.redact);
+        load.await;
+        let mut ticks = tokio::time::interval_at(
+            Instant::now() + hot.settings.interval,
+            hot.settings.interval,
+        );
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let cancel = &shared.cancel;
+        while cancel.run_until_cancelled(ticks.tick()).await.is_some() {
+            let interval = self.cut().await;
+            self.store(interval).await;
+        }
+        let last = self.last().await;
+        self.store(last).await;
+    }
+
+    /// Ends the interval at all workers.
+    async fn cut(&mut self) -> Option<Interval> {
+        self.cuts += 1;
+        self.shared.hot.cuts.send_replace(Some(Cut {
+            number: self.cuts,
+            options: self.options,
+            now_ms: unix_ms(),
+        }));
+        let number = self.cuts;
+        self.collect(WORKERS_WITHIN, |delivery| delivery.number == number)
+            .await
+    }
+
+    async fn last(&mut self) -> Option<Interval> {
+        self.collect(LAST_WITHIN, |delivery| delivery.is_last).await
+    }
+
+    /// Adds up what comes until every worker has sent what `is_meant`, or time is up.
+    async fn collect(
+        &mut self,
+        within: Duration,
+        is_meant: impl Fn(&Delivery) -> bool,
+    ) -> Option<Interval> {
+        let deadline = Instant::now() + within;
+        let mut waiting = self.shared.settings.worker_threads;
+        let mut sum: Option<Interval> = None;
+        while waiting > 0 {
+            let Ok(Some(delivery)) = timeout_at(deadline, self.inbox.recv()).await else {
+                break;
+            };
+            waiting -= usize::from(is_meant(&delivery));
+            match (&mut sum, delivery.interval) {
+                (Some(sum), Some(interval)) => {
+                    if let Err(error) = sum.merge(interval) {
+                        tracing::error!(%error, "a tracker counts in another way: report this");
+                    }
+                }
+                (None, interval) => sum = interval,
+                (Some(_), None) => {}
+            }
+        }
+        sum
+    }
+
+    async fn store(&self, interval: Option<Interval>) {
+        let hot = &self.shared.hot;
+        let Some(interval) = interval else { return };
+        hot.stats
+            .accesses
+            .fetch_add(interval.total(), Ordering::Relaxed);
+        let has_majority = interval.total() >= MAJORITY_FROM && has_majority(&interval);
+        hot.stats
+            .majority
+            .store(u64::from(has_majority), Ordering::Relaxed);
+        // A time without accesses is a gap in the history.
+        if interval.total() > 0 {
+            let bytes = hot.history.add(&self.shared.advisory, &interval).await;
+            hot.stats.interval_bytes.store(bytes, Ordering::Relaxed);
+        }
+        hot.history
+            .thin(&self.shared.advisory, &self.options, unix_ms())
+            .await;
+    }
+}
+
+fn has_majority(interval: &Interval) -> bool {
+    let window = NodeWindow {
+        node: 0,
+        interval: interval.clone(),
+    };
+    let answer = hottest(&[window]).ok().flatten();
+    answer.is_some_and(|answer| answer.majority.is_some_and(|majority| majority.is_certain))
+}

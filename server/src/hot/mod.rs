@@ -1,0 +1,141 @@
+//! Hot keys: how often each key is accessed, here and in the cluster, over any window
+//! of the last days.
+//!
+//! ```text
+//! get, put, delete ─ tracker of the worker thread ─ cut, every few seconds ─▶ interval
+//!                                                         history: memory, sled │
+//!                     answer ◀─ all members' windows added up ◀─ window ◀───────┘
+//! ```
+//!
+//! * `trackers`: counting; each gRPC worker has a tracker for itself, without a lock.
+//! * `keeper`: the task that has the trackers cut, and keeps what they counted.
+//! * `history`: the intervals of the past, thinned with age.
+//! * `gather`: the cluster's answer; `json`: the same for HTTP.
+//!
+//! What is an access: a get (single, of a batch, of a session), a put, a delete, counted
+//! once, where it was answered: by the lead of the key's partition, or by whoever had the
+//! record for a stale get. Scans and transfers are none.
+//!
+//! Invariants:
+//! * Everything here is advisory: losing any of it loses counts, never a record.
+//! * All nodes of a cluster seed their sketches alike, so that they can be added up.
+//! * Where keys are redacted, their bytes are not taken down at all, so that they cannot be found
+//!   in answers, files or memory; what other nodes tell of them is left out of answers.
+//!
+//! Absent on purpose: the sketches themselves (`torc-sketch`), and acting on what is hot.
+
+mod gather;
+mod history;
+mod json;
+mod keeper;
+mod trackers;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc, watch};
+use torc_proto::{Fault, Reason};
+use torc_record::{Digest, DigestKey, NamespaceId};
+use torc_sketch::hot_keys::HotKeysOptions;
+
+pub(crate) use gather::{answer, estimate, own};
+pub(crate) use json::to_json;
+pub(crate) use keeper::keep;
+pub(crate) use trackers::{count, hand_over_at_last, track};
+
+use history::History;
+use trackers::{Cut, Delivery};
+
+/// Windows put together at a time: each takes memory and processor time.
+const QUERIES: usize = 2;
+
+/// What is set about hot keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HotSettings {
+    /// Whether accesses are counted at all.
+    pub enabled: bool,
+    /// Time from cut to cut.
+    pub interval: Duration,
+    /// Most bytes of history, in memory and on disk each.
+    pub history_bytes: u64,
+    /// Take down digests instead of keys.
+    pub redact: bool,
+}
+
+/// What a node knows of its hot keys.
+#[derive(Debug)]
+pub(crate) struct Hot {
+    settings: HotSettings,
+    /// What the trackers are told: to begin, then to cut.
+    cuts: watch::Sender<Option<Cut>>,
+    deliveries: mpsc::UnboundedSender<Delivery>,
+    /// For the keeper, once.
+    inbox: Mutex<Option<mpsc::UnboundedReceiver<Delivery>>>,
+    history: History,
+    queries: Semaphore,
+    stats: Counted,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    accesses: AtomicU64,
+    interval_bytes: AtomicU64,
+    majority: AtomicU64,
+}
+
+/// Figures for the metrics.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct HotStats {
+    pub(crate) accesses: u64,
+    pub(crate) interval_bytes: u64,
+    pub(crate) history_bytes: u64,
+    pub(crate) history_intervals: u64,
+    pub(crate) majority: bool,
+}
+
+impl Hot {
+    pub(crate) fn new(settings: HotSettings) -> Self {
+        let (deliveries, inbox) = mpsc::unbounded_channel();
+        Self {
+            settings,
+            cuts: watch::Sender::new(None),
+            deliveries,
+            inbox: Mutex::new(Some(inbox)),
+            history: History::new(settings.history_bytes),
+            queries: Semaphore::new(QUERIES),
+            stats: Counted::default(),
+        }
+    }
+
+    pub(crate) fn stats(&self) -> HotStats {
+        let (history_bytes, history_intervals) = self.history.size();
+        HotStats {
+            accesses: self.stats.accesses.load(Ordering::Relaxed),
+            interval_bytes: self.stats.interval_bytes.load(Ordering::Relaxed),
+            history_bytes,
+            history_intervals,
+            majority: self.stats.majority.load(Ordering::Relaxed) == 1,
+        }
+    }
+
+    /// What it counts with, once it counts.
+    fn options(&self) -> Result<HotKeysOptions, Fault> {
+        if !self.settings.enabled {
+            let message = "counting accesses is switched off at this node (--hot-keys false)";
+            return Err(Fault::new(Reason::Refused, message));
+        }
+        let begun = self.cuts.borrow().as_ref().map(|cut| cut.options);
+        begun.ok_or_else(|| {
+            let message = "the node has not begun to count accesses yet: try again";
+            Fault::new(Reason::NotServing, message).retry_after(Duration::from_millis(100))
+        })
+    }
+}
+
+/// The options that all nodes of a cluster share.
+fn options_of(digest_key: &DigestKey) -> HotKeysOptions {
+    // No key is in namespace 0, so that this is no key's digest.
+    let seed = Digest::of(digest_key, NamespaceId(0), b"torc hot keys").high();
+    HotKeysOptions::usual(seed)
+}

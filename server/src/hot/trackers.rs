@@ -1,0 +1,92 @@
+//! Counting accesses, one tracker a worker thread.
+//!
+//! A tracker lives in its thread and is used by it alone: an access costs the sketch's
+//! own time and no lock or atomic operation. It is cut by a task on the same thread,
+//! when the keeper asks for it.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use torc_record::{Digest, NamespaceId};
+use torc_sketch::hot_keys::{HotKeys, HotKeysOptions, Interval, KeyName};
+
+use crate::clock::unix_ms;
+use crate::shared::Shared;
+
+/// What the keeper asks of the trackers: to begin, if they have not, or to end an interval.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Cut {
+    pub(super) number: u64,
+    pub(super) options: HotKeysOptions,
+    pub(super) now_ms: u64,
+}
+
+/// What a worker answers.
+#[derive(Debug)]
+pub(super) struct Delivery {
+    pub(super) number: u64,
+    /// None from a worker that had not begun.
+    pub(super) interval: Option<Interval>,
+    /// The worker ends.
+    pub(super) is_last: bool,
+}
+
+struct Tracker {
+    keys: HotKeys,
+    redact: bool,
+}
+
+thread_local! {
+    static TRACKER: RefCell<Option<Tracker>> = const { RefCell::new(None) };
+}
+
+/// Counts an access on this thread's tracker, if it has one.
+#[inline]
+pub(crate) fn count(namespace: NamespaceId, digest: &Digest, key: &[u8]) {
+    TRACKER.with_borrow_mut(|tracker| {
+        if let Some(Tracker { keys, redact }) = tracker {
+            keys.record(digest, || KeyName {
+                namespace,
+                key: (!*redact).then(|| key.into()),
+            });
+        }
+    });
+}
+
+/// Serves the keeper on a worker's thread until the node stops.
+pub(crate) async fn track(shared: Arc<Shared>) {
+    let mut cuts = shared.hot.cuts.subscribe();
+    while let Some(Ok(())) = shared.cancel.run_until_cancelled(cuts.changed()).await {
+        let Some(cut) = *cuts.borrow_and_update() else {
+            continue;
+        };
+        deliver(&shared, &cut, false);
+    }
+}
+
+/// Hands over what this thread has counted since the last cut, and ends its tracker.
+pub(crate) fn hand_over_at_last(shared: &Shared) {
+    let last = *shared.hot.cuts.borrow();
+    if let Some(cut) = last {
+        let now_ms = unix_ms();
+        deliver(shared, &Cut { now_ms, ..cut }, true);
+        TRACKER.set(None);
+    }
+}
+
+fn deliver(shared: &Shared, cut: &Cut, is_last: bool) {
+    let interval = TRACKER.with_borrow_mut(|tracker| {
+        let counted = tracker.as_mut().map(|it| it.keys.snapshot(cut.now_ms));
+        tracker.get_or_insert_with(|| Tracker {
+            keys: HotKeys::new(&cut.options, cut.now_ms),
+            redact: shared.hot.settings.redact,
+        });
+        counted
+    });
+    // Without a keeper the node is stopping.
+    let _ = shared.hot.deliveries.send(Delivery {
+        number: cut.number,
+        interval,
+        is_last,
+    });
+}

@@ -1,0 +1,33 @@
+//! Who is who in the cluster, as the links ask for it.
+
+use torc_ring::NodeId;
+use torc_ring::topology::{ClusterId, Incarnation};
+
+/// This node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Whoami {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its id there.
+    pub node: NodeId,
+    /// Its data directory.
+    pub incarnation: Incarnation,
+}
+
+/// Another member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contact {
+    /// Where its gRPC is, `host:port`.
+    pub address: String,
+    /// Its data directory.
+    pub incarnation: Incarnation,
+}
+
+/// Knows the members as of the newest topology.
+pub trait Directory: Send + Sync {
+    /// This node; none while it belongs to no cluster.
+    fn whoami(&self) -> Option<Whoami>;
+
+    /// A member, this one excepted; none when there is no such member.
+    fn member(&self, node: NodeId) -> Option<Contact>;
+}

@@ -1,0 +1,182 @@
+//! Messages between replicas, each way over one long-lived stream a peer.
+//!
+//! * [`Links`]: [`Links::send`] never waits. Each peer has a bounded queue and a task
+//!   that opens the stream when the peer is first spoken to, and opens it again when it
+//!   breaks. What waits goes as one batch: no timer, the busier the larger.
+//! * [`LinkService`]: the other end, behind `Replica.Link`. It checks who speaks and
+//!   hands batches to the [`Inbox`]; while that is busy the stream waits (HTTP/2 flow
+//!   control), so a slow node fills its peers' queues, not its own memory.
+//! * [`Directory`]: who this node is and who the others are; asked again and again, so a
+//!   peer that moves is followed.
+//!
+//! Invariants: the messages of one stream arrive in the order they were sent in, once at
+//! most. A message may be lost: when its queue is full, when its peer cannot be
+//! reached, when a stream breaks. Every loss is counted (`torc_link_dropped`) but for
+//! those of a breaking stream, which nobody can count.
+//!
+//! Left out: answers and repetition, which are the state machines'; messages to oneself.
+//!
+//! Tests cut links through a file, see [`Faults`].
+
+mod connect;
+mod directory;
+mod faults;
+mod metrics;
+mod queue;
+mod sender;
+mod service;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use torc_replication::Envelope;
+use torc_ring::{NodeId, Partitions};
+
+pub use directory::{Contact, Directory, Whoami};
+pub use faults::Faults;
+pub use metrics::{DropReason, LinkMetrics};
+pub use service::{Inbox, LinkService, LinkStream};
+
+use queue::Queue;
+
+/// A peer that owes an answer for so long is silent. Longer than an fdatasync takes under load,
+/// shorter than people notice.
+const SILENCE: Duration = Duration::from_millis(250);
+
+/// Bounds and settings of the links of one node.
+#[derive(Debug, Clone)]
+pub struct LinkOptions {
+    /// Partitions of the cluster: messages about others are dropped.
+    pub partitions: Partitions,
+    /// Most messages that wait for one peer.
+    pub queue_envelopes: usize,
+    /// Most bytes of messages that wait for one peer, roughly; one message always may.
+    pub queue_bytes: usize,
+    /// The file of [`Faults`], for tests.
+    pub faults_file: Option<PathBuf>,
+}
+
+impl LinkOptions {
+    /// For a cluster of so many partitions: 32,768 messages or 32 MiB a peer.
+    #[must_use]
+    pub const fn new(partitions: Partitions) -> Self {
+        Self {
+            partitions,
+            queue_envelopes: 32_768,
+            queue_bytes: 32 << 20,
+            faults_file: None,
+        }
+    }
+}
+
+/// The links of one node. Cloning shares them; they end with their cancellation.
+#[derive(Clone)]
+pub struct Links {
+    inner: Arc<Inner>,
+}
+
+/// What senders and the service share.
+struct Inner {
+    directory: Arc<dyn Directory>,
+    options: LinkOptions,
+    metrics: LinkMetrics,
+    faults: Faults,
+    cancel: CancellationToken,
+    runtime: Handle,
+    queues: RwLock<HashMap<NodeId, Arc<Queue>>>,
+}
+
+impl std::fmt::Debug for Links {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Links(..)")
+    }
+}
+
+impl Links {
+    /// Links that connect when first used. Their tasks run on the current runtime, until
+    /// `cancel`.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn new(
+        directory: Arc<dyn Directory>,
+        options: LinkOptions,
+        metrics: LinkMetrics,
+        cancel: CancellationToken,
+    ) -> Self {
+        let faults = Faults::default();
+        if let Some(file) = options.faults_file.clone() {
+            let cancel = cancel.clone();
+            let watching = faults.clone().watch(file);
+            tokio::spawn(async move { cancel.run_until_cancelled_owned(watching).await });
+        }
+        Self {
+            inner: Arc::new(Inner {
+                directory,
+                options,
+                metrics,
+                faults,
+                cancel,
+                runtime: Handle::current(),
+                queues: RwLock::default(),
+            }),
+        }
+    }
+
+    /// Sends a message, or drops and counts it. Never waits; may be called from anywhere.
+    pub fn send(&self, to: NodeId, envelope: Envelope) {
+        let known = self.inner.queues.read().get(&to).cloned();
+        match known.or_else(|| self.open(to)) {
+            Some(queue) => {
+                let delay = self.inner.faults.delay_to(to);
+                queue.push(envelope, delay, &self.inner.metrics);
+            }
+            None => self.inner.metrics.dropped(DropReason::NoAddress, 1),
+        }
+    }
+
+    /// Whether the last attempt to reach a peer failed. One that was never spoken to is
+    /// linked to from now on.
+    #[must_use]
+    pub fn is_unreachable(&self, to: NodeId) -> bool {
+        let known = self.inner.queues.read().get(&to).cloned();
+        let queue = known.or_else(|| self.open(to));
+        queue.is_none_or(|queue| queue.is_unreachable())
+    }
+
+    /// Whether a peer owes an answer for a quarter of a second and has said nothing
+    /// meanwhile: it stalls, or what is sent to it is lost on the way.
+    #[must_use]
+    pub fn is_silent(&self, to: NodeId) -> bool {
+        let known = self.inner.queues.read().get(&to).cloned();
+        known.is_some_and(|queue| queue.is_silent_for(SILENCE))
+    }
+
+    /// The other end, handing what arrives to `inbox`.
+    #[must_use]
+    pub fn service(&self, inbox: Arc<dyn Inbox>) -> LinkService {
+        LinkService::new(Arc::clone(&self.inner), inbox)
+    }
+
+    /// A queue for a peer that has none, with a task that empties it.
+    fn open(&self, to: NodeId) -> Option<Arc<Queue>> {
+        if self.inner.cancel.is_cancelled() || self.inner.directory.member(to).is_none() {
+            return None;
+        }
+        let mut queues = self.inner.queues.write();
+        if let Some(known) = queues.get(&to) {
+            return Some(Arc::clone(known));
+        }
+        let queue = Arc::new(Queue::new(&self.inner.options));
+        queues.insert(to, Arc::clone(&queue));
+        let sending = sender::run(Arc::clone(&self.inner), to, Arc::clone(&queue));
+        self.inner.runtime.spawn(sending);
+        Some(queue)
+    }
+}

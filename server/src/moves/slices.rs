@@ -1,0 +1,127 @@
+//! The bulk of a transfer: the source's slices, received as they are.
+
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use torc_proto::v1::{CopySlicesRequest, CopySlicesResponse, SliceInfo};
+use torc_proto::{Fault, Reason};
+use torc_record::DigestKey;
+use torc_ring::topology::Sizes;
+use torc_store::Arrival;
+
+use super::transfer::Transfer;
+use crate::shared::store_fault;
+
+/// A message that takes longer than this has lost its connection.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Slices that have arrived and were verified, and what they stand for.
+pub(super) struct Received {
+    arrival: Option<Arrival>,
+    sizes: Sizes,
+    through: u64,
+    incarnation: Vec<u8>,
+}
+
+impl Transfer<'_> {
+    /// Receives and verifies the slices, unless that was done before; they are not in force
+    /// yet. None if there is nothing to do.
+    pub(super) async fn receive_slices(&self) -> Result<Option<Received>, Fault> {
+        if !self.wants_slices() {
+            return Ok(None);
+        }
+        let request = CopySlicesRequest {
+            partition: self.partition.0,
+            epoch: self.epoch.0,
+        };
+        let mut client = self.shared.peers.replica(&self.source_address()?)?;
+        let messages = client.copy_slices(request).await;
+        let mut messages = messages
+            .map_err(|status| Fault::from_status(&status))?
+            .into_inner();
+        let head = next(&mut messages).await?.ok_or_else(hung_up)?;
+        let (infos, sizes) = announced(&head.slices)?;
+        let mut received = Received {
+            arrival: None,
+            sizes,
+            through: head.through,
+            incarnation: head.incarnation.to_vec(),
+        };
+        if infos.is_empty() {
+            return Ok(Some(received));
+        }
+        let arrival = self.shared.store.receive(self.partition, &infos);
+        let mut arrival = arrival.map_err(|error| store_fault(&error))?;
+        while let Some(message) = next(&mut messages).await? {
+            let bytes = message.bytes;
+            let metrics = &self.shared.metrics;
+            metrics.transfer_received_bytes.inc_by(bytes.len() as u64);
+            arrival = work(move || {
+                arrival.write(&bytes)?;
+                Ok(arrival)
+            })
+            .await?;
+        }
+        let key: DigestKey = self.shared.routing()?.digest_key;
+        let arrival = work(move || {
+            arrival.verify(Some(&key))?;
+            Ok(arrival)
+        });
+        received.arrival = Some(arrival.await?);
+        Ok(Some(received))
+    }
+
+    /// Puts what was received in force and remembers it.
+    pub(super) async fn publish_slices(&mut self, received: Received) -> Result<(), Fault> {
+        if let Some(arrival) = received.arrival {
+            let published = arrival.publish().await;
+            published.map_err(|error| store_fault(&error))?;
+        }
+        let metrics = &self.shared.metrics;
+        metrics
+            .transfer_received_records
+            .inc_by(received.sizes.records);
+        self.note_slices(received.incarnation, received.through, received.sizes)
+            .await;
+        Ok(())
+    }
+}
+
+fn announced(slices: &[SliceInfo]) -> Result<(Vec<torc_store::SliceInfo>, Sizes), Fault> {
+    let mut sizes = Sizes::default();
+    let infos = slices.iter().map(|slice| {
+        sizes += Sizes {
+            records: slice.records,
+            bytes: slice.payload_bytes,
+        };
+        let digest = <[u8; 32]>::try_from(&slice.digest[..]);
+        Ok(torc_store::SliceInfo {
+            len: slice.len,
+            digest: digest.map_err(|_| torc_proto::WireError::Field { field: "digest" })?,
+        })
+    });
+    let infos: Result<_, Fault> = infos.collect();
+    Ok((infos?, sizes))
+}
+
+async fn next(
+    messages: &mut tonic::Streaming<CopySlicesResponse>,
+) -> Result<Option<CopySlicesResponse>, Fault> {
+    let message = tokio::time::timeout(MESSAGE_TIMEOUT, messages.message()).await;
+    message
+        .map_err(|_| Fault::new(Reason::OwnerUnreachable, "the source has fallen silent"))?
+        .map_err(|status| Fault::from_status(&status))
+}
+
+fn hung_up() -> Fault {
+    Fault::new(Reason::OwnerUnreachable, "the source hung up")
+}
+
+/// Does what writes and reads files where it may wait for them.
+async fn work<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, torc_store::StoreError> + Send + 'static,
+) -> Result<T, Fault> {
+    let done = spawn_blocking(work).await;
+    done.map_err(|_| Fault::new(Reason::Internal, "receiving a slice has failed"))?
+        .map_err(|error| store_fault(&error))
+}

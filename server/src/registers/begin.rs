@@ -1,0 +1,123 @@
+//! The replicas of a node begin when it hears of the topology of a cluster with several
+//! replicas.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+use torc_replication::{Envelope, Milestone};
+use torc_ring::NodeId;
+use torc_ring::topology::{Fact, RoutingTable, Sizes};
+
+use super::host::Reached;
+use super::{Me, Registers, upkeep};
+use crate::links::{Contact, Directory, Inbox, LinkOptions, Links, Whoami};
+use crate::moves::Reporter;
+use crate::shared::Shared;
+
+/// The members, as this node knows them.
+struct Members(Arc<Shared>);
+
+impl Directory for Members {
+    fn whoami(&self) -> Option<Whoami> {
+        let membership = self.0.identity.membership()?;
+        Some(Whoami {
+            cluster: membership.cluster,
+            node: membership.node,
+            incarnation: self.0.identity.incarnation,
+        })
+    }
+
+    fn member(&self, node: NodeId) -> Option<Contact> {
+        let table = self.0.routing.load_full()?;
+        let member = table.members.get(&node)?;
+        (self.0.identity.node() != Some(node)).then(|| Contact {
+            address: member.identity.address.clone(),
+            incarnation: member.identity.incarnation,
+        })
+    }
+}
+
+struct Received(Arc<Registers>);
+
+impl Inbox for Received {
+    fn deliver(&self, from: NodeId, batch: Vec<Envelope>) -> BoxFuture<'_, ()> {
+        self.0.receive(from, batch);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// The registers of this node, begun if they have not been: none while it has no place in
+/// the topology, and in a cluster whose partitions have one replica.
+pub(crate) fn begin(
+    shared: &Arc<Shared>,
+    table: &RoutingTable,
+    tasks: &TaskTracker,
+) -> Option<Arc<Registers>> {
+    if let Some(registers) = shared.registers.get() {
+        return Some(Arc::clone(registers));
+    }
+    if table.replicas < 2 {
+        return None;
+    }
+    let node = shared.identity.node()?;
+    let slot = table.members.get(&node)?.slot;
+    let mut options = LinkOptions::new(table.partitions);
+    options
+        .faults_file
+        .clone_from(&shared.settings.test_link_faults);
+    let links = Links::new(
+        Arc::new(Members(Arc::clone(shared))),
+        options,
+        shared.metrics.links.clone(),
+        shared.cancel.clone(),
+    );
+    let (reports, reached) = mpsc::unbounded_channel();
+    let registers = Arc::new(Registers::recover(
+        Me { node, slot },
+        table.partitions,
+        shared.store.clone(),
+        links.clone(),
+        shared.started,
+        reports,
+        shared.metrics.registers.clone(),
+    ));
+    let _ = shared
+        .link_service
+        .set(links.service(Arc::new(Received(Arc::clone(&registers)))));
+    upkeep::run(&registers, tasks, &shared.cancel);
+    tasks.spawn(report(
+        Arc::clone(shared),
+        Reporter::start(shared, tasks),
+        reached,
+    ));
+    let _ = shared.registers.set(Arc::clone(&registers));
+    Some(registers)
+}
+
+/// Tells the topology group what this node's replicas have reached.
+async fn report(
+    shared: Arc<Shared>,
+    reporter: Reporter,
+    mut reached: mpsc::UnboundedReceiver<Reached>,
+) {
+    let reporting = async {
+        while let Some((partition, milestone)) = reached.recv().await {
+            let (epoch, fact) = match milestone {
+                Milestone::Adopted(epoch) => (epoch, Fact::Adopted),
+                Milestone::Copied(epoch) => {
+                    let held = shared.store.summary(partition);
+                    let sizes = Sizes {
+                        records: held.records,
+                        bytes: held.payload_bytes,
+                    };
+                    (epoch, Fact::Copied(sizes))
+                }
+                Milestone::Snapshotted(epoch) => (epoch, Fact::Snapshotted(Sizes::default())),
+            };
+            reporter.report(partition, epoch, fact);
+        }
+    };
+    let _ = shared.cancel.run_until_cancelled(reporting).await;
+}

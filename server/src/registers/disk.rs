@@ -1,0 +1,138 @@
+//! The store as a replica sees it: one partition of it, in the terms of `torc-replication`.
+
+use std::cell::Cell;
+
+use bytes::Bytes;
+use torc_record::{Digest, Key, KeyError, MAX_KEY_LEN};
+use torc_replication::compare::{Range, RangeSum};
+use torc_replication::{Batch, Entry, KeyId, Locator, Lookup, Meta, Scanned, Storage};
+use torc_ring::Partition;
+use torc_store::{Cursor, PartitionBatch, PartitionMeta, ScanLimits, Store};
+
+/// Bytes of records in a page, about: a message between nodes holds one.
+const PAGE_BYTES: usize = 1 << 20;
+
+pub(super) struct Disk<'a> {
+    store: &'a Store,
+    partition: Partition,
+    met_damage: Cell<bool>,
+}
+
+impl<'a> Disk<'a> {
+    pub(super) const fn new(store: &'a Store, partition: Partition) -> Self {
+        Self {
+            store,
+            partition,
+            met_damage: Cell::new(false),
+        }
+    }
+}
+
+impl Storage for Disk<'_> {
+    fn get(&self, at: &Locator) -> Lookup {
+        match self.store.get(at.namespace, &at.digest, at.key.as_bytes()) {
+            Ok(Some(record)) => Lookup::Found(record),
+            Ok(None) => Lookup::Absent,
+            // A store that has failed answers nothing for certain either.
+            Err(_) => Lookup::Unreadable,
+        }
+    }
+
+    fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned {
+        let limits = ScanLimits {
+            records: limit,
+            bytes: PAGE_BYTES,
+        };
+        // The key is of the right length: there is no error.
+        let after = after.and_then(|id| cursor_after(id).ok());
+        let page = self
+            .store
+            .scan_readable(self.partition, after.as_ref(), limits);
+        page.map_or_else(
+            |error| {
+                tracing::error!(%error, partition = %self.partition, "a partition cannot be read");
+                self.met_damage.set(true);
+                Scanned::default()
+            },
+            |readable| {
+                self.met_damage
+                    .set(self.met_damage.get() | readable.is_partial);
+                Scanned {
+                    entries: readable
+                        .page
+                        .records
+                        .into_iter()
+                        .map(Entry::Found)
+                        .collect(),
+                    done: readable.page.done,
+                }
+            },
+        )
+    }
+
+    fn is_partial(&self) -> bool {
+        self.met_damage.get() || self.store.damage(self.partition).is_some()
+    }
+
+    fn range_sum(&self, range: Range) -> Option<RangeSum> {
+        let sums = self.store.range_sum(
+            self.partition,
+            first_digest(range.first),
+            last_digest(range.last),
+        );
+        sums.ok().map(|sums| RangeSum {
+            range,
+            count: sums.count,
+            sum: sums.sum,
+        })
+    }
+}
+
+fn first_digest(token: u64) -> Digest {
+    digest(token, 0)
+}
+
+fn last_digest(token: u64) -> Digest {
+    digest(token, u8::MAX)
+}
+
+fn digest(token: u64, rest: u8) -> Digest {
+    let mut bytes = [rest; 16];
+    bytes[..8].copy_from_slice(&token.to_be_bytes());
+    Digest(bytes)
+}
+
+/// Behind every key of that digest and namespace.
+fn cursor_after(id: KeyId) -> Result<Cursor, KeyError> {
+    static LAST: [u8; MAX_KEY_LEN] = [u8::MAX; MAX_KEY_LEN];
+    Ok(Cursor {
+        digest: id.digest,
+        namespace: id.namespace,
+        key: Key::new(Bytes::from_static(&LAST))?,
+    })
+}
+
+pub(super) fn meta_of(stored: &PartitionMeta) -> Meta {
+    Meta {
+        epoch: stored.epoch,
+        since: stored.since,
+        ceiling: stored.ceiling,
+        collected: stored.collected,
+        collecting: stored.collecting,
+    }
+}
+
+pub(super) fn batch_of(batch: Batch) -> PartitionBatch {
+    PartitionBatch {
+        wipe: batch.wipe,
+        records: batch.records,
+        purge: batch.purge,
+        meta: batch.meta.map(|meta| PartitionMeta {
+            epoch: meta.epoch,
+            since: meta.since,
+            ceiling: meta.ceiling,
+            collected: meta.collected,
+            collecting: meta.collecting,
+        }),
+    }
+}

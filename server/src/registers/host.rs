@@ -1,0 +1,232 @@
+//! One partition's replica at this node, and what waits for its batches.
+
+use std::sync::Arc;
+
+use torc_replication::{
+    Collector, Config, Effect, Envelope, Input, Meta, Milestone, Mutations, Now, Replica,
+    ReplicaOptions, Seq,
+};
+use torc_ring::topology::Stage;
+use torc_ring::{NodeId, Partition};
+use torc_store::Store;
+
+use super::disk::Disk;
+
+/// A fact to be told to the topology group.
+pub(crate) type Reached = (Partition, Milestone);
+
+pub(super) struct Host {
+    pub(super) replica: Replica,
+    /// The newest configuration it was told.
+    configured: Option<Arc<Config>>,
+    /// Grows when a batch was lost and the replica began anew, as after a crash.
+    pub(super) life: u64,
+    pub(super) durable: Seq,
+    /// Batches handed to the store of which it has told nothing yet.
+    on_their_way: u64,
+    /// A batch was lost: what follows it must not reach the disk either.
+    is_lost: bool,
+    /// In the order of the steps; each waits for a batch.
+    sends: Vec<(Seq, NodeId, Envelope)>,
+    reports: Vec<(Seq, Milestone)>,
+    /// A collection that this node drives.
+    pub(super) collector: Option<Collector>,
+}
+
+/// What a step wants done that needs no lock.
+pub(super) enum Wish {
+    Send(NodeId, Envelope),
+    Report(Milestone),
+    Settle(torc_replication::Locator, bool),
+}
+
+impl Host {
+    pub(super) fn recover(
+        me: NodeId,
+        partition: Partition,
+        meta: Meta,
+        options: ReplicaOptions,
+        life: u64,
+    ) -> Self {
+        Self {
+            replica: Replica::recover(me, partition, meta, options, Mutations::NONE),
+            configured: None,
+            life,
+            durable: Seq(0),
+            on_their_way: 0,
+            is_lost: false,
+            sends: Vec::new(),
+            reports: Vec::new(),
+            collector: None,
+        }
+    }
+
+    /// Whether this node was a member and is none any more, with its records still there.
+    pub(super) fn is_left_over(&self, me: NodeId) -> bool {
+        let config = self.replica.config();
+        let is_outside = config.is_some_and(|config| config.index(me).is_none());
+        is_outside && self.replica.meta().since != torc_record::Epoch(0)
+    }
+
+    /// What it acts in, or is about to.
+    pub(super) fn config(&self) -> Option<Arc<Config>> {
+        self.configured.clone()
+    }
+
+    /// The store has told of a batch. Whether the replica has to begin anew now: one was lost,
+    /// and nothing is on its way that the store would show only later.
+    pub(super) fn landed(&mut self, is_durable: bool) -> bool {
+        self.on_their_way -= 1;
+        self.is_lost |= !is_durable;
+        self.is_lost && self.on_their_way == 0
+    }
+
+    /// Whether it may have to ask for copies.
+    pub(super) fn is_moving(&self) -> bool {
+        let config = self.replica.config();
+        config.is_some_and(|config| config.stage != Stage::Stable)
+    }
+
+    /// Asks a peer to compare copies.
+    pub(super) fn compare_with(
+        &mut self,
+        peer: NodeId,
+        store: &Store,
+        partition: Partition,
+    ) -> Vec<Wish> {
+        let (mut effects, mut wishes) = (Vec::new(), Vec::new());
+        let disk = Disk::new(store, partition);
+        self.replica.compare_with(peer, &disk, &mut effects);
+        // Comparing stores nothing.
+        self.perform(effects, &mut |_, _| true, &mut wishes);
+        wishes
+    }
+
+    /// One input. Batches are handed to `persist` in their order, until it refuses one; what
+    /// need not wait for one comes out as wishes. After a batch was lost nothing is handled
+    /// any more.
+    pub(super) fn step(
+        &mut self,
+        now: Now,
+        input: Input,
+        store: &Store,
+        partition: Partition,
+        mut persist: impl FnMut(Seq, torc_replication::Batch) -> bool,
+        wishes: &mut Vec<Wish>,
+    ) {
+        if let Input::Persisted(seq) = input {
+            self.durable = self.durable.max(seq);
+        }
+        if let Input::Topology(config) = &input {
+            self.configured = Some(Arc::clone(config));
+        }
+        if self.is_lost {
+            return;
+        }
+        let mut effects = Vec::new();
+        let disk = Disk::new(store, partition);
+        self.replica.step(now, input, &disk, &mut effects);
+        self.perform(effects, &mut persist, wishes);
+        self.release(wishes);
+    }
+
+    /// Performs what another call of the replica brought.
+    pub(super) fn perform(
+        &mut self,
+        effects: Vec<Effect>,
+        persist: &mut impl FnMut(Seq, torc_replication::Batch) -> bool,
+        wishes: &mut Vec<Wish>,
+    ) {
+        for effect in effects {
+            match effect {
+                Effect::Persist { .. } if self.is_lost => {}
+                Effect::Persist { seq, batch } => {
+                    self.on_their_way += 1;
+                    self.is_lost = !persist(seq, batch);
+                }
+                Effect::Send {
+                    to,
+                    after,
+                    envelope,
+                } if after <= self.durable => {
+                    wishes.push(Wish::Send(to, envelope));
+                }
+                Effect::Send {
+                    to,
+                    after,
+                    envelope,
+                } => self.sends.push((after, to, envelope)),
+                Effect::Report { after, milestone } if after <= self.durable => {
+                    wishes.push(Wish::Report(milestone));
+                }
+                Effect::Report { after, milestone } => self.reports.push((after, milestone)),
+                Effect::Settle { at, rewrite } => wishes.push(Wish::Settle(at, rewrite)),
+                // The group tells every member of every topology by itself.
+                Effect::NeedTopology { .. } => {}
+            }
+        }
+    }
+
+    fn release(&mut self, wishes: &mut Vec<Wish>) {
+        let durable = self.durable;
+        let sends = self.sends.extract_if(.., |(after, ..)| *after <= durable);
+        wishes.extend(sends.map(|(_, to, envelope)| Wish::Send(to, envelope)));
+        let reports = self.reports.extract_if(.., |(after, _)| *after <= durable);
+        wishes.extend(reports.map(|(_, milestone)| Wish::Report(milestone)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_record::Epoch;
+    use torc_store::StoreOptions;
+
+    const ME: NodeId = NodeId(1);
+    const HERE: Partition = Partition(0);
+
+    fn adopting(epoch: u64) -> Input {
+        let nodes = [ME, NodeId(2), NodeId(3)];
+        Input::Topology(Arc::new(Config::founded(HERE, Epoch(epoch), &nodes)))
+    }
+
+    /// A replica whose batches go nowhere: how many of them were handed over in a step.
+    fn step(host: &mut Host, store: &Store, input: Input, takes: bool) -> usize {
+        let mut handed_over = 0;
+        let persist = |_, _| {
+            handed_over += 1;
+            takes
+        };
+        host.step(Now::default(), input, store, HERE, persist, &mut Vec::new());
+        handed_over
+    }
+
+    #[test]
+    fn a_replica_that_lost_a_batch_begins_anew_only_when_nothing_is_on_its_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(StoreOptions::new(dir.path())).unwrap();
+        let mut host = Host::recover(ME, HERE, Meta::default(), ReplicaOptions::default(), 0);
+        assert_eq!(step(&mut host, &store, adopting(1), true), 1);
+        assert_eq!(
+            step(&mut host, &store, adopting(2), false),
+            1,
+            "refused at once"
+        );
+        assert_eq!(
+            step(&mut host, &store, adopting(3), true),
+            0,
+            "what follows a lost batch must not reach the disk"
+        );
+        assert!(
+            !host.landed(false),
+            "the first is on its way, and will be seen later"
+        );
+        assert!(host.landed(true), "now the store shows all there will be");
+        let configured = host.config().map(|config| config.epoch);
+        assert_eq!(
+            configured,
+            Some(Epoch(3)),
+            "the next life begins with the newest"
+        );
+    }
+}

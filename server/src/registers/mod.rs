@@ -1,0 +1,250 @@
+//! The registers of a cluster with several replicas: what drives the state machines of
+//! `torc-replication` on this node.
+//!
+//! ```text
+//! Kv service ─▶ shard: Coordinator ─▶ host: Replica (this node's) ─▶ store
+//!                  ▲        └───────▶ links ─▶ other nodes' hosts
+//!                  └──── answers ◀──── links ◀──────┘
+//! ```
+//!
+//! * `shard`: some partitions' coordinator, and who waits for its operations.
+//! * `host`: one partition's replica, and what waits for its batches to be durable.
+//! * `work`: carries intentions out until none is left.
+//! * `metrics`: what is counted.
+//! * `listing`: pages of a partition for scans.
+//! * `disk`: the store as a replica sees it.
+//! * `upkeep`: time passing: deadlines, retries, comparison, collection, repair.
+//!
+//! Invariants:
+//! * Batches go to the store in the order in which the replica issued them: the host's
+//!   lock is held from the step to the submission.
+//! * No two locks are held at a time: a step's intentions are carried out after it.
+//! * All operations of a key at this node go through one coordinator, so that no ballot is
+//!   issued twice.
+//!
+//! Absent on purpose: every rule of replication, and partitions of clusters with one replica,
+//! whose lead writes directly (`kv/operate`).
+
+mod begin;
+mod disk;
+mod host;
+mod listing;
+mod metrics;
+mod shard;
+mod upkeep;
+mod work;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc, oneshot};
+use torc_record::{HybridTime, NodeSlot};
+use torc_replication::{
+    Config, CoordinatorOptions, Envelope, Input, Locator, Mutations, Now, OpId, Outcome,
+    ReplicaOptions, Request, Seq,
+};
+use torc_ring::{NodeId, Partition, Partitions};
+use torc_store::{Store, StoreError};
+
+use crate::clock::unix_ms;
+use crate::links::Links;
+use host::Host;
+use shard::Shard;
+use work::Work;
+
+pub(crate) use begin::begin;
+pub(crate) use listing::NoQuorum;
+pub(crate) use metrics::RegisterMetrics;
+
+/// Coordinators of a node. Partitions are dealt out to them.
+const SHARDS: usize = 4;
+
+/// Who this node is in its cluster.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Me {
+    pub(crate) node: NodeId,
+    pub(crate) slot: NodeSlot,
+}
+
+/// What became durable, or did not.
+enum Durable {
+    /// With the life of the replica that wanted it.
+    Batch(Partition, u64, Seq),
+    Failed(Partition, u64, StoreError),
+    Ceiling(HybridTime),
+}
+
+/// What waits in `settles` to be brought together.
+type Settle = (Partition, Locator, bool);
+
+/// The replicas and coordinators of one node.
+pub(crate) struct Registers {
+    me: Me,
+    store: Store,
+    links: Links,
+    started: Instant,
+    hosts: Vec<Mutex<Host>>,
+    shards: Vec<Mutex<Shard>>,
+    durable: mpsc::UnboundedSender<Durable>,
+    inbox: Mutex<Option<mpsc::UnboundedReceiver<Durable>>>,
+    listings: listing::Listings,
+    settles: mpsc::Sender<Settle>,
+    unsettled: Mutex<Option<mpsc::Receiver<Settle>>>,
+    reports: mpsc::UnboundedSender<host::Reached>,
+    /// An operation began while none was under way.
+    busy: Notify,
+    metrics: RegisterMetrics,
+}
+
+impl std::fmt::Debug for Registers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registers")
+            .field("me", &self.me)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Registers {
+    /// Those of a node, from what its store has. Facts to be reported go to `reports`.
+    pub(crate) fn recover(
+        me: Me,
+        partitions: Partitions,
+        store: Store,
+        links: Links,
+        started: Instant,
+        reports: mpsc::UnboundedSender<host::Reached>,
+        metrics: RegisterMetrics,
+    ) -> Self {
+        let hosts = partitions
+            .iter()
+            .map(|partition| Mutex::new(host(me, &store, partition, 0)))
+            .collect();
+        let ceiling = store.node_ceiling();
+        let options = CoordinatorOptions {
+            near: Some(me.node),
+            ..CoordinatorOptions::default()
+        };
+        let shard = |_| Mutex::new(Shard::new(me.slot, ceiling, options, Mutations::NONE));
+        let (durable, inbox) = mpsc::unbounded_channel();
+        let (settles, unsettled) = mpsc::channel(upkeep::SETTLES_WAITING);
+        Self {
+            me,
+            store,
+            links,
+            started,
+            hosts,
+            shards: (0..SHARDS).map(shard).collect(),
+            durable,
+            inbox: Mutex::new(Some(inbox)),
+            listings: listing::Listings::new(HybridTime::from_unix_ms(unix_ms())),
+            settles,
+            unsettled: Mutex::new(Some(unsettled)),
+            reports,
+            busy: Notify::new(),
+            metrics,
+        }
+    }
+
+    fn host(&self, partition: Partition, life: u64) -> Host {
+        host(self.me, &self.store, partition, life)
+    }
+
+    /// Carries out an operation on a key. Its outcome is [`Outcome::Unknown`] or
+    /// [`Outcome::Unavailable`] at the latest when `deadline` is over.
+    pub(crate) async fn operate(
+        &self,
+        partition: Partition,
+        at: Locator,
+        request: Request,
+        deadline: Instant,
+    ) -> Outcome {
+        let is_write = request.is_write();
+        let (sender, outcome) = oneshot::channel();
+        let deadline_ms = self.elapsed_ms(deadline);
+        let mut work = Work::new(self);
+        work.start(partition, at, request, deadline_ms, sender);
+        work.finish();
+        // The sender is dropped only with the node.
+        let gone = if is_write {
+            Outcome::Unknown
+        } else {
+            Outcome::Unavailable
+        };
+        let outcome = outcome.await.unwrap_or(gone);
+        self.metrics.count(is_write, &outcome);
+        outcome
+    }
+
+    /// Takes what another node sent.
+    pub(crate) fn receive(&self, from: NodeId, envelopes: Vec<Envelope>) {
+        let mut work = Work::new(self);
+        for envelope in envelopes {
+            work.deliver(from, envelope);
+            work.finish();
+        }
+    }
+
+    /// Takes a partition's configuration, in any order.
+    pub(crate) fn configure(&self, config: &Arc<Config>) {
+        let mut work = Work::new(self);
+        work.configure(config);
+        work.finish();
+    }
+
+    /// Displaced replicas forget their records where that is allowed.
+    pub(crate) fn discard_where(&self, may_discard: impl Fn(Partition) -> bool) {
+        let mut work = Work::new(self);
+        for (index, host) in self.hosts.iter().enumerate() {
+            let partition = Partition(index as u32);
+            if may_discard(partition) && host.lock().is_left_over(self.me.node) {
+                work.step(partition, Input::Discard);
+                work.finish();
+            }
+        }
+    }
+
+    /// Whether another node cannot be reached or does not answer, as far as this one knows.
+    pub(crate) fn is_out_of_reach(&self, node: NodeId) -> bool {
+        let links = &self.links;
+        node != self.me.node && (links.is_unreachable(node) || links.is_silent(node))
+    }
+
+    /// The configuration that this node's replica of a partition acts in.
+    pub(crate) fn config(&self, partition: Partition) -> Option<Arc<Config>> {
+        let host = self.hosts.get(partition.index())?.lock();
+        host.replica.config().cloned()
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            elapsed_ms: self.started.elapsed().as_millis() as u64,
+            unix_ms: unix_ms(),
+        }
+    }
+
+    fn elapsed_ms(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.started).as_millis() as u64
+    }
+
+    fn shard_of(&self, partition: Partition) -> &Mutex<Shard> {
+        &self.shards[partition.index() % SHARDS]
+    }
+}
+
+/// A replica as the store knows it.
+fn host(me: Me, store: &Store, partition: Partition, life: u64) -> Host {
+    let meta = disk::meta_of(&store.partition_meta(partition));
+    Host::recover(me.node, partition, meta, ReplicaOptions::default(), life)
+}
+
+/// The number of an operation within its shard.
+#[derive(Debug, Default)]
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> OpId {
+        self.0 += 1;
+        OpId(self.0)
+    }
+}

@@ -1,0 +1,100 @@
+//! Streaming a partition's slices to its new owner, byte for byte.
+//!
+//! The slices are those of one moment; they stay readable until the stream ends, whatever is
+//! sealed, folded or dropped meanwhile. What they do not have, the new owner pulls
+//! afterwards, record by record.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::Stream;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use torc_proto::v1::{CopySlicesRequest, CopySlicesResponse, SliceInfo};
+use torc_proto::{Fault, Reason};
+use torc_record::Epoch;
+use torc_replication::Role;
+use torc_ring::Partition;
+use torc_store::{SealedPartition, SealedSlice};
+
+use crate::gate::stale;
+use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
+
+pub(crate) type CopyStream = Pin<Box<dyn Stream<Item = Result<CopySlicesResponse, Status>> + Send>>;
+
+/// Bytes of slices in a message.
+const CHUNK_BYTES: usize = 1 << 20;
+const CHUNKS_AHEAD: usize = 4;
+
+pub(super) async fn start(
+    shared: &Arc<Shared>,
+    request: CopySlicesRequest,
+) -> Result<CopyStream, Fault> {
+    let partition = Partition(request.partition);
+    let deadline = Instant::now() + DEFAULT_DEADLINE;
+    let epoch = Some(Epoch(request.epoch));
+    let pass = shared.gates.enter(partition, epoch, deadline).await?;
+    if !matches!(pass.role, Role::Lead { .. }) {
+        return Err(stale(partition, pass.epoch));
+    }
+    let sealed = shared.store.sealed(partition);
+    let sealed = sealed.map_err(|error| store_fault(&error))?;
+    drop(pass);
+    let (messages, receiver) = mpsc::channel(CHUNKS_AHEAD);
+    tokio::spawn(send(Arc::clone(shared), sealed, messages));
+    Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+async fn send(
+    shared: Arc<Shared>,
+    sealed: SealedPartition,
+    messages: mpsc::Sender<Result<CopySlicesResponse, Status>>,
+) {
+    let head = CopySlicesResponse {
+        slices: sealed.slices.iter().map(info).collect(),
+        through: sealed.through.0,
+        incarnation: shared.identity.incarnation.0.to_vec().into(),
+        bytes: bytes::Bytes::new(),
+    };
+    if messages.send(Ok(head)).await.is_err() {
+        return;
+    }
+    for slice in sealed.slices {
+        let len = slice.info().len;
+        let mut at = 0;
+        while at < len {
+            let (chunk_of, from) = (slice.clone(), at);
+            // The file may have to be read from the disk.
+            let read = tokio::task::spawn_blocking(move || chunk_of.read(from, CHUNK_BYTES));
+            let Ok(bytes) = read.await.map_err(drop) else {
+                let fault = Fault::new(Reason::Internal, "reading a slice has failed");
+                let _ = messages.send(Err(fault.into())).await;
+                return;
+            };
+            at += bytes.len() as u64;
+            shared.throttle.take(bytes.len() as u64).await;
+            let sent = bytes.len() as u64;
+            shared.metrics.transfer_sent_bytes.inc_by(sent);
+            let message = CopySlicesResponse {
+                bytes,
+                ..CopySlicesResponse::default()
+            };
+            if messages.send(Ok(message)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn info(slice: &SealedSlice) -> SliceInfo {
+    let info = slice.info();
+    let (records, payload_bytes) = slice.sizes();
+    SliceInfo {
+        len: info.len,
+        digest: info.digest.to_vec().into(),
+        records,
+        payload_bytes,
+    }
+}

@@ -1,0 +1,461 @@
+//! Hot keys and searching scans, as any client sees them: real nodes, real sockets.
+#![allow(missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use serde_json::Value;
+use tonic::Code;
+use tonic::transport::Channel;
+use torc_proto::v1::cluster_client::ClusterClient;
+use torc_proto::v1::kv_client::KvClient;
+use torc_proto::v1::{
+    BatchGetRequest, BatchPutRequest, ExplainRequest, GetRequest, HotKeysRequest, HotKeysResponse,
+    PutRequest, ScanRequest,
+};
+use torc_proto::{Fault, Reason};
+use torc_server::Node;
+use torc_server::config::RawSettings;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn settings(dir: &Path) -> RawSettings {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    RawSettings {
+        data_dir: Some(dir.to_owned()),
+        grpc_addr: Some(any),
+        http_addr: Some(any),
+        worker_threads: Some(2),
+        replicas: Some(1),
+        hot_keys_interval_s: Some(1),
+        ..RawSettings::default()
+    }
+}
+
+/// Starts a node, as a founder with these others, and waits until all are ready.
+async fn found(settings: RawSettings, others: Vec<Node>) -> Vec<Node> {
+    let addresses = others.iter().map(|node| node.grpc_addr().to_string());
+    let founder = RawSettings {
+        bootstrap: Some(true),
+        found_with: Some(addresses.collect()),
+        ..settings
+    };
+    let mut nodes = vec![Node::start(founder.check().unwrap()).await.unwrap()];
+    nodes.extend(others);
+    until("the cluster forms", async || {
+        nodes.iter().all(|node| node.ready().is_ok())
+    })
+    .await;
+    for node in &nodes {
+        until("the node counts", async || {
+            let (status, _) = http(node, "/hot-keys").await;
+            status == 200
+        })
+        .await;
+    }
+    nodes
+}
+
+async fn three(dir: &Path) -> Vec<Node> {
+    let mut others = Vec::new();
+    for name in ["b", "c"] {
+        let settings = settings(&dir.join(name)).check().unwrap();
+        others.push(Node::start(settings).await.unwrap());
+    }
+    found(settings(&dir.join("a")), others).await
+}
+
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn channel(node: &Node) -> Channel {
+    let url = format!("http://{}", node.grpc_addr());
+    Channel::from_shared(url).unwrap().connect().await.unwrap()
+}
+
+async fn kv(node: &Node) -> KvClient<Channel> {
+    KvClient::new(channel(node).await)
+}
+
+async fn hot(node: &Node, request: HotKeysRequest) -> Result<HotKeysResponse, tonic::Status> {
+    let mut cluster = ClusterClient::new(channel(node).await);
+    cluster
+        .hot_keys(request)
+        .await
+        .map(tonic::Response::into_inner)
+}
+
+/// The answer once so many accesses are counted.
+async fn counted(node: &Node, accesses: u64) -> HotKeysResponse {
+    let mut answer = HotKeysResponse::default();
+    until("all accesses are counted", async || {
+        answer = hot(node, HotKeysRequest::default()).await.unwrap();
+        answer.accesses >= accesses
+    })
+    .await;
+    assert_eq!(answer.accesses, accesses, "each is counted once");
+    answer
+}
+
+/// A plain HTTP GET: status and body.
+async fn http(node: &Node, path: &str) -> (u16, String) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut stream = tokio::net::TcpStream::connect(node.http_addr())
+        .await
+        .unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    (status, body.to_owned())
+}
+
+async fn metric(node: &Node, name: &str) -> u64 {
+    let (_, text) = http(node, "/metrics").await;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.unwrap_or_else(|| panic!("no {name} in {text}"));
+    number.trim().parse().unwrap()
+}
+
+fn get(key: &str) -> GetRequest {
+    GetRequest {
+        key: key.to_owned().into(),
+        ..GetRequest::default()
+    }
+}
+
+fn put(key: &str, value: impl Into<bytes::Bytes>) -> PutRequest {
+    PutRequest {
+        key: key.to_owned().into(),
+        value: value.into(),
+        ..PutRequest::default()
+    }
+}
+
+async fn get_all(nodes: &[Node], gets: Vec<GetRequest>) {
+    for (number, items) in gets.chunks(500).enumerate() {
+        let mut kv = kv(&nodes[number % nodes.len()]).await;
+        let items = items.to_vec();
+        kv.batch_get(BatchGetRequest { items }).await.unwrap();
+    }
+}
+
+/// How often the key of a rank is accessed: Zipf with exponent 1.
+fn zipf(rank: u64) -> u64 {
+    2_000 / rank
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_hottest_keys_of_three_nodes_come_in_order_and_within_the_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = three(dir.path()).await;
+    let mut gets: Vec<GetRequest> = Vec::new();
+    for rank in 1..=100 {
+        let key = format!("key-{rank:03}");
+        gets.extend((0..zipf(rank)).map(|_| get(&key)));
+    }
+    let total = gets.len() as u64;
+    // So that every batch has all keys.
+    let gets = (0..total as usize).map(|at| gets[at * 7_919 % gets.len()].clone());
+    get_all(&nodes, gets.collect()).await;
+    let answer = counted(&nodes[1], total).await;
+    assert_eq!(answer.keys.len(), 20, "unless asked for more");
+    for (key, rank) in answer.keys.iter().zip(1..) {
+        assert_eq!(key.key, format!("key-{rank:03}"), "the order is exact");
+        let over = key.estimate.checked_sub(zipf(rank));
+        let over = over.expect("an estimate is never too low");
+        assert!(
+            over <= answer.error_bound,
+            "{over} of {}",
+            answer.error_bound
+        );
+        assert_eq!(key.nodes.len(), 1, "one node leads it, and counts it once");
+        assert_eq!(key.is_new, None, "nobody was there in the window before");
+    }
+    let busy = answer.nodes.iter().filter(|node| node.accesses > 0).count();
+    assert_eq!((answer.nodes.len(), busy), (3, 3));
+    assert!(answer.majority.is_none(), "20 % is no majority");
+
+    let (status, body) = http(&nodes[2], "/hot-keys?window=10m&top=3").await;
+    let json: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, json["keys"].as_array().unwrap().len()), (200, 3));
+    assert_eq!(json["keys"][0]["key"], "key-001");
+    assert_eq!(json["accesses"], total);
+    for bad in [
+        "window=1d",
+        "window=25h",
+        "top=1001",
+        "node=9",
+        "namespace=x",
+        "a=b",
+    ] {
+        let (status, _) = http(&nodes[2], &format!("/hot-keys?{bad}")).await;
+        assert!([400, 404].contains(&status), "{bad}: {status}");
+    }
+    let mut accesses = 0;
+    for node in &nodes {
+        accesses += metric(node, "torc_hot_keys_accesses_total").await;
+        let (_, text) = http(node, "/metrics").await;
+        assert!(!text.contains("key-0"), "no key material");
+        assert!(metric(node, "torc_hot_keys_history_bytes").await > 0);
+    }
+    assert_eq!(accesses, total);
+
+    let mut cluster = ClusterClient::new(channel(&nodes[0]).await);
+    let explain = ExplainRequest {
+        key: "key-002".into(),
+        ..ExplainRequest::default()
+    };
+    let told = cluster.explain(explain).await.unwrap().into_inner().hot;
+    assert_eq!(told.unwrap().estimate, answer.keys[1].estimate);
+
+    let silent = nodes.into_iter().collect::<Vec<_>>();
+    let mut nodes = silent;
+    nodes.pop().unwrap().stop().await.unwrap();
+    let partial = hot(&nodes[0], HotKeysRequest::default()).await.unwrap();
+    let missing: Vec<_> = partial
+        .nodes
+        .iter()
+        .filter(|node| !node.problem.is_empty())
+        .collect();
+    assert_eq!(missing.len(), 1, "{:?}", partial.nodes);
+    let rest: u64 = answer
+        .nodes
+        .iter()
+        .filter(|node| node.node != missing[0].node)
+        .map(|node| node.accesses)
+        .sum();
+    assert_eq!(partial.accesses, rest, "the others are still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_outlives_a_restart_and_damage_costs_history_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = found(settings(dir.path()), vec![]).await;
+    let mut kv = kv(&nodes[0]).await;
+    kv.put(put("key", "value")).await.unwrap();
+    get_all(&nodes, vec![get("key"); 40]).await;
+    drop(kv);
+    for node in nodes {
+        node.stop().await.unwrap();
+    }
+
+    let nodes = found(settings(dir.path()), vec![]).await;
+    let answer = counted(&nodes[0], 41).await;
+    assert_eq!(answer.keys[0].key, "key", "a put is an access as well");
+    let majority = answer.majority.unwrap();
+    assert_eq!(majority.digest, answer.keys[0].digest);
+    for node in nodes {
+        node.stop().await.unwrap();
+    }
+
+    for entry in std::fs::read_dir(dir.path().join("advisory")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let len = std::fs::metadata(&path).unwrap().len() as usize;
+            std::fs::write(&path, vec![0xa5; len]).unwrap();
+        }
+    }
+    let nodes = found(settings(dir.path()), vec![]).await;
+    let mut kv = self::kv(&nodes[0]).await;
+    assert!(kv.get(get("key")).await.unwrap().into_inner().found);
+    until("the loss is counted", async || {
+        metric(&nodes[0], "torc_advisory_losses_total").await == 1
+    })
+    .await;
+    counted(&nodes[0], 1).await;
+}
+
+/// Whether a file below contains these bytes.
+fn tells(dir: &Path, needle: &[u8]) -> bool {
+    std::fs::read_dir(dir).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return tells(&path, needle);
+        }
+        let bytes = std::fs::read(path).unwrap();
+        bytes.windows(needle.len()).any(|window| window == needle)
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redacted_keys_are_told_nowhere() {
+    for redact in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = RawSettings {
+            hot_keys_redact: Some(redact),
+            ..settings(dir.path())
+        };
+        let nodes = found(settings, vec![]).await;
+        get_all(&nodes, vec![get("a-secret-key"); 30]).await;
+        let answer = counted(&nodes[0], 30).await;
+        assert_eq!(answer.keys[0].key.is_empty(), redact);
+        assert_eq!(answer.keys[0].estimate, 30, "it is counted all the same");
+        let (_, shown) = http(&nodes[0], "/hot-keys").await;
+        assert_eq!(shown.contains("a-secret-key"), !redact);
+        let (_, metrics) = http(&nodes[0], "/metrics").await;
+        assert!(!metrics.contains("a-secret-key"));
+        for node in nodes {
+            node.stop().await.unwrap();
+        }
+        let told = tells(&dir.path().join("advisory"), b"a-secret-key");
+        assert_eq!(told, !redact, "files of the history");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn switched_off_nothing_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let founder = RawSettings {
+        bootstrap: Some(true),
+        hot_keys: Some(false),
+        ..settings(dir.path())
+    };
+    let node = Node::start(founder.check().unwrap()).await.unwrap();
+    until("it is ready", async || node.ready().is_ok()).await;
+    let nodes = [node];
+    get_all(&nodes, vec![get("key"); 30]).await;
+    let status = hot(&nodes[0], HotKeysRequest::default()).await.unwrap_err();
+    let fault = Fault::from_status(&status);
+    assert_eq!(fault.reason, Reason::Refused, "{fault}");
+    assert!(fault.message.contains("--hot-keys"), "{fault}");
+    let [node] = nodes;
+    assert_eq!(metric(&node, "torc_hot_keys_accesses_total").await, 0);
+    assert_eq!(metric(&node, "torc_hot_keys_history_bytes").await, 0);
+    node.stop().await.unwrap();
+    assert!(!tells(&dir.path().join("advisory"), b"THKI"));
+}
+
+async fn found_by_scan(node: &Node, request: ScanRequest) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut pages = kv(node).await.scan(request).await.unwrap().into_inner();
+    while let Some(page) = pages.next().await {
+        let entries = page.unwrap().entries.into_iter();
+        keys.extend(entries.map(|entry| String::from_utf8(entry.key.to_vec()).unwrap()));
+    }
+    keys.sort();
+    keys
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_finds_exactly_the_values_that_contain_a_pattern() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = three(dir.path()).await;
+    let patterns: [&[u8]; 3] = [b"needle", b"\0\xff", b"thread"];
+    let mut state = 7_u64;
+    let mut random = |bound: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) % bound
+    };
+    let mut expected = [Vec::new(), Vec::new(), Vec::new()];
+    let mut items = Vec::new();
+    for number in 0..240 {
+        let mut value = vec![b'n'; random(9_000) as usize + 20];
+        // Some lie across the blocks of 4,096 bytes in which values are searched.
+        if number % 3 > 0 {
+            let at = match number % 7 {
+                0 => 4_093.min(value.len() - 8),
+                _ => random(value.len() as u64 - 8) as usize,
+            };
+            let pattern = patterns[random(3) as usize];
+            value[at..at + pattern.len()].copy_from_slice(pattern);
+        }
+        let key = format!("k{number:03}");
+        for (pattern, keys) in patterns.iter().zip(&mut expected) {
+            if value
+                .windows(pattern.len())
+                .any(|window| window == *pattern)
+            {
+                keys.push(key.clone());
+            }
+        }
+        items.push(put(&key, value));
+    }
+    kv(&nodes[0])
+        .await
+        .batch_put(BatchPutRequest { items })
+        .await
+        .unwrap();
+    let wanting = |patterns: &[&[u8]]| ScanRequest {
+        contains: patterns
+            .iter()
+            .map(|it| bytes::Bytes::copy_from_slice(it))
+            .collect(),
+        ..ScanRequest::default()
+    };
+    for (pattern, keys) in patterns.iter().zip(&expected) {
+        assert!(keys.len() > 20, "there is something to find");
+        assert_eq!(found_by_scan(&nodes[1], wanting(&[pattern])).await, *keys);
+    }
+    let mut either = [&expected[0][..], &expected[2]].concat();
+    either.sort();
+    either.dedup();
+    let keys_only = ScanRequest {
+        keys_only: true,
+        ..wanting(&[patterns[0], patterns[2]])
+    };
+    assert_eq!(
+        found_by_scan(&nodes[2], keys_only).await,
+        either,
+        "any of them"
+    );
+    let limited = ScanRequest {
+        limit: 5,
+        ..wanting(&[patterns[0]])
+    };
+    assert_eq!(found_by_scan(&nodes[0], limited).await.len(), 5);
+    for refused in [
+        wanting(&[&b""[..]]),
+        wanting(&[&b"x"[..]; 65]),
+        wanting(&[&vec![0; 65_537]]),
+    ] {
+        let status = kv(&nodes[0]).await.scan(refused).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scan_that_is_dropped_searches_no_further() {
+    const VALUES: usize = 48;
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = found(settings(dir.path()), vec![]).await;
+    let mut kv = kv(&nodes[0]).await;
+    for number in 0..VALUES {
+        let value = vec![b'.'; 1 << 20];
+        kv.put(put(&format!("k{number}"), value)).await.unwrap();
+    }
+    // Each length costs the same again.
+    let contains = (1..=64).map(|len| vec![b'x'; len].into()).collect();
+    let request = ScanRequest {
+        contains,
+        ..ScanRequest::default()
+    };
+    let pages = kv.scan(request).await.unwrap().into_inner();
+    let searched = async || metric(&nodes[0], "torc_scan_searched_bytes_total").await;
+    until("the search has begun", async || searched().await > 0).await;
+    drop(pages);
+    let mut before = u64::MAX;
+    until("the search has ended", async || {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let now = searched().await;
+        std::mem::replace(&mut before, now) == now
+    })
+    .await;
+    assert!(before < (VALUES as u64) << 20, "it went on to the end");
+}

@@ -1,0 +1,161 @@
+//! Many runs, and the hunt for mutants.
+
+use torc_replication::{Mutation, Mutations};
+
+use crate::profile::Profile;
+use crate::run::{Report, Violation, run};
+use crate::trace::Trace;
+use crate::world::Counts;
+
+/// Runs one seed of the ordinary campaign, every rule holding.
+#[must_use]
+pub fn run_seed(seed: u64) -> Report {
+    run(
+        seed,
+        Profile::of_seed(seed),
+        Mutations::NONE,
+        Trace::hashing(),
+    )
+}
+
+/// What many runs add up to.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Runs.
+    pub seeds: u64,
+    /// Client operations.
+    pub operations: u64,
+    /// Failing seeds.
+    pub violations: Vec<u64>,
+    /// Keys whose check was given up.
+    pub undecided: u64,
+    /// Operations answered after one round.
+    pub fast: u64,
+    /// Operations answered.
+    pub answered: u64,
+    /// Operations whose outcome nobody knows.
+    pub unknown: u64,
+    /// Conditional writes refused because an identity had renamed the version.
+    pub renamed: u64,
+    /// Faults by name.
+    pub faults: Counts,
+}
+
+impl Tally {
+    /// Adds a run.
+    pub fn add(&mut self, seed: u64, report: &Report) {
+        self.seeds += 1;
+        self.operations += report.operations;
+        self.undecided += report.undecided;
+        self.fast += report.fast;
+        self.answered += report.answered;
+        self.unknown += report.unknown;
+        self.renamed += report.renamed;
+        self.faults.merge(&report.faults);
+        if report.violation.is_some() {
+            self.violations.push(seed);
+        }
+    }
+
+    /// Adds another tally.
+    pub fn merge(&mut self, other: Self) {
+        self.seeds += other.seeds;
+        self.operations += other.operations;
+        self.undecided += other.undecided;
+        self.fast += other.fast;
+        self.answered += other.answered;
+        self.unknown += other.unknown;
+        self.renamed += other.renamed;
+        self.faults.merge(&other.faults);
+        self.violations.extend(other.violations);
+    }
+}
+
+/// How a mutant is hunted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hunt {
+    /// The broken rule.
+    pub mutation: Mutation,
+    /// Where it shows most.
+    pub profile: Profile,
+    /// A seed of that profile known to show it.
+    pub known: u64,
+}
+
+/// A mutant that was caught.
+#[derive(Debug, Clone)]
+pub struct Caught {
+    /// The failing seed.
+    pub seed: u64,
+    /// Seeds run until then.
+    pub seeds: u64,
+    /// How it failed.
+    pub violation: Violation,
+}
+
+/// Runs seeds from `first` until one fails or `go_on` says no.
+pub fn hunt(hunt: Hunt, first: u64, mut go_on: impl FnMut() -> bool) -> Option<Caught> {
+    let mutations = Mutations::only(hunt.mutation);
+    for seeds in 1.. {
+        if !go_on() {
+            return None;
+        }
+        let seed = first.wrapping_add(seeds - 1);
+        let report = run(seed, hunt.profile, mutations, Trace::hashing());
+        if let Some(violation) = report.violation {
+            return Some(Caught {
+                seed,
+                seeds,
+                violation,
+            });
+        }
+    }
+    None
+}
+
+/// The plan for a mutation.
+#[must_use]
+pub fn plan_of(mutation: Mutation) -> Option<Hunt> {
+    PLAN.iter().copied().find(|hunt| hunt.mutation == mutation)
+}
+
+const fn plan(mutation: Mutation, profile: Profile, known: u64) -> Hunt {
+    Hunt {
+        mutation,
+        profile,
+        known,
+    }
+}
+
+/// Every mutation, with the profile it shows in and a seed that shows it. The seeds are
+/// remade by `cargo run --release -p torc-sim -- mutants --plan` whenever a change shifts
+/// what seeds do.
+pub const PLAN: [Hunt; Mutation::ALL.len()] = [
+    plan(Mutation::NoEpochFence, Profile::Moves, 69),
+    plan(Mutation::StreamFromSurvivor, Profile::Moves, 89),
+    plan(Mutation::DirectSwitch, Profile::Moves, 2),
+    plan(Mutation::NoReadNewStage, Profile::Aborts, 9),
+    plan(Mutation::PromisesForgotten, Profile::Restarts, 8),
+    plan(Mutation::GetWithoutWriteBack, Profile::Mixed, 245),
+    plan(Mutation::CasMissUnchosen, Profile::Warm, 5),
+    plan(Mutation::RetryReapplies, Profile::Warm, 0),
+    plan(Mutation::PushUnchosen, Profile::Repair, 227),
+    plan(Mutation::CollectOnQuorum, Profile::Collection, 6),
+    plan(Mutation::NoFloorAtCollection, Profile::Collection, 256),
+    plan(Mutation::LastWriterWins, Profile::Mixed, 2),
+    plan(Mutation::WipedKeepsId, Profile::Wipes, 13),
+    plan(Mutation::MixedEpochs, Profile::Moves, 630),
+    plan(Mutation::AckBeforeDurable, Profile::Crashes, 1),
+    plan(Mutation::OneAckQuorum, Profile::Mixed, 2),
+    plan(Mutation::DeadVotes, Profile::Dead, 552),
+    plan(Mutation::TransitionalChosen, Profile::Aborts, 9),
+    plan(Mutation::AbsentZero, Profile::Collection, 7968),
+    plan(Mutation::AbortInOneStep, Profile::Aborts, 712),
+    plan(Mutation::ExpiryUnsettled, Profile::Expiry, 0),
+    plan(Mutation::UnreadableIsAbsent, Profile::Damage, 9),
+    plan(Mutation::GrowthStartsEmpty, Profile::Resize, 608),
+    plan(Mutation::ShrinkWithoutMerge, Profile::Resize, 5277),
+    plan(Mutation::GrowthCopiesVote, Profile::Resize, 938),
+    plan(Mutation::BulkIsSnapshot, Profile::Moves, 374),
+    plan(Mutation::WarmAfterRefusal, Profile::Warm, 1),
+];

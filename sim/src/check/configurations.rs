@@ -1,0 +1,83 @@
+//! The second checker: plays the history forward in real time and keeps every
+//! configuration the register could be in.
+//!
+//! A configuration is the register's value and which of the operations under way have
+//! taken effect. At a return only those stay in which that operation has. Nothing is
+//! pruned and nothing is searched backwards: it shares only the register's own rule
+//! with the first checker.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{MAX_OPERATIONS, Verdict};
+use crate::history::{KeyHistory, Kind, Seen, Value};
+
+/// Configurations beyond which it gives up.
+const MAX_CONFIGURATIONS: usize = 4_000;
+
+/// Checks one key's history.
+#[must_use]
+pub fn check_by_configurations(history: &KeyHistory) -> Verdict {
+    if history.operations.len() > MAX_OPERATIONS {
+        return Verdict::Undecided;
+    }
+    let mut moments = BTreeMap::new();
+    for (index, operation) in history.operations.iter().enumerate() {
+        // A read that nobody answered changes nothing.
+        if operation.kind == Kind::Get && operation.seen == Seen::Unknown {
+            continue;
+        }
+        moments.insert((operation.call, 0_u8, index), true);
+        if operation.seen != Seen::Unknown {
+            moments.insert((operation.ret, 1, index), false);
+        }
+    }
+    let mut open: u128 = 0;
+    let mut configurations: BTreeSet<(Value, u128)> = BTreeSet::from([(0, 0)]);
+    for ((_, _, index), begins) in moments {
+        if begins {
+            open |= 1 << index;
+            continue;
+        }
+        let Some(closed) = close(history, &configurations, open) else {
+            return Verdict::Undecided;
+        };
+        // Those who returned need not be told apart any more.
+        configurations = closed
+            .into_iter()
+            .filter(|(_, done)| done >> index & 1 == 1)
+            .map(|(state, done)| (state, done & !(1 << index)))
+            .collect();
+        open &= !(1 << index);
+        if configurations.is_empty() {
+            return Verdict::Violation;
+        }
+    }
+    Verdict::Linearizable
+}
+
+/// All configurations that operations under way can lead to.
+fn close(
+    history: &KeyHistory,
+    from: &BTreeSet<(Value, u128)>,
+    open: u128,
+) -> Option<BTreeSet<(Value, u128)>> {
+    let mut reached = from.clone();
+    let mut todo: Vec<_> = from.iter().copied().collect();
+    while let Some((state, done)) = todo.pop() {
+        for (index, operation) in history.operations.iter().enumerate() {
+            if (open & !done) >> index & 1 == 0 {
+                continue;
+            }
+            if let Some(after) = history.step(operation, state) {
+                let next = (after, done | 1 << index);
+                if reached.insert(next) {
+                    todo.push(next);
+                }
+            }
+        }
+        if reached.len() > MAX_CONFIGURATIONS {
+            return None;
+        }
+    }
+    Some(reached)
+}

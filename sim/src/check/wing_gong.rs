@@ -1,0 +1,90 @@
+//! The search of Wing and Gong ("Testing and Verifying Concurrent Objects", 1993), with
+//! the memo of Lowe ("Testing for Linearizability", 2017): which operations are placed,
+//! and the register's value, never have to be tried twice.
+
+use std::collections::HashSet;
+
+use super::{MAX_OPERATIONS, Verdict};
+use crate::history::{KeyHistory, Operation, Seen, Value};
+
+/// Steps after which a search is given up.
+const MAX_STEPS: u64 = 2_000_000;
+
+struct Search<'a> {
+    history: &'a KeyHistory,
+    operations: Vec<Operation>,
+    /// Operations whose outcome is known: all must be placed.
+    required: u128,
+    tried: HashSet<(u128, Value)>,
+    steps: u64,
+}
+
+/// Checks one key's history, the first value being `absent`.
+#[must_use]
+pub fn check(history: &KeyHistory) -> Verdict {
+    let pruned = history.pruned();
+    let mut operations = pruned.operations.clone();
+    operations.sort_by_key(|operation| operation.call);
+    if operations.len() > MAX_OPERATIONS {
+        return Verdict::Undecided;
+    }
+    let known = |(index, operation): (usize, &Operation)| {
+        let bit = u128::from(operation.seen != Seen::Unknown);
+        bit << index
+    };
+    let required = operations.iter().enumerate().map(known).sum();
+    let mut search = Search {
+        history: &pruned,
+        operations,
+        required,
+        tried: HashSet::new(),
+        steps: 0,
+    };
+    match search.place(0, 0) {
+        Some(true) => Verdict::Linearizable,
+        Some(false) => Verdict::Violation,
+        None => Verdict::Undecided,
+    }
+}
+
+impl Search<'_> {
+    /// Whether the operations not in `placed` can follow a register of `state`; none
+    /// when it took too long.
+    fn place(&mut self, placed: u128, state: Value) -> Option<bool> {
+        if placed & self.required == self.required {
+            return Some(true);
+        }
+        if !self.tried.insert((placed, state)) {
+            return Some(false);
+        }
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            return None;
+        }
+        let deadline = self.first_return(placed);
+        for index in 0..self.operations.len() {
+            let operation = self.operations[index];
+            if operation.call > deadline {
+                break;
+            }
+            if placed >> index & 1 == 1 {
+                continue;
+            }
+            if let Some(after) = self.history.step(&operation, state)
+                && self.place(placed | 1 << index, after)?
+            {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    /// Nothing called after this may come next: something had returned by then.
+    fn first_return(&self, placed: u128) -> u64 {
+        let missing = self.required & !placed;
+        let returns = (0..self.operations.len())
+            .filter(|index| missing >> index & 1 == 1)
+            .map(|index| self.operations[index].ret);
+        returns.min().unwrap_or(u64::MAX)
+    }
+}

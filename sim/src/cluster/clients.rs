@@ -1,0 +1,135 @@
+//! Who asks what: each client has one operation under way at a time.
+//!
+//! Half of the requests are for few keys, which many clients write at a time; the other
+//! keys are asked for seldom enough that their histories span several faults.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use torc_client::Version;
+use torc_sim::Rng;
+use torc_sim::history::{Kind, Value};
+
+use super::group::Group;
+use super::recorder::{Answer, Recorder};
+use super::wire::{Ask, Wire};
+use super::{Error, Options};
+
+const HOT: u64 = 4;
+const COLD: u64 = 192;
+/// Keys whose versions a client remembers.
+const REMEMBERED: usize = 1_024;
+
+/// Starts the clients; each ends when `over` is set and its operation is answered.
+pub(super) async fn spawn(
+    options: &Options,
+    group: &Group,
+    recorder: &Arc<Recorder>,
+    over: &Arc<AtomicBool>,
+) -> Result<Vec<JoinHandle<()>>, Error> {
+    let mut tasks = Vec::new();
+    for number in 0..options.clients {
+        let wire = Wire::new(group)?;
+        wire.library().topology().await?;
+        let client = OneClient {
+            number,
+            // Every other one goes straight to nodes, whoever leads.
+            nodes: (number % 2 == 1).then_some(group.processes.len() as u64),
+            wire,
+            rng: Rng::new(
+                options
+                    .seed
+                    .wrapping_mul(1_000)
+                    .wrapping_add(u64::from(number)),
+            ),
+            recorder: Arc::clone(recorder),
+            known: HashMap::new(),
+        };
+        tasks.push(tokio::spawn(client.run(Arc::clone(over))));
+    }
+    Ok(tasks)
+}
+
+struct OneClient {
+    number: u32,
+    nodes: Option<u64>,
+    wire: Wire,
+    rng: Rng,
+    recorder: Arc<Recorder>,
+    /// The newest version it knows of a key, and its value.
+    known: HashMap<usize, (Version, Value)>,
+}
+
+impl OneClient {
+    async fn run(mut self, over: Arc<AtomicBool>) {
+        while !over.load(Ordering::Relaxed) {
+            self.one_operation().await;
+            tokio::time::sleep(Duration::from_micros(self.rng.below(6_000))).await;
+        }
+    }
+
+    async fn one_operation(&mut self) {
+        let is_hot = self.rng.chance(400);
+        let slot = if is_hot {
+            self.rng.below(HOT)
+        } else {
+            HOT + self.rng.below(COLD)
+        };
+        let key = self.recorder.key_of(slot);
+        let node = self.nodes.map(|nodes| self.rng.below(nodes) as usize);
+        let by = match node {
+            Some(node) => format!("client {} at node {}", self.number, node + 1),
+            None => format!("client {}", self.number),
+        };
+        let known = self.known.get(&key).copied();
+        let dice = (self.rng.below(100), self.rng.chance(500));
+        let begun = self
+            .recorder
+            .begin(key, by, |value| choose(dice, known, value));
+        let (ticket, kind) = (begun.ticket, begun.kind);
+        let version = known.map(|(version, _)| version);
+        let ask = Ask { begun, version };
+        let answer = match node {
+            Some(node) => self.wire.ask_node(node, &ask).await,
+            None => self.wire.ask(&ask).await,
+        };
+        self.recorder.end(ticket, answer);
+        self.remember(key, kind, answer);
+        if answer == Answer::Failed {
+            // Refused connections cost nothing: without a pause they fill the histories.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn remember(&mut self, key: usize, kind: Kind, answer: Answer) {
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        match (answer, kind) {
+            (Answer::Found(value, version), _)
+            | (
+                Answer::Written(version),
+                Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value),
+            ) => {
+                self.known.insert(key, (version, value));
+            }
+            (Answer::Failed, _) => {}
+            _ => {
+                self.known.remove(&key);
+            }
+        }
+    }
+}
+
+fn choose((kind, is_cas): (u64, bool), known: Option<(Version, Value)>, value: Value) -> Kind {
+    match (kind, known) {
+        (0..40, _) => Kind::Get,
+        (40..50, _) => Kind::Delete,
+        (50..80, Some((_, old))) if is_cas => Kind::Cas(old, value),
+        (80..90, _) => Kind::PutIfAbsent(value),
+        _ => Kind::Put(value),
+    }
+}

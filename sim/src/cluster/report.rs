@@ -1,0 +1,218 @@
+//! What came of a run, and what is kept of one that failed.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+use torc_sim::check::{Verdict, check, check_by_configurations};
+
+use super::group::Group;
+use super::nemesis::Fault;
+use super::recorder::{Recorded, Tally};
+use super::{Error, Options};
+
+/// Faults that a run cannot bring about here.
+const SKIPPED: [&str; 2] = ["full_disk", "wrong_clock"];
+
+/// What a run has found.
+pub(super) struct Report {
+    seed: u64,
+    minutes: f64,
+    nodes: usize,
+    faults: BTreeMap<&'static str, u64>,
+    tally: Tally,
+    keys: usize,
+    undecided: usize,
+    violations: Vec<Recorded>,
+    /// What is wrong beside what clients saw.
+    troubles: Vec<String>,
+    slowest_recovery: Duration,
+    convergence: Option<Duration>,
+    kept: Option<PathBuf>,
+}
+
+impl Report {
+    pub(super) fn new(options: &Options, group: &Group) -> Self {
+        Self {
+            seed: options.seed,
+            minutes: options.minutes,
+            nodes: group.processes.len(),
+            faults: BTreeMap::new(),
+            tally: Tally::default(),
+            keys: 0,
+            undecided: 0,
+            violations: Vec::new(),
+            troubles: Vec::new(),
+            slowest_recovery: Duration::ZERO,
+            convergence: None,
+            kept: None,
+        }
+    }
+
+    pub(super) fn note_fault(&mut self, fault: Fault) {
+        *self.faults.entry(fault.name()).or_default() += 1;
+    }
+
+    pub(super) fn note_trouble(&mut self, trouble: String) {
+        self.troubles.push(trouble);
+    }
+
+    pub(super) fn note_recovery(&mut self, took: Duration) {
+        self.slowest_recovery = self.slowest_recovery.max(took);
+    }
+
+    pub(super) fn note_convergence(&mut self, took: Duration) {
+        self.convergence = Some(took);
+    }
+
+    pub(super) fn is_good(&self) -> bool {
+        self.violations.is_empty() && self.troubles.is_empty()
+    }
+
+    /// Checks every key's history by both checkers.
+    pub(super) async fn judge(&mut self, (keys, tally): (Vec<Recorded>, Tally)) {
+        self.tally = tally;
+        self.keys = keys.len();
+        let judging = tokio::task::spawn_blocking(|| {
+            let verdicts = keys.into_iter().map(|key| (verdict(&key), key));
+            let wrong = verdicts.filter(|(verdict, _)| *verdict != Verdict::Linearizable);
+            wrong.collect::<Vec<_>>()
+        });
+        match judging.await {
+            Ok(wrong) => {
+                let is_violation = |(verdict, _): &(Verdict, _)| *verdict == Verdict::Violation;
+                let (violations, undecided): (Vec<_>, Vec<_>) =
+                    wrong.into_iter().partition(is_violation);
+                self.violations = violations.into_iter().map(|(_, key)| key).collect();
+                self.undecided = undecided.len();
+            }
+            Err(panic) => self.note_trouble(format!("a checker gave up: {panic}")),
+        }
+    }
+
+    /// Keeps logs, data and the histories of the keys that went wrong.
+    pub(super) fn keep(&mut self, group: &mut Group, within: Option<&Path>) -> Result<(), Error> {
+        let Some(kept) = group.keep() else {
+            return Ok(());
+        };
+        let histories = kept.join("violations.txt");
+        let mut file = File::create(histories).map_err(Error::io("keeping histories"))?;
+        for key in &self.violations {
+            let write = writeln!(file, "{}", readable(key));
+            write.map_err(Error::io("keeping histories"))?;
+        }
+        self.kept = Some(match within {
+            None => kept,
+            Some(within) => {
+                let to = within.join(format!("cluster-seed-{}", self.seed));
+                std::fs::rename(&kept, &to).map_err(Error::io("keeping a run"))?;
+                to
+            }
+        });
+        Ok(())
+    }
+
+    pub(super) fn print(&self, json: bool) {
+        let text = if json { self.to_json() } else { self.to_text() };
+        // A reader that went away ends the printing, not the run.
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }
+
+    fn unknown_share(&self) -> f64 {
+        self.tally.unknown as f64 / (self.tally.operations as f64).max(1.0)
+    }
+
+    fn to_json(&self) -> String {
+        let object = json!({
+            "seed": self.seed,
+            "minutes": self.minutes,
+            "nodes": self.nodes,
+            "operations": self.tally.operations,
+            "answered": self.tally.answered,
+            "written": self.tally.written,
+            "conditions_unmet": self.tally.unmet,
+            "failed": self.tally.failed,
+            "unknown": self.tally.unknown,
+            "unknown_share": self.unknown_share(),
+            "keys": self.keys,
+            "violations": self.violations.len(),
+            "undecided": self.undecided,
+            "troubles": self.troubles,
+            "slowest_recovery_ms": self.slowest_recovery.as_millis() as u64,
+            "convergence_ms": self.convergence.map(|took| took.as_millis() as u64),
+            "faults": self.faults,
+            "skipped": SKIPPED,
+            "kept": self.kept,
+        });
+        object.to_string()
+    }
+
+    fn to_text(&self) -> String {
+        let tally = &self.tally;
+        let mut lines = vec![
+            format!(
+                "{} operations on {} keys of {} nodes: {} violations, {} undecided",
+                tally.operations,
+                self.keys,
+                self.nodes,
+                self.violations.len(),
+                self.undecided
+            ),
+            format!(
+                "{} reads answered, {} writes acknowledged, {} conditions not met, {} failed, \
+                 {} unknown ({:.2} %)",
+                tally.answered,
+                tally.written,
+                tally.unmet,
+                tally.failed,
+                tally.unknown,
+                100.0 * self.unknown_share()
+            ),
+            format!("slowest recovery {:.1?}", self.slowest_recovery),
+        ];
+        if let Some(took) = self.convergence {
+            lines.push(format!("all replicas equal after {took:.1?}"));
+        }
+        let faults = self.faults.iter();
+        lines.extend(faults.map(|(name, count)| format!("  {name:<12}{count:>8}")));
+        lines.push(format!("  not here: {}", SKIPPED.join(", ")));
+        lines.extend(
+            self.troubles
+                .iter()
+                .map(|trouble| format!("trouble: {trouble}")),
+        );
+        if let Some(kept) = &self.kept {
+            lines.push(format!(
+                "logs, data and histories are kept in {}",
+                kept.display()
+            ));
+        }
+        lines.join("\n")
+    }
+}
+
+/// A violation if one of the checkers finds one; undecided only if both are.
+fn verdict(key: &Recorded) -> Verdict {
+    let history = key.to_check();
+    match (check(&history), check_by_configurations(&history)) {
+        (Verdict::Violation, _) | (_, Verdict::Violation) => Verdict::Violation,
+        (Verdict::Undecided, other) | (other, _) => other,
+    }
+}
+
+/// A key's history, one operation a line.
+fn readable(key: &Recorded) -> String {
+    let mut lines = vec![format!("key {}", key.name)];
+    for (operation, by) in key.history.operations.iter().zip(&key.by) {
+        let ret = match operation.ret {
+            u64::MAX => "never".to_owned(),
+            ret => ret.to_string(),
+        };
+        let (kind, seen, call) = (operation.kind, operation.seen, operation.call);
+        lines.push(format!("{call:>10} to {ret:<10} {kind:?}: {seen:?}, {by}"));
+    }
+    lines.join("\n")
+}

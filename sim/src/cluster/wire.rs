@@ -1,0 +1,226 @@
+//! How an operation reaches the cluster: by the library, which asks the lead, or straight to
+//! any node, so that several nodes coordinate writes of one key.
+
+use std::time::Duration;
+
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status};
+use torc_client::{Client, Condition, ErrorKind, PutOptions, Version};
+use torc_proto::v1::kv_client::KvClient;
+use torc_proto::v1::{self, condition};
+use torc_proto::{Fault, Reason, version_from_wire, version_to_wire};
+use torc_record::{Digest, NamespaceId};
+use torc_sim::history::{Kind, Value};
+
+use super::group::Group;
+use super::recorder::Answer;
+use super::{Error, recorder::Begun};
+
+/// The time of an operation.
+const TIME: Duration = Duration::from_secs(2);
+
+/// What is asked: the kind, and the version that a conditional put is for.
+#[derive(Debug, Clone)]
+pub(super) struct Ask {
+    pub(super) begun: Begun,
+    pub(super) version: Option<Version>,
+}
+
+impl Ask {
+    fn condition(&self) -> Option<Condition> {
+        match self.begun.kind {
+            Kind::PutIfAbsent(_) => Some(Condition::IfAbsent),
+            Kind::Cas(..) => self.version.map(Condition::IfVersion),
+            Kind::Get | Kind::Put(_) | Kind::Delete => None,
+        }
+    }
+}
+
+/// A client's way to the cluster.
+#[derive(Debug, Clone)]
+pub(super) struct Wire {
+    library: Client,
+    straight: Vec<KvClient<Channel>>,
+}
+
+impl Wire {
+    pub(super) fn new(group: &Group) -> Result<Self, Error> {
+        let straight = |process: &super::process::Process| {
+            let uri = format!("http://{}", process.grpc);
+            let endpoint = Endpoint::from_shared(uri).ok()?;
+            let endpoint = endpoint.connect_timeout(Duration::from_millis(500));
+            Some(KvClient::new(endpoint.connect_lazy()))
+        };
+        Ok(Self {
+            library: group.client()?,
+            straight: group.processes.iter().filter_map(straight).collect(),
+        })
+    }
+
+    pub(super) fn library(&self) -> &Client {
+        &self.library
+    }
+
+    /// Asks by the library.
+    pub(super) async fn ask(&self, ask: &Ask) -> Answer {
+        let name = ask.begun.name.clone();
+        let answer = match ask.begun.kind {
+            Kind::Get => self.library.get(name).await.map(|found| match found {
+                Some(found) => Answer::Found(number(&found.value), found.version),
+                None => Answer::Absent,
+            }),
+            Kind::Delete => self
+                .library
+                .delete(name)
+                .await
+                .map(|deleted| deletion(deleted.existed)),
+            Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value) => {
+                let options = PutOptions {
+                    condition: ask.condition(),
+                    ..PutOptions::default()
+                };
+                let put = self.library.put_with(name, bytes(value), options);
+                put.await.map(Answer::Written)
+            }
+        };
+        answer.unwrap_or_else(|error| match error.kind() {
+            ErrorKind::ConditionNotMet => Answer::Unmet,
+            _ if error.maybe_applied() => Answer::Unknown,
+            _ => Answer::Failed,
+        })
+    }
+
+    /// Asks one node, which is to coordinate the operation itself.
+    pub(super) async fn ask_node(&self, node: usize, ask: &Ask) -> Answer {
+        let asking = self.straight_to(node, ask);
+        // A node that stands still does not notice that the time is over.
+        let answer = tokio::time::timeout(TIME + TIME / 2, asking).await;
+        let fault = match answer {
+            Ok(Ok(answer)) => return answer,
+            Ok(Err(fault)) => fault,
+            Err(_) => return Answer::Unknown,
+        };
+        if fault.reason == Reason::StaleEpoch {
+            // The next operation is routed by what is known then.
+            let _ = self.library.topology().await;
+        }
+        match fault.reason {
+            Reason::ConditionNotMet => Answer::Unmet,
+            _ if fault.maybe_applied => Answer::Unknown,
+            _ => Answer::Failed,
+        }
+    }
+
+    async fn straight_to(&self, node: usize, ask: &Ask) -> Result<Answer, Fault> {
+        let Some(mut kv) = self.straight.get(node).cloned() else {
+            return Ok(Answer::Failed);
+        };
+        let key = ask.begun.name.clone().into_bytes();
+        let Some((digest, route)) = self.route(&key) else {
+            return Ok(Answer::Failed);
+        };
+        let (digest, route) = (digest.0.to_vec().into(), Some(route));
+        let (namespace, key) = (String::new(), key.into());
+        match ask.begun.kind {
+            Kind::Get => {
+                let consistency = 0;
+                let request = v1::GetRequest {
+                    namespace,
+                    key,
+                    digest,
+                    route,
+                    consistency,
+                };
+                let answer = told(kv.get(timed(request)).await)?;
+                Ok(match (answer.found, version(answer.version.as_ref())) {
+                    (true, Some(version)) => Answer::Found(number(&answer.value), version),
+                    _ => Answer::Absent,
+                })
+            }
+            Kind::Delete => {
+                let condition = None;
+                let request = v1::DeleteRequest {
+                    namespace,
+                    key,
+                    digest,
+                    route,
+                    condition,
+                };
+                let answer = told(kv.delete(timed(request)).await)?;
+                Ok(deletion(answer.existed))
+            }
+            Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value) => {
+                let request = v1::PutRequest {
+                    namespace,
+                    key,
+                    value: bytes(value).into(),
+                    digest,
+                    route,
+                    condition: ask.condition().map(to_wire),
+                    ttl_ms: 0,
+                };
+                let answer = told(kv.put(timed(request)).await)?;
+                let version = version(answer.version.as_ref());
+                Ok(version.map_or(Answer::Unknown, Answer::Written))
+            }
+        }
+    }
+
+    /// As if the node led the key's partition.
+    fn route(&self, key: &[u8]) -> Option<(Digest, v1::Route)> {
+        let table = self.library.known_topology()?;
+        let digest = Digest::of(&table.digest_key, NamespaceId::DEFAULT, key);
+        let partition = table.partition_of(&digest);
+        let epoch = table.state(partition)?.epoch;
+        let route = v1::Route {
+            partition: partition.0,
+            epoch: epoch.0,
+        };
+        Some((digest, route))
+    }
+}
+
+/// A value's number, from its bytes; one that nobody wrote if they are no number.
+pub(super) fn number(bytes: &[u8]) -> Value {
+    let bytes = bytes.get(..4).and_then(|head| head.try_into().ok());
+    bytes.map_or(Value::MAX, Value::from_be_bytes)
+}
+
+/// The bytes of a value, some of them long.
+fn bytes(value: Value) -> Vec<u8> {
+    let mut bytes = value.to_be_bytes().to_vec();
+    bytes.resize(4 + value as usize % 400, 0x5a);
+    bytes
+}
+
+const fn deletion(existed: bool) -> Answer {
+    if existed {
+        Answer::Deleted
+    } else {
+        Answer::Absent
+    }
+}
+
+fn to_wire(condition: Condition) -> v1::Condition {
+    let kind = match condition {
+        Condition::IfAbsent => condition::Kind::IfAbsent(true),
+        Condition::IfVersion(version) => condition::Kind::IfVersion(version_to_wire(version)),
+    };
+    v1::Condition { kind: Some(kind) }
+}
+
+fn version(wire: Option<&v1::Version>) -> Option<Version> {
+    version_from_wire(wire?).ok()
+}
+
+fn timed<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.set_timeout(TIME);
+    request
+}
+
+fn told<T>(answer: Result<Response<T>, Status>) -> Result<T, Fault> {
+    answer
+        .map(Response::into_inner)
+        .map_err(|status| Fault::from_status(&status))
+}

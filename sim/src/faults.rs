@@ -1,0 +1,333 @@
+//! What goes wrong, and what nodes do regularly.
+
+use torc_record::{Ballot, HybridTime, NodeSlot};
+use torc_replication::{Collector, Config, Input, Locator, Mutation, Request};
+use torc_ring::topology::Stage;
+
+use crate::group::Staff;
+use crate::node::PARTITION;
+use crate::world::{Event, MAX_NODES, World};
+
+const HOUR_MS: i64 = 3_600_000;
+
+impl World {
+    /// A moment at which something may go wrong.
+    pub(crate) fn chaos(&mut self) {
+        if self.healing {
+            return;
+        }
+        let nodes = self.nodes.len() as u64;
+        let node = self.rng.below(nodes) as usize;
+        if self.rng.chance(self.faults.crash) {
+            let down = self.rng.between(1_000, self.faults.down_ms * 1_000);
+            self.crash(node, down);
+        }
+        if self.rng.chance(self.faults.cut) {
+            let other = self.rng.below(nodes) as usize;
+            let until = self.us + self.rng.between(10_000, 120_000);
+            self.cut_until[node][other] = until;
+            if self.rng.chance(600) {
+                self.cut_until[other][node] = until;
+            }
+            self.counts.add("cut");
+        }
+        if self.rng.chance(self.faults.split) {
+            self.split();
+        }
+        if self.rng.chance(self.faults.gray) {
+            let until = self.us + self.rng.between(20_000, 150_000);
+            self.nodes[node].slow_until_us = until;
+            self.counts.add("slow");
+        }
+        if self.rng.chance(self.faults.clock) {
+            let jump = [-HOUR_MS, -400, -50, 50, 300, HOUR_MS];
+            let jump = self.rng.pick(&jump).unwrap_or(0);
+            self.nodes[node].clock_error_ms = jump;
+            self.workload.note_clock(jump);
+            self.counts.add("clock set");
+        }
+        if self.rng.chance(self.faults.corrupt) {
+            self.corrupt(node);
+        }
+        if self.rng.chance(self.faults.wipe) {
+            self.wipe(node);
+        }
+        let after = self.rng.between(1_500, 4_500);
+        self.schedule(after, Event::Chaos);
+    }
+
+    /// Cuts the cluster in two; one side does not reach the topology group either.
+    fn split(&mut self) {
+        let until = self.us + self.rng.between(10_000, 80_000);
+        let sides = self.rng.next();
+        for a in 0..self.nodes.len() {
+            let side = sides >> a & 1;
+            if side == 1 {
+                self.nodes[a].no_group_until_us = until;
+            }
+            for b in 0..self.nodes.len() {
+                if sides >> b & 1 != side {
+                    self.cut_until[a][b] = until;
+                }
+            }
+        }
+        self.counts.add("split");
+        self.trace.note(self.us, || {
+            let side = |node: &usize| sides >> node & 1 == 1;
+            let nodes: Vec<_> = (0..MAX_NODES).filter(side).map(|node| node + 1).collect();
+            format!("nodes {nodes:?} are cut off")
+        });
+    }
+
+    pub(crate) fn crash(&mut self, node: usize, down_us: u64) {
+        if !self.nodes[node].is_up() {
+            return;
+        }
+        let flying = self.nodes[node].disk.on_its_way() as u64;
+        let kept = self.rng.below(flying + 1) as usize;
+        let us = self.us;
+        let this = &mut self.nodes[node];
+        this.disk.crash(kept);
+        this.process = None;
+        this.boot += 1;
+        this.disk_free_us = us;
+        self.counts.add("crashed");
+        self.trace.note(us, || {
+            format!("node {} crashes, {kept} of {flying} writes kept", node + 1)
+        });
+        self.abandon(node);
+        self.schedule(down_us, Event::Start { node });
+    }
+
+    /// One record of a member becomes unreadable, unless a majority could be lost by it.
+    fn corrupt(&mut self, node: usize) {
+        let spared = |n: &crate::node::Node| n.gone || !n.disk.is_readable();
+        let id = self.nodes[node].id;
+        let config = &self.group.config;
+        let few = config.old.count() < 3 || !config.excluded.is_empty();
+        if few || self.nodes.iter().any(spared) || config.index(id).is_none() {
+            return;
+        }
+        let keys = self.nodes[node].disk.keys();
+        if let Some(key) = self.rng.pick(&keys) {
+            self.nodes[node].disk.corrupt(key);
+            self.counts.add("corrupted");
+            self.trace
+                .note(self.us, || format!("node {}: a record rots", node + 1));
+        }
+    }
+
+    /// A node's disk is lost: it is gone, and an empty one takes its machine.
+    fn wipe(&mut self, node: usize) {
+        let members = &self.group.config.members;
+        let lost_member = members.iter().any(|m| {
+            let index = self.index(m.node);
+            index.is_some_and(|index| self.nodes[index].gone)
+        });
+        let stable = self.group.config.stage == Stage::Stable;
+        let rotten = self.nodes.iter().any(|n| !n.disk.is_readable());
+        let full = self.nodes.len() >= MAX_NODES;
+        // One copy can be lost of three, not of one or two.
+        if lost_member || !stable || rotten || full || members.len() < 3 || self.nodes[node].gone {
+            return;
+        }
+        self.crash(node, 5_000);
+        self.counts.add("wiped");
+        self.trace
+            .note(self.us, || format!("node {} loses its disk", node + 1));
+        self.nodes[node].disk = crate::disk::Disk::default();
+        if self.group.breaks(Mutation::WipedKeepsId) {
+            return;
+        }
+        self.nodes[node].gone = true;
+        self.add_node();
+    }
+
+    /// What a node does every 20 ms or so.
+    pub(crate) fn beat(&mut self, node: usize, boot: u32) {
+        if !self.is_live(node, boot) {
+            return;
+        }
+        self.replica_step(node, Input::Tick);
+        if self.rng.chance(if self.healing { 1_000 } else { 150 }) {
+            self.fetch_topology(node);
+        }
+        if self.rng.chance(if self.healing {
+            600
+        } else {
+            self.faults.compare
+        }) {
+            self.compare(node);
+        }
+        if self.healing || self.rng.chance(self.faults.corrupt) {
+            let mut effects = Vec::new();
+            let this = &self.nodes[node];
+            if let Some(process) = &this.process {
+                process.replica.scrub(&this.disk, &mut effects);
+            }
+            self.perform(node, effects);
+        }
+        if self.rng.chance(self.faults.collect) && !self.healing {
+            self.collect(node);
+        }
+        let after = self.rng.between(8_000, 25_000);
+        self.schedule(after, Event::Beat { node, boot });
+    }
+
+    fn compare(&mut self, node: usize) {
+        let members = self.group.config.members.clone();
+        let id = self.nodes[node].id;
+        let Some(peer) = self.rng.pick(&members).filter(|peer| peer.node != id) else {
+            return;
+        };
+        let mut effects = Vec::new();
+        let this = &self.nodes[node];
+        if let Some(process) = &this.process {
+            process
+                .replica
+                .compare_with(peer.node, &this.disk, &mut effects);
+        }
+        self.counts.add("compared");
+        self.perform(node, effects);
+    }
+
+    fn collect(&mut self, node: usize) {
+        let this = &self.nodes[node];
+        let now = this.now(self.us);
+        let margin = self.rng.between(0, 10);
+        let Some(process) = &this.process else {
+            return;
+        };
+        let Some(config) = process.coordinator.config(PARTITION).cloned() else {
+            return;
+        };
+        let upto = Ballot {
+            epoch: config.epoch,
+            time: HybridTime::from_unix_ms(now.unix_ms.saturating_sub(margin)),
+            slot: NodeSlot(u16::MAX),
+        };
+        let Some(collector) = Collector::new(config, upto, self.mutations) else {
+            return;
+        };
+        let id = this.id;
+        for (peer, envelope) in collector.ask() {
+            self.transmit(id, peer, envelope);
+        }
+        self.counts.add("collected");
+        if let Some(process) = &mut self.nodes[node].process {
+            process.collector = Some(collector);
+        }
+    }
+
+    /// Runs one repair a key and node at a time.
+    pub(crate) fn settle(&mut self, node: usize, at: Locator, rewrite: bool) {
+        let op = self.next_settle_id();
+        let deadline_ms = self.us / 1_000 + 60;
+        self.coordinate(node, |process, now, out| {
+            if process.settling.iter().any(|(_, settling)| *settling == at) {
+                return;
+            }
+            process.settling.push((op, at.clone()));
+            let request = Request::Settle { rewrite };
+            let place = (PARTITION, at);
+            process
+                .coordinator
+                .start(now, op, place, request, deadline_ms, out);
+        });
+    }
+
+    pub(crate) fn group_step(&mut self) {
+        let config = &self.group.config;
+        let spare = self
+            .nodes
+            .iter()
+            .filter(|node| !node.gone && node.is_up() && config.index(node.id).is_none());
+        let staff = Staff {
+            spare: spare.map(|node| node.id).collect(),
+            lost: self.nodes.iter().filter(|n| n.gone).map(|n| n.id).collect(),
+            healing: self.healing,
+        };
+        let before = self.group.config.clone();
+        if self.group.step(&staff, &self.faults, &mut self.rng) {
+            self.trace.note(self.us, || {
+                format!("the group commits epoch {}", self.group.config.epoch)
+            });
+            self.announce();
+            if self.rng.chance(self.faults.ambush) && !self.healing {
+                self.ambush(&before);
+            }
+        }
+        self.discard();
+        let after = self.rng.between(1_000, 5_000);
+        self.schedule(after, Event::Group);
+    }
+
+    /// Parts votes from copies. Until the new set reads: one old replica is cut off from
+    /// the other old ones, while those who come reach all. Afterwards: the one and those
+    /// who come against the others, one side not hearing of new epochs.
+    fn ambush(&mut self, before: &Config) {
+        let now = self.group.config.clone();
+        let moving = if now.stage == Stage::Stable {
+            before
+        } else {
+            &*now
+        };
+        let copying =
+            matches!(now.stage, Stage::Copying | Stage::WriteBothReadOld) && !now.returning;
+        // The same one as long as the partition moves: what is parted stays parted. As the
+        // first of the list it is where writes usually go.
+        let stays = moving.old.intersection(moving.new).without(moving.excluded);
+        let Some(one) = stays.iter().next() else {
+            return;
+        };
+        let until = self.us + self.rng.between(8_000, 40_000);
+        let deaf = self.rng.chance(700);
+        let side = |world: &Self, node: usize| {
+            let index = moving.index(world.nodes[node].id);
+            match index {
+                Some(index) if index == one => Some(true),
+                Some(index) if moving.old.contains(index) => Some(false),
+                Some(_) if !copying => Some(true),
+                _ => None,
+            }
+        };
+        for a in 0..self.nodes.len() {
+            let Some(here) = side(self, a) else {
+                continue;
+            };
+            if here != deaf && !copying {
+                self.nodes[a].no_group_until_us = until;
+            }
+            for b in 0..self.nodes.len() {
+                if side(self, b) == Some(!here) {
+                    self.cut_until[a][b] = until;
+                }
+            }
+        }
+        self.counts.add("ambush");
+        self.trace
+            .note(self.us, || format!("ambush: member {one} is cut off"));
+    }
+
+    fn announce(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.rng.chance(700) {
+                let after = self.rng.between(200, 20_000);
+                let config = self.group.config.clone();
+                self.schedule(after, Event::Topology { node, config });
+            }
+        }
+    }
+
+    fn discard(&mut self) {
+        if !self.group.may_discard() {
+            return;
+        }
+        for node in 0..self.nodes.len() {
+            let stranger = self.group.config.index(self.nodes[node].id).is_none();
+            if stranger && self.nodes[node].is_up() && self.rng.chance(100) {
+                self.schedule(500, Event::Discard { node });
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The topology group: a reliable log of configurations, and an operator who moves
+//! replicas about.
+
+use std::sync::Arc;
+
+use torc_record::Epoch;
+use torc_replication::{Config, Milestone, Milestones, Mutation, Mutations};
+use torc_ring::NodeId;
+use torc_ring::topology::Stage;
+
+use crate::node::PARTITION;
+use crate::profile::Faults;
+use crate::rng::Rng;
+
+/// What the operator knows of the nodes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Staff {
+    /// Nodes that could come in, and live.
+    pub(crate) spare: Vec<NodeId>,
+    /// Members whose disk is lost.
+    pub(crate) lost: Vec<NodeId>,
+    /// No new moves: the run is ending.
+    pub(crate) healing: bool,
+}
+
+/// The committed topology of the one partition.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) config: Arc<Config>,
+    known: Milestones,
+    mutations: Mutations,
+    pub(crate) moves: u64,
+    pub(crate) aborts: u64,
+    pub(crate) excluded: u64,
+}
+
+impl Group {
+    pub(crate) fn new(nodes: &[NodeId], mutations: Mutations) -> Self {
+        Self {
+            config: Arc::new(Config::founded(PARTITION, Epoch(1), nodes)),
+            known: Milestones::default(),
+            mutations,
+            moves: 0,
+            aborts: 0,
+            excluded: 0,
+        }
+    }
+
+    pub(crate) fn note(&mut self, node: NodeId, milestone: Milestone) {
+        self.known.note(&self.config, node, milestone);
+    }
+
+    pub(crate) fn may_discard(&self) -> bool {
+        self.known.may_discard(&self.config)
+    }
+
+    /// Commits at most one next configuration; whether it did.
+    pub(crate) fn step(&mut self, staff: &Staff, faults: &Faults, rng: &mut Rng) -> bool {
+        let next = if self.config.stage == Stage::Stable {
+            self.begin(staff, faults, rng)
+        } else {
+            self.go_on(staff, faults, rng)
+        };
+        let Some(next) = next else {
+            return false;
+        };
+        self.config = Arc::new(next);
+        self.known = Milestones::default();
+        true
+    }
+
+    fn epoch(&self, rng: &mut Rng) -> Epoch {
+        // Other partitions take numbers in between.
+        Epoch(self.config.epoch.0 + rng.between(1, 3))
+    }
+
+    fn go_on(&mut self, staff: &Staff, faults: &Faults, rng: &mut Rng) -> Option<Config> {
+        let epoch = self.epoch(rng);
+        let displaced = self.config.old.without(self.config.new);
+        let lost: Vec<_> = self
+            .config
+            .nodes(displaced.without(self.config.excluded))
+            .filter(|node| staff.lost.contains(node) || rng.chance(faults.dead / 20))
+            .collect();
+        if let Some(node) = rng.pick(&lost)
+            && let Ok(next) = self.config.exclude(epoch, node)
+        {
+            self.excluded += 1;
+            return Some(next);
+        }
+        let lost_newcomer = self
+            .config
+            .nodes(self.config.copiers())
+            .any(|node| staff.lost.contains(&node));
+        // With one replica excluded and another's record unreadable no majority is left:
+        // an operator who sees a move stand still takes it back.
+        let stuck = staff.healing && !self.config.excluded.is_empty() && rng.chance(10);
+        let late = self.config.stage == Stage::WriteBothReadNew;
+        let abort = if late {
+            faults.abort
+        } else {
+            faults.abort / 30
+        };
+        if (rng.chance(abort) && !staff.healing) || lost_newcomer || stuck {
+            let aborted = self.config.abort(epoch, self.mutations);
+            if let Ok(next) = aborted {
+                self.aborts += 1;
+                return Some(next);
+            }
+        }
+        let ready = self.known.may_advance(&self.config, self.mutations);
+        if ready && (staff.healing || !late || rng.chance(faults.haste)) {
+            return self.config.advance(epoch, self.mutations).ok();
+        }
+        None
+    }
+
+    fn begin(&mut self, staff: &Staff, faults: &Faults, rng: &mut Rng) -> Option<Config> {
+        let epoch = self.epoch(rng);
+        let members: Vec<NodeId> = self.config.nodes(self.config.old).collect();
+        let lost = members.iter().copied().find(|m| staff.lost.contains(m));
+        let wanted = rng.chance(faults.moves / 4) && !staff.healing;
+        if lost.is_none() && !wanted {
+            return None;
+        }
+        let (mut to, mut dead) = (members.clone(), Vec::new());
+        let newcomer = rng.pick(&staff.spare);
+        if let Some(lost) = lost {
+            to.retain(|node| *node != lost);
+            to.push(newcomer?);
+        } else if rng.chance(faults.resize) {
+            let may_shrink = faults.corrupt == 0;
+            resize(&mut to, &staff.spare, may_shrink, rng);
+        } else {
+            let at = rng.below(to.len() as u64) as usize;
+            to[at] = newcomer?;
+            if rng.chance(faults.dead / 2) {
+                dead.push(members[at]);
+            }
+        }
+        let next = self.config.begin(epoch, &to, &dead).ok()?;
+        self.moves += 1;
+        Some(next)
+    }
+
+    pub(crate) fn breaks(&self, mutation: Mutation) -> bool {
+        self.mutations.has(mutation)
+    }
+}
+
+/// Two replicas of which one cannot read its record are no majority: no operator shrinks
+/// a set without looking for that first.
+fn resize(to: &mut Vec<NodeId>, spare: &[NodeId], may_shrink: bool, rng: &mut Rng) {
+    if may_shrink && to.len() > 1 && rng.chance(400) {
+        to.remove(rng.below(to.len() as u64) as usize);
+        return;
+    }
+    let more = rng.between(1, 2) as usize;
+    to.extend(
+        spare
+            .iter()
+            .copied()
+            .take(more.min(5_usize.saturating_sub(to.len()))),
+    );
+}

@@ -1,0 +1,38 @@
+//! Deterministic simulation of the replication state machines.
+//!
+//! The machines that the server runs, not a model of them, in one thread under a seeded
+//! scheduler: messages are lost, doubled, late and out of order; links are cut one way;
+//! disks lose what was not synced and records rot; clocks are wrong and jump; nodes
+//! crash, crawl, lose their disks, join, leave, replace each other, while tombstones and
+//! expired values are collected. Every key's history is then checked for
+//! linearizability, and the healed cluster for equal replicas.
+//!
+//! One seed is one run. [`Mutation`](torc_replication::Mutation)s break one rule each;
+//! `mutants` shows that each is missed.
+//!
+//! Left out: the wire's bytes and the store's files (their crates test them), more than
+//! one partition (partitions share nothing but clocks), `eventual` namespaces (they
+//! promise nothing to check but convergence), overload.
+
+mod campaign;
+pub mod check;
+mod disk;
+mod faults;
+mod group;
+pub mod history;
+mod node;
+mod profile;
+mod rng;
+mod run;
+mod shrink;
+mod trace;
+mod workload;
+mod world;
+
+pub use campaign::{Caught, Hunt, PLAN, Tally, hunt, plan_of, run_seed};
+pub use profile::{Faults, Profile};
+pub use rng::Rng;
+pub use run::{Report, Violation, run, run_with};
+pub use shrink::{Shrunk, shrink};
+pub use trace::Trace;
+pub use world::Counts;

@@ -1,0 +1,327 @@
+//! `torc-sim`: runs seeds, hunts mutants, replays a seed; puts real processes under faults.
+
+#[cfg(feature = "cluster")]
+mod cluster;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use serde_json::json;
+use torc_replication::{Mutation, Mutations};
+use torc_sim::{Hunt, PLAN, Profile, Report, Tally, Trace, hunt, run, run_seed, shrink};
+
+#[derive(Debug, Parser)]
+#[command(about = "Deterministic simulation of Torc's replication")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run many seeds with every rule holding; fails if one shows a violation.
+    Run {
+        /// How many.
+        #[arg(long, default_value_t = 1_000)]
+        seeds: u64,
+        /// The first one.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Threads.
+        #[arg(long, default_value_t = 1)]
+        threads: u64,
+        /// Only this profile.
+        #[arg(long)]
+        profile: Option<String>,
+        /// One JSON object instead of text.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Break each rule in turn; fails if one is not missed within a minute.
+    Mutants {
+        /// Only this one.
+        #[arg(long)]
+        only: Option<String>,
+        /// Seconds for each.
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+        /// Print the plan with the seeds found, as it stands in the source.
+        #[arg(long)]
+        plan: bool,
+        /// The first seed.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// One JSON object a line instead of text.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print what a seed does.
+    Replay {
+        /// The seed.
+        #[arg(long)]
+        seed: u64,
+        /// Its profile, if not the campaign's.
+        #[arg(long)]
+        profile: Option<String>,
+        /// A rule to break.
+        #[arg(long)]
+        mutant: Option<String>,
+        /// Look for a smaller run that fails, and print that.
+        #[arg(long)]
+        shrink: bool,
+    },
+    /// Put a cluster of real processes under faults, and check what clients saw.
+    #[cfg(feature = "cluster")]
+    Cluster(cluster::Options),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run {
+            seeds,
+            seed,
+            threads,
+            profile,
+            json,
+        } => profile_named(profile).map(|profile| campaign(seeds, seed, threads, profile, json)),
+        Command::Mutants {
+            only,
+            seconds,
+            plan,
+            seed,
+            json,
+        } => mutation_named(only).map(|only| mutants(only, seconds, plan, seed, json)),
+        Command::Replay {
+            seed,
+            profile,
+            mutant,
+            shrink,
+        } => profile_named(profile).and_then(|profile| {
+            let mutant = mutation_named(mutant)?;
+            Ok(replay(seed, profile, mutant, shrink))
+        }),
+        #[cfg(feature = "cluster")]
+        Command::Cluster(options) => cluster::run(&options).map_err(|error| error.to_string()),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            say_error(&message);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn profile_named(name: Option<String>) -> Result<Option<Profile>, String> {
+    let Some(name) = name else {
+        return Ok(None);
+    };
+    let found = Profile::ALL.into_iter().find(|p| p.name() == name);
+    found.map(Some).ok_or_else(|| {
+        let names: Vec<_> = Profile::ALL.iter().map(|p| p.name()).collect();
+        format!(
+            "`{name}` is not a profile: choose one of {}",
+            names.join(", ")
+        )
+    })
+}
+
+fn mutation_named(name: Option<String>) -> Result<Option<Mutation>, String> {
+    let Some(name) = name else {
+        return Ok(None);
+    };
+    let found = Mutation::ALL.into_iter().find(|m| mutant_name(*m) == name);
+    found.map(Some).ok_or_else(|| {
+        let names: Vec<_> = Mutation::ALL.iter().map(|m| mutant_name(*m)).collect();
+        format!(
+            "`{name}` is not a mutant: choose one of {}",
+            names.join(", ")
+        )
+    })
+}
+
+/// `NoEpochFence` as `no-epoch-fence`.
+fn mutant_name(mutation: Mutation) -> String {
+    let mut name = String::new();
+    for letter in format!("{mutation:?}").chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the command line measures itself"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn one(seed: u64, profile: Option<Profile>) -> Report {
+    match profile {
+        None => run_seed(seed),
+        Some(profile) => run(seed, profile, Mutations::NONE, Trace::hashing()),
+    }
+}
+
+fn campaign(seeds: u64, first: u64, threads: u64, profile: Option<Profile>, json: bool) -> bool {
+    let started = now();
+    let next = AtomicU64::new(first);
+    let last = first.saturating_add(seeds);
+    let worker = || {
+        let mut tally = Tally::default();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= last {
+                return tally;
+            }
+            tally.add(seed, &one(seed, profile));
+        }
+    };
+    let mut total = Tally::default();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(worker)).collect();
+        for worker in workers {
+            match worker.join() {
+                Ok(tally) => total.merge(tally),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+    });
+    total.violations.sort_unstable();
+    let seconds = started.elapsed().as_secs_f64();
+    print_tally(&total, seconds, json);
+    total.violations.is_empty()
+}
+
+fn print_tally(total: &Tally, seconds: f64, json: bool) {
+    let rate = total.seeds as f64 / seconds.max(1e-9);
+    let share = |part: u64| part as f64 / (total.answered as f64).max(1.0);
+    if json {
+        let object = json!({
+            "seeds": total.seeds,
+            "operations": total.operations,
+            "violations": total.violations.len(),
+            "undecided": total.undecided,
+            "seeds_per_s": rate.round(),
+            "fast_share": share(total.fast),
+            "unknown": total.unknown,
+            "renamed": total.renamed,
+            "violating_seeds": total.violations.iter().take(100).collect::<Vec<_>>(),
+            "faults": total.faults.0,
+        });
+        say(&object.to_string());
+        return;
+    }
+    say(&format!(
+        "{} seeds, {} operations, {} violations, {} undecided, {rate:.0} seeds/s",
+        total.seeds,
+        total.operations,
+        total.violations.len(),
+        total.undecided
+    ));
+    say(&format!(
+        "{:.0} % of answers after one round, {} outcomes unknown, {} versions renamed under a condition",
+        100.0 * share(total.fast),
+        total.unknown,
+        total.renamed
+    ));
+    for (name, count) in &total.faults.0 {
+        say(&format!("  {name:<12}{count:>12}"));
+    }
+    for seed in total.violations.iter().take(20) {
+        say(&format!("violated by seed {seed}: replay --seed {seed}"));
+    }
+}
+
+fn mutants(only: Option<Mutation>, seconds: u64, plan: bool, first: u64, json: bool) -> bool {
+    let mut all = true;
+    for entry in PLAN {
+        if only.is_some_and(|only| only != entry.mutation) {
+            continue;
+        }
+        let started = now();
+        let limit = Duration::from_secs(seconds);
+        let caught = hunt(entry, first, || started.elapsed() < limit);
+        all &= caught.is_some();
+        let took = started.elapsed().as_secs_f64();
+        let found = caught.map(|caught| caught.seed);
+        report_hunt(entry, found, took, plan, json);
+    }
+    all
+}
+
+fn report_hunt(entry: Hunt, seed: Option<u64>, seconds: f64, plan: bool, json: bool) {
+    let name = mutant_name(entry.mutation);
+    let caught = seed.is_some();
+    if plan {
+        let known = seed.unwrap_or(entry.known);
+        let (mutation, profile) = (entry.mutation, entry.profile);
+        let missed = if caught { "" } else { " // NOT CAUGHT" };
+        say(&format!(
+            "    plan(Mutation::{mutation:?}, Profile::{profile:?}, {known}),{missed}"
+        ));
+    } else if json {
+        let object = json!({
+            "mutant": name,
+            "caught": caught,
+            "seed": seed,
+            "seconds": seconds,
+            "profile": entry.profile.name(),
+        });
+        say(&object.to_string());
+    } else {
+        let verdict = if caught { "caught" } else { "NOT CAUGHT" };
+        let seed = seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string());
+        say(&format!(
+            "{name:<28}{verdict:<12}profile {:<12}seed {seed:>8}{seconds:>9.2} s",
+            entry.profile.name()
+        ));
+    }
+}
+
+fn replay(seed: u64, profile: Option<Profile>, mutant: Option<Mutation>, smaller: bool) -> bool {
+    let profile = profile.unwrap_or(match mutant {
+        Some(mutant) => torc_sim::plan_of(mutant).map_or(Profile::Mixed, |plan| plan.profile),
+        None => Profile::of_seed(seed),
+    });
+    let mutations = mutant.map_or(Mutations::NONE, Mutations::only);
+    let shrunk = smaller.then(|| shrink(seed, profile, mutations)).flatten();
+    let report = if let Some(shrunk) = shrunk {
+        say(&format!("seed {} with {:?}", shrunk.seed, shrunk.faults));
+        shrunk.report
+    } else {
+        run(seed, profile, mutations, Trace::writing())
+    };
+    for line in &report.trace {
+        say(line);
+    }
+    say(&format!(
+        "profile {}, {} operations, trace hash {:016x}",
+        profile.name(),
+        report.operations,
+        report.hash
+    ));
+    match &report.violation {
+        Some(violation) => say(&format!("violation: {violation:#?}")),
+        None => say("no violation"),
+    }
+    report.violation.is_none()
+}
+
+fn say(line: &str) {
+    use std::io::Write;
+    // A reader that went away ends the printing, not the run.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+fn say_error(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

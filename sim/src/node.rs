@@ -1,0 +1,106 @@
+//! One simulated node: the real state machines over a simulated disk and clock.
+
+use torc_record::{HybridTime, NodeSlot};
+use torc_replication::{
+    Collector, Coordinator, CoordinatorOptions, Envelope, Locator, Milestone, Mutations, Now, OpId,
+    Replica, ReplicaOptions, Seq,
+};
+use torc_ring::{NodeId, Partition};
+
+use crate::disk::Disk;
+
+/// The one partition of a run: partitions do not touch each other.
+pub(crate) const PARTITION: Partition = Partition(0);
+/// Simulated Unix time at the start of a run, milliseconds.
+pub(crate) const START_MS: u64 = 1_700_000_000_000;
+
+/// What runs while a node is up.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) replica: Replica,
+    pub(crate) coordinator: Coordinator,
+    pub(crate) collector: Option<Collector>,
+    pub(crate) durable: Seq,
+    pub(crate) sends: Vec<(Seq, NodeId, Envelope)>,
+    pub(crate) reports: Vec<(Seq, Milestone)>,
+    /// Keys being settled, so that one repair runs a key.
+    pub(crate) settling: Vec<(OpId, Locator)>,
+    /// When the coordinator is woken next, microseconds.
+    pub(crate) wake_us: u64,
+}
+
+/// A node for its whole life, which ends when its disk is lost.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) slot: NodeSlot,
+    pub(crate) disk: Disk,
+    /// Grows with every crash: events of a process before it are void.
+    pub(crate) boot: u32,
+    pub(crate) process: Option<Process>,
+    /// Its disk is lost: it never comes back.
+    pub(crate) gone: bool,
+    pub(crate) clock_error_ms: i64,
+    pub(crate) disk_free_us: u64,
+    pub(crate) slow_until_us: u64,
+    pub(crate) asked_topology_us: u64,
+    pub(crate) no_group_until_us: u64,
+}
+
+impl Node {
+    pub(crate) fn new(number: u64, clock_error_ms: i64) -> Self {
+        Self {
+            id: NodeId(number),
+            slot: NodeSlot(number as u16),
+            disk: Disk::default(),
+            boot: 0,
+            process: None,
+            gone: false,
+            clock_error_ms,
+            disk_free_us: 0,
+            slow_until_us: 0,
+            asked_topology_us: 0,
+            no_group_until_us: 0,
+        }
+    }
+
+    pub(crate) const fn is_up(&self) -> bool {
+        self.process.is_some()
+    }
+
+    pub(crate) const fn now(&self, us: u64) -> Now {
+        let true_ms = START_MS + us / 1_000;
+        Now {
+            elapsed_ms: us / 1_000,
+            unix_ms: true_ms.saturating_add_signed(self.clock_error_ms),
+        }
+    }
+
+    /// Starts from what the disk has.
+    pub(crate) fn start(&mut self, promises: usize, mutations: Mutations) {
+        let options = ReplicaOptions {
+            promises,
+            page_records: 2,
+            ..ReplicaOptions::default()
+        };
+        let coordinating = CoordinatorOptions {
+            round_ms: 8,
+            hedge_ms: 2,
+            // Both ways of asking are to be met.
+            near: self.slot.0.is_multiple_of(2).then_some(self.id),
+            pause_ms: 1,
+            warm_keys: 2,
+        };
+        let ceiling: HybridTime = self.disk.clock;
+        self.process = Some(Process {
+            replica: Replica::recover(self.id, PARTITION, self.disk.meta, options, mutations),
+            coordinator: Coordinator::new(self.slot, ceiling, coordinating, mutations),
+            collector: None,
+            durable: Seq(0),
+            sends: Vec::new(),
+            reports: Vec::new(),
+            settling: Vec::new(),
+            wake_us: u64::MAX,
+        });
+    }
+}

@@ -1,0 +1,223 @@
+//! One run: faults and load, then healing, then what must be true.
+
+use torc_record::Ballot;
+use torc_replication::{Mutations, Request};
+use torc_ring::topology::Stage;
+
+use crate::check::{Verdict, check, check_by_configurations};
+use crate::history::{KeyHistory, Kind, Operation, Seen};
+use crate::profile::{Faults, Profile};
+use crate::rng::Rng;
+use crate::trace::Trace;
+use crate::world::{Counts, World};
+
+/// Simulated time after which a healed cluster must be equal and answering.
+const PATIENCE_US: u64 = 1_500_000;
+/// Every so many runs the second checker judges too.
+const SECOND_OPINION: u64 = 16;
+/// How far clocks go at the end, so that those that were ahead are not any more.
+pub(crate) const HEALED_CLOCK_MS: i64 = 2 * 3_600_000;
+
+/// What a run broke.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Violation {
+    /// A key's history has no order that explains it.
+    NotLinearizable {
+        /// Which key.
+        key: usize,
+        /// What clients saw of it.
+        history: KeyHistory,
+    },
+    /// The two checkers disagree: one of them is wrong.
+    CheckersDisagree {
+        /// Which key.
+        key: usize,
+        /// What clients saw of it.
+        history: KeyHistory,
+    },
+    /// After healing, replicas stayed different or the cluster stuck.
+    NotConverged {
+        /// What was missing.
+        what: String,
+    },
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// What it broke, if anything.
+    pub violation: Option<Violation>,
+    /// Client operations, the last reads included.
+    pub operations: u64,
+    /// Keys whose check was given up.
+    pub undecided: u64,
+    /// Operations answered after one round.
+    pub fast: u64,
+    /// Operations answered.
+    pub answered: u64,
+    /// Operations whose outcome nobody knows.
+    pub unknown: u64,
+    /// Conditional writes refused because an identity had renamed the version.
+    pub renamed: u64,
+    /// Faults by name.
+    pub faults: Counts,
+    /// Hash of all that happened.
+    pub hash: u64,
+    /// The text of it, if asked for.
+    pub trace: Vec<String>,
+}
+
+/// Runs a seed of a profile.
+#[must_use]
+pub fn run(seed: u64, profile: Profile, mutations: Mutations, trace: Trace) -> Report {
+    let mut rng = Rng::new(seed);
+    let faults = profile.draw(&mut rng);
+    run_with(seed, faults, mutations, rng, trace)
+}
+
+/// Runs a seed with these faults, drawing everything else from `rng`.
+#[must_use]
+pub fn run_with(seed: u64, faults: Faults, mutations: Mutations, rng: Rng, trace: Trace) -> Report {
+    let mut world = World::new(seed, faults, mutations, rng, trace);
+    while !world.workload.is_over() {
+        if !world.step() {
+            break;
+        }
+    }
+    world.heal();
+    let mut violation = world.converge();
+    world.workload.finish();
+    let undecided = judge(seed, &world, &mut violation);
+    let Counts(mut faults) = world.counts;
+    faults.insert("moved", world.group.moves);
+    faults.insert("aborted", world.group.aborts);
+    faults.insert("excluded", world.group.excluded);
+    Report {
+        violation,
+        operations: world.workload.issued,
+        undecided,
+        fast: world.workload.fast,
+        answered: world.workload.answered,
+        unknown: world.workload.unknown,
+        renamed: world.workload.renamed,
+        faults: Counts(faults),
+        hash: world.trace.hash(),
+        trace: world.trace.lines().to_vec(),
+    }
+}
+
+/// Checks every key; how many checks were given up.
+fn judge(seed: u64, world: &World, violation: &mut Option<Violation>) -> u64 {
+    let mut undecided = 0;
+    for (key, history) in world.workload.histories.iter().enumerate() {
+        let verdict = check(history);
+        undecided += u64::from(verdict == Verdict::Undecided);
+        let history = || history.clone();
+        if verdict == Verdict::Violation {
+            // Worth more than what convergence may have found.
+            *violation = Some(Violation::NotLinearizable {
+                key,
+                history: history(),
+            });
+        }
+        if seed.is_multiple_of(SECOND_OPINION) && verdict != Verdict::Undecided {
+            let second = check_by_configurations(&history());
+            if second != Verdict::Undecided && second != verdict {
+                *violation = Some(Violation::CheckersDisagree {
+                    key,
+                    history: history(),
+                });
+            }
+        }
+    }
+    undecided
+}
+
+impl World {
+    /// Everything is repaired but what is lost: links, clocks, processes.
+    fn heal(&mut self) {
+        self.healing = true;
+        self.cut_until = Default::default();
+        for node in 0..self.nodes.len() {
+            self.nodes[node].clock_error_ms = HEALED_CLOCK_MS;
+            self.nodes[node].slow_until_us = 0;
+            self.nodes[node].no_group_until_us = 0;
+            self.schedule(1_000, crate::world::Event::Start { node });
+        }
+        self.trace.note(self.us, || "healed".to_owned());
+    }
+
+    /// Runs until all replicas hold the same, then reads every key everywhere.
+    fn converge(&mut self) -> Option<Violation> {
+        let end = self.us + PATIENCE_US;
+        if let Some(what) = self.run_until(end, Self::difference) {
+            return Some(Violation::NotConverged { what });
+        }
+        let began = self.moment;
+        for key in 0..self.workload.keys.len() {
+            for node in 0..self.nodes.len() {
+                if self.nodes[node].is_up() {
+                    self.ask(None, key, node, Request::Get, Kind::Get, 1_000);
+                }
+            }
+        }
+        let waiting = |world: &Self| (world.waiting() > 0).then(|| "an operation".to_owned());
+        if let Some(what) = self.run_until(self.us + PATIENCE_US, waiting) {
+            return Some(Violation::NotConverged { what });
+        }
+        let last = |history: &KeyHistory| {
+            let unanswered = |get: &Operation| get.call > began && get.seen == Seen::Unknown;
+            history.operations.iter().any(unanswered)
+        };
+        if self.workload.histories.iter().any(last) {
+            let what = "a read after healing failed".to_owned();
+            return Some(Violation::NotConverged { what });
+        }
+        None
+    }
+
+    fn run_until(&mut self, end: u64, missing: impl Fn(&Self) -> Option<String>) -> Option<String> {
+        let mut looked = 0;
+        loop {
+            if self.us >= looked {
+                looked = self.us + 5_000;
+                let what = missing(self)?;
+                if self.us > end {
+                    return Some(what);
+                }
+            }
+            if !self.step() {
+                return Some("nothing happens any more".to_owned());
+            }
+        }
+    }
+
+    /// What keeps the replicas from being equal.
+    fn difference(&self) -> Option<String> {
+        let config = &self.group.config;
+        if config.stage != Stage::Stable {
+            return Some(format!("the move is in {:?}", config.stage));
+        }
+        let mut disks = Vec::new();
+        for member in &config.members {
+            let node = &self.nodes[self.index(member.node)?];
+            if node.gone || !node.is_up() {
+                return Some(format!("node {} is down", node.id));
+            }
+            if node.disk.meta.epoch != config.epoch {
+                return Some(format!("node {} is in an older epoch", node.id));
+            }
+            if !node.disk.is_readable() {
+                return Some(format!("node {} has an unreadable record", node.id));
+            }
+            disks.push(&node.disk);
+        }
+        let watermarks = disks.iter().map(|disk| disk.meta.collected);
+        let collected = watermarks.max().unwrap_or_else(Ballot::default);
+        let first = disks.first().map(|disk| disk.records(collected));
+        let same = disks
+            .iter()
+            .all(|disk| Some(disk.records(collected)) == first);
+        (!same).then(|| "replicas hold different records".to_owned())
+    }
+}

@@ -1,0 +1,128 @@
+//! What a run did: a hash of all of it, and on demand a text to read.
+
+use torc_replication::{Message, OpId, Outcome};
+
+use crate::world::Event;
+
+/// The record of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    hash: u64,
+    lines: Option<Vec<String>>,
+}
+
+impl Trace {
+    /// Only the hash.
+    #[must_use]
+    pub fn hashing() -> Self {
+        Self::default()
+    }
+
+    /// The text too.
+    #[must_use]
+    pub const fn writing() -> Self {
+        Self {
+            hash: 0,
+            lines: Some(Vec::new()),
+        }
+    }
+
+    /// Equal for two runs exactly if they did the same, but for a chance of 2^-64.
+    #[must_use]
+    pub const fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The text, one event a line; empty unless it was asked for.
+    #[must_use]
+    pub fn lines(&self) -> &[String] {
+        self.lines.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) const fn mix(&mut self, word: u64) {
+        self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+
+    pub(crate) fn note(&mut self, us: u64, text: impl FnOnce() -> String) {
+        if let Some(lines) = &mut self.lines {
+            lines.push(format!("{:>9.3} ms  {}", us as f64 / 1_000.0, text()));
+        }
+    }
+
+    pub(crate) fn outcome(&mut self, us: u64, op: OpId, outcome: &Outcome) {
+        let word = match outcome {
+            Outcome::Found { version, .. } | Outcome::Written { version, .. } => version.time.0,
+            Outcome::Absent { .. } => 1,
+            Outcome::Mismatch { .. } => 2,
+            Outcome::Settled => 3,
+            Outcome::Unavailable => 4,
+            Outcome::Unknown => 5,
+        };
+        self.mix(word ^ op.0);
+        self.note(us, || format!("op {} is answered: {outcome:?}", op.0));
+    }
+
+    pub(crate) fn event(&mut self, us: u64, event: &Event) {
+        if self.lines.is_none() {
+            return;
+        }
+        match event {
+            Event::Deliver { from, to, envelope } => {
+                let text = describe(&envelope.message);
+                self.note(us, || {
+                    format!("{from} -> {to} in epoch {}: {text}", envelope.epoch)
+                });
+            }
+            Event::Topology { node, config } => self.note(us, || {
+                let members: Vec<_> = config.members.iter().map(|m| m.node.0).collect();
+                format!(
+                    "node {} hears of epoch {}: {:?} of {members:?}, old {:?}, new {:?}, excluded {:?}",
+                    node + 1,
+                    config.epoch,
+                    config.stage,
+                    config.old,
+                    config.new,
+                    config.excluded
+                )
+            }),
+            Event::Report { from, milestone } => {
+                self.note(us, || format!("{from} reports {milestone:?}"));
+            }
+            Event::Start { node } => self.note(us, || format!("node {} starts", node + 1)),
+            Event::Synced { .. }
+            | Event::Wake { .. }
+            | Event::Beat { .. }
+            | Event::Discard { .. }
+            | Event::Client(_)
+            | Event::Group
+            | Event::Chaos => {}
+        }
+    }
+}
+
+fn describe(message: &Message) -> String {
+    let text = match message {
+        Message::Accept { record, next, tag } => format!(
+            "accept {} of op {} = {:?}, next {}",
+            record.ballot,
+            tag.op.0,
+            record.state,
+            next.map_or_else(|| "none".to_owned(), |ballot| ballot.to_string())
+        ),
+        Message::Learn { record } => format!("learn {} = {:?}", record.ballot, record.state),
+        Message::Prepare { ballot, tag, .. } => format!("prepare {ballot} of op {}", tag.op.0),
+        Message::Promised { held, tag } => format!(
+            "promised to op {}, holds {} {:?}",
+            tag.op.0, held.ballot, held.content
+        ),
+        Message::Holding { held, tag } => format!(
+            "to op {}: holds {} {:?}, collected {}",
+            tag.op.0, held.ballot, held.content, held.collected
+        ),
+        Message::Nack { highest, tag } => format!("refuses op {}, has {highest}", tag.op.0),
+        Message::Read { tag, .. } => format!("read of op {}", tag.op.0),
+        Message::Accepted { tag } => format!("accepted for op {}", tag.op.0),
+        other => format!("{other:?}"),
+    };
+    text.chars().take(220).collect()
+}

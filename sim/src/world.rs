@@ -1,0 +1,474 @@
+//! A cluster in one thread: nodes, links, disks, clocks, and a queue of events.
+//!
+//! Everything happens in the order of the queue, and every choice is the generator's, so
+//! a seed is a run. Nothing here knows a rule of replication: it performs what the state
+//! machines want, late, twice, or not at all.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use torc_replication::{
+    Config, Effect, Envelope, Input, Intent, Milestone, Mutations, Now, OpId, Seq,
+};
+use torc_ring::NodeId;
+
+use crate::disk::Write;
+use crate::group::Group;
+use crate::node::Node;
+use crate::profile::Faults;
+use crate::rng::Rng;
+use crate::trace::Trace;
+use crate::workload::Workload;
+
+/// Most nodes of a run, those that lost their disk included.
+pub(crate) const MAX_NODES: usize = 14;
+
+/// What can happen.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Deliver {
+        from: NodeId,
+        to: NodeId,
+        envelope: Envelope,
+    },
+    Synced {
+        node: usize,
+        boot: u32,
+    },
+    Wake {
+        node: usize,
+        boot: u32,
+    },
+    Beat {
+        node: usize,
+        boot: u32,
+    },
+    Start {
+        node: usize,
+    },
+    Topology {
+        node: usize,
+        config: Arc<Config>,
+    },
+    Report {
+        from: NodeId,
+        milestone: Milestone,
+    },
+    Discard {
+        node: usize,
+    },
+    Client(usize),
+    Group,
+    Chaos,
+}
+
+/// How many of each fault a run had.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts(pub BTreeMap<&'static str, u64>);
+
+impl Counts {
+    pub(crate) fn add(&mut self, name: &'static str) {
+        *self.0.entry(name).or_default() += 1;
+    }
+
+    /// Adds another run's.
+    pub fn merge(&mut self, other: &Self) {
+        for (name, count) in &other.0 {
+            *self.0.entry(name).or_default() += count;
+        }
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) us: u64,
+    /// Counts events and calls: the time of histories.
+    pub(crate) moment: u64,
+    queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    events: Vec<Option<Event>>,
+    free: Vec<usize>,
+    order: u64,
+    pub(crate) nodes: Vec<Node>,
+    /// Until when the link from one node to another is cut, microseconds.
+    pub(crate) cut_until: [[u64; MAX_NODES]; MAX_NODES],
+    pub(crate) group: Group,
+    pub(crate) faults: Faults,
+    pub(crate) rng: Rng,
+    pub(crate) mutations: Mutations,
+    pub(crate) healing: bool,
+    pub(crate) workload: Workload,
+    pub(crate) counts: Counts,
+    pub(crate) trace: Trace,
+    effects: Vec<Effect>,
+    intents: Vec<Intent>,
+    pub(crate) next_settle: u64,
+}
+
+impl World {
+    pub(crate) fn new(
+        seed: u64,
+        faults: Faults,
+        mutations: Mutations,
+        rng: Rng,
+        trace: Trace,
+    ) -> Self {
+        let replicas = usize::from(faults.replicas);
+        let ids: Vec<_> = (1..=replicas as u64).map(NodeId).collect();
+        let mut world = Self {
+            us: 0,
+            moment: 0,
+            queue: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
+            order: 0,
+            nodes: Vec::new(),
+            cut_until: [[0; MAX_NODES]; MAX_NODES],
+            group: Group::new(&ids, mutations),
+            workload: Workload::new(seed, &faults),
+            faults,
+            rng,
+            mutations,
+            healing: false,
+            counts: Counts::default(),
+            trace,
+            effects: Vec::new(),
+            intents: Vec::new(),
+            next_settle: 1 << 40,
+        };
+        let spare = if world.faults.resize > 0 { 2 } else { 1 };
+        for _ in 0..replicas + spare {
+            world.add_node();
+        }
+        for client in 0..usize::from(world.faults.clients) {
+            let at = 2_000 + world.rng.below(5_000);
+            world.schedule(at, Event::Client(client));
+        }
+        world.schedule(3_000, Event::Group);
+        world.schedule(4_000, Event::Chaos);
+        world
+    }
+
+    /// A new node with an empty disk, running.
+    pub(crate) fn add_node(&mut self) {
+        let number = self.nodes.len();
+        let skew = self.faults.skew_ms;
+        let error = self.rng.between(0, 2 * skew) as i64 - skew as i64;
+        self.nodes.push(Node::new(number as u64 + 1, error));
+        self.schedule(0, Event::Start { node: number });
+    }
+
+    pub(crate) fn schedule(&mut self, after_us: u64, event: Event) {
+        let slot = if let Some(slot) = self.free.pop() {
+            self.events[slot] = Some(event);
+            slot
+        } else {
+            self.events.push(Some(event));
+            self.events.len() - 1
+        };
+        self.order += 1;
+        self.queue
+            .push(Reverse((self.us + after_us, self.order, slot)));
+    }
+
+    /// Handles the next event; false when there is none.
+    pub(crate) fn step(&mut self) -> bool {
+        let Some(Reverse((at, order, slot))) = self.queue.pop() else {
+            return false;
+        };
+        let Some(event) = self.events[slot].take() else {
+            return true;
+        };
+        self.free.push(slot);
+        self.us = at;
+        self.moment += 1;
+        self.trace.mix(at ^ order.rotate_left(40));
+        self.trace.event(at, &event);
+        self.handle(event);
+        true
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Deliver { from, to, envelope } => self.deliver(from, to, envelope),
+            Event::Synced { node, boot } => self.synced(node, boot),
+            Event::Wake { node, boot } => self.wake(node, boot),
+            Event::Beat { node, boot } => self.beat(node, boot),
+            Event::Start { node } => self.start(node),
+            Event::Topology { node, config } => self.topology(node, &config),
+            Event::Report { from, milestone } => self.group.note(from, milestone),
+            Event::Discard { node } => self.replica_step(node, Input::Discard),
+            Event::Client(client) => self.client(client),
+            Event::Group => self.group_step(),
+            Event::Chaos => self.chaos(),
+        }
+    }
+
+    pub(crate) fn index(&self, id: NodeId) -> Option<usize> {
+        let index = id.0.checked_sub(1)? as usize;
+        (index < self.nodes.len()).then_some(index)
+    }
+
+    pub(crate) fn is_live(&self, node: usize, boot: u32) -> bool {
+        self.nodes[node].boot == boot && self.nodes[node].is_up()
+    }
+
+    fn start(&mut self, node: usize) {
+        let this = &mut self.nodes[node];
+        if this.gone || this.is_up() {
+            return;
+        }
+        this.start(usize::from(self.faults.promises), self.mutations);
+        let boot = this.boot;
+        let config = self.group.config.clone();
+        self.schedule(500, Event::Topology { node, config });
+        let beat = self.rng.below(20_000);
+        self.schedule(beat, Event::Beat { node, boot });
+    }
+
+    fn deliver(&mut self, from: NodeId, to: NodeId, envelope: Envelope) {
+        use torc_replication::Message as M;
+        let Some(node) = self.index(to).filter(|node| self.nodes[*node].is_up()) else {
+            return;
+        };
+        match &envelope.message {
+            M::Holding { .. }
+            | M::Promised { .. }
+            | M::Accepted { .. }
+            | M::Nack { .. }
+            | M::Abstain { .. }
+            | M::Epoch { .. } => {
+                self.coordinate(node, |process, now, out| {
+                    process.coordinator.on_message(now, from, envelope, out);
+                });
+            }
+            M::GcSum {
+                upto,
+                sum,
+                collected,
+            } => {
+                let process = self.nodes[node].process.as_mut();
+                let collector = process.and_then(|process| process.collector.as_mut());
+                let sends = collector.map(|c| c.on_sum(from, *upto, *sum, *collected));
+                for (peer, envelope) in sends.unwrap_or_default() {
+                    self.transmit(to, peer, envelope);
+                }
+            }
+            _ => self.replica_step(node, Input::Message { from, envelope }),
+        }
+    }
+
+    fn topology(&mut self, node: usize, config: &Arc<Config>) {
+        if self.nodes[node].no_group_until_us > self.us {
+            return;
+        }
+        self.replica_step(node, Input::Topology(config.clone()));
+        self.coordinate(node, |process, now, out| {
+            process.coordinator.on_topology(now, config, out);
+        });
+    }
+
+    fn synced(&mut self, node: usize, boot: u32) {
+        if !self.is_live(node, boot) {
+            return;
+        }
+        match self.nodes[node].disk.sync_one() {
+            Some(Write::Batch(seq, _)) => self.batch_durable(node, seq),
+            Some(Write::Clock(ceiling)) => self.coordinate(node, |process, now, out| {
+                process.coordinator.reserved(now, ceiling, out);
+            }),
+            None => {}
+        }
+    }
+
+    fn batch_durable(&mut self, node: usize, seq: Seq) {
+        let this = &mut self.nodes[node];
+        let id = this.id;
+        let Some(process) = &mut this.process else {
+            return;
+        };
+        process.durable = seq;
+        let sends: Vec<_> = process.sends.extract_if(.., |s| s.0 <= seq).collect();
+        let reports: Vec<_> = process.reports.extract_if(.., |r| r.0 <= seq).collect();
+        for (_, to, envelope) in sends {
+            self.transmit(id, to, envelope);
+        }
+        for (_, milestone) in reports {
+            self.report(id, milestone);
+        }
+        self.replica_step(node, Input::Persisted(seq));
+    }
+
+    fn wake(&mut self, node: usize, boot: u32) {
+        if !self.is_live(node, boot) {
+            return;
+        }
+        if let Some(process) = &mut self.nodes[node].process {
+            process.wake_us = u64::MAX;
+        }
+        self.coordinate(node, |process, now, out| process.coordinator.tick(now, out));
+    }
+
+    /// Lets a node's replica handle an input, and does what it wants.
+    pub(crate) fn replica_step(&mut self, node: usize, input: Input) {
+        let now = self.nodes[node].now(self.us);
+        let mut effects = std::mem::take(&mut self.effects);
+        let Node { disk, process, .. } = &mut self.nodes[node];
+        if let Some(process) = process {
+            process.replica.step(now, input, disk, &mut effects);
+        }
+        self.perform(node, effects);
+    }
+
+    /// Does what a replica wants, and keeps the emptied vector for the next time.
+    pub(crate) fn perform(&mut self, node: usize, mut effects: Vec<Effect>) {
+        for effect in effects.drain(..) {
+            self.perform_one(node, effect);
+        }
+        self.effects = effects;
+    }
+
+    fn perform_one(&mut self, node: usize, effect: Effect) {
+        let id = self.nodes[node].id;
+        match effect {
+            Effect::Persist { seq, batch } => self.write(node, Write::Batch(seq, batch)),
+            Effect::Send {
+                to,
+                after,
+                envelope,
+            } => match &mut self.nodes[node].process {
+                Some(process) if after > process.durable => {
+                    process.sends.push((after, to, envelope));
+                }
+                _ => self.transmit(id, to, envelope),
+            },
+            Effect::Report { after, milestone } => match &mut self.nodes[node].process {
+                Some(process) if after > process.durable => {
+                    process.reports.push((after, milestone));
+                }
+                _ => self.report(id, milestone),
+            },
+            Effect::NeedTopology { .. } => self.fetch_topology(node),
+            Effect::Settle { at, rewrite } => self.settle(node, at, rewrite),
+        }
+    }
+
+    fn write(&mut self, node: usize, write: Write) {
+        let took = 50 + self.rng.below(self.faults.sync_us);
+        let this = &mut self.nodes[node];
+        this.disk.enqueue(write);
+        this.disk_free_us = this.disk_free_us.max(self.us) + took;
+        let (after, boot) = (this.disk_free_us - self.us, this.boot);
+        self.schedule(after, Event::Synced { node, boot });
+    }
+
+    /// Lets a node's coordinator do something, and does what it wants.
+    pub(crate) fn coordinate(
+        &mut self,
+        node: usize,
+        act: impl FnOnce(&mut crate::node::Process, Now, &mut Vec<Intent>),
+    ) {
+        let now = self.nodes[node].now(self.us);
+        let mut intents = std::mem::take(&mut self.intents);
+        if let Some(process) = &mut self.nodes[node].process {
+            act(process, now, &mut intents);
+        }
+        for intent in intents.drain(..) {
+            self.perform_intent(node, intent);
+        }
+        self.intents = intents;
+        self.schedule_wake(node);
+    }
+
+    fn perform_intent(&mut self, node: usize, intent: Intent) {
+        match intent {
+            Intent::Send { to, envelope } => {
+                let id = self.nodes[node].id;
+                self.transmit(id, to, envelope);
+            }
+            Intent::Reserve(ceiling) => self.write(node, Write::Clock(ceiling)),
+            Intent::NeedTopology { .. } => self.fetch_topology(node),
+            Intent::Done { op, outcome } => {
+                self.trace.outcome(self.us, op, &outcome);
+                if op.0 >= 1 << 40 {
+                    if let Some(process) = &mut self.nodes[node].process {
+                        process.settling.retain(|(settling, _)| *settling != op);
+                    }
+                } else {
+                    self.finished(op, &outcome);
+                }
+            }
+        }
+    }
+
+    fn schedule_wake(&mut self, node: usize) {
+        let Node { process, boot, .. } = &mut self.nodes[node];
+        let Some(process) = process else {
+            return;
+        };
+        let Some(wake_ms) = process.coordinator.next_wake_ms() else {
+            return;
+        };
+        let at = (wake_ms * 1_000).max(self.us);
+        if at < process.wake_us {
+            process.wake_us = at;
+            let boot = *boot;
+            self.schedule(at - self.us, Event::Wake { node, boot });
+        }
+    }
+
+    fn report(&mut self, from: NodeId, milestone: Milestone) {
+        if self.rng.chance(900) {
+            let after = self.rng.between(200, 3_000);
+            self.schedule(after, Event::Report { from, milestone });
+        }
+    }
+
+    pub(crate) fn fetch_topology(&mut self, node: usize) {
+        let this = &mut self.nodes[node];
+        if this.asked_topology_us > self.us {
+            return;
+        }
+        let after = self.rng.between(300, 3_000);
+        this.asked_topology_us = self.us + after;
+        let config = self.group.config.clone();
+        self.schedule(after, Event::Topology { node, config });
+    }
+
+    /// Sends a message over a link that may lose, copy, delay or reorder it.
+    pub(crate) fn transmit(&mut self, from: NodeId, to: NodeId, envelope: Envelope) {
+        if from == to {
+            let event = Event::Deliver { from, to, envelope };
+            return self.schedule(10, event);
+        }
+        let (Some(a), Some(b)) = (self.index(from), self.index(to)) else {
+            return;
+        };
+        if self.cut_until[a][b] > self.us {
+            return;
+        }
+        if !self.healing && self.rng.chance(self.faults.drop) {
+            self.counts.add("dropped");
+            return;
+        }
+        if !self.healing && self.rng.chance(self.faults.duplicate) {
+            self.counts.add("duplicated");
+            let after = self.rng.between(100, 8_000);
+            let envelope = envelope.clone();
+            self.schedule(after, Event::Deliver { from, to, envelope });
+        }
+        let mut after = self.rng.between(100, 1_500);
+        if !self.healing && self.rng.chance(self.faults.late) {
+            self.counts.add("late");
+            after += self.rng.between(2_000, self.faults.late_ms * 1_000);
+        }
+        if self.nodes[a].slow_until_us.max(self.nodes[b].slow_until_us) > self.us {
+            after *= 20;
+        }
+        self.schedule(after, Event::Deliver { from, to, envelope });
+    }
+
+    pub(crate) fn next_settle_id(&mut self) -> OpId {
+        self.next_settle += 1;
+        OpId(self.next_settle)
+    }
+}

@@ -1,0 +1,75 @@
+//! Seeds of the ordinary campaign, in the time a test run has.
+//!
+//! `TORC_SIM_SEEDS` sets how many; the command line runs more, see `torc-sim run`.
+
+use torc_replication::Mutations;
+use torc_sim::{Profile, Trace, run, run_seed};
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "long runs are asked for by the environment"
+)]
+fn count() -> u64 {
+    let set = std::env::var("TORC_SIM_SEEDS").ok();
+    set.and_then(|text| text.parse().ok()).unwrap_or(250)
+}
+
+#[test]
+fn with_every_rule_holding_no_seed_shows_a_violation() {
+    for seed in 0..count() {
+        let report = run_seed(seed);
+        assert_eq!(
+            report.violation, None,
+            "torc-sim replay --seed {seed} shows how"
+        );
+        assert_eq!(report.undecided, 0, "seed {seed}: a check was given up");
+    }
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    for (seed, profile) in (0..24).zip(Profile::ALL.into_iter().cycle()) {
+        let again = || run(seed, profile, Mutations::NONE, Trace::hashing());
+        let (first, second) = (again(), again());
+        assert_eq!(first.hash, second.hash, "seed {seed} of {profile:?}");
+        assert_eq!(first.operations, second.operations);
+        let written = run(seed, profile, Mutations::NONE, Trace::writing());
+        assert_eq!(first.hash, written.hash, "writing changes nothing");
+        assert!(!written.trace.is_empty());
+    }
+    assert_ne!(run_seed(1).hash, run_seed(3).hash, "seeds differ");
+}
+
+#[test]
+fn the_campaign_has_every_fault_and_both_fast_paths() {
+    let mut tally = torc_sim::Tally::default();
+    for seed in 0..count().min(150) {
+        tally.add(seed, &run_seed(seed));
+    }
+    for name in [
+        "aborted",
+        "clock set",
+        "collected",
+        "compared",
+        "corrupted",
+        "crashed",
+        "cut",
+        "dropped",
+        "duplicated",
+        "excluded",
+        "late",
+        "moved",
+        "slow",
+        "split",
+        "wiped",
+    ] {
+        assert!(
+            tally.faults.0.get(name).is_some_and(|count| *count > 0),
+            "no run had the fault `{name}`"
+        );
+    }
+    assert!(
+        tally.fast * 5 > tally.answered,
+        "one round is the common case"
+    );
+}

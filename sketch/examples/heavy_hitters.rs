@@ -1,0 +1,63 @@
+//! The lecture's first exercise: the k-heavy hitters of a stream, in one pass and little memory.
+//!
+//! ```text
+//! cargo run --release -p torc-sketch --example heavy_hitters -- [K]  < words
+//! ```
+//!
+//! Reads words from the standard input, or makes up a stream where there is a terminal, and prints those that make up at
+//! least 1/K of them (100 if not told), each with its estimated count. K is at most 100,000.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _, stdin, stdout};
+
+use torc_record::{Digest, DigestKey, NamespaceId};
+use torc_sketch::{HeavyHitters, SeedStream, Shape};
+
+/// In the service the key is a secret of the cluster.
+const CLUSTER: DigestKey = DigestKey([7; 32]);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let k: u32 = std::env::args().nth(1).map_or(Ok(100), |k| k.parse())?;
+    // With ε = 1/(2k) each reported word has at least half of what makes it heavy, but for 1 in 1,000.
+    let shape = Shape::for_error(0.5 / f64::from(k.clamp(1, 100_000)), 0.001)?;
+    let mut heavy = HeavyHitters::new(k, shape, 1);
+    let mut insert = |word: &[u8]| {
+        let digest = Digest::of(&CLUSTER, NamespaceId::DEFAULT, word);
+        heavy.insert_with(&digest, 1, || Box::<[u8]>::from(word));
+    };
+    if stdin().is_terminal() {
+        made_up_words().for_each(|word| insert(word.as_bytes()));
+    } else {
+        for line in stdin().lock().split(b'\n') {
+            let line = line?;
+            let words = line.split(u8::is_ascii_whitespace);
+            words.filter(|word| !word.is_empty()).for_each(&mut insert);
+        }
+    }
+    print(&heavy)?;
+    Ok(())
+}
+
+/// 100,000 words of which number i is i times rarer than the first.
+fn made_up_words() -> impl Iterator<Item = String> {
+    let mut random = SeedStream::new(1);
+    (0..100_000).map(move |_| {
+        let uniform = random.below(1 << 53) as f64 / (1_u64 << 53) as f64;
+        format!("word{}", 10_000_f64.powf(uniform) as u32)
+    })
+}
+
+fn print(heavy: &HeavyHitters<Box<[u8]>>) -> std::io::Result<()> {
+    let sketch = heavy.sketch();
+    let mut out = stdout().lock();
+    for hitter in heavy.answer() {
+        let word = String::from_utf8_lossy(hitter.note);
+        writeln!(out, "{:>12}  {word}", hitter.estimate)?;
+    }
+    writeln!(
+        out,
+        "of {} words; each count is exact or at most {} too high; {} bytes of memory",
+        sketch.total(),
+        sketch.error_bound(),
+        sketch.bytes()
+    )
+}

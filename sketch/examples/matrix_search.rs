@@ -1,0 +1,63 @@
+//! The lecture's second exercise: where does a small matrix occur in a large one?
+//!
+//! ```text
+//! cargo run --release -p torc-sketch --example matrix_search -- [TEXT PATTERN]
+//! ```
+//!
+//! Both are files of lines that are equally long, and each line is a row. Without files, looks for a pattern that was put into a made-up matrix.
+//! Prints row and column of each occurrence, from 0.
+
+use std::io::{Write as _, stdout};
+
+use torc_sketch::SeedStream;
+use torc_sketch::rolling::{Matrix, Modulus, find_in_matrix};
+
+/// Cells and the length of a row.
+type Cells = (Vec<u8>, usize);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let files: Vec<String> = std::env::args().skip(1).collect();
+    let (text, pattern) = match files.as_slice() {
+        [] => made_up(),
+        [text, pattern] => (read(text)?, read(pattern)?),
+        _ => return Err("two files are needed: the text and the pattern".into()),
+    };
+    let text = Matrix::new(&text.0, text.1)?;
+    let pattern = Matrix::new(&pattern.0, pattern.1)?;
+    // Any seed finds the same: matches are compared. A service draws it at random.
+    let found = find_in_matrix(&Modulus::random(1), &text, &pattern);
+    let mut out = stdout().lock();
+    for (row, column) in &found {
+        writeln!(out, "{row} {column}")?;
+    }
+    writeln!(out, "{} occurrences", found.len())?;
+    Ok(())
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a program, not the crate: it reads the files it is told to"
+)]
+fn read(file: &str) -> Result<Cells, Box<dyn std::error::Error>> {
+    let bytes = std::fs::read(file)?;
+    let lines: Vec<&[u8]> = bytes
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .collect();
+    let width = lines.first().map_or(0, |line| line.len());
+    if lines.iter().any(|line| line.len() != width) {
+        return Err(format!("{file}: its lines are not equally long").into());
+    }
+    Ok((lines.concat(), width))
+}
+
+/// 1,000 × 1,000 cells of 0 and 1, with 20 × 20 of them as the pattern.
+fn made_up() -> (Cells, Cells) {
+    let mut random = SeedStream::new(1);
+    let text: Vec<u8> = (0..1_000_000)
+        .map(|_| b'0' + random.below(2) as u8)
+        .collect();
+    let rows = text.chunks_exact(1000).skip(123).take(20);
+    let pattern = rows.flat_map(|row| &row[456..476]).copied().collect();
+    ((text, 1000), (pattern, 20))
+}

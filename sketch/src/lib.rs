@@ -1,0 +1,39 @@
+//! Streaming sketches, each with its question, its error and its bytes.
+//!
+//! | structure | question | error | bytes |
+//! |---|---|---|---|
+//! | [`CountMin`] | how often was this key seen? | never too low; too high by εN with probability at most δ | 16/ε log2(1/δ) |
+//! | [`HeavyHitters`] | which keys make up 1/k of the stream? | none is missed; each has N/k - εN | that, and 4k candidates at most |
+//! | [`MajorityCounter`], [`MajorityBits`] | which key may have more than half? | none, if there is one | 32; 1,032 |
+//! | [`InnerProduct`] | how large is the join of two streams? | stated with the answer | those of the sketches |
+//! | [`bloom`] | was this key ever seen? | never a wrong no; a wrong yes at the rate δ | 1.44 log2(1/δ) bits a key |
+//! | [`rolling`] | where does this string occur, where does one cut? | matches are verified | a window |
+//! | [`hot_keys`] | what is hot, where and since when? | that of heavy hitters, over any window | by budget |
+//!
+//! The algorithms are those of a lecture on hashing (S. Jiang, Hash methods, Peking University 2023), whose theorems the tests state and check.
+//!
+//! Invariants:
+//! * A key comes in as its [`torc_record::Digest`], computed once; nothing here hashes it again.
+//! * All randomness is a seed that is passed in: the same seed and stream give the same bytes on every host.
+//! * Sketches of counts are linear: what is summed, subtracted or windowed equals what was counted that way.
+//! * No bytes, however hostile, make a decoder panic, loop or allocate beyond the caller's limit.
+//!
+//! Absent on purpose: clocks, threads, files; who keeps snapshots and sends them (the server); the Bloom gate
+//! itself (`torc-index`).
+
+pub mod bloom;
+mod bytes;
+pub mod count_min;
+pub mod hash;
+pub mod heavy_hitters;
+pub mod hot_keys;
+mod majority;
+pub mod rolling;
+mod seed;
+#[cfg(test)]
+mod testing;
+
+pub use count_min::{CombineError, CountMin, DecodeError, InnerProduct, Shape, ShapeError};
+pub use heavy_hitters::{HeavyHitter, HeavyHitters};
+pub use majority::{MajorityBits, MajorityCounter};
+pub use seed::SeedStream;

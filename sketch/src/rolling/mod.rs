@@ -1,0 +1,33 @@
+//! Rolling hash after Karp and Rabin (1987), and what is built of it.
+//!
+//! A string is a number to the base 256, and its hash that number modulo a random prime q:
+//! `h(S) = sum of S_i 256^(n-i) mod q`. Hence the lecture's rules (S. Jiang, Hash methods, 2023):
+//! `h(S[i..j]) = h(S[..j]) - 256^(j-i) h(S[..i])` and `h(S || T) = 256^|T| h(S) + h(T)`.
+//!
+//! *Collisions*: S and T of n bytes collide if q divides their difference, a number below 2^(8n), which has at most
+//! 8n/53 prime factors above 2^53. [`Modulus`] draws q uniformly from the primes between 2^53 and 2^54, more than 1.4e14
+//! (Rosser and Schoenfeld 1962), so Pr\[h(S) = h(T)\] <= 1.1e-15 n for strings fixed before q is drawn.
+//! The seed must therefore not be known to whoever chooses the strings. Search verifies its matches, so that not even then
+//! it answers wrongly; it only takes longer.
+//!
+//! | type | what for |
+//! |---|---|
+//! | [`Fingerprint`], [`PrefixHashes`] | substrings in O(1), concatenation in O(1) |
+//! | [`Patterns`], [`Searcher`] | several patterns in a stream, with bounded work a step |
+//! | [`MatrixHashes`], [`find_in_matrix`] | a rectangle in a rectangle |
+//! | [`Chunker`] | chunk boundaries that depend on content, not on offsets |
+
+mod chunker;
+mod fingerprint;
+mod matrix;
+mod modulus;
+mod patterns;
+mod searcher;
+mod window;
+
+pub use chunker::{CHUNK_WINDOW, ChunkSizes, ChunkSizesError, Chunker, MAX_CHUNK};
+pub use fingerprint::{Fingerprint, PrefixHashes};
+pub use matrix::{Matrix, MatrixError, MatrixHashes, find_in_matrix};
+pub use modulus::Modulus;
+pub use patterns::{MAX_PATTERN_LEN, MAX_PATTERNS, PatternError, Patterns};
+pub use searcher::{Match, Scan, Searcher};

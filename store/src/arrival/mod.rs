@@ -1,0 +1,212 @@
+//! Slices that come from another node, and slices on their way to one.
+//!
+//! A slice travels byte for byte. The receiver writes it where it will stay, in a segment that
+//! several arrivals share, and checks it there: the digest of its bytes, the checksum of
+//! every record, and that every key is found by the index that came with it. It builds
+//! nothing. When no arrival of the segment is under way any more, the segment is completed,
+//! named by the manifest, and all its slices come into force at once.
+//!
+//! An arrival that is given up leaves its room in the segment unused; the next fold gives it
+//! back.
+
+mod file;
+mod sealed;
+mod thread;
+
+use std::sync::Arc;
+
+use torc_record::{Digest, DigestKey};
+use torc_ring::Partition;
+
+pub use sealed::{SealedPartition, SealedSlice};
+pub(crate) use thread::{Landing, run};
+
+use self::file::{Landed, LandingFile, Ready, Region};
+use crate::segment::align;
+use crate::shared::Shared;
+use crate::slice::{SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader, SliceView};
+use crate::{Seq, StoreError};
+
+/// Most slices of one arrival.
+const MAX_SLICES: usize = 256;
+/// Most bytes of one arrival.
+const MAX_LEN: u64 = 1 << 40;
+
+/// What a receiver must know of a slice before it arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SliceInfo {
+    /// Its length, bytes.
+    pub len: u64,
+    /// Its digest: 32 bytes of BLAKE3.
+    pub digest: [u8; 32],
+}
+
+/// The slices of one partition on their way in. Dropping it gives them up.
+///
+/// In this order: [`write`](Self::write) all bytes, [`verify`](Self::verify),
+/// [`publish`](Self::publish).
+#[derive(Debug)]
+pub struct Arrival {
+    shared: Arc<Shared>,
+    partition: Partition,
+    file: Arc<LandingFile>,
+    regions: Vec<Region>,
+    /// The slice being written and how much of it is.
+    current: usize,
+    written: u64,
+    hasher: blake3::Hasher,
+    landed: Vec<Landed>,
+    is_over: bool,
+}
+
+impl Arrival {
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        partition: Partition,
+        slices: &[SliceInfo],
+    ) -> Result<Self, StoreError> {
+        let least = (SLICE_HEADER_LEN + SLICE_DIGEST_LEN) as u64;
+        let lens = slices.iter().map(|slice| slice.len);
+        let is_possible = slices.len() <= MAX_SLICES
+            && lens.clone().all(|len| (least..=MAX_LEN).contains(&len))
+            && lens.sum::<u64>() <= MAX_LEN;
+        if !is_possible {
+            let what = "lengths that no slices have";
+            return Err(StoreError::BadArrival { partition, what });
+        }
+        let (file, regions) = shared.landing.reserve(shared, slices)?;
+        Ok(Self {
+            shared: Arc::clone(shared),
+            partition,
+            file,
+            regions,
+            current: 0,
+            written: 0,
+            hasher: blake3::Hasher::new(),
+            landed: Vec::new(),
+            is_over: false,
+        })
+    }
+
+    /// Takes the next bytes of the slices, one slice after the other. Writes a file: not for
+    /// a thread that must not wait.
+    ///
+    /// # Errors
+    /// [`StoreError::BadArrival`]: too many bytes, or a slice that is not the one announced.
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`]. The arrival is of no use then.
+    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
+        while !bytes.is_empty() {
+            let Some(region) = self.regions.get(self.current) else {
+                return Err(self.bad("more bytes than were announced"));
+            };
+            let left = region.info.len - self.written;
+            let (now, later) = bytes.split_at(bytes.len().min(left as usize));
+            self.file.write(now, region.at + self.written)?;
+            let content_left = left.saturating_sub(SLICE_DIGEST_LEN as u64);
+            self.hasher
+                .update(&now[..now.len().min(content_left as usize)]);
+            self.written += now.len() as u64;
+            bytes = later;
+            if self.written == region.info.len {
+                let digest = self.hasher.finalize();
+                if *digest.as_bytes() != region.info.digest {
+                    return Err(self.bad("its digest is another one"));
+                }
+                self.hasher = blake3::Hasher::new();
+                self.current += 1;
+                self.written = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that all has arrived and that every key is where its index looks for it; with
+    /// the cluster's key, also that every record has the digest of its key. Reads all bytes
+    /// again, about a gigabyte a second.
+    ///
+    /// # Errors
+    /// [`StoreError::BadArrival`], [`StoreError::Io`]. The arrival is of no use then.
+    pub fn verify(&mut self, cluster: Option<&DigestKey>) -> Result<(), StoreError> {
+        if self.current < self.regions.len() {
+            return Err(self.bad("fewer bytes than were announced"));
+        }
+        let map = self.file.map()?;
+        let count = self.shared.options.partitions.count();
+        let mut landed = Vec::with_capacity(self.regions.len());
+        for region in &self.regions {
+            let at = region.at as usize;
+            let bytes = map.bytes().get(at..at + region.info.len as usize);
+            let bytes = bytes.unwrap_or_default();
+            let header = SliceHeader::decode(bytes).map_err(|what| self.bad(what))?;
+            if header.partition != self.partition || header.partitions != count {
+                return Err(self.bad("a slice of another partition"));
+            }
+            if bytes.last_chunk::<SLICE_DIGEST_LEN>() != Some(&region.info.digest) {
+                return Err(self.bad("its digest is not at its end"));
+            }
+            let view = SliceView::of(&header, bytes).map_err(|what| self.bad(what))?;
+            let digest_of = |namespace, key: &[u8]| Some(Digest::of(cluster?, namespace, key));
+            let verified = view.verify(digest_of);
+            verified.map_err(|what| self.bad(what))?;
+            landed.push(Landed {
+                at: region.at,
+                header,
+                index: bytes[..header.index_len()].to_vec(),
+            });
+        }
+        self.landed = landed;
+        Ok(())
+    }
+
+    /// Puts the slices in force, durably, together with other arrivals. Returns the number
+    /// of the last entry of the log before that. A drop of the partition that was
+    /// acknowledged before this call does not concern them.
+    ///
+    /// # Errors
+    /// [`StoreError::BadArrival`] if they were not verified, or the partition was dropped
+    /// during this call; [`StoreError::Damaged`] if it has slices that cannot be read: drop it
+    /// first; [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Closed`]: nothing
+    /// was changed. [`StoreError::Failed`]: they may be in force.
+    pub async fn publish(mut self) -> Result<Seq, StoreError> {
+        if self.landed.len() != self.regions.len() {
+            return Err(self.bad("it was not verified"));
+        }
+        let (done, outcome) = tokio::sync::oneshot::channel();
+        let landed = std::mem::take(&mut self.landed);
+        self.is_over = true;
+        let ready = Ready {
+            partition: self.partition,
+            landed,
+            done,
+        };
+        self.shared.landing.deliver(&self.file, ready);
+        outcome.await.unwrap_or(Err(StoreError::Closed))
+    }
+
+    fn bad(&self, what: &'static str) -> StoreError {
+        StoreError::BadArrival {
+            partition: self.partition,
+            what,
+        }
+    }
+}
+
+impl Drop for Arrival {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.file.give_up(&self.regions);
+            self.shared.landing.wake();
+        }
+    }
+}
+
+/// Where slices of these lengths go behind `end`; and the end then.
+fn regions(slices: &[SliceInfo], mut end: u64) -> (Vec<Region>, u64) {
+    let regions = slices.iter().map(|info| {
+        let at = align(end);
+        end = at + info.len;
+        Region { at, info: *info }
+    });
+    let regions = regions.collect();
+    (regions, end)
+}

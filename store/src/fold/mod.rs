@@ -1,0 +1,22 @@
+//! Folding: the slices of a partition become one, so that a get asks few gates and disk is
+//! given back.
+//!
+//! Tiered: slices of about one size are folded together, so that a record is written about
+//! once for each fourfold growth of its partition. Beyond a number of slices a partition is
+//! folded whatever their sizes; when the node is idle, a partition with more than one slice
+//! of any weight is folded into one. Segments of which little counts any more are emptied by
+//! copying their slices as they are.
+//!
+//! What a collection dropped is left out, unless another slice may hold an older version of
+//! its key; what is damaged is left alone until somebody vouches for it.
+//!
+//! A fold works on slices that never change, and puts its result in force only if all of
+//! them still count. It reads and writes at a bounded pace, one partition at a time; its
+//! memory is that of the largest partition it folds.
+
+mod choose;
+mod job;
+mod merge;
+mod thread;
+
+pub(crate) use thread::run;

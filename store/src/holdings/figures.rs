@@ -1,0 +1,61 @@
+//! What the slices of a node come to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Holdings, Slices};
+use crate::packed::{Packed, Position};
+use crate::segment::Slice;
+use crate::{Seq, SliceStats};
+use torc_ring::Token;
+
+impl Holdings {
+    /// The version that the overlay holds of a key, with its number, and the slices beneath.
+    pub(crate) fn look_up(&self, position: &Position<'_>) -> (Option<(Seq, Packed)>, Slices) {
+        let index = self.partitions.of(Token(position.token)).index();
+        let shard = self.shards[index].read();
+        let slot = shard.overlay.get(position);
+        let held = slot.map(|slot| (slot.seq, slot.packed.clone()));
+        (held, Arc::clone(&shard.slices))
+    }
+
+    /// Sums over all slices. Takes every partition's lock once.
+    pub(crate) fn slice_stats(&self) -> SliceStats {
+        let [
+            gets,
+            overlay_hits,
+            gate_negatives,
+            gate_false_positives,
+            record_reads,
+        ] = self.read_counts();
+        let mut stats = SliceStats {
+            gets,
+            overlay_hits,
+            gate_negatives,
+            gate_false_positives,
+            record_reads,
+            ..SliceStats::default()
+        };
+        let mut segments = BTreeMap::new();
+        for (_, slices, _) in self.live() {
+            stats.slices += slices.len() as u64;
+            stats.most_slices = stats.most_slices.max(slices.len() as u64);
+            for slice in slices.iter() {
+                let file = &slice.segment.file;
+                segments.insert(file.number, file.len);
+                stats.slice_bytes += slice.len();
+                stats.damaged += u64::from(slice.is_damaged());
+                if let Some(header) = slice.header() {
+                    stats.keys += header.held.records;
+                    stats.header_bytes += Slice::OVERHEAD_BYTES as u64;
+                    stats.gate_bytes += u64::from(header.gate_len);
+                    stats.mphf_bytes += u64::from(header.mphf_len);
+                    stats.offset_bytes += u64::from(header.offsets_len);
+                }
+            }
+        }
+        stats.segments = segments.len() as u64;
+        stats.segment_bytes = segments.values().sum();
+        stats
+    }
+}

@@ -1,0 +1,220 @@
+//! Slices that come into force.
+//!
+//! All of these are called by whoever holds the manifest's lock, after the manifest that
+//! names the slices is durable: so the slices of a partition change under one hand only,
+//! but for drops, which may come at any time and win.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use torc_record::Ballot;
+use torc_ring::Partition;
+
+use super::{Holdings, Shard, Slices, cost, newest_sealed};
+use crate::packed::Packed;
+use crate::partition::Facts;
+use crate::segment::Slice;
+use crate::{PartitionSummary, Seq, StoreError};
+
+/// What a fold made of slices.
+#[derive(Debug)]
+pub(crate) struct Folded<'a> {
+    pub(crate) partition: Partition,
+    pub(crate) inputs: &'a [Arc<Slice>],
+    pub(crate) output: Option<&'a Arc<Slice>>,
+    /// Newest versions that were collected and are in no slice any more.
+    pub(crate) dropped: &'a [Packed],
+    /// What all slices of the partition come to then.
+    pub(crate) sealed: PartitionSummary,
+    /// What could not be read was left out: what it came to is not known.
+    pub(crate) is_repair: bool,
+}
+
+impl Holdings {
+    /// Puts the slices in place that a manifest names, with what they come to. For opening.
+    pub(crate) fn restore(
+        &self,
+        slices: Vec<Arc<Slice>>,
+        sealed: &[(Partition, PartitionSummary)],
+        facts: &[(Partition, Facts)],
+    ) {
+        let mut by_partition: BTreeMap<Partition, Vec<Arc<Slice>>> = BTreeMap::new();
+        for slice in slices {
+            by_partition.entry(slice.partition).or_default().push(slice);
+        }
+        for (partition, slices) in by_partition {
+            if let Some(lock) = self.shards.get(partition.index()) {
+                lock.write().slices = slices.into();
+            }
+        }
+        for (partition, summary) in sealed {
+            if let Some(lock) = self.shards.get(partition.index()) {
+                let mut shard = lock.write();
+                shard.sealed = *summary;
+                shard.summary = *summary;
+            }
+        }
+        for (partition, facts) in facts {
+            if let Some(lock) = self.shards.get(partition.index()) {
+                let mut shard = lock.write();
+                shard.facts = *facts;
+                shard.is_uncounted = facts.watermark > Ballot::default();
+            }
+        }
+    }
+
+    /// All slices that count, and what those of each partition come to.
+    pub(crate) fn live(&self) -> Vec<(Partition, Slices, PartitionSummary)> {
+        let shards = self.partitions.iter().zip(&self.shards);
+        let live = shards.map(|(partition, lock)| {
+            let shard = lock.read();
+            (partition, Arc::clone(&shard.slices), shard.sealed)
+        });
+        live.filter(|(_, slices, _)| !slices.is_empty()).collect()
+    }
+
+    /// Whether a partition was dropped by an entry above this one.
+    pub(crate) fn was_dropped_after(&self, partition: Partition, seq: Seq) -> bool {
+        let shard = self.shards.get(partition.index());
+        shard.is_none_or(|shard| shard.read().dropped_at > seq)
+    }
+
+    /// Puts a sealed slice in force, if there is one, and takes what was sealed out of the
+    /// overlay: the records of entries up to `through`. Those of `skipped` were collected
+    /// and are in no slice. Nothing if the partition was dropped since.
+    pub(crate) fn install_sealed(
+        &self,
+        partition: Partition,
+        slice: Option<&Arc<Slice>>,
+        sealed: PartitionSummary,
+        through: Seq,
+        skipped: &BTreeSet<Seq>,
+    ) -> bool {
+        let Some(lock) = self.shards.get(partition.index()) else {
+            return false;
+        };
+        let mut shard = lock.write();
+        if shard.dropped_at > through {
+            return false;
+        }
+        let mut freed = 0;
+        let removed = shard.overlay.remove(|slot| {
+            let is_sealed = slot.seq <= through;
+            freed += if is_sealed { cost(&slot.packed) } else { 0 };
+            is_sealed
+        });
+        for slot in removed.iter().filter(|slot| skipped.contains(&slot.seq)) {
+            shard.note_gone(&slot.packed);
+        }
+        shard.bytes -= freed;
+        shard.sealed = sealed;
+        if let Some(slice) = slice {
+            shard.slices = with(&shard.slices, slice);
+        }
+        drop(shard);
+        // The lock is free again before the records are.
+        drop(removed);
+        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+        true
+    }
+
+    /// Puts a slice in place of those it was folded from, or nothing if nothing is left;
+    /// not if they are gone.
+    pub(crate) fn install_folded(&self, folded: &Folded<'_>) -> bool {
+        let Some(lock) = self.shards.get(folded.partition.index()) else {
+            return false;
+        };
+        let mut shard = lock.write();
+        let inputs = folded.inputs;
+        if !holds_all(&shard, inputs) {
+            return false;
+        }
+        let is_input = |slice: &&Arc<Slice>| inputs.iter().any(|input| Arc::ptr_eq(input, slice));
+        let kept = shard.slices.iter().filter(|one| !is_input(one)).cloned();
+        let slices: Slices = kept.chain(folded.output.cloned()).collect();
+        if folded.is_repair {
+            shard.recount(&slices, folded.sealed);
+        } else {
+            shard.sealed = folded.sealed;
+            for packed in folded.dropped {
+                // What the overlay supersedes was out of the sums already.
+                if shard.overlay.get(&packed.position()).is_none() {
+                    shard.note_gone(packed);
+                }
+            }
+        }
+        shard.slices = slices;
+        true
+    }
+
+    /// Puts slices in force that came from another node, beneath the overlay; `sealed` is
+    /// what all slices come to then. What the overlay has that is no newer goes.
+    ///
+    /// Returns whether they are: not if the partition was dropped since entry `after`.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if a record that must be compared cannot be read: nothing was
+    /// changed.
+    pub(crate) fn install_received(
+        &self,
+        partition: Partition,
+        received: &[Arc<Slice>],
+        sealed: PartitionSummary,
+        after: Seq,
+    ) -> Result<bool, StoreError> {
+        let Some(lock) = self.shards.get(partition.index()) else {
+            return Ok(false);
+        };
+        let mut shard = lock.write();
+        if shard.dropped_at > after {
+            return Ok(false);
+        }
+        let mut slices = shard.slices.to_vec();
+        slices.extend(received.iter().cloned());
+        let mut summary = sealed;
+        let mut outdated = Vec::new();
+        for slot in shard.overlay.after(None) {
+            let packed = &slot.packed;
+            match newest_sealed(&slices, &packed.position())? {
+                Some(newest) if !packed.supersedes(&newest) => outdated.push(slot.seq),
+                held => {
+                    if let Some(held) = held {
+                        summary.remove(&held);
+                    }
+                    summary.add(packed);
+                }
+            }
+        }
+        outdated.sort_unstable();
+        let mut freed = 0;
+        let removed = shard.overlay.remove(|slot| {
+            let goes = outdated.binary_search(&slot.seq).is_ok();
+            freed += if goes { cost(&slot.packed) } else { 0 };
+            goes
+        });
+        shard.bytes -= freed;
+        shard.sealed = sealed;
+        shard.summary = summary;
+        shard.is_uncounted = shard.facts.watermark > Ballot::default();
+        shard.slices = slices.into();
+        drop(shard);
+        drop(removed);
+        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+        Ok(true)
+    }
+}
+
+fn with(slices: &[Arc<Slice>], one_more: &Arc<Slice>) -> Slices {
+    slices
+        .iter()
+        .chain(std::iter::once(one_more))
+        .cloned()
+        .collect()
+}
+
+fn holds_all(shard: &Shard, slices: &[Arc<Slice>]) -> bool {
+    slices
+        .iter()
+        .all(|slice| shard.slices.iter().any(|held| Arc::ptr_eq(held, slice)))
+}

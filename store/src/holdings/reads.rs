@@ -1,0 +1,325 @@
+//! Single reads and batches of them.
+//!
+//! A get asks the overlay; then, slice by slice, the gate, the MPHF, the offset, and reads the
+//! record in that place, which is the key's or a stranger's. The highest ballot is the answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use torc_record::{Ballot, Digest, NamespaceId};
+use torc_ring::Token;
+
+use super::{Holdings, Slices};
+use crate::StoreError;
+use crate::packed::{Packed, Position};
+use crate::segment::Slice;
+use crate::slice::{Damage, Found, SliceView};
+
+/// How the reads of a partition went. One line of the cache, so that partitions do not wait
+/// for one another.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct ReadCounts {
+    gets: AtomicU64,
+    overlay_hits: AtomicU64,
+    gate_negatives: AtomicU64,
+    gate_false_positives: AtomicU64,
+    record_reads: AtomicU64,
+}
+
+pub(super) const COUNTS: usize = 5;
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(super) fn total(counts: &[ReadCounts]) -> [u64; COUNTS] {
+    counts.iter().fold([0; COUNTS], |mut sum, one| {
+        let one = [
+            &one.gets,
+            &one.overlay_hits,
+            &one.gate_negatives,
+            &one.gate_false_positives,
+            &one.record_reads,
+        ];
+        for (sum, more) in sum.iter_mut().zip(one) {
+            *sum += more.load(Ordering::Relaxed);
+        }
+        sum
+    })
+}
+
+/// What was found of a key so far.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    newest: Option<Packed>,
+    /// The damaged place that may have held the highest ballot, and that ballot.
+    doubt: Option<(Ballot, StoreError)>,
+    watermark: Ballot,
+}
+
+impl Answer {
+    /// From what the overlay has.
+    fn above(newest: Option<Packed>, watermark: Ballot) -> Self {
+        Self {
+            newest,
+            doubt: None,
+            watermark,
+        }
+    }
+
+    pub(super) fn ask_all(
+        &mut self,
+        slices: &[Arc<Slice>],
+        position: &Position<'_>,
+        counts: Option<&ReadCounts>,
+    ) {
+        let digest = position.digest();
+        for slice in slices {
+            self.judge(slice, slice.find(&digest), position, counts);
+        }
+    }
+
+    /// The newest version, also if it was collected.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]: what is damaged may have held a newer one.
+    pub(super) fn newest(self) -> Result<Option<Packed>, StoreError> {
+        match (self.doubt, self.newest) {
+            (Some((highest, error)), newest)
+                if newest.as_ref().is_none_or(|one| one.ballot() < highest) =>
+            {
+                Err(error)
+            }
+            (_, newest) => Ok(newest),
+        }
+    }
+
+    /// The newest version unless it was collected.
+    fn visible(self) -> Result<Option<Packed>, StoreError> {
+        let watermark = self.watermark;
+        let newest = self.newest()?;
+        Ok(newest.filter(|one| !one.is_collected(watermark)))
+    }
+
+    /// Takes what a slice found into account.
+    fn judge(
+        &mut self,
+        slice: &Slice,
+        found: Found,
+        position: &Position<'_>,
+        counts: Option<&ReadCounts>,
+    ) {
+        let is_it = match found {
+            Found::GateNegative => {
+                if let Some(counts) = counts {
+                    count(&counts.gate_negatives);
+                }
+                return;
+            }
+            Found::Damaged(what) => return self.doubt(slice, what, position),
+            Found::Record(packed) => {
+                let is_it = packed.position() == *position;
+                let is_newer = self
+                    .newest
+                    .as_ref()
+                    .is_none_or(|newest| packed.supersedes(newest));
+                if is_it && is_newer {
+                    self.newest = Some(packed);
+                }
+                is_it
+            }
+        };
+        if let Some(counts) = counts {
+            count(&counts.record_reads);
+            if !is_it {
+                count(&counts.gate_false_positives);
+            }
+        }
+    }
+
+    fn doubt(&mut self, slice: &Slice, what: Damage, position: &Position<'_>) {
+        if slice.is_vouched(&position.digest()) {
+            return;
+        }
+        // Remembered also if it does not matter for this key.
+        let error = slice.note_damage(what);
+        let highest = slice.highest();
+        if self.doubt.as_ref().is_none_or(|(held, _)| *held < highest) {
+            self.doubt = Some((highest, error));
+        }
+    }
+}
+
+/// The version with the highest ballot among those that can be read.
+pub(crate) fn newest_readable(slices: &[Arc<Slice>], position: &Position<'_>) -> Option<Packed> {
+    let mut answer = Answer::default();
+    // The damage is remembered, and reported to whoever reads the key.
+    answer.ask_all(slices, position, None);
+    answer.newest
+}
+
+/// Whether something of the slices is known to be damaged: then a version of the overlay
+/// need not be the newest.
+fn is_damaged(slices: &[Arc<Slice>]) -> bool {
+    slices.iter().any(|slice| slice.is_damaged())
+}
+
+/// A read of a batch between its stages.
+struct Pending<'a> {
+    /// Its place in the question.
+    index: usize,
+    position: Position<'a>,
+    digest: Digest,
+    slices: Slices,
+}
+
+/// One slice that may hold a pending read's key.
+struct Candidate {
+    pending: usize,
+    slice: usize,
+    slot: Option<usize>,
+    place: Option<usize>,
+}
+
+impl Holdings {
+    /// The packed record at a position.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn packed(&self, position: &Position<'_>) -> Result<Option<Packed>, StoreError> {
+        let index = self.partitions.of(Token(position.token)).index();
+        let counts = &self.counts[index];
+        count(&counts.gets);
+        let shard = self.shards[index].read();
+        let watermark = shard.facts.watermark;
+        let upper = shard.overlay.get(position).map(|slot| slot.packed.clone());
+        if upper.is_some() {
+            count(&counts.overlay_hits);
+            if !is_damaged(&shard.slices) {
+                return Answer::above(upper, watermark).visible();
+            }
+        }
+        let slices = Arc::clone(&shard.slices);
+        drop(shard);
+        let mut answer = Answer::above(upper, watermark);
+        answer.ask_all(&slices, position, Some(counts));
+        answer.visible()
+    }
+
+    /// Answers many reads, in the order in which they were asked. Works partition by
+    /// partition, stage by stage, and asks for what the next stage reads while it works on
+    /// this one, so that the waits for memory overlap.
+    pub(crate) fn packed_batch(
+        &self,
+        reads: &[(NamespaceId, Digest, &[u8])],
+    ) -> Vec<Result<Option<Packed>, StoreError>> {
+        let mut answers: Vec<Answer> = reads.iter().map(|_| Answer::default()).collect();
+        let pending = self.ask_overlay(reads, &mut answers);
+        let candidates = self.ask_gates(&pending);
+        for candidate in candidates {
+            let pending = &pending[candidate.pending];
+            let counts = &self.counts[self.index_of(&pending.position)];
+            let slice = &pending.slices[candidate.slice];
+            let found = match (slice.view(), candidate.slot, candidate.place) {
+                (Ok(view), Some(slot), Some(place)) => view
+                    .record_at(slot, place)
+                    .map_or_else(Found::Damaged, Found::Record),
+                (Ok(_), ..) => Found::Damaged("the index of a slice is damaged"),
+                (Err(damage), ..) => Found::Damaged(damage),
+            };
+            answers[pending.index].judge(slice, found, &pending.position, Some(counts));
+        }
+        answers.into_iter().map(Answer::visible).collect()
+    }
+
+    /// Answers what the overlay holds; the rest, sorted by partition, is to be looked up.
+    fn ask_overlay<'a>(
+        &self,
+        reads: &[(NamespaceId, Digest, &'a [u8])],
+        answers: &mut [Answer],
+    ) -> Vec<Pending<'a>> {
+        let mut order: Vec<u32> = (0..reads.len() as u32).collect();
+        order.sort_unstable_by_key(|at| reads[*at as usize].1);
+        let mut pending = Vec::with_capacity(reads.len());
+        for index in order {
+            let index = index as usize;
+            let (namespace, digest, key) = &reads[index];
+            let position = Position::new(digest, *namespace, key);
+            let at = self.index_of(&position);
+            count(&self.counts[at].gets);
+            let shard = self.shards[at].read();
+            let upper = shard.overlay.get(&position).map(|slot| slot.packed.clone());
+            let is_found = upper.is_some();
+            answers[index] = Answer::above(upper, shard.facts.watermark);
+            if is_found {
+                count(&self.counts[at].overlay_hits);
+                if !is_damaged(&shard.slices) {
+                    continue;
+                }
+            }
+            let slices = Arc::clone(&shard.slices);
+            drop(shard);
+            for slice in slices.iter() {
+                if let Ok(gate) = slice.view().map(|view| view.gate()) {
+                    gate.prefetch(digest);
+                }
+            }
+            pending.push(Pending {
+                index,
+                position,
+                digest: *digest,
+                slices,
+            });
+        }
+        pending
+    }
+
+    /// Asks the gates, then the functions of those that said perhaps, then the offsets.
+    fn ask_gates(&self, pending: &[Pending<'_>]) -> Vec<Candidate> {
+        let mut candidates = Vec::with_capacity(pending.len());
+        for (at, one) in pending.iter().enumerate() {
+            for (index, slice) in one.slices.iter().enumerate() {
+                let view = slice.view().ok();
+                let gate = view.as_ref().map(SliceView::gate);
+                if gate.is_some_and(|gate| !gate.may_contain(&one.digest)) {
+                    count(&self.counts[self.index_of(&one.position)].gate_negatives);
+                    continue;
+                }
+                if let Some(mphf) = view.and_then(|view| view.mphf()) {
+                    mphf.prefetch(&one.digest);
+                }
+                candidates.push(Candidate {
+                    pending: at,
+                    slice: index,
+                    slot: None,
+                    place: None,
+                });
+            }
+        }
+        for candidate in &mut candidates {
+            let one = &pending[candidate.pending];
+            if let Ok(view) = one.slices[candidate.slice].view()
+                && let Some(mphf) = view.mphf()
+            {
+                let slot = mphf.slot(&one.digest);
+                view.prefetch_offset(slot);
+                candidate.slot = Some(slot);
+            }
+        }
+        for candidate in &mut candidates {
+            let one = &pending[candidate.pending];
+            if let (Ok(view), Some(slot)) = (one.slices[candidate.slice].view(), candidate.slot) {
+                candidate.place = view.place(slot);
+                if let Some(place) = candidate.place {
+                    view.prefetch_place(place);
+                }
+            }
+        }
+        candidates
+    }
+
+    fn index_of(&self, position: &Position<'_>) -> usize {
+        self.partitions.of(Token(position.token)).index()
+    }
+}

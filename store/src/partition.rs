@@ -1,0 +1,117 @@
+//! The durable facts of a partition beside its records, and changes that belong together.
+//!
+//! Facts lie in the log as entries of their own; the manifest carries those of all
+//! partitions on when the log is cut. In bytes, little-endian:
+//!
+//! | bytes | facts |
+//! |---|---|
+//! | 8 | epoch |
+//! | 8 | since |
+//! | 8 | ceiling |
+//! | 18 | collected: epoch (8), hybrid time (8), node slot (2) |
+//! | 18 | collecting |
+//!
+//! What they mean is for the replica to know; the store only keeps them. The *watermark* of
+//! a partition is the store's own: the highest that was purged up to since the last wipe.
+
+use torc_record::{Ballot, Epoch, HybridTime, Record};
+
+use crate::format::{BALLOT_LEN, ballot_at, ballot_bytes, u64_at};
+
+/// Bytes of a partition's facts.
+pub(crate) const META_LEN: usize = 24 + 2 * BALLOT_LEN;
+
+/// What a replica remembers of its partition. Kept, not understood.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PartitionMeta {
+    /// Adopted epoch.
+    pub epoch: Epoch,
+    /// Epoch in which the present membership began.
+    pub since: Epoch,
+    /// Promises and accepts of the adopted epoch lie below this time.
+    pub ceiling: HybridTime,
+    /// Tombstones at or below are dropped on all replicas.
+    pub collected: Ballot,
+    /// A collection up to here was begun.
+    pub collecting: Ballot,
+}
+
+/// Changes of one partition that become durable together, or not at all. Applied in the
+/// order of the fields.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PartitionBatch {
+    /// Drop all records first, and forget the watermark. The facts stay.
+    pub wipe: bool,
+    /// Records; of a key the highest ballot wins. Up to 4 MiB of them as stored: 44 to 52
+    /// bytes each beside key and value.
+    pub records: Vec<Record>,
+    /// Raise the watermark: what a collection up to it drops
+    /// ([`State::is_collected`](torc_record::State::is_collected)) is not there any more. A
+    /// lower one changes nothing.
+    pub purge: Option<Ballot>,
+    /// The new facts.
+    pub meta: Option<PartitionMeta>,
+}
+
+impl PartitionMeta {
+    pub(crate) fn bytes(&self) -> [u8; META_LEN] {
+        let mut out = [0; META_LEN];
+        out[..8].copy_from_slice(&self.epoch.0.to_le_bytes());
+        out[8..16].copy_from_slice(&self.since.0.to_le_bytes());
+        out[16..24].copy_from_slice(&self.ceiling.0.to_le_bytes());
+        out[24..42].copy_from_slice(&ballot_bytes(self.collected));
+        out[42..].copy_from_slice(&ballot_bytes(self.collecting));
+        out
+    }
+
+    /// Reads facts at a place; the caller knows that they are there.
+    pub(crate) fn at(bytes: &[u8], at: usize) -> Self {
+        Self {
+            epoch: Epoch(u64_at(bytes, at)),
+            since: Epoch(u64_at(bytes, at + 8)),
+            ceiling: HybridTime(u64_at(bytes, at + 16)),
+            collected: ballot_at(bytes, at + 24),
+            collecting: ballot_at(bytes, at + 42),
+        }
+    }
+}
+
+/// All that is durable of a partition beside its records.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) meta: PartitionMeta,
+    pub(crate) watermark: Ballot,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::packed::tests::unhex;
+    use torc_record::NodeSlot;
+
+    pub(crate) fn meta() -> PartitionMeta {
+        let ballot = |slot| Ballot {
+            epoch: Epoch(4),
+            time: HybridTime(5),
+            slot: NodeSlot(slot),
+        };
+        PartitionMeta {
+            epoch: Epoch(1),
+            since: Epoch(2),
+            ceiling: HybridTime(3),
+            collected: ballot(6),
+            collecting: ballot(7),
+        }
+    }
+
+    #[test]
+    fn the_bytes_of_facts_do_not_change() {
+        let golden = unhex(
+            "0100000000000000 0200000000000000 0300000000000000
+             0400000000000000 0500000000000000 0600
+             0400000000000000 0500000000000000 0700",
+        );
+        assert_eq!(meta().bytes(), golden[..]);
+        assert_eq!(PartitionMeta::at(&golden, 0), meta());
+    }
+}

@@ -1,0 +1,130 @@
+//! Replacing the manifest, and with it which slices count.
+//!
+//! The manifest's lock is held from the decision what changes, over the write, until the
+//! change is in force: no other change can come between. Drops can, and win: each is in the
+//! log, behind everything a slice may hold the effect of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use torc_ring::Partition;
+
+use crate::manifest::{LiveSegment, Manifest};
+use crate::segment::Slice;
+use crate::shared::Shared;
+use crate::{PartitionSummary, Seq, StoreError};
+
+/// What a new manifest changes.
+#[derive(Debug, Default)]
+pub(crate) struct Change {
+    /// Slices that count from now on; they are durable but for the name of their file.
+    pub(crate) added: Vec<Arc<Slice>>,
+    /// Slices that count no more.
+    pub(crate) removed: Vec<Arc<Slice>>,
+    /// What the slices of these partitions come to then.
+    pub(crate) sealed: BTreeMap<Partition, PartitionSummary>,
+    /// Partitions that stay as they are although slices were there for them, and why.
+    pub(crate) refused: BTreeMap<Partition, StoreError>,
+    /// The files cover all entries up to this one; the log begins with this segment.
+    pub(crate) covered: Option<(Seq, u64)>,
+}
+
+impl Shared {
+    /// Publishes what `decide` says and has `install` put it in force.
+    ///
+    /// # Errors
+    /// Those of `decide`. [`StoreError::OutOfSpace`] and [`StoreError::Io`]: nothing was
+    /// changed. [`StoreError::Failed`]: the new manifest may be in place.
+    pub(crate) fn publish<T>(
+        &self,
+        decide: impl FnOnce() -> Result<Change, StoreError>,
+        install: impl FnOnce(&Change) -> T,
+    ) -> Result<T, StoreError> {
+        let mut current = self.manifest.lock();
+        let change = decide()?;
+        if !change.added.is_empty() {
+            self.dir.sync()?;
+        }
+        let next = self.next_manifest(&current, &change);
+        next.publish(&self.dir, self.options.partitions)?;
+        let replaced = std::mem::replace(&mut *current, next);
+        let installed = install(&change);
+        self.remove_unnamed(&replaced, &current);
+        Ok(installed)
+    }
+
+    /// Removes files of which no slice counts any more, if there are some.
+    pub(crate) fn sweep(&self) -> Result<(), StoreError> {
+        let named = self.manifest.lock().segments.len();
+        let live = self.holdings.live();
+        let mut held: Vec<u64> = live
+            .iter()
+            .flat_map(|(_, slices, _)| slices.iter().map(|slice| slice.segment.file.number))
+            .collect();
+        held.sort_unstable();
+        held.dedup();
+        if held.len() < named {
+            self.publish(|| Ok(Change::default()), |_| ())?;
+        }
+        Ok(())
+    }
+
+    fn next_manifest(&self, current: &Manifest, change: &Change) -> Manifest {
+        let mut segments: BTreeMap<u64, LiveSegment> = BTreeMap::new();
+        let mut set_live = |slice: &Slice| {
+            let file = &slice.segment.file;
+            segments
+                .entry(file.number)
+                .or_insert_with(|| LiveSegment::new(file.clone()))
+                .set_live(slice.row);
+        };
+        let mut sealed = BTreeMap::new();
+        let removed: BTreeSet<_> = change.removed.iter().map(|slice| slice.id()).collect();
+        for (partition, slices, summary) in self.holdings.live() {
+            let kept = slices.iter().filter(|slice| !removed.contains(&slice.id()));
+            kept.for_each(|slice| set_live(slice));
+            sealed.insert(partition, summary);
+        }
+        change.added.iter().for_each(|slice| set_live(slice));
+        sealed.extend(
+            change
+                .sealed
+                .iter()
+                .map(|(partition, sum)| (*partition, *sum)),
+        );
+        let (through, first_log) = change
+            .covered
+            .unwrap_or((current.through, current.first_log));
+        Manifest {
+            generation: current.generation + 1,
+            through,
+            first_log,
+            highest_time: self.highest_time(),
+            checkpoint: current.checkpoint.filter(|_| change.covered.is_none()),
+            segments: segments.into_values().collect(),
+            sealed: sealed.into_iter().collect(),
+            facts: self.holdings.all_facts(),
+            ceiling: self.node_ceiling(),
+        }
+    }
+
+    fn remove_unnamed(&self, old: &Manifest, new: &Manifest) {
+        let named = |number| new.segments.iter().any(|one| one.file.number == number);
+        let numbers = old.segments.iter().map(|one| one.file.number);
+        for number in numbers.filter(|number| !named(*number)) {
+            self.remove_file(&self.dir.segment_path(number));
+        }
+        if let (Some(old), None) = (old.checkpoint, new.checkpoint) {
+            self.remove_file(&self.dir.checkpoint_path(old.number));
+        }
+    }
+
+    /// A file that stays is no harm: the next opening removes what the manifest does not
+    /// name.
+    pub(crate) fn remove_file(&self, path: &Path) {
+        if let Err(error) = self.dir.remove(path) {
+            tracing::warn!(%error, "an old file stays until the next start");
+        }
+    }
+}

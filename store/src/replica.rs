@@ -1,0 +1,192 @@
+//! What a replica needs of the store: atomic batches in order, facts, sums of ranges.
+//!
+//! Invariants:
+//! * The batches of a partition are durable and applied in the order in which they were
+//!   handed over. After one has failed, all behind it are refused, until the caller has seen
+//!   that and says [`Store::resume`]: what is on the disk is always a prefix.
+//! * A batch lies in one frame of the log: after a crash all of it is there or nothing. For
+//!   readers it is not atomic: they may see a part while it is applied.
+//! * What `done` was told is durable and applied.
+
+use torc_record::{Ballot, DIGEST_LEN, Digest, HybridTime, Record};
+use torc_ring::{Partition, Token};
+
+use crate::commit::{Callback, Changes, Op};
+use crate::packed::Packed;
+use crate::store::MAX_OP_BYTES;
+use crate::{PartitionBatch, PartitionMeta, Store, StoreError};
+
+/// What the versions of a range come to, as two replicas compare it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RangeSum {
+    /// How many there are, tombstones included.
+    pub count: u64,
+    /// Sum of [`entry_sum`](torc_record::entry_sum), modulo 2^128.
+    pub sum: u128,
+}
+
+impl Store {
+    /// Hands over changes of a partition. Does not wait: `done` is called on the committer's
+    /// thread once they are durable and applied, or with the error; it must not block.
+    ///
+    /// Never refused for want of room: a batch without records. Ask [`Store::room`] before
+    /// making records that must not be refused.
+    ///
+    /// # Errors
+    /// Then nothing was changed and `done` is not called:
+    /// [`StoreError::UnknownPartition`], [`StoreError::Refused`],
+    /// [`StoreError::StrayRecord`], [`StoreError::BatchTooLong`]: hand over less at once;
+    /// [`StoreError::NoRoom`], [`StoreError::Failed`], [`StoreError::Closed`].
+    ///
+    /// To `done` come [`StoreError::OutOfSpace`], [`StoreError::Io`] and
+    /// [`StoreError::AfterFailure`]: nothing was changed, and nothing that follows will be
+    /// until [`Store::resume`]; [`StoreError::Closed`]; [`StoreError::Failed`]: the batch may
+    /// or may not survive.
+    pub fn apply(
+        &self,
+        partition: Partition,
+        batch: PartitionBatch,
+        done: impl FnOnce(Result<(), StoreError>) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        self.check_partition(partition)?;
+        let shared = self.shared();
+        shared.health.check()?;
+        let records = self.pack(partition, batch.records)?;
+        let reserved = shared.admit_now(&records)?;
+        let op = Op::Apply(Changes {
+            partition,
+            wipe: batch.wipe,
+            records,
+            purge: batch.purge,
+            meta: batch.meta,
+            done: Callback::new(done),
+        });
+        // Bounded by what was just set aside; the queue's own bound makes callers wait.
+        shared.queue.push_control(op).map_err(|refusal| {
+            let (op, why) = *refusal;
+            op.discard();
+            why
+        })?;
+        reserved.hand_over();
+        Ok(())
+    }
+
+    fn pack(&self, partition: Partition, records: Vec<Record>) -> Result<Vec<Packed>, StoreError> {
+        let partitions = self.shared().options.partitions;
+        let mut len = 0;
+        let mut all = Vec::with_capacity(records.len());
+        for record in records {
+            if partitions.of(Token::of(&record.digest)) != partition {
+                return Err(StoreError::StrayRecord { partition });
+            }
+            let packed = Packed::of(&record)?;
+            len += packed.bytes().len();
+            if len > MAX_OP_BYTES {
+                let max = MAX_OP_BYTES;
+                return Err(StoreError::BatchTooLong { len, max });
+            }
+            all.push(packed);
+        }
+        Ok(all)
+    }
+
+    /// Whether there is room for new records. When there is none, a seal is asked for;
+    /// refuse new writes until there is. Batches on their way find room beyond: an eighth
+    /// of the overlay's limit.
+    #[must_use]
+    pub fn room(&self) -> bool {
+        self.shared().has_room()
+    }
+
+    /// Takes batches of a partition again after one of them has failed. Those handed over
+    /// before are still refused.
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`], [`StoreError::Closed`].
+    pub fn resume(&self, partition: Partition) -> Result<(), StoreError> {
+        let op = Op::Resume { partition };
+        self.shared()
+            .queue
+            .push_control(op)
+            .map_err(|refusal| refusal.1)
+    }
+
+    /// The facts of a partition as they are durable; all zero if none were ever set.
+    #[must_use]
+    pub fn partition_meta(&self, partition: Partition) -> PartitionMeta {
+        self.shared().holdings.facts(partition).meta
+    }
+
+    /// Up to which ballot a partition was purged since it was wiped or dropped last.
+    #[must_use]
+    pub fn watermark(&self, partition: Partition) -> Ballot {
+        self.shared().holdings.facts(partition).watermark
+    }
+
+    /// The highest ceiling of the node's clock that was made durable.
+    #[must_use]
+    pub fn node_ceiling(&self) -> HybridTime {
+        self.shared().node_ceiling()
+    }
+
+    /// Makes a ceiling durable: the highest counts. Does not wait; `done` as for
+    /// [`Store::apply`].
+    ///
+    /// # Errors
+    /// [`StoreError::Failed`], [`StoreError::Closed`]: `done` is not called.
+    pub fn reserve_ceiling(
+        &self,
+        time: HybridTime,
+        done: impl FnOnce(Result<(), StoreError>) + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let shared = self.shared();
+        shared.health.check()?;
+        let done = Callback::new(done);
+        let pushed = shared.queue.push_control(Op::Ceiling { time, done });
+        pushed.map_err(|refusal| {
+            let (op, why) = *refusal;
+            op.discard();
+            why
+        })
+    }
+
+    /// What the versions with digests from `low` to `high`, both included, come to; what was
+    /// collected is left out. The whole partition costs nothing (or a count, after a purge);
+    /// of a part every record is read, for its checksum covers the value.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownPartition`], [`StoreError::Failed`], [`StoreError::Closed`].
+    /// [`StoreError::Damaged`]: it cannot be told; see [`Store::scan_readable`].
+    pub fn range_sum(
+        &self,
+        partition: Partition,
+        low: Digest,
+        high: Digest,
+    ) -> Result<RangeSum, StoreError> {
+        self.check_partition(partition)?;
+        let shared = self.shared();
+        shared.health.check()?;
+        let partitions = shared.options.partitions;
+        let first = digest(partitions.start(partition), 0);
+        let last = digest(partitions.end(partition), u8::MAX);
+        let covers = low <= first && high >= last;
+        if covers {
+            if let Some(error) = self.damage(partition) {
+                return Err(error);
+            }
+            let summary = self.summary(partition);
+            return Ok(RangeSum {
+                count: summary.records,
+                sum: summary.fingerprint,
+            });
+        }
+        shared.holdings.sum_of(partition, low, high)
+    }
+}
+
+/// A digest of a token whose other bytes are all the same.
+fn digest(token: Token, rest: u8) -> Digest {
+    let mut digest = [rest; DIGEST_LEN];
+    digest[..8].copy_from_slice(&token.0.to_be_bytes());
+    Digest(digest)
+}

@@ -1,0 +1,141 @@
+//! Memory for records on their way into the overlay: who finds none waits for a seal.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+use crate::StoreError;
+use crate::commit::Op;
+use crate::holdings;
+use crate::packed::Packed;
+use crate::shared::Shared;
+
+/// What is set aside, and who waits.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    /// Memory that the overlay may still need for what is in the queue.
+    pending_bytes: AtomicU64,
+    freed: Notify,
+    failed_seals: AtomicU64,
+}
+
+/// Memory set aside; given back unless it is handed over to the committer.
+#[derive(Debug)]
+pub(crate) struct Reserved<'a> {
+    room: &'a Room,
+    cost: u64,
+}
+
+impl Room {
+    /// A seal has ended.
+    pub(crate) fn note_seal(&self, was_done: bool) {
+        if !was_done {
+            self.failed_seals.fetch_add(1, Ordering::Relaxed);
+        }
+        self.freed.notify_waiters();
+    }
+
+    /// Gives back what was set aside for an operation that was done or refused.
+    pub(crate) fn release(&self, bytes: u64) {
+        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    /// Sets memory aside for records that are about to be queued, all or none; waits for a
+    /// seal if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError::OverlayFull`] if sealing fails; the store's own when it has stopped.
+    pub(crate) async fn admit(&self, records: &[Packed]) -> Result<Reserved<'_>, StoreError> {
+        let cost: u64 = records.iter().map(holdings::cost).sum();
+        if let Some(reserved) = self.try_admit(records, cost) {
+            return Ok(reserved);
+        }
+        self.counters.seal_waits.add(1);
+        let failed = self.room.failed_seals.load(Ordering::Relaxed);
+        loop {
+            let mut freed = std::pin::pin!(self.room.freed.notified());
+            freed.as_mut().enable();
+            if let Some(reserved) = self.try_admit(records, cost) {
+                return Ok(reserved);
+            }
+            self.health.check()?;
+            if self.seals.is_stopping() {
+                return Err(StoreError::Closed);
+            }
+            if self.room.failed_seals.load(Ordering::Relaxed) != failed {
+                self.counters.overlay_refusals.add(1);
+                let limit_bytes = self.options.overlay_limit_bytes;
+                return Err(StoreError::OverlayFull { limit_bytes });
+            }
+            self.seals.want_unless_working();
+            freed.await;
+        }
+    }
+
+    /// Whether new records would find room without waiting; asks for a seal if not.
+    pub(crate) fn has_room(&self) -> bool {
+        let pending = self.room.pending_bytes.load(Ordering::Relaxed);
+        let has_room = self.holdings.overlay_bytes() + pending < self.options.overlay_limit_bytes
+            && !self.health.is_out_of_space();
+        if !has_room {
+            self.seals.want_unless_working();
+        }
+        has_room
+    }
+
+    /// Sets memory aside without waiting, beyond the limit if need be: who asked for room
+    /// before finds it.
+    ///
+    /// # Errors
+    /// [`StoreError::NoRoom`].
+    pub(crate) fn admit_now(&self, records: &[Packed]) -> Result<Reserved<'_>, StoreError> {
+        let cost: u64 = records.iter().map(holdings::cost).sum();
+        let pending = self.room.pending_bytes.fetch_add(cost, Ordering::Relaxed);
+        let room = &self.room;
+        let reserved = Reserved { room, cost };
+        let used = self.holdings.overlay_bytes() + pending;
+        let limit_bytes = self.options.overlay_limit_bytes;
+        let beyond = limit_bytes.saturating_add(limit_bytes / 8);
+        if cost == 0 || used == 0 || used + cost <= beyond {
+            return Ok(reserved);
+        }
+        self.counters.overlay_refusals.add(1);
+        self.seals.want_unless_working();
+        Err(StoreError::NoRoom { limit_bytes })
+    }
+
+    fn try_admit(&self, records: &[Packed], cost: u64) -> Option<Reserved<'_>> {
+        let pending = self.room.pending_bytes.fetch_add(cost, Ordering::Relaxed);
+        let reserved = Reserved {
+            room: &self.room,
+            cost,
+        };
+        let used = self.holdings.overlay_bytes() + pending;
+        let limit_bytes = self.options.overlay_limit_bytes;
+        // One that is larger than all the room there is may have it to itself.
+        let fits = used == 0 || used + cost <= limit_bytes;
+        let for_deletes = limit_bytes.saturating_add(limit_bytes / 8);
+        let is_delete = records.iter().all(Packed::is_tombstone);
+        (fits || (is_delete && used + cost <= for_deletes)).then_some(reserved)
+    }
+
+    /// Gives back what was set aside for an operation that was not done.
+    pub(crate) fn release(&self, op: &Op) {
+        self.room.release(op.overlay_cost());
+    }
+}
+
+impl Reserved<'_> {
+    /// The records are in the queue: the committer gives the memory back.
+    pub(crate) fn hand_over(mut self) {
+        self.cost = 0;
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.room.release(self.cost);
+    }
+}

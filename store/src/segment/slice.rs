@@ -1,0 +1,347 @@
+//! An open segment and its slices.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+use torc_index::Gate;
+use torc_record::{Ballot, Digest};
+use torc_ring::Partition;
+
+use crate::fs::FsMap;
+use crate::slice::{Damage, Found, Heads, IndexParts, SLICE_DIGEST_LEN, SliceHeader, SliceView};
+use crate::{Seq, StoreError};
+
+/// A segment as the manifest names it, but for which of its slices count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SegmentFile {
+    pub(crate) number: u64,
+    pub(crate) len: u64,
+    pub(crate) table_at: u64,
+    /// The slices may have the effect of entries up to this one. A drop with a higher number
+    /// empties them.
+    pub(crate) after: Seq,
+    pub(crate) rows: u32,
+}
+
+/// An open segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) file: SegmentFile,
+    pub(crate) path: PathBuf,
+    map: Arc<dyn FsMap>,
+    index: IndexMemory,
+}
+
+impl Segment {
+    pub(super) fn new(
+        file: SegmentFile,
+        path: PathBuf,
+        map: Arc<dyn FsMap>,
+        index: IndexMemory,
+    ) -> Self {
+        Self {
+            file,
+            path,
+            map,
+            index,
+        }
+    }
+}
+
+/// What lookups read of the indexes of a segment's slices: the blocks of all gates, each from
+/// a cache line on, then the MPHFs and offsets without gaps.
+#[derive(Debug)]
+pub(super) struct IndexMemory {
+    bytes: Vec<u8>,
+    /// Bytes before the first cache line that starts within `bytes`.
+    pad: usize,
+    /// Bytes of the gates, those between them included.
+    gates: usize,
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Where the parts of an index are in its segment's memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IndexPlace {
+    /// The cache line at which the gate begins.
+    gate_line: u32,
+    /// Behind the gates.
+    lookup_at: u32,
+}
+
+impl IndexMemory {
+    /// Copies the indexes together. Returns where each is.
+    pub(super) fn of<'a>(
+        parts: impl Iterator<Item = IndexParts<'a>> + Clone,
+    ) -> (Self, Vec<Result<IndexPlace, Damage>>) {
+        let gates = parts
+            .clone()
+            .map(|one| one.gate.len().next_multiple_of(LINE));
+        let gates: usize = gates.sum();
+        let total: usize = gates + parts.clone().map(|one| one.lookup.len()).sum::<usize>();
+        let mut bytes: Vec<u8> = Vec::with_capacity(total + LINE - 1);
+        let pad = bytes.as_ptr().align_offset(LINE).min(LINE - 1);
+        bytes.resize(pad + total, 0);
+        let mut places = Vec::new();
+        let (mut gate_at, mut lookup_at) = (0, gates);
+        for IndexParts { gate, lookup } in parts {
+            bytes[pad + gate_at..][..gate.len()].copy_from_slice(gate);
+            bytes[pad + lookup_at..][..lookup.len()].copy_from_slice(lookup);
+            let place = u32::try_from(lookup_at - gates).map(|lookup_at| IndexPlace {
+                gate_line: (gate_at / LINE) as u32,
+                lookup_at,
+            });
+            places.push(place.map_err(|_| "the indexes of a segment exceed 4 GiB"));
+            gate_at += gate.len().next_multiple_of(LINE);
+            lookup_at += lookup.len();
+        }
+        (Self { bytes, pad, gates }, places)
+    }
+
+    fn get(&self, place: IndexPlace, header: &SliceHeader) -> IndexParts<'_> {
+        let part = |at: usize, len: usize| {
+            let from = self.pad + at;
+            self.bytes.get(from..from + len).unwrap_or_default()
+        };
+        let blocks = (header.gate_len as usize).saturating_sub(Gate::TRAILER_BYTES);
+        let lookup = header.mphf_len as usize + header.offsets_len as usize;
+        IndexParts {
+            gate: part(place.gate_line as usize * LINE, blocks),
+            lookup: part(self.gates + place.lookup_at as usize, lookup),
+        }
+    }
+}
+
+/// What is known of a slice without a look at its index.
+#[derive(Debug)]
+pub(super) struct Content {
+    pub(super) header: SliceHeader,
+    pub(super) heads: Heads,
+    /// Where its index is in the segment's memory.
+    pub(super) place: IndexPlace,
+}
+
+/// What is left of a slice of which nothing can be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Broken {
+    what: Damage,
+    len: u64,
+    highest: Ballot,
+}
+
+/// A slice of an open segment.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) row: u32,
+    pub(crate) partition: Partition,
+    at: u64,
+    /// What is known of it, or why nothing is.
+    content: Result<Content, Broken>,
+    /// A record of it was found damaged, or all of it is.
+    is_damaged: AtomicBool,
+    /// Nearly always nothing.
+    notes: RwLock<Option<Box<Notes>>>,
+}
+
+/// What was noted of a slice since it was opened.
+#[derive(Debug, Default)]
+struct Notes {
+    /// Somebody says that nothing in it is missed: see `repair.rs`.
+    whole: bool,
+    /// The same of some of its slots.
+    slots: BTreeSet<u32>,
+    /// Nothing is left in it of what a collection up to here drops, as far as it may go.
+    swept: Ballot,
+    /// It was looked at whether it can do without what is damaged, and it cannot.
+    is_waiting: bool,
+}
+
+impl Slice {
+    pub(super) fn new(
+        segment: Arc<Segment>,
+        row: u32,
+        place: super::table::Row,
+        content: Result<Content, Damage>,
+    ) -> Self {
+        Self {
+            segment,
+            row,
+            partition: place.partition,
+            at: place.at,
+            is_damaged: AtomicBool::new(content.is_err()),
+            notes: RwLock::default(),
+            content: content.map_err(|what| Broken {
+                what,
+                len: place.len,
+                highest: place.highest,
+            }),
+        }
+    }
+
+    /// Memory of a slice beyond its gate, MPHF and offsets: itself, its counts of references,
+    /// and the two to it.
+    pub(crate) const OVERHEAD_BYTES: usize = size_of::<Self>() + 4 * size_of::<usize>();
+
+    /// The number of its segment and its row there: no two slices share them.
+    pub(crate) fn id(&self) -> (u64, u32) {
+        (self.segment.file.number, self.row)
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match &self.content {
+            Ok(content) => content.header.len(),
+            Err(broken) => broken.len,
+        }
+    }
+
+    /// What its header says; none if that is damaged.
+    pub(crate) fn header(&self) -> Option<&SliceHeader> {
+        self.content.as_ref().ok().map(|content| &content.header)
+    }
+
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.is_damaged.load(Ordering::Relaxed)
+    }
+
+    /// Its bytes, as they are in the file.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let at = self.at as usize;
+        let bytes = self.segment.map.bytes();
+        bytes.get(at..at + self.len() as usize).unwrap_or_default()
+    }
+
+    /// Says that all of it will be read soon.
+    pub(crate) fn will_need(&self) {
+        self.segment
+            .map
+            .will_need(self.at as usize, self.len() as usize);
+    }
+
+    /// The digest at its end, 32 bytes.
+    pub(crate) fn digest(&self) -> [u8; SLICE_DIGEST_LEN] {
+        let end = self.bytes().last_chunk::<SLICE_DIGEST_LEN>();
+        end.copied().unwrap_or_default()
+    }
+
+    /// # Errors
+    /// Why it cannot be read.
+    pub(crate) fn view(&self) -> Result<SliceView<'_>, Damage> {
+        let content = self.content.as_ref().map_err(|broken| broken.what)?;
+        let header = &content.header;
+        let parts = self.segment.index.get(content.place, header);
+        let rest = self.bytes().get(header.index_len()..).unwrap_or_default();
+        Ok(SliceView::new(header, content.heads, parts, rest))
+    }
+
+    pub(crate) fn find(&self, digest: &Digest) -> Found {
+        match self.view() {
+            Ok(view) => view.find(digest),
+            Err(damage) => Found::Damaged(damage),
+        }
+    }
+
+    /// No record of it has a higher ballot.
+    pub(crate) fn highest(&self) -> Ballot {
+        match &self.content {
+            Ok(content) => content.header.highest,
+            Err(broken) => broken.highest,
+        }
+    }
+
+    /// Whether it may hold a digest; false is certain.
+    pub(crate) fn may_hold(&self, digest: &Digest) -> bool {
+        let gate = self.view().map(|view| view.gate());
+        gate.ok().is_none_or(|gate| gate.may_contain(digest))
+    }
+
+    /// Whether it holds anything that a collection may drop, or may.
+    pub(crate) fn may_be_collected(&self) -> bool {
+        self.header().is_none_or(|header| header.collectable > 0)
+    }
+
+    /// Somebody vouches for a slot, or for all of a slice that cannot be read.
+    pub(crate) fn vouch(&self, slot: Option<u32>) {
+        self.note(|notes| {
+            match slot {
+                Some(slot) => drop(notes.slots.insert(slot)),
+                None => notes.whole = true,
+            }
+            notes.is_waiting = false;
+        });
+    }
+
+    fn note(&self, change: impl FnOnce(&mut Notes)) {
+        change(self.notes.write().get_or_insert_default());
+    }
+
+    pub(crate) fn is_vouched_slot(&self, slot: Option<u32>) -> bool {
+        let notes = self.notes.read();
+        notes
+            .as_ref()
+            .is_some_and(|notes| slot.map_or(notes.whole, |slot| notes.slots.contains(&slot)))
+    }
+
+    /// Whether somebody vouches for the place of a digest.
+    pub(crate) fn is_vouched(&self, digest: &Digest) -> bool {
+        let slot = match self.view() {
+            Ok(view) => view.mphf().map(|mphf| mphf.slot(digest) as u32),
+            Err(_) => None,
+        };
+        self.is_vouched_slot(slot)
+    }
+
+    /// Up to which watermark it was swept.
+    pub(crate) fn swept(&self) -> Ballot {
+        self.notes
+            .read()
+            .as_ref()
+            .map(|notes| notes.swept)
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn note_swept(&self, watermark: Ballot) {
+        self.note(|notes| notes.swept = watermark);
+    }
+
+    /// Whether nobody has vouched for anything since it was found that a fold cannot do
+    /// without what is damaged.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.notes
+            .read()
+            .as_ref()
+            .is_some_and(|notes| notes.is_waiting)
+    }
+
+    pub(crate) fn note_waiting(&self, is_waiting: bool) {
+        self.note(|notes| notes.is_waiting = is_waiting);
+    }
+
+    /// Remembers that something of it is damaged, and says so once.
+    pub(crate) fn note_damage(&self, what: Damage) -> StoreError {
+        if !self.is_damaged.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                file = %self.segment.path.display(),
+                offset = self.at,
+                partition = self.partition.0,
+                what,
+                "a slice is damaged: what it holds is refused until the partition is copied anew"
+            );
+        }
+        StoreError::Damaged {
+            partition: self.partition,
+            file: self.segment.path.clone(),
+            offset: self.at,
+            what,
+        }
+    }
+}
+
+/// With 244 keys a slice, as a million keys have, no more than 1.05 bytes a key.
+const _: () = assert!(Slice::OVERHEAD_BYTES <= 256);

@@ -1,0 +1,236 @@
+//! The table of a segment.
+
+use torc_record::Ballot;
+use torc_ring::{Partition, Partitions};
+
+use super::{SLICE_ALIGN, align};
+use crate::format::{
+    FRAME_LEN, Frame, FrameBuilder, FrameKind, HEADER_LEN, array, ballot_at, ballot_bytes, u32_at,
+    u64_at,
+};
+use crate::slice::{Damage, SLICE_HEADER_LEN, SliceHeader};
+
+const ROW_LEN: usize = 40;
+
+/// Where a slice lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) partition: Partition,
+    pub(super) at: u64,
+    pub(super) len: u64,
+    /// Also in the header of the slice, which may be damaged when this is asked for.
+    pub(super) highest: Ballot,
+}
+
+pub(super) fn encode(rows: &[Row], number: u64) -> Vec<u8> {
+    let mut frame = FrameBuilder::default();
+    for row in rows {
+        frame.push(|body| {
+            body.extend_from_slice(&row.partition.0.to_le_bytes());
+            body.extend_from_slice(&[0; 2]);
+            body.extend_from_slice(&ballot_bytes(row.highest));
+            body.extend_from_slice(&row.at.to_le_bytes());
+            body.extend_from_slice(&row.len.to_le_bytes());
+        });
+    }
+    frame.seal(FrameKind::Slices, 0, number as u32).to_vec()
+}
+
+/// Reads the table of a segment, whose bytes from its place to the end of the file these are.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn decode(
+    bytes: &[u8],
+    number: u64,
+    table_at: u64,
+    partitions: Partitions,
+) -> Result<Vec<Row>, Damage> {
+    if bytes.len() < FRAME_LEN {
+        return Err("the table of a segment is cut off");
+    }
+    let (head, body) = bytes.split_at(FRAME_LEN);
+    let salt = number as u32;
+    let frame = Frame::decode(&array(head, 0), salt)?;
+    if frame.kind != FrameKind::Slices || !frame.fits(body, salt) {
+        return Err("the table of a segment fails its checksum");
+    }
+    let rows: Vec<Row> = body
+        .chunks_exact(ROW_LEN)
+        .map(|row| Row {
+            partition: Partition(u32_at(row, 0)),
+            highest: ballot_at(row, 6),
+            at: u64_at(row, 24),
+            len: u64_at(row, 32),
+        })
+        .collect();
+    let mut end = HEADER_LEN as u64;
+    let is_possible = rows.iter().all(|row| {
+        let fits = row.partition.0 < partitions.count()
+            && row.at >= end
+            && row.at.is_multiple_of(SLICE_ALIGN)
+            && row.len >= SLICE_HEADER_LEN as u64
+            && row.len <= table_at
+            && row.at <= table_at - row.len;
+        end = row.at.saturating_add(row.len);
+        fits
+    });
+    if is_possible && rows.len() == frame.count as usize && body.len() % ROW_LEN == 0 {
+        Ok(rows)
+    } else {
+        Err("the table of a segment is impossible")
+    }
+}
+
+/// The table made anew from the slices themselves, in the order in which they lie.
+pub(super) fn walk(file: &[u8], table_at: u64, partitions: Partitions) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let end = usize::try_from(table_at).map_or(file.len(), |at| at.min(file.len()));
+    let mut at = HEADER_LEN as u64;
+    while let Some(bytes) = file.get(at as usize..end).filter(|bytes| !bytes.is_empty()) {
+        let header = SliceHeader::decode(bytes).ok();
+        let whole = header.filter(|header| {
+            header.partitions == partitions.count()
+                && header.len() <= bytes.len() as u64
+                && bytes
+                    .get(..header.index_len())
+                    .is_some_and(|index| header.fits(index))
+        });
+        match whole {
+            Some(header) => {
+                rows.push(Row {
+                    partition: header.partition,
+                    at,
+                    len: header.len(),
+                    highest: header.highest,
+                });
+                at = align(at + header.len());
+            }
+            // The room of a slice that never arrived; its start was cleared.
+            None => at += SLICE_ALIGN,
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packed::tests::unhex;
+    use crate::testing::sample_slice;
+    use proptest::prelude::*;
+
+    fn partitions() -> Partitions {
+        Partitions::new(16).unwrap()
+    }
+
+    fn row(partition: u32, at: u64, len: u64) -> Row {
+        Row {
+            partition: Partition(partition),
+            at,
+            len,
+            highest: Ballot {
+                epoch: torc_record::Epoch(3),
+                time: torc_record::HybridTime(4),
+                slot: torc_record::NodeSlot(5),
+            },
+        }
+    }
+
+    fn rows() -> Vec<Row> {
+        vec![row(5, 64, 350), row(5, 448, 400), row(9, 896, 161)]
+    }
+
+    #[test]
+    fn the_bytes_of_a_table_do_not_change() {
+        let bytes = encode(&rows(), 7);
+        let golden = unhex(
+            "05000000 0000 0300000000000000 0400000000000000 0500 4000000000000000 5e01000000000000
+             05000000 0000 0300000000000000 0400000000000000 0500 c001000000000000 9001000000000000
+             09000000 0000 0300000000000000 0400000000000000 0500 8003000000000000 a100000000000000",
+        );
+        assert_eq!(bytes[FRAME_LEN..], golden);
+        let frame = Frame::decode(&array(&bytes, 0), 7).unwrap();
+        assert_eq!((frame.kind, frame.count), (FrameKind::Slices, 3));
+        assert_eq!(decode(&bytes, 7, 1088, partitions()), Ok(rows()));
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_of_a_table_is_refused() {
+        let good = encode(&rows(), 7);
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&bad, 7, 1088, partitions()).is_err(), "bit {bit}");
+        }
+        for len in 0..good.len() {
+            assert!(
+                decode(&good[..len], 7, 1088, partitions()).is_err(),
+                "cut to {len}"
+            );
+        }
+        assert!(
+            decode(&good, 8, 1088, partitions()).is_err(),
+            "of another segment"
+        );
+    }
+
+    #[test]
+    fn rows_that_cannot_be_are_refused() {
+        for (bad, why) in [
+            (row(16, 64, 200), "no such partition"),
+            (row(5, 65, 200), "not aligned"),
+            (row(5, 0, 200), "in the header"),
+            (row(5, 64, 127), "shorter than a header"),
+            (row(5, 64, 1025), "beyond the table"),
+            (row(5, 64, u64::MAX), "a sum beyond all numbers"),
+            (row(5, !63, 200), "a place beyond all files"),
+        ] {
+            assert!(
+                decode(&encode(&[bad], 7), 7, 1088, partitions()).is_err(),
+                "{why}"
+            );
+        }
+        let overlapping = [row(5, 64, 350), row(6, 384, 200)];
+        assert!(decode(&encode(&overlapping, 7), 7, 1088, partitions()).is_err());
+    }
+
+    /// A file of some slices with gaps of these many steps before them.
+    fn file(keys_and_gaps: &[(u64, u64)]) -> (Vec<u8>, Vec<Row>) {
+        let mut bytes = vec![0; HEADER_LEN];
+        let mut rows = Vec::new();
+        for (keys, gap) in keys_and_gaps {
+            let slice = sample_slice(*keys).unwrap();
+            let at = align(bytes.len() as u64) + gap * SLICE_ALIGN;
+            rows.push(Row {
+                highest: SliceHeader::decode(&slice).unwrap().highest,
+                ..row(5, at, slice.len() as u64)
+            });
+            bytes.resize(at as usize, 0xAA);
+            bytes.extend_from_slice(&slice);
+        }
+        bytes.resize(align(bytes.len() as u64) as usize, 0);
+        (bytes, rows)
+    }
+
+    proptest! {
+        #[test]
+        fn a_walk_finds_every_slice_and_nothing_else(
+            slices in proptest::collection::vec((1_u64..20, 0_u64..4), 0..6),
+        ) {
+            let (bytes, rows) = file(&slices);
+            prop_assert_eq!(walk(&bytes, bytes.len() as u64, partitions()), rows);
+            prop_assert_eq!(walk(&bytes, bytes.len() as u64, Partitions::DEFAULT), vec![]);
+        }
+
+        #[test]
+        fn a_walk_over_any_bytes_ends(mut bytes: Vec<u8>, table_at: u64, at: prop::sample::Index) {
+            walk(&bytes, table_at, partitions());
+            let (slices, _) = file(&[(3, 0), (4, 0)]);
+            let at = at.index(slices.len());
+            bytes.extend_from_slice(&slices[at..]);
+            walk(&bytes, bytes.len() as u64, partitions());
+            let _ = decode(&bytes, 7, table_at, partitions());
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Writing a segment, slice after slice.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use torc_ring::Partitions;
+
+use super::align;
+use super::slice::{Content, IndexMemory, Segment, SegmentFile, Slice};
+use super::table::{self, Row};
+use crate::directory::Directory;
+use crate::format::{FileKind, Header, draw_salt};
+use crate::fs::FsFile;
+use crate::slice::{BuiltSlice, Heads, IndexParts, SliceHeader};
+use crate::{Seq, StoreError};
+
+/// Bytes gathered before they are written.
+const BUFFER_LEN: usize = 256 << 10;
+/// Bytes between syncs: what a sync of the log may find before it in the disk's queue.
+const SYNC_BYTES: u64 = 4 << 20;
+/// After each sync the disk belongs to the log for as long as it took, at most so long: what
+/// is written in the background takes half of the disk at any speed.
+const LONGEST_REST: Duration = Duration::from_millis(50);
+
+/// How fast a segment is written at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// Bytes a second; the CPU it takes is bounded with it.
+    pub(crate) bytes_per_s: u64,
+}
+
+/// A segment being written. It counts only once the manifest names it.
+#[derive(Debug)]
+pub(crate) struct SegmentWriter {
+    number: u64,
+    path: PathBuf,
+    file: Box<dyn FsFile>,
+    buffer: Vec<u8>,
+    /// Where the buffer goes.
+    at: u64,
+    synced_to: u64,
+    rows: Vec<Row>,
+    indexes: Vec<(SliceHeader, Vec<u8>)>,
+    pace: Pace,
+    started: Instant,
+}
+
+/// A segment that is whole and durable but for its name in the directory.
+#[derive(Debug)]
+pub(crate) struct Written {
+    /// In the order in which they were written.
+    pub(crate) slices: Vec<Arc<Slice>>,
+    pub(crate) file: SegmentFile,
+}
+
+/// A slice that lies in a segment.
+pub(crate) struct Placed<'a> {
+    pub(crate) at: u64,
+    pub(crate) header: SliceHeader,
+    /// Header, gate, MPHF and offsets, checked.
+    pub(crate) index: &'a [u8],
+}
+
+/// Writes the table behind the slices, which are in the order of their places, and syncs the
+/// file.
+///
+/// # Errors
+/// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Failed`].
+pub(crate) fn complete_segment(
+    file: &dyn FsFile,
+    path: &Path,
+    number: u64,
+    end: u64,
+    placed: &[Placed<'_>],
+    after: Seq,
+) -> Result<(Vec<Arc<Slice>>, SegmentFile), StoreError> {
+    let rows: Vec<Row> = placed
+        .iter()
+        .map(|one| Row {
+            partition: one.header.partition,
+            at: one.at,
+            len: one.header.len(),
+            highest: one.header.highest,
+        })
+        .collect();
+    let table_at = align(end);
+    let table = table::encode(&rows, number);
+    let written = file.write_all_at(&table, table_at);
+    written.map_err(StoreError::io("write", path))?;
+    let synced = file.sync_data();
+    synced.map_err(StoreError::stopped("sync", path))?;
+    let segment_file = SegmentFile {
+        number,
+        len: table_at + table.len() as u64,
+        table_at,
+        after,
+        rows: rows.len() as u32,
+    };
+    let map = file.map().map_err(StoreError::io("map", path))?;
+    // The headers are kept in a handier form.
+    let lookups = placed
+        .iter()
+        .map(|one| IndexParts::of(&one.header, one.index).unwrap_or_default());
+    let (index, places) = IndexMemory::of(lookups);
+    let segment = Segment::new(segment_file.clone(), path.to_owned(), map, index);
+    let segment = Arc::new(segment);
+    let contents = placed.iter().zip(places).map(|(one, place)| {
+        Ok(Content {
+            heads: Heads::read(&one.header, one.index)?,
+            header: one.header,
+            place: place?,
+        })
+    });
+    let slices = (0..)
+        .zip(rows)
+        .zip(contents)
+        .map(|((row, place), content)| {
+            Arc::new(Slice::new(Arc::clone(&segment), row, place, content))
+        });
+    Ok((slices.collect(), segment_file))
+}
+
+impl SegmentWriter {
+    /// Starts a segment.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`].
+    pub(crate) fn create(
+        dir: &Directory,
+        partitions: Partitions,
+        number: u64,
+        pace: Pace,
+    ) -> Result<Self, StoreError> {
+        let path = dir.segment_path(number);
+        // Left by an attempt that failed; no manifest names it.
+        dir.remove(&path)?;
+        let file = dir.fs().create(&path);
+        let header = Header {
+            kind: FileKind::Segment,
+            number,
+            seq: 0,
+            salt: draw_salt(),
+            partitions: partitions.count(),
+        };
+        Ok(Self {
+            number,
+            file: file.map_err(StoreError::io("create", &path))?,
+            path,
+            buffer: header.encode().to_vec(),
+            at: 0,
+            synced_to: 0,
+            rows: Vec::new(),
+            indexes: Vec::new(),
+            pace,
+            started: Instant::now(),
+        })
+    }
+
+    /// Bytes so far.
+    fn len(&self) -> u64 {
+        self.at + self.buffer.len() as u64
+    }
+
+    /// Adds a slice that was just made.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Failed`].
+    pub(crate) fn push(&mut self, mut built: BuiltSlice<'_>) -> Result<(), StoreError> {
+        let at = self.begin()?;
+        built.write(|piece| self.put(piece))?;
+        let header = built.header;
+        self.end(at, header, std::mem::take(&mut built.index))
+    }
+
+    /// Adds the bytes of a slice as they are, which the caller has checked.
+    ///
+    /// # Errors
+    /// As [`SegmentWriter::push`].
+    pub(crate) fn push_bytes(
+        &mut self,
+        header: SliceHeader,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
+        let at = self.begin()?;
+        for piece in bytes.chunks(BUFFER_LEN) {
+            self.put(piece)?;
+        }
+        let index = bytes.get(..header.index_len()).unwrap_or_default().to_vec();
+        self.end(at, header, index)
+    }
+
+    fn begin(&mut self) -> Result<u64, StoreError> {
+        let at = align(self.len());
+        let zeros = [0; 64];
+        let len = (at - self.len()) as usize;
+        self.put(&zeros[..len])?;
+        Ok(at)
+    }
+
+    fn end(&mut self, at: u64, header: SliceHeader, index: Vec<u8>) -> Result<(), StoreError> {
+        let len = self.len() - at;
+        self.rows.push(Row {
+            partition: header.partition,
+            at,
+            len,
+            highest: header.highest,
+        });
+        self.indexes.push((header, index));
+        self.rest()
+    }
+
+    /// Completes the segment, whose slices have effects of entries up to `after`.
+    ///
+    /// # Errors
+    /// As [`SegmentWriter::push`].
+    pub(crate) fn finish(mut self, after: Seq) -> Result<Written, StoreError> {
+        self.flush()?;
+        let placed = self.rows.iter().zip(&self.indexes);
+        let placed = placed.map(|(row, (header, index))| Placed {
+            at: row.at,
+            header: *header,
+            index,
+        });
+        let (slices, file) = complete_segment(
+            &*self.file,
+            &self.path,
+            self.number,
+            self.at,
+            &placed.collect::<Vec<_>>(),
+            after,
+        )?;
+        Ok(Written { slices, file })
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= BUFFER_LEN {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), StoreError> {
+        let written = self.file.write_all_at(&self.buffer, self.at);
+        written.map_err(StoreError::io("write", &self.path))?;
+        self.at += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), StoreError> {
+        let synced = self.file.sync_data();
+        synced.map_err(StoreError::stopped("sync", &self.path))?;
+        self.synced_to = self.at;
+        Ok(())
+    }
+
+    /// Gives the disk to the log after each sync, and keeps to the pace.
+    fn rest(&mut self) -> Result<(), StoreError> {
+        if self.at - self.synced_to < SYNC_BYTES {
+            return Ok(());
+        }
+        let start = Instant::now();
+        self.sync()?;
+        std::thread::sleep(start.elapsed().min(LONGEST_REST));
+        let due = Duration::from_secs_f64(self.at as f64 / self.pace.bytes_per_s.max(1) as f64);
+        let early = due.saturating_sub(self.started.elapsed());
+        std::thread::sleep(early);
+        Ok(())
+    }
+}

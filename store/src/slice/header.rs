@@ -1,0 +1,186 @@
+//! The first 128 bytes of a slice.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | magic `TSLC` |
+//! | 4 | 4 | version, 2 |
+//! | 8 | 8 | length of the slice |
+//! | 16 | 4 | partition |
+//! | 20 | 4 | number of partitions |
+//! | 24 | 4 | keys, at least 1 |
+//! | 28 | 4 | salt |
+//! | 32 | 4 | length of the gate |
+//! | 36 | 4 | length of the MPHF |
+//! | 40 | 4 | length of the offsets |
+//! | 44 | 4 | length of the order |
+//! | 48 | 8 | length of the records |
+//! | 56 | 8 | tombstones among the keys |
+//! | 64 | 8 | bytes of keys and values |
+//! | 72 | 16 | fingerprint: sum of the records' |
+//! | 88 | 8 | highest hybrid time |
+//! | 96 | 4 | CRC32C of the order |
+//! | 100 | 4 | CRC32C of the header without these 4 bytes, the gate, the MPHF and the offsets |
+//! | 104 | 8 | epoch of the highest ballot |
+//! | 112 | 8 | its hybrid time |
+//! | 120 | 2 | its node slot |
+//! | 122 | 2 | zero |
+//! | 124 | 4 | keys that a collection may drop: tombstones, and values that expire |
+
+use torc_record::{Ballot, HybridTime};
+use torc_ring::Partition;
+
+use super::Damage;
+use crate::PartitionSummary;
+use crate::format::{array, ballot_at, ballot_bytes, u32_at, u64_at};
+
+pub(crate) const SLICE_HEADER_LEN: usize = 128;
+pub(crate) const SLICE_DIGEST_LEN: usize = 32;
+const MAGIC: [u8; 4] = *b"TSLC";
+const VERSION: u32 = 2;
+const INDEX_CRC_AT: usize = 100;
+const BALLOT_AT: usize = 104;
+const COLLECTABLE_AT: usize = 124;
+const MAX_KEYS: u32 = 1 << 30;
+
+/// What a slice says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SliceHeader {
+    pub(crate) partition: Partition,
+    pub(crate) partitions: u32,
+    pub(crate) salt: u32,
+    pub(crate) gate_len: u32,
+    pub(crate) mphf_len: u32,
+    pub(crate) offsets_len: u32,
+    pub(crate) order_len: u32,
+    pub(crate) records_len: u64,
+    /// Of its own records, whatever other slices hold.
+    pub(crate) held: PartitionSummary,
+    pub(crate) highest_time: HybridTime,
+    /// No record has a higher one: damage below a higher ballot means nothing.
+    pub(crate) highest: Ballot,
+    /// Tombstones, and values that expire.
+    pub(crate) collectable: u32,
+    pub(crate) order_crc: u32,
+    pub(crate) index_crc: u32,
+}
+
+impl SliceHeader {
+    pub(crate) fn keys(&self) -> usize {
+        self.held.records as usize
+    }
+
+    /// Header, gate, MPHF and offsets.
+    pub(crate) fn index_len(&self) -> usize {
+        SLICE_HEADER_LEN
+            + self.gate_len as usize
+            + self.mphf_len as usize
+            + self.offsets_len as usize
+    }
+
+    /// Gate, MPHF and offsets: what stays in memory.
+    pub(crate) fn lookup_len(&self) -> usize {
+        self.index_len() - SLICE_HEADER_LEN
+    }
+
+    /// Where the records start.
+    pub(crate) fn records_at(&self) -> usize {
+        self.index_len() + self.order_len as usize
+    }
+
+    /// Length of the slice, its digest included.
+    pub(crate) fn len(&self) -> u64 {
+        self.records_at() as u64 + self.records_len + SLICE_DIGEST_LEN as u64
+    }
+
+    /// The header as bytes, with the checksum of the index.
+    pub(super) fn encode(&self, index: &[&[u8]]) -> [u8; SLICE_HEADER_LEN] {
+        let mut out = [0; SLICE_HEADER_LEN];
+        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, &MAGIC);
+        put(4, &VERSION.to_le_bytes());
+        put(8, &self.len().to_le_bytes());
+        put(16, &self.partition.0.to_le_bytes());
+        put(20, &self.partitions.to_le_bytes());
+        put(24, &(self.held.records as u32).to_le_bytes());
+        put(28, &self.salt.to_le_bytes());
+        put(32, &self.gate_len.to_le_bytes());
+        put(36, &self.mphf_len.to_le_bytes());
+        put(40, &self.offsets_len.to_le_bytes());
+        put(44, &self.order_len.to_le_bytes());
+        put(48, &self.records_len.to_le_bytes());
+        put(56, &self.held.tombstones.to_le_bytes());
+        put(64, &self.held.payload_bytes.to_le_bytes());
+        put(72, &self.held.fingerprint.to_le_bytes());
+        put(88, &self.highest_time.0.to_le_bytes());
+        put(96, &self.order_crc.to_le_bytes());
+        put(BALLOT_AT, &ballot_bytes(self.highest));
+        put(COLLECTABLE_AT, &self.collectable.to_le_bytes());
+        let crc = index.iter().fold(header_crc(&out), |crc, part| {
+            crc32c::crc32c_append(crc, part)
+        });
+        out[INDEX_CRC_AT..BALLOT_AT].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    /// Reads a header whose lengths fit each other. Its checksum is that of the whole
+    /// index: see [`SliceHeader::fits`].
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Damage> {
+        let bytes: &[u8; SLICE_HEADER_LEN] = bytes
+            .first_chunk()
+            .ok_or("the header of a slice is cut off")?;
+        if bytes[..4] != MAGIC {
+            return Err("no slice where one should start");
+        }
+        if u32_at(bytes, 4) != VERSION {
+            return Err("a slice of another version");
+        }
+        let keys = u32_at(bytes, 24);
+        let header = Self {
+            partition: Partition(u32_at(bytes, 16)),
+            partitions: u32_at(bytes, 20),
+            salt: u32_at(bytes, 28),
+            gate_len: u32_at(bytes, 32),
+            mphf_len: u32_at(bytes, 36),
+            offsets_len: u32_at(bytes, 40),
+            order_len: u32_at(bytes, 44),
+            records_len: u64_at(bytes, 48),
+            held: PartitionSummary {
+                records: u64::from(keys),
+                tombstones: u64_at(bytes, 56),
+                payload_bytes: u64_at(bytes, 64),
+                fingerprint: u128::from_le_bytes(array(bytes, 72)),
+            },
+            highest_time: HybridTime(u64_at(bytes, 88)),
+            highest: ballot_at(bytes, BALLOT_AT),
+            collectable: u32_at(bytes, COLLECTABLE_AT),
+            order_crc: u32_at(bytes, 96),
+            index_crc: u32_at(bytes, INDEX_CRC_AT),
+        };
+        let is_possible = (1..=MAX_KEYS).contains(&keys)
+            && header.records_len < 1 << 48
+            && header.held.tombstones <= u64::from(keys)
+            && header.partition.0 < header.partitions
+            && (header.held.tombstones..=u64::from(keys)).contains(&u64::from(header.collectable))
+            && bytes[122..COLLECTABLE_AT] == [0; 2];
+        if !is_possible || header.len() != u64_at(bytes, 8) {
+            return Err("the header of a slice is impossible");
+        }
+        Ok(header)
+    }
+
+    /// Whether an index, header included, is as it was written.
+    pub(crate) fn fits(&self, index: &[u8]) -> bool {
+        let Some((header, parts)) = index.split_first_chunk::<SLICE_HEADER_LEN>() else {
+            return false;
+        };
+        index.len() == self.index_len()
+            && crc32c::crc32c_append(header_crc(header), parts) == self.index_crc
+    }
+}
+
+fn header_crc(bytes: &[u8; SLICE_HEADER_LEN]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&bytes[..INDEX_CRC_AT]), &bytes[BALLOT_AT..])
+}

@@ -1,0 +1,53 @@
+//! A slice: the sealed records of one partition with their index, in one run of bytes.
+//!
+//! It names no file and no position, so it can be copied to another segment or another node
+//! byte for byte. All numbers are little-endian; the header's fields are in [`header`].
+//!
+//! | part | holds |
+//! |---|---|
+//! | header | 128 bytes |
+//! | gate | Bloom gate of the digests (`torc_index::Gate`) |
+//! | MPHF | slot of each digest (`torc_index::Mphf`) |
+//! | offsets | where the record of each slot starts among the records (`torc_index::Offsets`) |
+//! | order | the slots in ring order, packed to the bits that the highest needs |
+//! | records | in the order of their slots: CRC32C (4 bytes), packed record |
+//! | digest | 32 bytes of BLAKE3 of everything before |
+//!
+//! The first four parts are the *index*: they are read once, checked, and kept in memory,
+//! so that an index page that rots later cannot turn a key that is there into one that is
+//! absent. The rest is read in place from the mapped file; each record is copied, checked,
+//! and only then believed.
+//!
+//! Invariants:
+//! * A slice holds each digest once, and at least one.
+//! * The checksum of a record continues from the slice's salt plus its slot: a record that is
+//!   whole but in the wrong place fails.
+//! * A view over any bytes answers or says what is wrong; it never panics and allocates
+//!   nothing but the record it returns.
+
+mod builder;
+mod cursor;
+mod header;
+mod order;
+mod view;
+
+pub(crate) use builder::{BuiltSlice, GateRates, SliceInput};
+pub(crate) use cursor::OrderedRecords;
+pub(crate) use header::{SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader};
+pub(crate) use view::{Found, Heads, IndexParts, SliceView};
+
+use crate::packed::Packed;
+
+/// Bytes of the checksum before each record.
+pub(crate) const RECORD_CRC_LEN: usize = 4;
+
+/// The checksum of a record in a slot.
+fn record_crc(salt: u32, slot: usize, packed: &[u8]) -> u32 {
+    crc32c::crc32c_append(salt.wrapping_add(slot as u32), packed)
+}
+
+/// What is wrong with a slice.
+pub(crate) type Damage = &'static str;
+
+/// A record copied out of a slice, and checked.
+pub(crate) type Checked = Result<Packed, Damage>;

@@ -1,0 +1,335 @@
+//! What fuzzers are given: decoders that must take any bytes, and whole bytes to start from.
+//!
+//! Each decoder also tries the bytes with their checksums made right, so that a fuzzer
+//! reaches what lies behind them. None may panic, loop for ever, or allocate by a length that
+//! the bytes only claim.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use torc_record::{
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State,
+};
+use torc_ring::{Partition, Partitions};
+
+use super::CrashFs;
+use crate::directory::Directory;
+use crate::format::{Entry, FileKind, FrameBuilder, FrameKind, Header};
+use crate::log::Replay;
+use crate::packed::{Packed, Position};
+use crate::slice::{
+    Found, GateRates, OrderedRecords, SLICE_DIGEST_LEN, SliceHeader, SliceInput, SliceView,
+};
+use crate::{PartitionMeta, PartitionSummary, Seq, StoreError};
+
+const KEY: DigestKey = DigestKey([7; 32]);
+const PARTITION: u32 = 5;
+const PARTITIONS: u32 = 16;
+/// Records that lie in order are read up to so many.
+const MOST_RECORDS: usize = 10_000;
+
+/// Reads bytes as a slice in every way; gives its records if all of it is right.
+///
+/// # Panics
+/// If what is right in one way is wrong in another.
+#[expect(clippy::must_use_candidate, reason = "that it returns is the answer")]
+pub fn read_slice(bytes: &[u8]) -> Option<u64> {
+    let records = read_one(bytes);
+    if let Some(forged) = forge_slice(bytes) {
+        read_one(&forged);
+    }
+    records
+}
+
+fn read_one(bytes: &[u8]) -> Option<u64> {
+    let header = SliceHeader::decode(bytes).ok()?;
+    let view = SliceView::of(&header, bytes).ok()?;
+    for digest in asked(bytes) {
+        if let Found::Record(packed) = view.find(&digest) {
+            assert!(
+                packed.bytes().len() <= bytes.len(),
+                "a record of these bytes"
+            );
+        }
+    }
+    for slot in [0, 1, header.keys() - 1, header.keys(), usize::MAX] {
+        view.prefetch_offset(slot);
+        if let Some(place) = view.place(slot) {
+            view.prefetch_place(place);
+        }
+        assert!(
+            slot < header.keys() || view.record(slot).is_err(),
+            "no slot beyond the last"
+        );
+    }
+    let mut in_order = 0;
+    for position in [
+        None,
+        Some(Position::new(
+            &Digest([0x80; 16]),
+            NamespaceId::DEFAULT,
+            b"k",
+        )),
+    ] {
+        if let Ok(records) = OrderedRecords::after(view, position.as_ref()) {
+            in_order = in_order.max(records.take(MOST_RECORDS).flatten().count());
+        }
+    }
+    let is_whole = view.verify(|_, _| None).is_ok() && SliceView::digest_fits(bytes).is_ok();
+    assert!(
+        !is_whole || in_order == header.keys().min(MOST_RECORDS),
+        "all are read in order"
+    );
+    is_whole.then_some(header.held.records)
+}
+
+/// Digests that the bytes may hold, and some that they do not.
+fn asked(bytes: &[u8]) -> impl Iterator<Item = Digest> {
+    let step = (bytes.len() / 16).max(1);
+    let chunks = bytes.windows(16).step_by(step).take(16);
+    let known = chunks.filter_map(|chunk| chunk.try_into().ok()).map(Digest);
+    known.chain([
+        Digest([0; 16]),
+        Digest([0xff; 16]),
+        Digest::of(&KEY, NamespaceId::DEFAULT, b"key-1"),
+    ])
+}
+
+/// The same bytes with the checksums of index and order, and the digest, made right.
+fn forge_slice(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut forged = bytes.to_vec();
+    let header = SliceHeader::decode(&forged).ok()?;
+    let order = forged.get(header.index_len()..header.records_at())?;
+    let order_crc = crc32c::crc32c(order);
+    forged[96..100].copy_from_slice(&order_crc.to_le_bytes());
+    let head_crc = crc32c::crc32c(&forged[..100]);
+    let index_crc = crc32c::crc32c_append(head_crc, forged.get(104..header.index_len())?);
+    forged[100..104].copy_from_slice(&index_crc.to_le_bytes());
+    let content_len = forged.len().checked_sub(SLICE_DIGEST_LEN)?;
+    let digest = *blake3::hash(&forged[..content_len]).as_bytes();
+    forged[content_len..].copy_from_slice(&digest);
+    Some(forged)
+}
+
+/// Replays bytes as the only segment of a log, and as the body of a batch; gives how many
+/// entries they have.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn read_log(bytes: &[u8]) -> Result<u64, StoreError> {
+    let mut body = bytes;
+    while !body.is_empty() && Entry::take(&mut body).is_ok() {}
+    let fs = CrashFs::new();
+    let dir = Directory::open(Arc::new(fs.clone()), Path::new("/d"))?;
+    fs.put_file(&dir.log_path(1), bytes);
+    let replay = Replay {
+        dir: &dir,
+        partitions: Partitions::DEFAULT,
+        first: 1,
+        after: Seq(0),
+        segments: &[1],
+        may_be_empty: true,
+    };
+    replay.run(|_, _| ()).map(|end| end.entries)
+}
+
+fn records(keys: u64) -> Vec<Packed> {
+    let all = (0_u64..).filter_map(|number| {
+        let key = format!("key-{number}").into_bytes();
+        let state = match number % 3 {
+            0 => State::Tombstone,
+            rest => State::Value {
+                value: vec![number as u8; (number % 50) as usize].into(),
+                expires_at_ms: (rest == 1).then_some(number),
+            },
+        };
+        Some(Record {
+            namespace: NamespaceId::DEFAULT,
+            digest: Digest::of(&KEY, NamespaceId::DEFAULT, &key),
+            key: Key::new(key).ok()?,
+            ballot: Ballot {
+                epoch: Epoch(1),
+                time: HybridTime(number),
+                slot: NodeSlot(0),
+            },
+            state,
+        })
+    });
+    let mut packed: Vec<Packed> = all
+        .filter(|one| one.digest.0[0] >> 4 == PARTITION as u8)
+        .filter_map(|one| Packed::of(&one).ok())
+        .take(keys as usize)
+        .collect();
+    packed.sort_by(|a, b| a.position().cmp(&b.position()));
+    packed
+}
+
+/// A whole slice of so many records, of partition 5 of 16; the same bytes each time.
+///
+/// # Errors
+/// [`StoreError::Unsealable`] for none.
+pub fn sample_slice(keys: u64) -> Result<Vec<u8>, StoreError> {
+    let records = records(keys);
+    let mut held = PartitionSummary::default();
+    for packed in &records {
+        held.add(packed);
+    }
+    let times = records.iter().map(|packed| packed.ballot().time);
+    let input = SliceInput {
+        partition: Partition(PARTITION),
+        partitions: PARTITIONS,
+        digests: records.iter().map(Packed::digest).collect(),
+        held,
+        highest_time: times.max().unwrap_or_default(),
+        salt: 0x5EED,
+        gate_rate: 0.01,
+        records: records.iter().map(Packed::bytes).collect(),
+    };
+    let mut bytes = Vec::new();
+    input.build(&mut GateRates::default())?.write(|piece| {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+/// A whole segment of the log with so many batches; the same bytes each time.
+#[must_use]
+pub fn sample_log(batches: u64) -> Vec<u8> {
+    let header = Header {
+        kind: FileKind::Log,
+        number: 1,
+        seq: 0,
+        salt: 0x5EED,
+        partitions: Partitions::DEFAULT.count(),
+    };
+    let mut bytes = header.encode().to_vec();
+    let mut seq = 1;
+    for batch in 1..=batches {
+        let mut frame = FrameBuilder::default();
+        for packed in records(batch) {
+            frame.push(|body| body.extend_from_slice(packed.bytes()));
+        }
+        frame.push(|body| Entry::put_drop(Partition(9), body));
+        frame.push(|body| Entry::put_purge(Partition(9), Ballot::default(), body));
+        frame.push(|body| Entry::put_meta(Partition(9), &PartitionMeta::default(), body));
+        frame.push(|body| Entry::put_ceiling(HybridTime(9), body));
+        let count = u64::from(frame.count());
+        bytes.extend_from_slice(frame.seal(FrameKind::Batch, seq, header.salt));
+        seq += count;
+    }
+    let mut end = FrameBuilder::default();
+    end.clear();
+    bytes.extend_from_slice(end.seal(FrameKind::LogEnd, seq, header.salt));
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packed::tests::unhex;
+    use proptest::prelude::*;
+
+    #[test]
+    fn samples_are_whole() {
+        for keys in [1, 2, 3, 17, 100] {
+            assert_eq!(read_slice(&sample_slice(keys).unwrap()), Some(keys));
+        }
+        assert_eq!(read_log(&sample_log(3)).unwrap(), 1 + 2 + 3 + 3 * 4);
+        assert_eq!(read_log(&sample_log(0)).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_slice_of_no_records_is_not_made() {
+        assert!(SliceHeader::decode(&sample_slice(0).unwrap_or_default()).is_err());
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_slice_fails_its_check_and_none_panics_when_checksums_are_forged() {
+        let good = sample_slice(5).unwrap();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(read_slice(&bad), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn every_cut_of_a_slice_is_refused() {
+        let good = sample_slice(3).unwrap();
+        for len in 0..good.len() {
+            assert_eq!(read_slice(&good[..len]), None, "cut to {len}");
+        }
+    }
+
+    #[test]
+    fn huge_numbers_in_a_header_are_refused_or_bounded() {
+        let good = sample_slice(5).unwrap();
+        // Every field of four and of eight bytes.
+        for at in (8..104).step_by(4) {
+            for number in [
+                u64::MAX,
+                u64::MAX / 2,
+                1 << 47,
+                1 << 32,
+                u64::from(u32::MAX),
+                1 << 31,
+                0,
+            ] {
+                for len in [4, 8] {
+                    let mut bad = good.clone();
+                    bad[at..at + len].copy_from_slice(&number.to_le_bytes()[..len]);
+                    read_slice(&bad);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_safe(bytes: Vec<u8>) {
+            prop_assert_eq!(read_slice(&bytes), None);
+            let _ = read_log(&bytes);
+            let mut headed = sample_slice(1).unwrap()[..128].to_vec();
+            headed.extend_from_slice(&bytes);
+            prop_assert_eq!(read_slice(&headed), None);
+        }
+
+        #[test]
+        fn mutated_slices_are_safe_also_behind_forged_checksums(
+            keys in 1_u64..40,
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u64>(), 1_usize..9), 1..6),
+        ) {
+            let mut bytes = sample_slice(keys).unwrap();
+            for (at, number, len) in changes {
+                let at = at.index(bytes.len() - 8);
+                bytes[at..at + len.min(8)].copy_from_slice(&number.to_le_bytes()[..len.min(8)]);
+            }
+            // The length stays what the header says, so that more is reached.
+            let len = bytes.len() as u64;
+            bytes[8..16].copy_from_slice(&len.to_le_bytes());
+            read_slice(&bytes);
+        }
+
+        #[test]
+        fn mutated_logs_are_safe(
+            changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        ) {
+            let mut bytes = sample_log(3);
+            for (at, byte) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            let _ = read_log(&bytes);
+            let _ = read_log(&bytes[64 + 32..]);
+        }
+    }
+
+    /// Header, order and records were compared by hand with the tables of the document, their
+    /// checksums with a second implementation of CRC32C.
+    #[test]
+    fn the_bytes_of_a_slice_do_not_change() {
+        let bytes = sample_slice(2).unwrap();
+        assert_eq!(bytes, unhex(include_str!("slice.golden.hex")));
+    }
+}

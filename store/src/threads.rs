@@ -1,0 +1,102 @@
+//! The threads of a store: they start together, and end in order when it is closed or dropped.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::oneshot;
+
+use crate::commit::Committer;
+use crate::log::LogWriter;
+use crate::shared::Shared;
+use crate::{StoreError, arrival, fold, seal};
+
+/// The threads of a store. Dropping them lets them finish, waits for that, and releases
+/// the directory.
+pub(crate) struct Threads {
+    shared: Arc<Shared>,
+    pub(crate) sealer: Worker,
+    pub(crate) folder: Worker,
+    pub(crate) lander: Worker,
+    pub(crate) committer: Worker,
+}
+
+/// A thread and the word that it has ended.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    thread: Option<JoinHandle<()>>,
+    pub(crate) ended: oneshot::Receiver<Result<(), StoreError>>,
+}
+
+impl Threads {
+    pub(crate) fn start(shared: &Arc<Shared>, log: LogWriter) -> Result<Self, StoreError> {
+        let upkeep = |name, run: fn(&Arc<Shared>)| {
+            let owned = Arc::clone(shared);
+            Worker::spawn(name, shared, move || {
+                run(&owned);
+                Ok(())
+            })
+        };
+        let sealer = upkeep("torc-seal", seal::run)?;
+        let folder = upkeep("torc-fold", fold::run);
+        let lander = upkeep("torc-land", arrival::run);
+        let owned = Arc::clone(shared);
+        let committer = Worker::spawn("torc-commit", shared, move || {
+            Committer::new(owned, log).run()
+        });
+        if folder.is_err() || lander.is_err() || committer.is_err() {
+            shared.stop_upkeep();
+        }
+        Ok(Self {
+            shared: shared.clone(),
+            sealer,
+            folder: folder?,
+            lander: lander?,
+            committer: committer?,
+        })
+    }
+}
+
+impl Worker {
+    fn spawn(
+        name: &str,
+        shared: &Arc<Shared>,
+        work: impl FnOnce() -> Result<(), StoreError> + Send + 'static,
+    ) -> Result<Self, StoreError> {
+        let (done, ended) = oneshot::channel();
+        let (owned, dir) = (shared.clone(), shared.options.dir.clone());
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || {
+            let outcome = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+                owned.health.note(&StoreError::panicked());
+                owned.refuse_all(&StoreError::panicked());
+                Err(StoreError::panicked())
+            });
+            drop(owned);
+            // Nobody may be waiting for the end.
+            let _ = done.send(outcome);
+        });
+        let thread = thread.map_err(StoreError::io("start a thread for", &dir))?;
+        let thread = Some(thread);
+        Ok(Self { thread, ended })
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // Panics are caught within the thread, and errors were logged there.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shared.stop_upkeep();
+        self.sealer.join();
+        self.folder.join();
+        self.lander.join();
+        self.shared.queue.close();
+        self.committer.join();
+        self.shared.dir.unlock();
+    }
+}
