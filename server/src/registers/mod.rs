@@ -125,7 +125,16 @@ impl Registers {
             near: Some(me.node),
             ..CoordinatorOptions::default()
         };
-        let shard = |_| Mutex::new(Shard::new(me.slot, ceiling, options, Mutations::NONE));
+        let shard = |_| {
+            let metrics = metrics.clone();
+            Mutex::new(Shard::new(
+                me.slot,
+                ceiling,
+                options,
+                Mutations::NONE,
+                metrics,
+            ))
+        };
         let (durable, inbox) = mpsc::unbounded_channel();
         let (settles, unsettled) = mpsc::channel(upkeep::SETTLES_WAITING);
         Self {
@@ -171,9 +180,7 @@ impl Registers {
         } else {
             Outcome::Unavailable
         };
-        let outcome = outcome.await.unwrap_or(gone);
-        self.metrics.count(is_write, &outcome);
-        outcome
+        outcome.await.unwrap_or(gone)
     }
 
     /// Takes what another node sent.

@@ -51,7 +51,7 @@ impl<'a> Work<'a> {
         let mut shard = self.registers.shard_of(partition).lock();
         let was_idle = shard.coordinator.pending() == 0;
         let op = shard.numbers.next();
-        shard.wait(op, outcome);
+        shard.wait(op, request.is_write(), outcome);
         let coordinator = &mut shard.coordinator;
         coordinator.start(now, op, (partition, at), request, deadline_ms, &mut intents);
         let outcomes = self.perform(intents);
