@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use torc_record::{Ballot, Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State};
 use torc_replication::compare::{Listing, MAX_RANGES, Range, RangeSum};
-use torc_replication::{Content, Envelope, Held, KeyId, Locator, Message, OpId, Tag};
+use torc_replication::{Content, Envelope, Held, KeyId, Locator, LogPosition, Message, OpId, Tag};
 use torc_ring::Partition;
 
 fn ballots() -> impl Strategy<Value = Ballot> {
@@ -111,7 +111,10 @@ fn asking() -> impl Strategy<Value = Message> {
         (tags(), records(), proptest::option::of(ballots()))
             .prop_map(|(tag, record, next)| Message::Accept { tag, record, next }),
         records().prop_map(|record| Message::Learn { record }),
-        (tags(), key_ids()).prop_map(|(tag, after)| Message::Pull { tag, after }),
+        (tags(), key_ids(), proptest::option::of(any::<u64>())).prop_map(|(tag, after, since)| {
+            let since = since.map(LogPosition);
+            Message::Pull { tag, after, since }
+        }),
         (tags(), records()).prop_map(|(tag, record)| Message::Store { tag, record }),
     ]
 }

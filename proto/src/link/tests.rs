@@ -134,6 +134,7 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
             Message::Pull {
                 tag: Tag::default(),
                 after: id,
+                since: Some(LogPosition(7)),
             },
         ),
         (

@@ -34,7 +34,8 @@ impl Coordinator {
                 want_value: Some(index) == first,
             }
         });
-        self.sleep(now, op, self.options.round_ms);
+        let round_ms = self.round_ms(&op);
+        self.sleep(now, op, round_ms);
     }
 
     pub(super) fn on_holding(
@@ -58,6 +59,9 @@ impl Coordinator {
         let seen = op.tally.seen(&config);
         let proven = config.is_chosen(seen.version, seen.holders, self.mutations)
             || self.mutations.has(Mutation::GetWithoutWriteBack);
+        if !Self::is_settle(&op) {
+            self.note_round(now, &op);
+        }
         if proven {
             self.on_proven(now, op, &config, &seen, out);
         } else if everyone {

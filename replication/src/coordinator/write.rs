@@ -29,7 +29,8 @@ impl Coordinator {
                 ballot,
             }
         });
-        self.sleep(now, op, self.options.round_ms);
+        let round_ms = self.round_ms(&op);
+        self.sleep(now, op, round_ms);
     }
 
     /// A read quorum has promised: decide what to accept, or that there is no need.
@@ -112,9 +113,11 @@ impl Coordinator {
             plan.next = next.map(|time| self.ballot_at(config, time));
         }
         op.phase = Phase::Accepting { resent: false };
+        op.round_began_ms = now.elapsed_ms;
         op.plan = Some(plan);
         Self::send_accepts(&op, config, config.acceptors(), out);
-        self.sleep(now, op, self.options.round_ms);
+        let round_ms = self.round_ms(&op);
+        self.sleep(now, op, round_ms);
     }
 
     fn send_accepts(op: &Op, config: &Arc<Config>, to: Votes, out: &mut Vec<Intent>) {
@@ -141,12 +144,13 @@ impl Coordinator {
             let silent = config.acceptors().without(op.tally.accepted);
             Self::send_accepts(&op, &config, silent, out);
         }
-        self.sleep(now, op, self.options.round_ms);
+        let round_ms = self.round_ms(&op);
+        self.sleep(now, op, round_ms);
     }
 
     pub(super) fn on_accepted(
         &mut self,
-        _now: Now,
+        now: Now,
         mut op: Box<Op>,
         index: usize,
         out: &mut Vec<Intent>,
@@ -159,6 +163,7 @@ impl Coordinator {
         let Some(plan) = op.plan.take_if(|_| complete) else {
             return self.put_back(op);
         };
+        self.note_round(now, &op);
         self.keep_warm(&op, &plan);
         Self::finish(&op, plan.outcome, out);
     }

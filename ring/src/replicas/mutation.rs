@@ -62,11 +62,15 @@ pub enum Mutation {
     BulkIsSnapshot,
     /// A coordinator keeps its warm ballots across a refusal.
     WarmAfterRefusal,
+    /// Slices are served before the epoch that copies is adopted.
+    SlicesOfAnyEpoch,
+    /// What a source stored after its slices were taken is not copied.
+    TailForgotten,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 29] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -94,6 +98,8 @@ impl Mutation {
         Self::GrowthCopiesVote,
         Self::BulkIsSnapshot,
         Self::WarmAfterRefusal,
+        Self::SlicesOfAnyEpoch,
+        Self::TailForgotten,
     ];
 }
 
