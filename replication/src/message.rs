@@ -40,6 +40,8 @@ pub struct Envelope {
 pub struct Held {
     /// The accepted ballot; zero when there is none.
     pub ballot: Ballot,
+    /// Under which it was written, if that is another.
+    pub origin: Option<Ballot>,
     /// What that version says.
     pub content: Content,
     /// The replica's collection watermark.

@@ -51,11 +51,13 @@ fn records() -> impl Strategy<Value = Record> {
             expires_at_ms
         }),
     ];
-    (locators(), ballots(), state).prop_map(|(at, ballot, state)| Record {
+    let origins = proptest::option::of(ballots());
+    (locators(), ballots(), origins, state).prop_map(|(at, ballot, origin, state)| Record {
         namespace: at.namespace,
         digest: at.digest,
         key: at.key,
         ballot,
+        origin,
         state,
     })
 }
@@ -73,6 +75,7 @@ fn helds() -> impl Strategy<Value = Held> {
     ];
     (maybe_ballots(), content, maybe_ballots(), maybe_ballots()).prop_map(
         |(ballot, content, collected, collecting)| Held {
+            origin: (content != Content::Absent).then_some(collected),
             ballot,
             content,
             collected,

@@ -118,6 +118,8 @@ enum Phase {
 #[derive(Debug, Clone)]
 struct Plan {
     state: State,
+    /// Under which it was written: another ballot than this accept's where it is accepted anew.
+    version: Ballot,
     outcome: Outcome,
     /// By the caller's wish, not for completing what was there.
     wished: bool,

@@ -74,6 +74,10 @@ impl Default for ReplicaOptions {
 
 /// What happens to a replica.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most inputs are messages, and are moved once"
+)]
 pub enum Input {
     /// A message arrived.
     Message {

@@ -66,11 +66,13 @@ pub enum Mutation {
     SlicesOfAnyEpoch,
     /// What a source stored after its slices were taken is not copied.
     TailForgotten,
+    /// What is accepted anew gets a new version.
+    IdentityRenames,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -100,6 +102,7 @@ impl Mutation {
         Self::WarmAfterRefusal,
         Self::SlicesOfAnyEpoch,
         Self::TailForgotten,
+        Self::IdentityRenames,
     ];
 }
 

@@ -82,8 +82,7 @@ pub(crate) fn begin(
         shared.store.clone(),
         links.clone(),
         shared.started,
-        reports,
-        slices,
+        (reports, slices),
         shared.metrics.registers.clone(),
     ));
     let _ = shared

@@ -223,6 +223,7 @@ fn found(record: Record, outcome: Outcome) -> Result<Option<Record>, NoQuorum> {
             ..
         } => Ok(Some(Record {
             ballot: version,
+            origin: None,
             state: torc_record::State::Value {
                 value,
                 expires_at_ms,

@@ -114,15 +114,18 @@ impl std::fmt::Debug for Registers {
 }
 
 impl Registers {
-    /// Those of a node, from what its store has. Facts to be reported go to `reports`.
+    /// Those of a node, from what its store has. Facts to be reported go to `reports`, slices
+    /// that are wanted to `slices`.
     fn recover(
         me: Me,
         partitions: Partitions,
         store: Store,
         links: Links,
         started: Instant,
-        reports: mpsc::UnboundedSender<host::Reached>,
-        slices: mpsc::Sender<slices::Wanted>,
+        (reports, slices): (
+            mpsc::UnboundedSender<host::Reached>,
+            mpsc::Sender<slices::Wanted>,
+        ),
         metrics: RegisterMetrics,
     ) -> Self {
         let hosts = partitions
