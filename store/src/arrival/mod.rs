@@ -131,14 +131,14 @@ impl Arrival {
             return Err(self.bad("fewer bytes than were announced"));
         }
         let map = self.file.map()?;
-        let count = self.shared.options.partitions.count();
+        let partitions = self.shared.options.partitions;
         let mut landed = Vec::with_capacity(self.regions.len());
         for region in &self.regions {
             let at = region.at as usize;
             let bytes = map.bytes().get(at..at + region.info.len as usize);
             let bytes = bytes.unwrap_or_default();
             let header = SliceHeader::decode(bytes).map_err(|what| self.bad(what))?;
-            if header.partition != self.partition || header.partitions != count {
+            if header.partition != self.partition || header.partitions != partitions {
                 return Err(self.bad("a slice of another partition"));
             }
             if bytes.last_chunk::<SLICE_DIGEST_LEN>() != Some(&region.info.digest) {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::SliceInfo;
 use crate::segment::Slice;
+use crate::slice::SliceHeader;
 use crate::{PartitionSummary, Seq, StoreError};
 
 /// The slices of a partition at one moment. They stay readable as long as this lives, also
@@ -39,7 +40,7 @@ impl SealedSlice {
     /// Records in it, and bytes of their keys and values.
     #[must_use]
     pub fn sizes(&self) -> (u64, u64) {
-        let held = self.0.header().map(|header| header.held);
+        let held = self.0.header().map(SliceHeader::held);
         held.map_or((0, 0), |held| (held.records, held.payload_bytes))
     }
 

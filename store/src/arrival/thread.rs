@@ -13,6 +13,7 @@ use crate::holdings::{Damaged, MergedSlices};
 use crate::publish::Change;
 use crate::segment::Slice;
 use crate::shared::Shared;
+use crate::slice::SliceHeader;
 use crate::{PartitionSummary, Seq, StoreError};
 
 /// How long the thread sleeps without being woken.
@@ -162,7 +163,7 @@ fn land(shared: &Shared, file: &LandingFile, ready: &[Ready]) -> Result<Outcome,
     let (slices, _) = file.complete(&landed, after)?;
     let mut arrived: BTreeMap<Partition, Vec<Arc<Slice>>> = BTreeMap::new();
     for slice in slices {
-        arrived.entry(slice.partition).or_default().push(slice);
+        arrived.entry(slice.partition()).or_default().push(slice);
     }
     let decide = || Ok(decide(shared, &arrived));
     let (is_named, refused) = shared.publish(decide, |change| {
@@ -225,7 +226,7 @@ fn install(
 fn sum<'a>(slices: impl Iterator<Item = &'a Arc<Slice>>) -> Result<PartitionSummary, StoreError> {
     let slices: Vec<&Arc<Slice>> = slices.collect();
     if let [one] = slices[..] {
-        return Ok(one.header().map(|header| header.held).unwrap_or_default());
+        return Ok(one.header().map(SliceHeader::held).unwrap_or_default());
     }
     let mut merged = MergedSlices::after(slices.into_iter(), None, Damaged::Refuse)?;
     let mut sum = PartitionSummary::default();
