@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use common::{
     CLUSTER, DIR, Model, block_on, check_summaries, fingerprint, get, open, options, partition_of,
     put, scan_all, tombstone,
@@ -52,7 +53,7 @@ fn bytes_of(sealed: &SealedPartition) -> Vec<u8> {
 fn arrive(to: &Store, home: Partition, sealed: &SealedPartition) -> Result<Arrival, StoreError> {
     let mut arrival = to.receive(home, &infos(sealed))?;
     for chunk in bytes_of(sealed).chunks(250) {
-        arrival.write(chunk)?;
+        arrival.write(Bytes::copy_from_slice(chunk))?;
     }
     arrival.verify(Some(&CLUSTER))?;
     Ok(arrival)
@@ -183,7 +184,7 @@ fn every_flipped_bit_of_a_slice_on_its_way_is_refused() {
         bad[bit / 8] ^= 1 << (bit % 8);
         let mut arrival = to.receive(HOME, &infos).unwrap();
         let is_content = bit / 8 < good.len() - 32;
-        let taken = arrival.write(&bad);
+        let taken = arrival.write(bad.into());
         assert_eq!(
             taken.is_err(),
             is_content,
@@ -214,10 +215,21 @@ fn nor_does_a_slice_pass_that_was_damaged_before_its_digest_was_made() {
             digest,
         };
         let mut arrival = to.receive(HOME, &[info]).unwrap();
-        arrival.write(&bad).unwrap();
+        arrival.write(bad.clone().into()).unwrap();
         let refused = arrival.verify(None);
         assert!(
             matches!(refused, Err(StoreError::BadArrival { .. })),
+            "bit {bit}"
+        );
+        // In pieces it is not kept but read again from the file.
+        let mut arrival = to.receive(HOME, &[info]).unwrap();
+        let (start, rest) = bad.split_at(content_len / 2);
+        arrival.write(Bytes::copy_from_slice(start)).unwrap();
+        arrival.write(Bytes::copy_from_slice(rest)).unwrap();
+        let refused_too = arrival.verify(None).unwrap_err();
+        assert_eq!(
+            refused_too.to_string(),
+            refused.unwrap_err().to_string(),
             "bit {bit}"
         );
     }
@@ -238,12 +250,13 @@ fn what_was_not_announced_or_does_not_belong_is_refused_by_name() {
     let (to, _) = open(&CrashFs::new()).unwrap();
 
     let mut arrival = to.receive(HOME, &infos).unwrap();
-    arrival.write(&bytes).unwrap();
-    let more = arrival.write(b"x").map(|()| arrival);
+    arrival.write(bytes.clone().into()).unwrap();
+    let more = arrival.write(Bytes::from_static(b"x")).map(|()| arrival);
     assert_eq!(refusal(more), "more bytes than were announced");
 
     let mut arrival = to.receive(HOME, &infos).unwrap();
-    arrival.write(&bytes[..bytes.len() - 1]).unwrap();
+    let cut = Bytes::copy_from_slice(&bytes[..bytes.len() - 1]);
+    arrival.write(cut).unwrap();
     let fewer = arrival.verify(None).map(|()| arrival);
     assert_eq!(refusal(fewer), "fewer bytes than were announced");
 
@@ -251,12 +264,12 @@ fn what_was_not_announced_or_does_not_belong_is_refused_by_name() {
     assert_eq!(refusal(elsewhere), "a slice of another partition");
 
     let mut arrival = to.receive(HOME, &infos).unwrap();
-    arrival.write(&bytes).unwrap();
+    arrival.write(bytes.clone().into()).unwrap();
     let foreign = arrival.verify(Some(&DigestKey([8; 32]))).map(|()| arrival);
     assert_eq!(refusal(foreign), "a record with the digest of another key");
 
     let mut arrival = to.receive(HOME, &infos).unwrap();
-    arrival.write(&bytes).unwrap();
+    arrival.write(bytes.clone().into()).unwrap();
     let unverified = block_on(arrival.publish()).unwrap_err();
     assert!(
         unverified.to_string().contains("it was not verified"),
@@ -324,10 +337,13 @@ fn an_arrival_that_is_given_up_harms_no_other_and_gives_its_room_back() {
     let (to, _) = open(&fs).unwrap();
     for written in [0, 1, 200, bytes.len()] {
         let mut given_up = to.receive(HOME, &infos(&sealed)).unwrap();
-        given_up.write(&bytes[..written]).unwrap();
+        given_up
+            .write(Bytes::copy_from_slice(&bytes[..written]))
+            .unwrap();
         let whole = arrive(&to, HOME, &sealed).unwrap();
         let mut also = to.receive(HOME, &infos(&sealed)).unwrap();
-        also.write(&bytes[..written / 2]).unwrap();
+        also.write(Bytes::copy_from_slice(&bytes[..written / 2]))
+            .unwrap();
         drop(given_up);
         drop(also);
         block_on(whole.publish()).unwrap();
