@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use crate::common::{block_on, check_summaries, fingerprint, get, open, put, scan_all};
+use crate::common::{block_on, check_summaries, fingerprint, open, put, scan_all};
 use crate::{HOME, arrive, copy, copy_sealed, infos, keys_of, segments, sender, write_all};
 use torc_store::testing::{Call, CrashFs, Survives};
 use torc_store::{Seq, Store, StoreError, StoreHealth};

@@ -1,6 +1,6 @@
 //! When seals and folds happen by themselves.
 
-use crate::common::{block_on, get, open, options, partition_of, put};
+use crate::common::{block_on, get, open, partition_of, put};
 use crate::{open_with, write};
 use torc_store::testing::CrashFs;
 

@@ -1,6 +1,6 @@
 //! A full overlay makes writes wait for seals.
 
-use crate::common::{block_on, get, open, options, put, tombstone};
+use crate::common::{block_on, get, open, put, tombstone};
 use crate::{open_with, write};
 use torc_store::StoreError;
 use torc_store::testing::{Call, CrashFs, Survives};
