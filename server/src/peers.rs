@@ -14,6 +14,9 @@ use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason};
 /// Messages between nodes may be somewhat larger than a client's: they carry whole pages.
 const MAX_PEER_MESSAGE_LEN: usize = 2 * MAX_MESSAGE_LEN;
 const CHANNELS: usize = 4;
+/// A message with a piece of a slice comes in one frame, not in sixty of the usual size: each
+/// costs a system call on either side.
+const MAX_FRAME_LEN: u32 = (1 << 20) + (1 << 10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A few channels to each address, connected when first used.
@@ -43,7 +46,8 @@ impl Peers {
             .keep_alive_timeout(Duration::from_secs(5))
             .keep_alive_while_idle(true)
             .initial_stream_window_size(4 << 20)
-            .initial_connection_window_size(16 << 20);
+            .initial_connection_window_size(16 << 20)
+            .max_frame_size(MAX_FRAME_LEN);
         let made: Vec<_> = (0..CHANNELS).map(|_| endpoint.connect_lazy()).collect();
         let first = made[0].clone();
         channels.insert(address.to_owned(), made);

@@ -103,7 +103,7 @@ pub(crate) fn is_repaired(slice: &Slice) -> bool {
 
 fn unreadable(slice: &Slice) -> Vec<Unreadable> {
     let place = Unreadable {
-        partition: slice.partition,
+        partition: slice.partition(),
         segment: slice.id().0,
         row: slice.id().1,
         slot: None,

@@ -84,7 +84,7 @@ fn trace(slice: &Arc<Slice>, position: &Position<'_>) -> SliceTrace {
     SliceTrace {
         segment,
         row,
-        keys: slice.header().map_or(0, |header| header.held.records),
+        keys: slice.header().map_or(0, |header| header.keys() as u64),
         bytes: slice.len(),
         slot: mphf.map(|mphf| mphf.slot(&digest)),
         verdict,

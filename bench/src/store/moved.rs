@@ -79,7 +79,7 @@ fn receive(
             let bytes = timed(&mut spent.read, || slice.read(at, MESSAGE));
             anyhow::ensure!(!bytes.is_empty(), "a slice ends too early");
             at += bytes.len() as u64;
-            timed(&mut spent.write, || arrival.write(&bytes))?;
+            timed(&mut spent.write, || arrival.write(bytes))?;
         }
         spent.bytes += len;
         spent.records += records;

@@ -2,7 +2,7 @@
 
 use torc_record::Digest;
 
-use super::header::MphfHead;
+use super::header::Header;
 use super::search::search;
 use super::shape::{Placing, Shape};
 use super::{BuildError, MAX_KEYS, tail};
@@ -12,10 +12,10 @@ pub(super) fn build(digests: &[Digest], seed: u64) -> Result<Vec<u8>, BuildError
     check(digests)?;
     let keys = digests.len() as u32;
     let shape = Shape::of(keys);
-    let mut head = MphfHead {
+    let mut head = Header {
         shape,
         bumped: 0,
-        seed: MphfHead::seed_kept(seed, keys),
+        seed: Header::seed_kept(seed, keys),
         shared_bits: shared_bits(digests),
         attempt: 0,
         low_bits: 0,

@@ -27,13 +27,44 @@ const WIDE_LEN: usize = 16;
 /// Attempts that the header has room for.
 pub(super) const MAX_ATTEMPTS: u8 = 16;
 
-/// What the header of an encoded function says, for whoever asks the same function often: 20
-/// bytes that may be kept beside the function's own, so that a lookup need not read them
-/// there.
+/// What the header of an encoded function says beside its number of keys, for whoever asks
+/// the same function often: 12 bytes that may be kept beside the function's own, so that a
+/// lookup need not read them there.
 ///
-/// Making: [`read`](Self::read). Using: [`over`](Self::over).
+/// Making: [`Mphf::head`]. Using: [`over`](Self::over).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MphfHead {
+    pub(super) bumped: u32,
+    pub(super) seed: u32,
+    pub(super) window_bits: u8,
+    pub(super) shared_bits: u8,
+    pub(super) attempt: u8,
+    pub(super) low_bits: u8,
+}
+
+impl MphfHead {
+    /// The function in the bytes that this was read from, which has so many keys. It costs a
+    /// few instructions and reads nothing. Over any other bytes, or for another number of
+    /// keys, it is safe, and its answers mean nothing.
+    #[must_use]
+    #[inline]
+    pub fn over<'a>(&self, bytes: &'a [u8], keys: u32) -> Mphf<'a> {
+        let window_bits = self.window_bits;
+        let header = Header {
+            shape: Shape { keys, window_bits },
+            bumped: self.bumped,
+            seed: self.seed,
+            shared_bits: self.shared_bits,
+            attempt: self.attempt,
+            low_bits: self.low_bits,
+        };
+        Mphf::new(&header, bytes)
+    }
+}
+
+/// The header of an encoded function, and what follows from it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Header {
     pub(super) shape: Shape,
     pub(super) bumped: u32,
     pub(super) seed: u32,
@@ -45,13 +76,13 @@ pub struct MphfHead {
     pub(super) low_bits: u8,
 }
 
-impl MphfHead {
+impl Header {
     /// Reads the header of an encoded function and checks it against the number of bytes,
     /// which must be exact. Constant time.
     ///
     /// # Errors
     /// The header does not fit the bytes.
-    pub fn read(bytes: &[u8]) -> Result<Self, ViewError> {
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, ViewError> {
         let (mut head, len) = Self::fields(bytes)?;
         if head.bumped > head.keys() {
             let field = "number of bumped keys";
@@ -67,14 +98,6 @@ impl MphfHead {
             bytes: bytes.len(),
             expected: expected as u64,
         })
-    }
-
-    /// The function in the bytes that this was read from. It costs a few instructions and
-    /// reads nothing. Over any other bytes it is safe, and its answers mean nothing.
-    #[must_use]
-    #[inline]
-    pub fn over<'a>(&self, bytes: &'a [u8]) -> Mphf<'a> {
-        Mphf::new(self, bytes)
     }
 
     pub(super) fn keys(&self) -> u32 {

@@ -17,6 +17,7 @@ use crate::prefetch::prefetch_byte;
 use crate::{PerfectHash, prefetch};
 use direct::BUMPED;
 pub use error::{BuildError, ViewError};
+use header::Header;
 pub use header::MphfHead;
 use tail::Tail;
 
@@ -26,7 +27,7 @@ pub(crate) const MAX_KEYS: usize = 1 << 30;
 /// A minimal perfect hash function over the digests of one partition, read in place.
 ///
 /// Making: [`build`](Self::build), [`view`](Self::view), [`MphfHead::over`]. Questions:
-/// [`len`](Self::len), [`is_empty`](Self::is_empty). Lookups: [`slot`](Self::slot),
+/// [`len`](Self::len), [`is_empty`](Self::is_empty), [`head`](Self::head). Lookups: [`slot`](Self::slot),
 /// [`slots`](Self::slots), [`prefetch`](Self::prefetch).
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
@@ -65,12 +66,12 @@ impl<'a> Mphf<'a> {
     /// # Errors
     /// The header does not fit the bytes.
     pub fn view(bytes: &'a [u8]) -> Result<Self, ViewError> {
-        let head = MphfHead::read(bytes)?;
+        let head = Header::read(bytes)?;
         Ok(Self::new(&head, bytes))
     }
 
     #[inline]
-    fn new(head: &MphfHead, bytes: &'a [u8]) -> Self {
+    fn new(head: &Header, bytes: &'a [u8]) -> Self {
         Self {
             body: bytes.get(head.len()..).unwrap_or_default(),
             buckets: head.shape.buckets() as u32,
@@ -83,6 +84,19 @@ impl<'a> Mphf<'a> {
             shared_bits: head.shared_bits,
             attempt: head.attempt,
             low_bits: head.low_bits,
+        }
+    }
+
+    /// What [`MphfHead::over`] makes this function of again.
+    #[must_use]
+    pub fn head(&self) -> MphfHead {
+        MphfHead {
+            bumped: self.bumped,
+            seed: self.seed,
+            window_bits: self.window_bits,
+            shared_bits: self.shared_bits,
+            attempt: self.attempt,
+            low_bits: self.low_bits,
         }
     }
 

@@ -9,7 +9,7 @@
 use torc_record::Digest;
 
 use super::hash::{piloted, scale, whole};
-use super::header::{MAX_ATTEMPTS, MphfHead};
+use super::header::{Header, MAX_ATTEMPTS};
 use super::{BuildError, Mphf};
 use crate::Offsets;
 
@@ -86,7 +86,7 @@ impl<'a> Tail<'a> {
 pub(super) fn build(
     bumped: &[Digest],
     free: &[usize],
-    head: &MphfHead,
+    head: &Header,
     out: &mut Vec<u8>,
 ) -> Result<u8, BuildError> {
     let keys = bumped.len() as u32;

@@ -16,8 +16,9 @@ use crate::peers::within;
 use crate::shared::Shared;
 
 const SUMMARIZE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Partitions in flight at a time when the caller does not say.
-const PARALLEL: u32 = 256;
+/// Partitions in flight at a time when the caller does not say: enough that some are copied
+/// while the others' stages are committed.
+const PARALLEL: u32 = 512;
 
 /// A change that was asked for.
 #[derive(Debug, Clone)]

@@ -222,19 +222,19 @@ fn next_step(
     let membership = metrics.membership_config.membership();
     let voting: BTreeSet<u64> = membership.voter_ids().collect();
     let standing = |node: &NodeId| standings.get(node).copied().unwrap_or(Standing::Lost);
-    let active: Vec<Candidate> = topology
+    let candidates: Vec<Candidate> = topology
         .members()
         .iter()
-        .filter(|(_, member)| member.state == MemberState::Active)
         .map(|(node, member)| Candidate {
             node: *node,
+            state: member.state,
             zone: member.identity.zone.clone(),
             leads: node.0 == metrics.id,
             votes: voting.contains(&node.0),
             standing: standing(node),
         })
         .collect();
-    let voters: BTreeSet<u64> = choose(&active).into_iter().map(|node| node.0).collect();
+    let voters: BTreeSet<u64> = choose(&candidates).into_iter().map(|node| node.0).collect();
     let half_way = membership.get_joint_config().len() > 1;
     if !voters.is_empty() && (half_way || voters != voting) {
         return Step::Vote(voters);
@@ -262,9 +262,9 @@ fn next_step(
     if !gone.is_empty() {
         return Step::Drop(gone);
     }
-    let coming = active
+    let coming = candidates
         .iter()
-        .any(|c| !c.votes && c.standing == Standing::Late);
+        .any(|c| c.state == MemberState::Active && !c.votes && c.standing == Standing::Late);
     if coming { Step::Wait } else { Step::Rest }
 }
 

@@ -5,13 +5,19 @@
 //! zones, so that the loss of a zone costs as few votes as can be; within a zone those
 //! who vote already, so that the choice is stable. A voter that has been silent for long
 //! gives its place to a node that answers; nobody gets a vote who does not answer.
+//!
+//! Those who come and those who go vote where there would be fewer than three otherwise: one
+//! of three that is replaced must not leave the topology to a single disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use torc_ring::topology::MemberState;
 use torc_ring::{NodeId, Zone};
 
 /// Most members that vote.
 const MAX_VOTERS: usize = 5;
+/// So many vote, if there are as many members, whatever their state.
+const SAFE_VOTERS: usize = 3;
 
 /// What the leader knows of a node's presence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,23 +30,26 @@ pub(super) enum Standing {
     Lost,
 }
 
-/// An active member of the cluster.
+/// A member of the cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) node: NodeId,
+    pub(super) state: MemberState,
     pub(super) zone: Zone,
     pub(super) leads: bool,
     pub(super) votes: bool,
     pub(super) standing: Standing,
 }
 
-/// The members that ought to vote, of all active members; empty if nobody can. O(n) a voter.
-pub(super) fn choose(active: &[Candidate]) -> BTreeSet<NodeId> {
-    let mut pool: Vec<&Candidate> = active
+/// The members that ought to vote, of all members; empty if nobody can. O(n) a voter.
+pub(super) fn choose(members: &[Candidate]) -> BTreeSet<NodeId> {
+    let mut pool: Vec<&Candidate> = members
         .iter()
         .filter(|c| c.votes || c.standing == Standing::Ready)
         .collect();
-    let size = largest_odd(pool.len().min(MAX_VOTERS));
+    let is_active = |c: &&&Candidate| c.state == MemberState::Active;
+    let active = pool.iter().filter(is_active).count();
+    let size = largest_odd(active.max(pool.len().min(SAFE_VOTERS)).min(MAX_VOTERS));
     let mut zones: BTreeMap<&Zone, usize> = BTreeMap::new();
     let mut chosen = BTreeSet::new();
     while chosen.len() < size {
@@ -48,6 +57,7 @@ pub(super) fn choose(active: &[Candidate]) -> BTreeSet<NodeId> {
             let votes_there = zones.get(&c.zone).copied().unwrap_or(0);
             (
                 c.standing == Standing::Lost,
+                rank(c.state),
                 votes_there,
                 !c.leads,
                 !c.votes,
@@ -62,6 +72,15 @@ pub(super) fn choose(active: &[Candidate]) -> BTreeSet<NodeId> {
         chosen.insert(best.node);
     }
     chosen
+}
+
+/// Who goes on being a member comes first.
+const fn rank(state: MemberState) -> u8 {
+    match state {
+        MemberState::Active => 0,
+        MemberState::Joining => 1,
+        MemberState::Leaving => 2,
+    }
 }
 
 /// The largest odd number that is not above `n`; 0 for 0.
@@ -79,6 +98,7 @@ mod tests {
         let zone = Zone::new(zone).unwrap();
         Candidate {
             node: NodeId(node),
+            state: MemberState::Active,
             zone,
             leads: false,
             votes,
@@ -101,6 +121,29 @@ mod tests {
     fn the_number_of_voters_is_the_largest_odd_one_up_to_five() {
         let sizes: Vec<usize> = (0..=9).map(|n| choose(&ready(1..=n)).len()).collect();
         assert_eq!(sizes, [0, 1, 1, 3, 3, 5, 5, 5, 5, 5]);
+    }
+
+    #[test]
+    fn while_one_of_three_is_replaced_three_vote() {
+        let mut members = ready(1..=4);
+        members[0].state = MemberState::Leaving;
+        members[0].standing = Standing::Lost;
+        for member in &mut members[..3] {
+            member.votes = true;
+        }
+        members[3].state = MemberState::Joining;
+        members[3].standing = Standing::Late;
+        assert_eq!(
+            choose(&members),
+            nodes([1, 2, 3]),
+            "the newcomer is not ready"
+        );
+        members[3].standing = Standing::Ready;
+        assert_eq!(choose(&members), nodes([2, 3, 4]));
+        let mut many = ready(1..=6);
+        many[5].state = MemberState::Joining;
+        many[4].state = MemberState::Leaving;
+        assert_eq!(choose(&many), nodes([1, 2, 3]), "four are active");
     }
 
     #[test]

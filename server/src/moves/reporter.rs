@@ -15,6 +15,9 @@ use crate::shared::Shared;
 /// Facts in one command.
 const BATCH: usize = 1024;
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Every command is a topology that all nodes write down and adopt: what comes within so
+/// long goes along.
+const GATHER: Duration = Duration::from_millis(10);
 const RETRY: Duration = Duration::from_millis(50);
 
 /// Takes facts; a task of its own commits them.
@@ -52,6 +55,12 @@ impl Reporter {
 async fn commit_all(shared: &Shared, mut facts: mpsc::UnboundedReceiver<Report>) {
     let mut reports = Vec::new();
     while facts.recv_many(&mut reports, BATCH).await > 0 {
+        tokio::time::sleep(GATHER).await;
+        while reports.len() < BATCH
+            && let Ok(report) = facts.try_recv()
+        {
+            reports.push(report);
+        }
         while !reports.is_empty() {
             let Ok(node) = shared.node() else { return };
             let command = Command::Report {

@@ -84,22 +84,29 @@ pub(crate) async fn receive(
     }
     let arrival = shared.store.receive(partition, &infos);
     let mut arrival = arrival.map_err(|error| store_fault(&error))?;
-    while let Some(message) = next(&mut messages).await? {
-        let bytes = message.bytes;
+    let key: DigestKey = shared.routing()?.digest_key;
+    let announced: u64 = infos.iter().map(|info| info.len).sum();
+    let mut arrived = 0;
+    while arrived < announced {
+        let bytes = next(&mut messages).await?.ok_or_else(hung_up)?.bytes;
         let metrics = &shared.metrics;
         metrics.transfer_received_bytes.inc_by(bytes.len() as u64);
+        arrived += bytes.len() as u64;
         arrival = work(move || {
-            arrival.write(&bytes)?;
+            arrival.write(bytes)?;
+            if arrived >= announced {
+                // At once, while the last bytes are still in the processor's cache.
+                arrival.verify(Some(&key))?;
+            }
             Ok(arrival)
         })
         .await?;
     }
-    let key: DigestKey = shared.routing()?.digest_key;
-    let arrival = work(move || {
-        arrival.verify(Some(&key))?;
-        Ok(arrival)
-    });
-    received.arrival = Some(arrival.await?);
+    if next(&mut messages).await?.is_some() {
+        let message = "the source sends more than it has announced";
+        return Err(Fault::new(Reason::Corrupt, message));
+    }
+    received.arrival = Some(arrival);
     Ok(received)
 }
 

@@ -13,8 +13,10 @@ mod file;
 mod sealed;
 mod thread;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use torc_record::{Digest, DigestKey};
 use torc_ring::Partition;
 
@@ -32,6 +34,9 @@ use crate::{Seq, StoreError};
 const MAX_SLICES: usize = 256;
 /// Most bytes of one arrival.
 const MAX_LEN: u64 = 1 << 40;
+/// Bytes of an arrival that are kept in memory until they are verified: those of slices that
+/// came in one piece. What is more is read again from the file.
+const MAX_KEPT: usize = 8 << 20;
 
 /// What a receiver must know of a slice before it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +61,9 @@ pub struct Arrival {
     current: usize,
     written: u64,
     hasher: blake3::Hasher,
+    /// Slices that came in one piece, by their places among the announced ones.
+    kept: BTreeMap<usize, Bytes>,
+    kept_bytes: usize,
     landed: Vec<Landed>,
     is_over: bool,
 }
@@ -84,36 +92,44 @@ impl Arrival {
             current: 0,
             written: 0,
             hasher: blake3::Hasher::new(),
+            kept: BTreeMap::new(),
+            kept_bytes: 0,
             landed: Vec::new(),
             is_over: false,
         })
     }
 
     /// Takes the next bytes of the slices, one slice after the other. Writes a file: not for
-    /// a thread that must not wait.
+    /// a thread that must not wait. A slice that comes in one piece is kept until it is
+    /// verified, up to 8 MiB of them.
     ///
     /// # Errors
     /// [`StoreError::BadArrival`]: too many bytes, or a slice that is not the one announced.
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`]. The arrival is of no use then.
-    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), StoreError> {
+    pub fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
+        let held = bytes.len();
         while !bytes.is_empty() {
-            let Some(region) = self.regions.get(self.current) else {
+            let Some(&region) = self.regions.get(self.current) else {
                 return Err(self.bad("more bytes than were announced"));
             };
             let left = region.info.len - self.written;
-            let (now, later) = bytes.split_at(bytes.len().min(left as usize));
-            self.file.write(now, region.at + self.written)?;
+            let now = bytes.split_to(bytes.len().min(left as usize));
             let content_left = left.saturating_sub(SLICE_DIGEST_LEN as u64);
             self.hasher
                 .update(&now[..now.len().min(content_left as usize)]);
+            self.file.write(&now, region.at + self.written)?;
             self.written += now.len() as u64;
-            bytes = later;
             if self.written == region.info.len {
                 let digest = self.hasher.finalize();
                 if *digest.as_bytes() != region.info.digest {
                     return Err(self.bad("its digest is another one"));
                 }
-                self.hasher = blake3::Hasher::new();
+                // Each keeps all that came with it in memory.
+                if now.len() as u64 == region.info.len && self.kept_bytes + held <= MAX_KEPT {
+                    self.kept_bytes += held;
+                    self.kept.insert(self.current, now);
+                }
+                self.hasher.reset();
                 self.current += 1;
                 self.written = 0;
             }
@@ -123,7 +139,7 @@ impl Arrival {
 
     /// Checks that all has arrived and that every key is where its index looks for it; with
     /// the cluster's key, also that every record has the digest of its key. Reads all bytes
-    /// again, about a gigabyte a second.
+    /// again, from memory those of slices that were kept, about a gigabyte a second.
     ///
     /// # Errors
     /// [`StoreError::BadArrival`], [`StoreError::Io`]. The arrival is of no use then.
@@ -131,32 +147,51 @@ impl Arrival {
         if self.current < self.regions.len() {
             return Err(self.bad("fewer bytes than were announced"));
         }
-        let map = self.file.map()?;
-        let count = self.shared.options.partitions.count();
+        let kept = std::mem::take(&mut self.kept);
+        let mut map = None;
         let mut landed = Vec::with_capacity(self.regions.len());
-        for region in &self.regions {
-            let at = region.at as usize;
-            let bytes = map.bytes().get(at..at + region.info.len as usize);
-            let bytes = bytes.unwrap_or_default();
-            let header = SliceHeader::decode(bytes).map_err(|what| self.bad(what))?;
-            if header.partition != self.partition || header.partitions != count {
-                return Err(self.bad("a slice of another partition"));
-            }
-            if bytes.last_chunk::<SLICE_DIGEST_LEN>() != Some(&region.info.digest) {
-                return Err(self.bad("its digest is not at its end"));
-            }
-            let view = SliceView::of(&header, bytes).map_err(|what| self.bad(what))?;
-            let digest_of = |namespace, key: &[u8]| Some(Digest::of(cluster?, namespace, key));
-            let verified = view.verify(digest_of);
-            verified.map_err(|what| self.bad(what))?;
-            landed.push(Landed {
-                at: region.at,
-                header,
-                index: bytes[..header.index_len()].to_vec(),
-            });
+        for (place, region) in self.regions.iter().enumerate() {
+            let bytes = if let Some(kept) = kept.get(&place) {
+                kept
+            } else {
+                let map = match &mut map {
+                    Some(map) => map,
+                    none => none.insert(self.file.map()?),
+                };
+                let at = region.at as usize;
+                let bytes = map.bytes().get(at..at + region.info.len as usize);
+                bytes.unwrap_or_default()
+            };
+            landed.push(self.checked(region, bytes, cluster)?);
         }
         self.landed = landed;
         Ok(())
+    }
+
+    /// A slice that is what was announced.
+    fn checked(
+        &self,
+        region: &Region,
+        bytes: &[u8],
+        cluster: Option<&DigestKey>,
+    ) -> Result<Landed, StoreError> {
+        let header = SliceHeader::decode(bytes).map_err(|what| self.bad(what))?;
+        let partitions = self.shared.options.partitions;
+        if header.partition != self.partition || header.partitions != partitions {
+            return Err(self.bad("a slice of another partition"));
+        }
+        if bytes.last_chunk::<SLICE_DIGEST_LEN>() != Some(&region.info.digest) {
+            return Err(self.bad("its digest is not at its end"));
+        }
+        let view = SliceView::of(&header, bytes).map_err(|what| self.bad(what))?;
+        let digest_of = |namespace, key: &[u8]| Some(Digest::of(cluster?, namespace, key));
+        let verified = view.verify(digest_of);
+        verified.map_err(|what| self.bad(what))?;
+        Ok(Landed {
+            at: region.at,
+            header,
+            index: bytes[..header.index_len()].to_vec(),
+        })
     }
 
     /// Puts the slices in force, durably, together with other arrivals. Returns the number

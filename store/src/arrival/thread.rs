@@ -13,6 +13,7 @@ use crate::holdings::{Damaged, MergedSlices};
 use crate::publish::Change;
 use crate::segment::Slice;
 use crate::shared::Shared;
+use crate::slice::SliceHeader;
 use crate::{PartitionSummary, Seq, StoreError};
 
 /// How long the thread sleeps without being woken.
@@ -170,7 +171,7 @@ fn land(shared: &Shared, file: &LandingFile, ready: &[Ready]) -> Result<Outcome,
     let (slices, _) = file.complete(&landed, after)?;
     let mut arrived: BTreeMap<Partition, Arrived> = BTreeMap::new();
     for slice in slices {
-        let of_partition = arrived.entry(slice.partition).or_default();
+        let of_partition = arrived.entry(slice.partition()).or_default();
         of_partition.slices.push(slice);
     }
     for one in ready {
@@ -248,7 +249,7 @@ fn dropped(partition: Partition) -> StoreError {
 fn sum<'a>(slices: impl Iterator<Item = &'a Arc<Slice>>) -> Result<PartitionSummary, StoreError> {
     let slices: Vec<&Arc<Slice>> = slices.collect();
     if let [one] = slices[..] {
-        return Ok(one.header().map(|header| header.held).unwrap_or_default());
+        return Ok(one.header().map(SliceHeader::held).unwrap_or_default());
     }
     let mut merged = MergedSlices::after(slices.into_iter(), None, Damaged::Refuse)?;
     let mut sum = PartitionSummary::default();

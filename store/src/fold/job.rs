@@ -94,7 +94,7 @@ fn is_due(slice: &Slice, watermark: Ballot, zeal: Zeal) -> bool {
         Zeal::Whole => u64::MAX,
     };
     let share = u64::from(header.collectable).saturating_mul(worth);
-    share > 0 && share >= header.held.records && slice.swept() < watermark
+    share > 0 && share >= header.held().records && slice.swept() < watermark
 }
 
 /// Whether a damaged slice can be folded without what cannot be read of it.

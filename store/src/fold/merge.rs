@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use torc_record::{Ballot, Digest, HybridTime};
+use torc_ring::Partitions;
 
 use crate::format::draw_salt;
 use crate::holdings::{Damaged, MergedSlices};
@@ -77,10 +78,15 @@ impl Merged {
         self.records.len()
     }
 
-    pub(super) fn input(&self, like: &Slice, partitions: u32, gate_rate: f64) -> SliceInput<'_> {
+    pub(super) fn input(
+        &self,
+        like: &Slice,
+        partitions: Partitions,
+        gate_rate: f64,
+    ) -> SliceInput<'_> {
         let records = self.records.iter().cloned();
         SliceInput {
-            partition: like.partition,
+            partition: like.partition(),
             partitions,
             records: records.map(|range| &self.bytes[range]).collect(),
             digests: self.digests.clone(),

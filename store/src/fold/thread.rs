@@ -252,8 +252,9 @@ fn write<'a>(
         } else {
             rate.min(FRESH_GATE_RATE)
         };
-        let count = shared.options.partitions.count();
-        let built = merged.input(&job.inputs[0], count, rate).build(gates)?;
+        let built = merged
+            .input(&job.inputs[0], shared.options.partitions, rate)
+            .build(gates)?;
         writer.push(built)?;
     }
     Ok(Some(Done {
@@ -274,7 +275,7 @@ fn copy(writer: &mut SegmentWriter, slice: &Arc<Slice>) -> Result<PartitionSumma
     let checked = SliceView::of(header, &bytes).and_then(|_| SliceView::digest_fits(&bytes));
     checked.map_err(|what| slice.note_damage(what))?;
     writer.push_bytes(*header, &bytes)?;
-    Ok(header.held)
+    Ok(header.held())
 }
 
 /// What the slices of a partition come to once a job is in force; none if that may not be.

@@ -46,7 +46,7 @@ impl Holdings {
                 stats.slice_bytes += slice.len();
                 stats.damaged += u64::from(slice.is_damaged());
                 if let Some(header) = slice.header() {
-                    stats.keys += header.held.records;
+                    stats.keys += header.keys() as u64;
                     stats.header_bytes += Slice::OVERHEAD_BYTES as u64;
                     stats.gate_bytes += u64::from(header.gate_len);
                     stats.mphf_bytes += u64::from(header.mphf_len);

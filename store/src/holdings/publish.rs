@@ -41,7 +41,10 @@ impl Holdings {
     ) {
         let mut by_partition: BTreeMap<Partition, Vec<Arc<Slice>>> = BTreeMap::new();
         for slice in slices {
-            by_partition.entry(slice.partition).or_default().push(slice);
+            by_partition
+                .entry(slice.partition())
+                .or_default()
+                .push(slice);
         }
         for (partition, slices) in by_partition {
             if let Some(lock) = self.shards.get(partition.index()) {

@@ -37,7 +37,7 @@ fn slice_of(shared: &Shared, packed: &Packed, after: Seq) -> Arc<Slice> {
     held.add(packed);
     let input = SliceInput {
         partition: partitions.of(Token(packed.token())),
-        partitions: PARTITIONS,
+        partitions: Partitions::new(PARTITIONS).unwrap(),
         records: vec![packed.bytes()],
         digests: vec![packed.digest()],
         held,
@@ -57,7 +57,7 @@ fn slice_of(shared: &Shared, packed: &Packed, after: Seq) -> Arc<Slice> {
 
 fn install(holdings: &Holdings, slice: &Arc<Slice>, sealed: PartitionSummary) -> bool {
     let skipped = BTreeSet::new();
-    holdings.install_sealed(slice.partition, Some(slice), sealed, Seq(1), &skipped)
+    holdings.install_sealed(slice.partition(), Some(slice), sealed, Seq(1), &skipped)
 }
 
 fn held(shared: &Shared) -> (u64, u64) {
@@ -74,7 +74,7 @@ fn a_record_that_moves_into_a_slice_while_an_older_one_is_applied_is_not_hidden_
     let older = version(5);
     let beneath = holdings.beneath(&older);
     let slice = slice_of(&shared, &version(10), Seq(1));
-    let sealed = slice.header().unwrap().held;
+    let sealed = slice.header().unwrap().held();
     assert!(install(holdings, &slice, sealed));
     let applied = holdings.apply_above(&beneath, Seq(2), &older);
     assert_eq!(
@@ -94,7 +94,7 @@ fn a_slice_that_arrives_while_a_record_is_applied_is_compared_with_it() {
     let older = version(5);
     let beneath = holdings.beneath(&older);
     let slice = slice_of(&shared, &version(10), Seq(0));
-    let (partition, sealed) = (slice.partition, slice.header().unwrap().held);
+    let (partition, sealed) = (slice.partition(), slice.header().unwrap().held());
     let is_in = holdings.install_received(partition, &[slice], sealed, Seq(0));
     assert!(is_in.unwrap());
     assert_eq!(holdings.apply_above(&beneath, Seq(1), &older), None);
@@ -108,7 +108,7 @@ fn slices_of_before_a_drop_are_not_put_in_force_after_it() {
     let holdings = &shared.holdings;
     assert!(apply(&shared, 1, 10));
     let slice = slice_of(&shared, &version(10), Seq(1));
-    let (partition, sealed) = (slice.partition, slice.header().unwrap().held);
+    let (partition, sealed) = (slice.partition(), slice.header().unwrap().held());
     holdings.drop_partition(partition, Seq(2));
     assert!(holdings.was_dropped_after(partition, Seq(1)));
     assert!(!install(holdings, &slice, sealed));

@@ -138,7 +138,7 @@ fn take(shared: &Shared) -> Result<SealReport, StoreError> {
 fn held(slices: &[Arc<Slice>]) -> PartitionSummary {
     let mut sum = PartitionSummary::default();
     for header in slices.iter().filter_map(|slice| slice.header()) {
-        sum.merge(&header.held);
+        sum.merge(&header.held());
     }
     sum
 }
@@ -254,7 +254,7 @@ fn input<'a>(shared: &Shared, partition: Partition, records: &'a [Packed]) -> Sl
     let times = packed.clone().map(|packed| packed.ballot().time);
     SliceInput {
         partition,
-        partitions: shared.options.partitions.count(),
+        partitions: shared.options.partitions,
         digests: packed.clone().map(Packed::digest).collect(),
         held: PartitionSummary::default(),
         highest_time: times.max().unwrap_or_default(),

@@ -147,7 +147,7 @@ fn check_slice(
     let bytes = bytes.get(at..at + len).ok_or("a slice is cut off")?;
     let header = SliceHeader::decode(bytes)?;
     let is_it = header.partition == row.partition
-        && header.partitions == partitions.count()
+        && header.partitions == partitions
         && header.len() == row.len;
     if !is_it {
         return Err("not the slice that the table says");

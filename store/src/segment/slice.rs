@@ -1,6 +1,6 @@
 //! An open segment and its slices.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +33,8 @@ pub(crate) struct Segment {
     pub(crate) path: PathBuf,
     map: Arc<dyn FsMap>,
     index: IndexMemory,
+    /// Of slices of which anything was noted, by their rows. Nearly always nothing.
+    notes: RwLock<BTreeMap<u32, Notes>>,
 }
 
 impl Segment {
@@ -47,6 +49,7 @@ impl Segment {
             path,
             map,
             index,
+            notes: RwLock::default(),
         }
     }
 }
@@ -127,9 +130,10 @@ pub(super) struct Content {
 }
 
 /// What is left of a slice of which nothing can be read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Broken {
+#[derive(Debug)]
+struct Broken {
     what: Damage,
+    partition: Partition,
     len: u64,
     highest: Ballot,
 }
@@ -139,14 +143,11 @@ pub(super) struct Broken {
 pub(crate) struct Slice {
     pub(crate) segment: Arc<Segment>,
     pub(crate) row: u32,
-    pub(crate) partition: Partition,
     at: u64,
     /// What is known of it, or why nothing is.
-    content: Result<Content, Broken>,
+    content: Result<Content, Box<Broken>>,
     /// A record of it was found damaged, or all of it is.
     is_damaged: AtomicBool,
-    /// Nearly always nothing.
-    notes: RwLock<Option<Box<Notes>>>,
 }
 
 /// What was noted of a slice since it was opened.
@@ -172,25 +173,35 @@ impl Slice {
         Self {
             segment,
             row,
-            partition: place.partition,
             at: place.at,
             is_damaged: AtomicBool::new(content.is_err()),
-            notes: RwLock::default(),
-            content: content.map_err(|what| Broken {
-                what,
-                len: place.len,
-                highest: place.highest,
+            content: content.map_err(|what| {
+                Box::new(Broken {
+                    what,
+                    partition: place.partition,
+                    len: place.len,
+                    highest: place.highest,
+                })
             }),
         }
     }
 
-    /// Memory of a slice beyond its gate, MPHF and offsets: itself, its counts of references,
-    /// and the two to it.
-    pub(crate) const OVERHEAD_BYTES: usize = size_of::<Self>() + 4 * size_of::<usize>();
+    /// Memory of a slice beyond its gate, MPHF and offsets: itself with its counts of
+    /// references, and the list of its partition's slices, which is a reference to it and two
+    /// counts, each as the allocator rounds it.
+    pub(crate) const OVERHEAD_BYTES: usize =
+        allocated(size_of::<Self>() + COUNTS) + allocated(size_of::<Arc<Self>>() + COUNTS);
 
     /// The number of its segment and its row there: no two slices share them.
     pub(crate) fn id(&self) -> (u64, u32) {
         (self.segment.file.number, self.row)
+    }
+
+    pub(crate) fn partition(&self) -> Partition {
+        match &self.content {
+            Ok(content) => content.header.partition,
+            Err(broken) => broken.partition,
+        }
     }
 
     /// Length in bytes.
@@ -250,7 +261,7 @@ impl Slice {
     /// No record of it has a higher ballot.
     pub(crate) fn highest(&self) -> Ballot {
         match &self.content {
-            Ok(content) => content.header.highest,
+            Ok(content) => content.header.highest(),
             Err(broken) => broken.highest,
         }
     }
@@ -278,14 +289,16 @@ impl Slice {
     }
 
     fn note(&self, change: impl FnOnce(&mut Notes)) {
-        change(self.notes.write().get_or_insert_default());
+        change(self.segment.notes.write().entry(self.row).or_default());
+    }
+
+    fn noted<T: Default>(&self, question: impl FnOnce(&Notes) -> T) -> T {
+        let notes = self.segment.notes.read();
+        notes.get(&self.row).map(question).unwrap_or_default()
     }
 
     pub(crate) fn is_vouched_slot(&self, slot: Option<u32>) -> bool {
-        let notes = self.notes.read();
-        notes
-            .as_ref()
-            .is_some_and(|notes| slot.map_or(notes.whole, |slot| notes.slots.contains(&slot)))
+        self.noted(|notes| slot.map_or(notes.whole, |slot| notes.slots.contains(&slot)))
     }
 
     /// Whether somebody vouches for the place of a digest.
@@ -299,11 +312,7 @@ impl Slice {
 
     /// Up to which watermark it was swept.
     pub(crate) fn swept(&self) -> Ballot {
-        self.notes
-            .read()
-            .as_ref()
-            .map(|notes| notes.swept)
-            .unwrap_or_default()
+        self.noted(|notes| notes.swept)
     }
 
     pub(crate) fn note_swept(&self, watermark: Ballot) {
@@ -313,10 +322,7 @@ impl Slice {
     /// Whether nobody has vouched for anything since it was found that a fold cannot do
     /// without what is damaged.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.notes
-            .read()
-            .as_ref()
-            .is_some_and(|notes| notes.is_waiting)
+        self.noted(|notes| notes.is_waiting)
     }
 
     pub(crate) fn note_waiting(&self, is_waiting: bool) {
@@ -329,13 +335,13 @@ impl Slice {
             tracing::error!(
                 file = %self.segment.path.display(),
                 offset = self.at,
-                partition = self.partition.0,
+                partition = self.partition().0,
                 what,
                 "a slice is damaged: what it holds is refused until the partition is copied anew"
             );
         }
         StoreError::Damaged {
-            partition: self.partition,
+            partition: self.partition(),
             file: self.segment.path.clone(),
             offset: self.at,
             what,
@@ -343,5 +349,15 @@ impl Slice {
     }
 }
 
-/// With 244 keys a slice, as a million keys have, no more than 1.05 bytes a key.
-const _: () = assert!(Slice::OVERHEAD_BYTES <= 256);
+/// Two counts of references before what is shared.
+const COUNTS: usize = 2 * size_of::<usize>();
+
+/// Bytes that mimalloc takes for so many: up to 128 a multiple of 16, above that one of an
+/// eighth of the power of two above them.
+const fn allocated(bytes: usize) -> usize {
+    let step = bytes.next_power_of_two() / 8;
+    bytes.next_multiple_of(if step < 16 { 16 } else { step })
+}
+
+/// With 244 keys a slice, as a million keys have, no more than 0.79 bytes a key.
+const _: () = assert!(Slice::OVERHEAD_BYTES <= 192);

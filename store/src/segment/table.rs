@@ -90,7 +90,7 @@ pub(super) fn walk(file: &[u8], table_at: u64, partitions: Partitions) -> Vec<Ro
     while let Some(bytes) = file.get(at as usize..end).filter(|bytes| !bytes.is_empty()) {
         let header = SliceHeader::decode(bytes).ok();
         let whole = header.filter(|header| {
-            header.partitions == partitions.count()
+            header.partitions == partitions
                 && header.len() <= bytes.len() as u64
                 && bytes
                     .get(..header.index_len())
@@ -102,7 +102,7 @@ pub(super) fn walk(file: &[u8], table_at: u64, partitions: Partitions) -> Vec<Ro
                     partition: header.partition,
                     at,
                     len: header.len(),
-                    highest: header.highest,
+                    highest: header.highest(),
                 });
                 at = align(at + header.len());
             }
@@ -203,7 +203,7 @@ mod tests {
             let slice = sample_slice(*keys).unwrap();
             let at = align(bytes.len() as u64) + gap * SLICE_ALIGN;
             rows.push(Row {
-                highest: SliceHeader::decode(&slice).unwrap().highest,
+                highest: SliceHeader::decode(&slice).unwrap().highest(),
                 ..row(5, at, slice.len() as u64)
             });
             bytes.resize(at as usize, 0xAA);

@@ -81,7 +81,7 @@ pub(crate) fn complete_segment(
             partition: one.header.partition,
             at: one.at,
             len: one.header.len(),
-            highest: one.header.highest,
+            highest: one.header.highest(),
         })
         .collect();
     let table_at = align(end);
@@ -204,7 +204,7 @@ impl SegmentWriter {
             partition: header.partition,
             at,
             len,
-            highest: header.highest,
+            highest: header.highest(),
         });
         self.indexes.push((header, index));
         self.rest()

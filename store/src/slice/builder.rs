@@ -4,17 +4,18 @@ use std::collections::HashMap;
 
 use torc_index::{Gate, Mphf, Offsets};
 use torc_record::{Ballot, Digest, HybridTime};
-use torc_ring::Partition;
+use torc_ring::{Partition, Partitions};
 
-use super::header::{SLICE_HEADER_LEN, SliceHeader};
+use super::header::{Contents, SLICE_HEADER_LEN, SliceHeader};
 use super::{RECORD_CRC_LEN, order, record_crc};
+use crate::format::ballot_bytes;
 use crate::packed::PackedRef;
 use crate::{PartitionSummary, StoreError};
 
 /// What a slice is made of.
 pub(crate) struct SliceInput<'a> {
     pub(crate) partition: Partition,
-    pub(crate) partitions: u32,
+    pub(crate) partitions: Partitions,
     /// Packed records in ring order, one a digest; at least one.
     pub(crate) records: Vec<&'a [u8]>,
     /// Their digests.
@@ -85,30 +86,25 @@ impl<'a> SliceInput<'a> {
         let (highest, collectable) = extremes(&records)?;
         let offsets = Offsets::build(&starts, end).map_err(unbuildable)?;
         let order = order::pack(&slots);
-        let mut header = SliceHeader {
+        let header = SliceHeader {
             partition: self.partition,
             partitions: self.partitions,
             salt: self.salt,
             gate_len: gate.len() as u32,
             mphf_len: mphf.len() as u32,
             offsets_len: offsets.len() as u32,
-            order_len: order.len() as u32,
             records_len: end,
-            held: self.held,
+            contents: Contents::of(&self.held).map_err(unbuildable)?,
             highest_time: self.highest_time,
-            highest,
+            highest: ballot_bytes(highest),
             collectable,
             order_crc: crc32c::crc32c(&order),
-            index_crc: 0,
         };
         let encoded = header.encode(&[&gate, &mphf, &offsets]);
         let mut index = Vec::with_capacity(header.index_len());
         for part in [&encoded[..], &gate, &mphf, &offsets] {
             index.extend_from_slice(part);
         }
-        header.index_crc = SliceHeader::decode(&encoded)
-            .map_err(unbuildable)?
-            .index_crc;
         debug_assert!(index.len() >= SLICE_HEADER_LEN && header.fits(&index));
         Ok(BuiltSlice {
             header,

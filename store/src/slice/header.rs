@@ -26,12 +26,14 @@
 //! | 122 | 2 | zero |
 //! | 124 | 4 | keys that a collection may drop: tombstones, and values that expire |
 
-use torc_record::{Ballot, HybridTime};
-use torc_ring::Partition;
+use std::num::NonZeroU32;
 
-use super::Damage;
+use torc_record::{Ballot, HybridTime};
+use torc_ring::{Partition, Partitions};
+
+use super::{Damage, order};
 use crate::PartitionSummary;
-use crate::format::{array, ballot_at, ballot_bytes, u32_at, u64_at};
+use crate::format::{BALLOT_LEN, array, ballot_at, u32_at, u64_at};
 
 pub(crate) const SLICE_HEADER_LEN: usize = 128;
 pub(crate) const SLICE_DIGEST_LEN: usize = 32;
@@ -41,32 +43,82 @@ const INDEX_CRC_AT: usize = 100;
 const BALLOT_AT: usize = 104;
 const COLLECTABLE_AT: usize = 124;
 const MAX_KEYS: u32 = 1 << 30;
+const IMPOSSIBLE: Damage = "the header of a slice is impossible";
 
-/// What a slice says of itself.
+/// What a slice says of itself. Of every slice one is kept in memory: its fields are no wider
+/// than they must be, and what follows from others is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SliceHeader {
     pub(crate) partition: Partition,
-    pub(crate) partitions: u32,
+    pub(crate) partitions: Partitions,
     pub(crate) salt: u32,
     pub(crate) gate_len: u32,
     pub(crate) mphf_len: u32,
     pub(crate) offsets_len: u32,
-    pub(crate) order_len: u32,
     pub(crate) records_len: u64,
-    /// Of its own records, whatever other slices hold.
-    pub(crate) held: PartitionSummary,
+    pub(crate) contents: Contents,
     pub(crate) highest_time: HybridTime,
-    /// No record has a higher one: damage below a higher ballot means nothing.
-    pub(crate) highest: Ballot,
+    /// No record has a higher ballot: damage below a higher one means nothing.
+    pub(crate) highest: [u8; BALLOT_LEN],
     /// Tombstones, and values that expire.
     pub(crate) collectable: u32,
     pub(crate) order_crc: u32,
-    pub(crate) index_crc: u32,
+}
+
+/// What the records of one slice come to, whatever other slices hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Contents {
+    keys: NonZeroU32,
+    tombstones: u32,
+    payload_bytes: u64,
+    /// Its lower half, and its upper one.
+    fingerprint: [u64; 2],
+}
+
+impl Contents {
+    /// # Errors
+    /// No slice can hold that.
+    pub(super) fn of(held: &PartitionSummary) -> Result<Self, Damage> {
+        let keys = u32::try_from(held.records)
+            .ok()
+            .filter(|keys| *keys <= MAX_KEYS);
+        let tombstones = u32::try_from(held.tombstones).ok();
+        Ok(Self {
+            keys: keys.and_then(NonZeroU32::new).ok_or(IMPOSSIBLE)?,
+            tombstones: tombstones.ok_or(IMPOSSIBLE)?,
+            payload_bytes: held.payload_bytes,
+            fingerprint: [held.fingerprint as u64, (held.fingerprint >> 64) as u64],
+        })
+    }
 }
 
 impl SliceHeader {
     pub(crate) fn keys(&self) -> usize {
-        self.held.records as usize
+        self.contents.keys.get() as usize
+    }
+
+    pub(crate) fn held(&self) -> PartitionSummary {
+        let Contents {
+            keys,
+            tombstones,
+            payload_bytes,
+            fingerprint: [low, high],
+        } = self.contents;
+        PartitionSummary {
+            records: u64::from(keys.get()),
+            tombstones: u64::from(tombstones),
+            payload_bytes,
+            fingerprint: u128::from(high) << 64 | u128::from(low),
+        }
+    }
+
+    /// The highest ballot of its records.
+    pub(crate) fn highest(&self) -> Ballot {
+        ballot_at(&self.highest, 0)
+    }
+
+    pub(crate) fn order_len(&self) -> usize {
+        order::order_len(self.keys())
     }
 
     /// Header, gate, MPHF and offsets.
@@ -84,7 +136,7 @@ impl SliceHeader {
 
     /// Where the records start.
     pub(crate) fn records_at(&self) -> usize {
-        self.index_len() + self.order_len as usize
+        self.index_len() + self.order_len()
     }
 
     /// Length of the slice, its digest included.
@@ -100,20 +152,21 @@ impl SliceHeader {
         put(4, &VERSION.to_le_bytes());
         put(8, &self.len().to_le_bytes());
         put(16, &self.partition.0.to_le_bytes());
-        put(20, &self.partitions.to_le_bytes());
-        put(24, &(self.held.records as u32).to_le_bytes());
+        put(20, &self.partitions.count().to_le_bytes());
+        let held = self.held();
+        put(24, &(held.records as u32).to_le_bytes());
         put(28, &self.salt.to_le_bytes());
         put(32, &self.gate_len.to_le_bytes());
         put(36, &self.mphf_len.to_le_bytes());
         put(40, &self.offsets_len.to_le_bytes());
-        put(44, &self.order_len.to_le_bytes());
+        put(44, &(self.order_len() as u32).to_le_bytes());
         put(48, &self.records_len.to_le_bytes());
-        put(56, &self.held.tombstones.to_le_bytes());
-        put(64, &self.held.payload_bytes.to_le_bytes());
-        put(72, &self.held.fingerprint.to_le_bytes());
+        put(56, &held.tombstones.to_le_bytes());
+        put(64, &held.payload_bytes.to_le_bytes());
+        put(72, &held.fingerprint.to_le_bytes());
         put(88, &self.highest_time.0.to_le_bytes());
         put(96, &self.order_crc.to_le_bytes());
-        put(BALLOT_AT, &ballot_bytes(self.highest));
+        put(BALLOT_AT, &self.highest);
         put(COLLECTABLE_AT, &self.collectable.to_le_bytes());
         let crc = index.iter().fold(header_crc(&out), |crc, part| {
             crc32c::crc32c_append(crc, part)
@@ -137,36 +190,33 @@ impl SliceHeader {
         if u32_at(bytes, 4) != VERSION {
             return Err("a slice of another version");
         }
-        let keys = u32_at(bytes, 24);
+        let held = PartitionSummary {
+            records: u64::from(u32_at(bytes, 24)),
+            tombstones: u64_at(bytes, 56),
+            payload_bytes: u64_at(bytes, 64),
+            fingerprint: u128::from_le_bytes(array(bytes, 72)),
+        };
         let header = Self {
             partition: Partition(u32_at(bytes, 16)),
-            partitions: u32_at(bytes, 20),
+            partitions: Partitions::new(u32_at(bytes, 20)).map_err(|_| IMPOSSIBLE)?,
             salt: u32_at(bytes, 28),
             gate_len: u32_at(bytes, 32),
             mphf_len: u32_at(bytes, 36),
             offsets_len: u32_at(bytes, 40),
-            order_len: u32_at(bytes, 44),
             records_len: u64_at(bytes, 48),
-            held: PartitionSummary {
-                records: u64::from(keys),
-                tombstones: u64_at(bytes, 56),
-                payload_bytes: u64_at(bytes, 64),
-                fingerprint: u128::from_le_bytes(array(bytes, 72)),
-            },
+            contents: Contents::of(&held)?,
             highest_time: HybridTime(u64_at(bytes, 88)),
-            highest: ballot_at(bytes, BALLOT_AT),
+            highest: array(bytes, BALLOT_AT),
             collectable: u32_at(bytes, COLLECTABLE_AT),
             order_crc: u32_at(bytes, 96),
-            index_crc: u32_at(bytes, INDEX_CRC_AT),
         };
-        let is_possible = (1..=MAX_KEYS).contains(&keys)
-            && header.records_len < 1 << 48
-            && header.held.tombstones <= u64::from(keys)
-            && header.partition.0 < header.partitions
-            && (header.held.tombstones..=u64::from(keys)).contains(&u64::from(header.collectable))
+        let is_possible = header.records_len < 1 << 48
+            && header.order_len() == u32_at(bytes, 44) as usize
+            && header.partition.0 < header.partitions.count()
+            && (held.tombstones..=held.records).contains(&u64::from(header.collectable))
             && bytes[122..COLLECTABLE_AT] == [0; 2];
         if !is_possible || header.len() != u64_at(bytes, 8) {
-            return Err("the header of a slice is impossible");
+            return Err(IMPOSSIBLE);
         }
         Ok(header)
     }
@@ -177,7 +227,7 @@ impl SliceHeader {
             return false;
         };
         index.len() == self.index_len()
-            && crc32c::crc32c_append(header_crc(header), parts) == self.index_crc
+            && crc32c::crc32c_append(header_crc(header), parts) == u32_at(header, INDEX_CRC_AT)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use torc_index::{Gate, Mphf, MphfHead, Offsets};
 use torc_record::{Ballot, Digest, NamespaceId};
-use torc_ring::{Partitions, Token};
+use torc_ring::Token;
 
 use super::header::{SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader};
 use super::{Checked, Damage, RECORD_CRC_LEN, order, record_crc};
@@ -44,14 +44,14 @@ impl Heads {
         let mphf = lookup.get(gate_end..offsets_at).ok_or(NO_INDEX)?;
         let offsets = lookup.get(offsets_at..).ok_or(NO_INDEX)?;
         let gate = Gate::view(gate).map_err(|_| NO_INDEX)?;
-        let head = MphfHead::read(mphf).map_err(|_| NO_INDEX)?;
+        let function = Mphf::view(mphf).map_err(|_| NO_INDEX)?;
         let offsets = Offsets::view(offsets).map_err(|_| NO_INDEX)?;
-        if head.over(mphf).len() != header.keys() || offsets.len() != header.keys() {
+        if function.len() != header.keys() || offsets.len() != header.keys() {
             return Err(NO_INDEX);
         }
         Ok(Self {
             probes: gate.probes() as u8,
-            mphf: head,
+            mphf: function.head(),
             low_bits: offsets.low_bits(),
         })
     }
@@ -139,7 +139,7 @@ impl<'a> SliceView<'a> {
 
     pub(crate) fn mphf(&self) -> Option<Mphf<'a>> {
         let mphf = self.lookup.get(..self.header.mphf_len as usize)?;
-        Some(self.heads.mphf.over(mphf))
+        Some(self.heads.mphf.over(mphf, self.keys() as u32))
     }
 
     fn offsets(&self) -> Option<Offsets<'a>> {
@@ -174,7 +174,7 @@ impl<'a> SliceView<'a> {
     /// Where the record of a slot starts among the bytes after the index.
     pub(crate) fn place(&self, slot: usize) -> Option<usize> {
         let offset = usize::try_from(self.offsets()?.get(slot)?).ok()?;
-        offset.checked_add(self.header.order_len as usize)
+        offset.checked_add(self.header.order_len())
     }
 
     /// Asks the processor for the parts of the index that the lookup of a slot needs.
@@ -222,17 +222,14 @@ impl<'a> SliceView<'a> {
 
     /// The slot of a place in ring order.
     pub(crate) fn slot_in_order(&self, place: usize) -> Option<usize> {
-        let order = self.rest.get(..self.header.order_len as usize)?;
+        let order = self.rest.get(..self.header.order_len())?;
         order::slot_at(order, self.keys(), place)
     }
 
     /// Whether the order is as it was written.
     pub(crate) fn order_fits(&self) -> bool {
-        let order = self.rest.get(..self.header.order_len as usize);
-        order.is_some_and(|order| {
-            order.len() == order::order_len(self.keys())
-                && crc32c::crc32c(order) == self.header.order_crc
-        })
+        let order = self.rest.get(..self.header.order_len());
+        order.is_some_and(|order| crc32c::crc32c(order) == self.header.order_crc)
     }
 
     /// Whether the digest at the end of a whole slice is that of its bytes.
@@ -265,8 +262,7 @@ impl<'a> SliceView<'a> {
     ) -> Result<(), Damage> {
         let gate = self.gate();
         let mphf = self.mphf().ok_or(NO_INDEX)?;
-        let partitions = Partitions::new(self.header.partitions);
-        let partitions = partitions.map_err(|_| "a number of partitions that is impossible")?;
+        let partitions = self.header.partitions;
         let mut held = crate::PartitionSummary::default();
         let (mut highest, mut collectable) = (Ballot::default(), 0);
         // The header's number of keys was bounded, but the bytes bound it better.
@@ -297,8 +293,8 @@ impl<'a> SliceView<'a> {
         }
         if (held, highest, collectable)
             != (
-                self.header.held,
-                self.header.highest,
+                self.header.held(),
+                self.header.highest(),
                 self.header.collectable,
             )
         {

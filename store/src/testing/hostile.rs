@@ -24,7 +24,10 @@ use crate::{PartitionMeta, PartitionSummary, Seq, StoreError};
 
 const KEY: DigestKey = DigestKey([7; 32]);
 const PARTITION: u32 = 5;
-const PARTITIONS: u32 = 16;
+const PARTITIONS: Partitions = match Partitions::new(16) {
+    Ok(partitions) => partitions,
+    Err(_) => Partitions::DEFAULT,
+};
 /// Records that lie in order are read up to so many.
 const MOST_RECORDS: usize = 10_000;
 
@@ -80,7 +83,7 @@ fn read_one(bytes: &[u8]) -> Option<u64> {
         !is_whole || in_order == header.keys().min(MOST_RECORDS),
         "all are read in order"
     );
-    is_whole.then_some(header.held.records)
+    is_whole.then_some(header.held().records)
 }
 
 /// Digests that the bytes may hold, and some that they do not.

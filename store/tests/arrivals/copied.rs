@@ -1,0 +1,202 @@
+//! What a copy holds: all that the sender had, whatever either side did before.
+
+use crate::common::{Model, block_on, check_summaries, get, open, put, scan_all, tombstone};
+use crate::{HOME, arrive, bytes_of, copy, copy_sealed, keys_of, sender, write_all};
+use proptest::prelude::*;
+use torc_record::{HybridTime, Record};
+use torc_store::Seq;
+use torc_store::testing::{CrashFs, Survives};
+
+#[test]
+fn a_partition_is_copied_to_a_store_that_has_nothing() {
+    let (_, from) = sender();
+    assert_eq!(from.sealed(HOME).unwrap().slices.len(), 3);
+    let fs = CrashFs::new();
+    let (to, _) = open(&fs).unwrap();
+    assert_eq!(
+        copy_sealed(&from, &to, HOME).unwrap(),
+        Seq(0),
+        "its log is empty"
+    );
+    let sealed = from.sealed(HOME).unwrap();
+    assert_eq!(to.summary(HOME), sealed.summary);
+    assert_eq!(
+        scan_all(&to, HOME, Seq(0)).len() as u64,
+        sealed.summary.records
+    );
+    block_on(to.write_batch(scan_all(&from, HOME, sealed.through))).unwrap();
+    assert_eq!(to.summary(HOME), from.summary(HOME));
+    assert_eq!(scan_all(&to, HOME, Seq(0)), scan_all(&from, HOME, Seq(0)));
+    check_summaries(&to, "copied");
+    let (to, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
+    assert_eq!(to.summary(HOME), from.summary(HOME), "after a crash");
+    assert_eq!(recovery.sealed_records, sealed.summary.records);
+    assert_eq!(recovery.highest_time, HybridTime(40));
+    check_summaries(&to, "after a crash");
+}
+
+#[test]
+fn the_highest_time_covers_what_arrived() {
+    let (_, from) = sender();
+    let fs = CrashFs::new();
+    let (to, _) = open(&fs).unwrap();
+    copy_sealed(&from, &to, HOME).unwrap();
+    block_on(to.drop_partition(HOME)).unwrap();
+    drop(to);
+    let (_, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
+    assert_eq!(
+        (recovery.records, recovery.highest_time),
+        (0, HybridTime(30))
+    );
+}
+
+#[test]
+fn what_is_copied_stays_readable_while_the_sender_writes_seals_folds_and_drops() {
+    let (_, from) = sender();
+    let sealed = from.sealed(HOME).unwrap();
+    let expected = scan_all(&from, HOME, Seq(0));
+    let before = bytes_of(&sealed);
+    let late = put(keys_of(HOME).next().unwrap(), 99, b"late");
+    write_all(&from, [late.clone()]);
+    block_on(from.seal()).unwrap();
+    block_on(from.fold()).unwrap();
+    let tail = scan_all(&from, HOME, sealed.through);
+    block_on(from.drop_partition(HOME)).unwrap();
+    block_on(from.fold()).unwrap();
+    assert_eq!(bytes_of(&sealed), before, "it outlives its file");
+    let (to, _) = open(&CrashFs::new()).unwrap();
+    block_on(arrive(&to, HOME, &sealed).unwrap().publish()).unwrap();
+    block_on(to.write_batch(tail)).unwrap();
+    let mut model = Model::default();
+    expected
+        .into_iter()
+        .chain([late])
+        .for_each(|one| model.write(one));
+    let expected: Vec<_> = model.records.values().map(|(_, one)| one.clone()).collect();
+    assert_eq!(scan_all(&to, HOME, Seq(0)), expected);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Send(Record),
+    Take(Record),
+    SealSender,
+    FoldSender,
+    DropSender,
+    SealReceiver,
+    FoldReceiver,
+    DropReceiver,
+    Copy,
+    Restart,
+    Crash,
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    let key = proptest::sample::select(keys_of(HOME).take(10).collect::<Vec<_>>());
+    (key, 1_u64..40).prop_map(|(key, time)| {
+        // Equal ballots are the same write.
+        if (key + time) % 6 == 0 {
+            tombstone(key, time)
+        } else {
+            put(key, time, format!("{key} at {time}"))
+        }
+    })
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => any_record().prop_map(Step::Send),
+        8 => any_record().prop_map(Step::Take),
+        2 => Just(Step::SealSender),
+        1 => Just(Step::FoldSender),
+        1 => Just(Step::DropSender),
+        2 => Just(Step::SealReceiver),
+        1 => Just(Step::FoldReceiver),
+        1 => Just(Step::DropReceiver),
+        3 => Just(Step::Copy),
+        1 => Just(Step::Restart),
+        1 => Just(Step::Crash),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn a_copy_is_a_merge_whatever_either_side_did_before(
+        steps in proptest::collection::vec(any_step(), 1..60),
+    ) {
+        let (from, _) = open(&CrashFs::new()).unwrap();
+        let mut fs = CrashFs::new();
+        let mut to = open(&fs).unwrap().0;
+        let (mut sent, mut taken) = (Model::default(), Model::default());
+        for step in steps {
+            match step {
+                Step::Send(record) => {
+                    sent.write(record.clone());
+                    write_all(&from, [record]);
+                }
+                Step::Take(record) => {
+                    taken.write(record.clone());
+                    write_all(&to, [record]);
+                }
+                Step::SealSender => { block_on(from.seal()).unwrap(); }
+                Step::FoldSender => { block_on(from.fold()).unwrap(); }
+                Step::DropSender => {
+                    sent.drop_partition(HOME);
+                    block_on(from.drop_partition(HOME)).unwrap();
+                }
+                Step::SealReceiver => { block_on(to.seal()).unwrap(); }
+                Step::FoldReceiver => { block_on(to.fold()).unwrap(); }
+                Step::DropReceiver => {
+                    taken.drop_partition(HOME);
+                    block_on(to.drop_partition(HOME)).unwrap();
+                }
+                Step::Copy => {
+                    copy(&from, &to, HOME).unwrap();
+                    for (_, record) in sent.records.values() {
+                        taken.write(record.clone());
+                    }
+                }
+                Step::Restart => {
+                    block_on(to.close()).unwrap();
+                    to = open(&fs).unwrap().0;
+                }
+                Step::Crash => {
+                    fs.crash();
+                    drop(to);
+                    fs = fs.image(Survives::Nothing);
+                    to = open(&fs).unwrap().0;
+                }
+            }
+            taken.last_seq = to.last_seq().0;
+            // A tail by numbers is another test's: numbers here are not the model's.
+            let expected: Vec<_> = taken.records.values().map(|(_, one)| one.clone()).collect();
+            prop_assert_eq!(scan_all(&to, HOME, Seq(0)), expected);
+            check_summaries(&to, "after a step");
+            for (_, record) in taken.records.values() {
+                let found = to.get(record.namespace, &record.digest, record.key.as_bytes());
+                prop_assert_eq!(found.unwrap(), Some(record.clone()));
+            }
+        }
+        for key in 2_000_000..2_000_020 {
+            prop_assert_eq!(get(&to, key).unwrap(), None);
+        }
+    }
+}
+
+#[test]
+fn the_digest_of_a_slice_is_that_of_its_bytes() {
+    let (_, from) = sender();
+    for slice in from.sealed(HOME).unwrap().slices {
+        let bytes = slice.read(0, usize::MAX);
+        let (content, digest) = bytes.split_at(bytes.len() - 32);
+        assert_eq!(digest, blake3::hash(content).as_bytes());
+        assert_eq!(slice.info().digest, *digest);
+        assert_eq!(slice.info().len, bytes.len() as u64);
+        let page = scan_all(&from, HOME, Seq(0));
+        assert!(
+            page.iter().map(|one| one.digest).is_sorted(),
+            "in ring order"
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! What a seal leaves, and how it is read.
+
+use crate::common::{block_on, fingerprint, get, open, put};
+use crate::{segments, with_slices, write};
+use torc_record::{Digest, Key, Record};
+use torc_store::testing::{CrashFs, Survives};
+use torc_store::{Seq, StoreError, Verdict};
+
+#[test]
+fn a_seal_cuts_the_log_and_is_read_back() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    for key in 0..200 {
+        write(&store, key, 10).unwrap();
+    }
+    let log_segments = store.stats().log_segments;
+    assert!(log_segments > 5, "{log_segments} segments");
+    let report = block_on(store.seal()).unwrap();
+    assert_eq!(
+        (report.records, report.log_segments_removed),
+        (200, log_segments)
+    );
+    assert_eq!((report.slices, report.through), (8, Seq(200)));
+    let stats = store.stats();
+    assert_eq!((stats.log_segments, stats.overlay_bytes), (1, 0));
+    assert_eq!(
+        (stats.sliced.keys, stats.sliced.segment_bytes),
+        (200, report.bytes)
+    );
+    write(&store, 7, 20).unwrap();
+    block_on(store.close()).unwrap();
+    let (store, recovery) = open(&fs).unwrap();
+    assert_eq!(
+        (recovery.sealed_records, recovery.log_entries_replayed),
+        (200, 1)
+    );
+    assert_eq!((recovery.records, recovery.last_seq), (200, Seq(201)));
+    assert_eq!(store.stats().records, 200);
+    assert_eq!(get(&store, 7).unwrap().unwrap().ballot.time.0, 20);
+}
+
+#[test]
+fn a_seal_of_nothing_writes_no_segment() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    let report = block_on(store.seal()).unwrap();
+    assert_eq!((report.records, report.slices, report.bytes), (0, 0, 0));
+    assert_eq!(segments(&fs).len(), 0);
+    let report = block_on(store.fold()).unwrap();
+    assert_eq!((report.slices_read, report.slices_written), (0, 0));
+}
+
+#[test]
+fn two_keys_of_one_digest_cannot_be_sealed_and_lose_nothing() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    let one = put(1, 1, b"one");
+    let mut other = put(2, 1, b"other");
+    other.digest = one.digest;
+    block_on(store.write_batch(vec![one.clone(), other.clone()])).unwrap();
+    let refused = block_on(store.seal()).unwrap_err();
+    assert!(
+        matches!(refused, StoreError::Unsealable { .. }),
+        "{refused}"
+    );
+    drop(store);
+    let (store, _) = open(&fs.image(Survives::Nothing)).unwrap();
+    for record in [one, other] {
+        let found = store.get(record.namespace, &record.digest, record.key.as_bytes());
+        assert_eq!(found.unwrap(), Some(record));
+    }
+}
+
+#[test]
+fn a_sealed_key_answers_for_no_other_key_of_its_digest() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    let record = put(1, 1, b"one");
+    block_on(store.write(record.clone())).unwrap();
+    block_on(store.seal()).unwrap();
+    let Digest(digest) = record.digest;
+    let found = store
+        .get(record.namespace, &Digest(digest), b"key-2")
+        .unwrap();
+    assert_eq!(
+        found, None,
+        "the digest passes gate and MPHF, the key does not"
+    );
+    let other = Record {
+        key: Key::new("key-2").unwrap(),
+        ..record
+    };
+    let batch = store.get_batch(&[(other.namespace, other.digest, other.key.as_bytes())]);
+    assert!(matches!(batch[..], [Ok(None)]));
+    let trace = store
+        .trace(other.namespace, &other.digest, b"key-2")
+        .unwrap();
+    assert_eq!(trace.slices[0].verdict, Verdict::GateFalsePositive);
+    assert_eq!(store.stats().sliced.gate_false_positives, 2);
+}
+
+#[test]
+fn gates_decide_nearly_all_misses_without_a_read() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    let records: Vec<_> = (0..2000).map(|key| put(key, 1, b"x")).collect();
+    block_on(store.write_batch(records)).unwrap();
+    block_on(store.seal()).unwrap();
+    for key in 0..2000 {
+        assert!(get(&store, 1_000_000 + key).unwrap().is_none());
+    }
+    let sliced = store.stats().sliced;
+    assert_eq!(sliced.gate_negatives + sliced.gate_false_positives, 2000);
+    assert!(
+        sliced.record_reads <= 20,
+        "{} reads for 2,000 misses",
+        sliced.record_reads
+    );
+    assert!(get(&store, 7).unwrap().is_some());
+    let after = store.stats().sliced;
+    assert_eq!(
+        after.record_reads,
+        sliced.record_reads + 1,
+        "one read a hit"
+    );
+}
+
+#[test]
+fn the_newest_ballot_is_the_answer_in_whatever_slice_it_lies() {
+    let fs = CrashFs::new();
+    let (store, model) = with_slices(&fs, 5);
+    model.check(&store, "many slices");
+    write(&store, 1, 3).unwrap();
+    assert!(store.stats().overlay_bytes > 0, "newer than what is sealed");
+    let before = fingerprint(&store);
+    write(&store, 1, 2).unwrap();
+    write(&store, 0, 4).unwrap();
+    assert_eq!(
+        fingerprint(&store),
+        before,
+        "older than what is sealed: nothing changes"
+    );
+    let trace = {
+        let one = put(0, 0, b"");
+        store
+            .trace(one.namespace, &one.digest, one.key.as_bytes())
+            .unwrap()
+    };
+    let holds = trace
+        .slices
+        .iter()
+        .filter(|one| matches!(one.verdict, Verdict::Holds { .. }));
+    assert_eq!((trace.overlay, holds.count()), (None, 5));
+}
