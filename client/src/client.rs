@@ -112,6 +112,11 @@ impl Client {
         Call::new(&self.core, nature, self.deadline)
     }
 
+    /// Longest time of an operation, or without progress of one that takes long.
+    pub(crate) const fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }

@@ -81,6 +81,7 @@ mod core;
 mod error;
 mod hedge;
 mod options;
+mod overlap;
 mod peer;
 mod race;
 mod reach;
@@ -94,11 +95,12 @@ pub use client::Client;
 pub use cluster::{
     Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, HotKey,
     HotKeyNode, HotKeys, HotMajority, HotNode, Member, MemberState, Namespace, NamespaceMode,
-    NodeShare, NodeStatus, Plan, Position, Quorum, SliceTrace, SliceVerdict, Stage, Transition,
+    NodeShare, NodeStatus, Overlap, OverlapEstimate, OverlapJoin, OverlapSet, Plan, Position, Quorum, SliceTrace, SliceVerdict, Stage, Transition,
 };
 pub use error::{Error, ErrorKind};
 pub use options::{
-    Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, PutOptions, ScanOptions,
+    Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, OverlapOptions, PutOptions,
+    ScanOptions,
 };
 pub use scan::{Scan, ScanCursor};
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};
