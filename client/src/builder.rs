@@ -18,6 +18,8 @@ pub(crate) struct Config {
     pub(crate) connect_timeout: Duration,
     /// Connections to a node.
     pub(crate) channels: usize,
+    /// Whether gets of hot keys are spread and coalesced.
+    pub(crate) hot_keys: bool,
 }
 
 /// Settings of a [`Client`], from [`Client::builder`].
@@ -42,6 +44,7 @@ pub struct ClientBuilder {
     deadline: Duration,
     connect_timeout: Duration,
     channels: usize,
+    hot_keys: bool,
 }
 
 impl Default for ClientBuilder {
@@ -52,6 +55,7 @@ impl Default for ClientBuilder {
             deadline: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(1),
             channels: 4,
+            hot_keys: true,
         }
     }
 }
@@ -90,6 +94,15 @@ impl ClientBuilder {
     /// which was the fastest of 1, 4 and 16 with 64 operations in flight.
     pub fn channels_per_node(mut self, channels: usize) -> Self {
         self.channels = channels;
+        self
+    }
+
+    /// Whether to do something about hot keys, of which nodes tell with their answers:
+    /// gets of such a key go to its replicas in turn instead of to the lead, and those that
+    /// wait for it at the same time share a request ([`Client::get`] says what that means).
+    /// Default: true.
+    pub fn mitigate_hot_keys(mut self, enabled: bool) -> Self {
+        self.hot_keys = enabled;
         self
     }
 
@@ -132,6 +145,7 @@ impl ClientBuilder {
             seeds,
             connect_timeout: self.connect_timeout,
             channels: self.channels,
+            hot_keys: self.hot_keys,
         };
         let core = Arc::new(Core::new(config)?);
         Ok(Client::new(core, self.namespace, self.deadline))

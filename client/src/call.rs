@@ -10,9 +10,10 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 use torc_proto::{Fault, Reason, v1};
 use torc_record::Digest;
+use torc_ring::topology::PartitionState;
 
 use crate::Error;
-use crate::core::Core;
+use crate::core::{Core, Hop};
 use crate::peer::Peer;
 use crate::race::{Lane, race};
 use crate::retry::{Effort, Failure, Nature, Stop, blame};
@@ -166,6 +167,8 @@ pub(crate) struct Call<'a> {
     detours: usize,
     /// What made it necessary to try again.
     earlier: Option<Fault>,
+    /// Any replica will do as well as the lead.
+    is_spread: bool,
 }
 
 impl<'a> Call<'a> {
@@ -177,7 +180,22 @@ impl<'a> Call<'a> {
             effort: Effort::new(time),
             detours: 0,
             earlier: None,
+            is_spread: false,
         }
+    }
+
+    /// The first attempt goes to the next replica in turn.
+    pub(crate) fn spread(self) -> Self {
+        Self {
+            is_spread: true,
+            ..self
+        }
+    }
+
+    /// Where to send to, if to a replica in turn.
+    fn turn(&self, view: &View, state: &PartitionState) -> Option<Hop> {
+        let is_first = self.detours == 0 && self.attempts() == 0;
+        (self.is_spread && is_first).then(|| self.core.next_replica(view, state))?
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -229,7 +247,8 @@ impl<'a> Call<'a> {
             let state = view.state(partition)?;
             let patience = self.patience(&view);
             let (detours, attempts) = (self.detours, self.attempts());
-            let hop = self.core.first_hop(&view, state, detours, attempts);
+            let usual = || self.core.first_hop(&view, state, detours, attempts);
+            let hop = self.turn(&view, state).unwrap_or_else(usual);
             let second = patience
                 .filter(|_| self.nature == Nature::Read)
                 .and_then(|_| {
@@ -354,6 +373,7 @@ mod tests {
             seeds: vec!["127.0.0.1:1".to_owned()],
             connect_timeout: Duration::from_secs(1),
             channels: 1,
+            hot_keys: true,
         };
         Arc::clone(&Peers::new(config).unwrap().seeds()[0])
     }

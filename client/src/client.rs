@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::{Instant, timeout_at};
 use tonic::transport::Channel;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::{MAX_MESSAGE_LEN, v1};
@@ -17,7 +18,8 @@ use crate::core::Core;
 use crate::retry::Nature;
 use crate::view::View;
 use crate::{
-    Condition, Deleted, Error, ErrorKind, GetOptions, PutOptions, Value, Version, answers,
+    Condition, Consistency, Deleted, Error, ErrorKind, GetOptions, HotGets, PutOptions, Value,
+    Version, answers,
 };
 
 /// A connection to a cluster, as seen from one namespace.
@@ -112,6 +114,11 @@ impl Client {
         Call::new(&self.core, nature, self.deadline)
     }
 
+    /// Longest time of an operation, or without progress of one that takes long.
+    pub(crate) const fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -146,6 +153,11 @@ impl Client {
 impl Client {
     /// The value of a key, or none: the newest acknowledged one.
     ///
+    /// Of a key that nodes call hot, one get is under way at a time, at its replicas in turn. Those that
+    /// begin meanwhile wait for the next one and share its answer, up to two round trips in all. So each answer is to
+    /// a request that was sent after the get began, and no older than any write acknowledged before.
+    /// [`ClientBuilder::mitigate_hot_keys`] switches that off.
+    ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a key that is empty or longer than 1,024 bytes,
     /// without a round trip; [`ErrorKind::Unavailable`], [`ErrorKind::Overloaded`] or
@@ -167,18 +179,61 @@ impl Client {
         let key = checked_key(key)?;
         let mut call = self.call(Nature::Read);
         let digest = self.place(&mut call).await?.digest(&key);
-        let consistency = options.consistency.to_wire().into();
+        let consistency = options.consistency;
+        if self.core.hot().is_hot(&digest) {
+            // It is large, and rare.
+            return Box::pin(self.get_hot(call, &key, &digest, consistency)).await;
+        }
+        self.get_alone(call, &key, &digest, consistency).await
+    }
+
+    async fn get_hot(
+        &self,
+        call: Call<'_>,
+        key: &Bytes,
+        digest: &Digest,
+        consistency: Consistency,
+    ) -> Result<Option<Value>, Error> {
+        let deadline = call.deadline();
+        let sending = Box::pin(self.get_alone(call.spread(), key, digest, consistency));
+        let sharing = self.core.hot().share(digest, consistency, sending);
+        if let Some(result) = timeout_at(deadline, sharing).await.map_err(|_| late())? {
+            return result;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let call = Call::new(&self.core, Nature::Read, left);
+        self.get_alone(call, key, digest, consistency).await
+    }
+
+    async fn get_alone(
+        &self,
+        call: Call<'_>,
+        key: &Bytes,
+        digest: &Digest,
+        consistency: Consistency,
+    ) -> Result<Option<Value>, Error> {
+        let consistency = consistency.to_wire().into();
         let sending = |channel, budget, route| {
             let message = v1::GetRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
-                digest: digest_to_wire(&digest),
+                digest: digest_to_wire(digest),
                 route,
                 consistency,
             };
             async move { kv(channel).get(request(message, budget)).await }
         };
-        answers::value(call.on_lead(&digest, sending).await?)
+        let answer = call.on_lead(digest, sending).await?;
+        if answer.hot {
+            self.core.hot().hint(*digest);
+        }
+        answers::value(answer)
+    }
+
+    /// What this client and its clones have met of hot keys.
+    #[must_use]
+    pub fn hot_gets(&self) -> HotGets {
+        self.core.hot().counted()
     }
 
     /// Stores a value under a key and returns its version.
@@ -300,6 +355,12 @@ impl fmt::Debug for Client {
             .field("core", &self.core)
             .finish()
     }
+}
+
+/// The error of a get that waited for another one's request until its time was over.
+fn late() -> Error {
+    let message = "the requests for a hot key that were sent before are not answered in time";
+    Error::new(ErrorKind::Deadline, message)
 }
 
 pub(crate) fn kv(channel: Channel) -> KvClient<Channel> {

@@ -12,6 +12,7 @@ use torc_ring::{NodeId, Partition};
 use crate::Error;
 use crate::builder::Config;
 use crate::hedge::Pace;
+use crate::hot::Hot;
 use crate::peer::{Peer, Peers};
 use crate::reach::{Way, choose};
 use crate::retry::Failure;
@@ -23,6 +24,7 @@ pub(crate) struct Core {
     known: Known,
     turn: AtomicUsize,
     pace: Mutex<Pace>,
+    hot: Hot,
 }
 
 /// Where an attempt goes.
@@ -38,6 +40,7 @@ pub(crate) struct Hop {
 impl Core {
     pub(crate) fn new(config: Config) -> Result<Self, Error> {
         Ok(Self {
+            hot: Hot::new(config.hot_keys),
             peers: Peers::new(config)?,
             known: Known::new(),
             turn: AtomicUsize::new(0),
@@ -48,6 +51,11 @@ impl Core {
     /// How gets go lately. Not to be held across a wait.
     pub(crate) fn pace(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock()
+    }
+
+    /// What is known of hot keys.
+    pub(crate) fn hot(&self) -> &Hot {
+        &self.hot
     }
 
     /// The topology known now.
@@ -153,6 +161,24 @@ impl Core {
             Some(lead) => Hop::to_lead(lead),
             None => self.hops(view, state, detours, attempt).swap_remove(0),
         }
+    }
+
+    /// One of the partition's replicas, the next in turn; none where there is only one, or none
+    /// can be used.
+    pub(crate) fn next_replica(&self, view: &View, state: &PartitionState) -> Option<Hop> {
+        let count = state.nodes.len();
+        if view.table.replicas < 2 || count < 2 {
+            return None;
+        }
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let in_turn = (0..count).map(|step| state.nodes[turn.wrapping_add(step) % count]);
+        let mut peers = in_turn.filter_map(|node| Some((node, view.peer(node)?)));
+        let (node, peer) = peers.find(|(_, peer)| peer.is_usable())?;
+        self.hot.spread();
+        Some(Hop {
+            leads: node == state.lead,
+            ..Hop::new(peer, true)
+        })
     }
 
     /// How to reach the node that leads a partition: directly, else by a node that

@@ -54,6 +54,8 @@
 //! that its own is stale; reaches nodes whose address does not answer through others;
 //! where partitions have several replicas, goes to another one while the lead cannot be
 //! reached or does not answer, and sends a get that takes long to a second one;
+//! spreads the gets of hot keys over their replicas and lets identical ones that wait share
+//! a request;
 //! tries again what is safe to try again, until the deadline; cuts batches and scans
 //! by node.
 //!
@@ -61,11 +63,12 @@
 //! * A write whose outcome is not known is never sent twice.
 //! * Every operation ends by its deadline (a scan: every step of it).
 //! * A key is hashed once per operation, here; the digest travels along.
+//! * A get shares only the answer to a request that was sent after the get began.
 //! * No global state, no threads; tasks only for connections, on the Tokio runtime
 //!   that it is used from.
 //!
 //! Pure, and tested as such: when to try again (`retry`), which addresses to avoid
-//! (`reach`), when a get is worth sending twice (`hedge`), how batches are cut (`batch::plan`), how a scan goes on (`scan::walk`).
+//! (`reach`), when a get is worth sending twice (`hedge`), what is hot (`hot::table`), how batches are cut (`batch::plan`), how a scan goes on (`scan::walk`).
 //!
 //! Absent on purpose: caching of values (they would be stale), timers that hold
 //! operations back to fill batches, and TLS until the nodes speak it.
@@ -80,7 +83,9 @@ mod cluster;
 mod core;
 mod error;
 mod hedge;
+mod hot;
 mod options;
+mod overlap;
 mod peer;
 mod race;
 mod reach;
@@ -94,11 +99,14 @@ pub use client::Client;
 pub use cluster::{
     Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, HotKey,
     HotKeyNode, HotKeys, HotMajority, HotNode, Member, MemberState, Namespace, NamespaceMode,
-    NodeShare, NodeStatus, Plan, Position, Quorum, SliceTrace, SliceVerdict, Stage, Transition,
+    NodeShare, NodeStatus, Overlap, OverlapEstimate, OverlapJoin, OverlapSet, Plan, Position,
+    Quorum, SliceTrace, SliceVerdict, Stage, Transition,
 };
 pub use error::{Error, ErrorKind};
+pub use hot::HotGets;
 pub use options::{
-    Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, PutOptions, ScanOptions,
+    Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, OverlapOptions, PutOptions,
+    ScanOptions,
 };
 pub use scan::{Scan, ScanCursor};
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};

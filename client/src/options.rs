@@ -106,6 +106,13 @@ pub struct HotKeysOptions {
     pub node: Option<NodeId>,
 }
 
+/// Options of [`Client::overlap`](crate::Client::overlap).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OverlapOptions {
+    /// How far back accesses count; none: 24 hours, which is the most.
+    pub window: Option<Duration>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

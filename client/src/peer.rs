@@ -305,6 +305,7 @@ mod tests {
             seeds: seeds.iter().map(|seed| (*seed).to_owned()).collect(),
             connect_timeout: Duration::from_secs(1),
             channels: 1,
+            hot_keys: true,
         }
     }
 

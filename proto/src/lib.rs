@@ -30,6 +30,9 @@ pub const MAX_MESSAGE_LEN: usize = 16 << 20;
 /// Most items of one batch.
 pub const MAX_BATCH_ITEMS: usize = 1_000;
 
+/// Most keys of a namespace that a sketch of its keys may be told the accesses of.
+pub const MAX_KEY_WEIGHTS: usize = 1_000;
+
 /// The interface, encoded as a `google.protobuf.FileDescriptorSet` for reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 

@@ -392,6 +392,11 @@ const GAUGES: &[Readout] = &[
         "1 when one key had more than half of the accesses in the last interval, and that had 1,000 or more",
         |r| u64::from(r.hot.majority),
     ),
+    (
+        "hot_keys_hinted",
+        "Keys of which answers say now that they are hot",
+        |r| r.hot.hinted_keys,
+    ),
 ];
 
 const COUNTERS: &[Readout] = &[
@@ -399,6 +404,11 @@ const COUNTERS: &[Readout] = &[
         "hot_keys_accesses",
         "Accesses counted, up to the end of the last interval",
         |r| r.hot.accesses,
+    ),
+    (
+        "hot_keys_hints",
+        "Answers that said that their key is hot",
+        |r| r.hot.hints,
     ),
     ("store_log_syncs", "Syncs of the commit log", |r| {
         r.store.fsyncs

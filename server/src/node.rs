@@ -229,6 +229,7 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
         metrics: Metrics::new(),
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
         hot: Hot::new(settings.hot),
+        sketchers: tokio::sync::Semaphore::new(2),
         started: now,
         cancel: CancellationToken::new(),
         store,

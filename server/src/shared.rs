@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use torc_proto::{Fault, Reason};
 use torc_record::NodeSlot;
@@ -51,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) throttle: Throttle,
     pub(crate) hot: Hot,
+    /// Sketches of keys that are made at a time.
+    pub(crate) sketchers: Semaphore,
     pub(crate) started: Instant,
     pub(crate) cancel: CancellationToken,
 }

@@ -17,8 +17,9 @@ use tonic::transport::Channel;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{
-    BatchGetRequest, BatchPutRequest, ExplainRequest, GetRequest, HotKeysRequest, HotKeysResponse,
-    PutRequest, ScanRequest,
+    BatchGetRequest, BatchPutRequest, ExplainRequest, GetRequest, GetResult, HotKeysRequest,
+    HotKeysResponse, PutRequest, ScanRequest, SessionRequest, get_result, session_request,
+    session_response,
 };
 use torc_proto::{Fault, Reason};
 use torc_server::Node;
@@ -458,4 +459,64 @@ async fn a_scan_that_is_dropped_searches_no_further() {
     })
     .await;
     assert!(before < (VALUES as u64) << 20, "it went on to the end");
+}
+
+/// Answers to gets of `busy`, one by one, in a batch and on a session, call it hot.
+async fn hints(node: &Node) -> [bool; 3] {
+    let mut kv = kv(node).await;
+    let one = kv.get(get("busy")).await.unwrap().into_inner().hot;
+    let items = vec![get("calm"), get("busy")];
+    let batch = kv.batch_get(BatchGetRequest { items }).await.unwrap();
+    let hot = |result: &GetResult| match &result.outcome {
+        Some(get_result::Outcome::Ok(answer)) => answer.hot,
+        other => panic!("{other:?}"),
+    };
+    let results = batch.into_inner().results;
+    assert!(!hot(&results[0]), "the other key is not");
+    let operation = Some(session_request::Operation::Get(get("busy")));
+    let request = SessionRequest { id: 1, operation };
+    let session = kv.session(futures::stream::iter([request])).await.unwrap();
+    let answer = session.into_inner().message().await.unwrap().unwrap();
+    let Some(session_response::Outcome::Get(of_session)) = answer.outcome else {
+        panic!("{answer:?}");
+    };
+    [one, hot(&results[1]), of_session.hot]
+}
+
+async fn get_often(node: &Node) {
+    let mut kv = kv(node).await;
+    let items = vec![get("busy"); 1_000];
+    kv.batch_get(BatchGetRequest { items }).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_call_a_hot_key_hot_and_count_that_unless_accesses_are_not_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let nodes = found(settings(&dir.path().join("a")), Vec::new()).await;
+    let node = &nodes[0];
+    assert_eq!(hints(node).await, [false; 3]);
+    until("all answers call it hot", async || {
+        get_often(node).await;
+        hints(node).await == [true; 3]
+    })
+    .await;
+    assert!(metric(node, "torc_hot_keys_hints_total").await >= 3);
+    until(
+        "it is forgotten when it is not wanted any more",
+        async || hints(node).await == [false; 3],
+    )
+    .await;
+
+    let without = RawSettings {
+        hot_keys: Some(false),
+        bootstrap: Some(true),
+        ..settings(&dir.path().join("b"))
+    };
+    let silent = Node::start(without.check().unwrap()).await.unwrap();
+    until("it serves", async || silent.ready().is_ok()).await;
+    for _ in 0..3 {
+        get_often(&silent).await;
+        assert_eq!(hints(&silent).await, [false; 3]);
+    }
+    assert_eq!(metric(&silent, "torc_hot_keys_hints_total").await, 0);
 }

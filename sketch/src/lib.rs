@@ -6,6 +6,7 @@
 //! | [`HeavyHitters`] | which keys make up 1/k of the stream? | none is missed; each has N/k - εN | that, and 4k candidates at most |
 //! | [`MajorityCounter`], [`MajorityBits`] | which key may have more than half? | none, if there is one | 32; 1,032 |
 //! | [`InnerProduct`] | how large is the join of two streams? | stated with the answer | those of the sketches |
+//! | [`overlap`] | how many keys do two sets share? | stated with the answer | 5 MiB a set |
 //! | [`bloom`] | was this key ever seen? | never a wrong no; a wrong yes at the rate δ | 1.44 log2(1/δ) bits a key |
 //! | [`rolling`] | where does this string occur, where does one cut? | matches are verified | a window |
 //! | [`hot_keys`] | what is hot, where and since when? | that of heavy hitters, over any window | by budget |
@@ -13,7 +14,7 @@
 //! The algorithms are those of a lecture on hashing (S. Jiang, Hash methods, Peking University 2023), whose theorems the tests state and check.
 //!
 //! Invariants:
-//! * A key comes in as its [`torc_record::Digest`], computed once; nothing here hashes it again.
+//! * A key comes in as its [`torc_record::Digest`], computed once; nothing here hashes it again, but [`overlap`], whose digests have no namespace.
 //! * All randomness is a seed that is passed in: the same seed and stream give the same bytes on every host.
 //! * Sketches of counts are linear: what is summed, subtracted or windowed equals what was counted that way.
 //! * No bytes, however hostile, make a decoder panic, loop or allocate beyond the caller's limit.
@@ -28,6 +29,7 @@ pub mod hash;
 pub mod heavy_hitters;
 pub mod hot_keys;
 mod majority;
+pub mod overlap;
 pub mod rolling;
 mod seed;
 #[cfg(test)]

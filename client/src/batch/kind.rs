@@ -1,6 +1,7 @@
 //! What batches of reads and of writes differ in.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use torc_record::Digest;
 
 use crate::call::request;
 use crate::client::{digest_to_wire, kv};
+use crate::core::Core;
 use crate::retry::Nature;
 use crate::{Condition, Error, Value, Version, answers};
 
@@ -41,6 +43,7 @@ pub(super) trait Kind: Send + Sync {
 
     /// Sends a request; the outcomes come in the order of the items.
     fn send(
+        &self,
         channel: Channel,
         budget: Duration,
         items: Vec<Self::Wire>,
@@ -50,6 +53,8 @@ pub(super) trait Kind: Send + Sync {
 /// Reads.
 pub(super) struct Gets {
     pub(super) namespace: String,
+    /// To be told what is hot.
+    pub(super) core: Arc<Core>,
 }
 
 impl Kind for Gets {
@@ -78,14 +83,27 @@ impl Kind for Gets {
     }
 
     async fn send(
+        &self,
         channel: Channel,
         budget: Duration,
         items: Vec<v1::GetRequest>,
     ) -> Result<Response<Vec<Outcome<Option<Value>>>>, Status> {
+        let digests: Vec<Bytes> = items.iter().map(|item| item.digest.clone()).collect();
         let message = v1::BatchGetRequest { items };
         let answer = kv(channel).batch_get(request(message, budget)).await?;
+        for (digest, result) in digests.iter().zip(&answer.get_ref().results) {
+            if let Some(digest) = hot(digest, result) {
+                self.core.hot().hint(digest);
+            }
+        }
         Ok(answer.map(|batch| batch.results.into_iter().map(got).collect()))
     }
+}
+
+/// The digest of a key that the answer calls hot.
+fn hot(digest: &Bytes, result: &v1::GetResult) -> Option<Digest> {
+    let is_hot = matches!(&result.outcome, Some(v1::get_result::Outcome::Ok(answer)) if answer.hot);
+    is_hot.then(|| torc_proto::digest_from_wire(digest).ok())??
 }
 
 fn got(result: v1::GetResult) -> Outcome<Option<Value>> {
@@ -138,6 +156,7 @@ impl Kind for Puts {
     }
 
     async fn send(
+        &self,
         channel: Channel,
         budget: Duration,
         items: Vec<v1::PutRequest>,

@@ -56,7 +56,8 @@ impl Client {
     ) -> impl Future<Output = Result<Vec<Result<Option<Value>, Error>>, Error>> + Send {
         let keys: Vec<_> = keys.into_iter().map(checked_key).collect();
         let namespace = self.namespace_name();
-        Batch::run(self, Gets { namespace }, keys)
+        let core = Arc::clone(self.core());
+        Batch::run(self, Gets { namespace, core }, keys)
     }
 
     /// Stores any number of records and returns their versions, in the order of the
@@ -257,19 +258,28 @@ impl<K: Kind> Batch<K> {
             };
             let partition = view.table.partition_of(&item.digest);
             let state = view.state(partition)?;
+            if let Some(hop) = Self::turn(client, view, call, &item.digest) {
+                routed.push((index, add(&mut hops, hop), self.kind.bytes(&item.what)));
+                continue;
+            }
             let place = (state.lead, replicated.then_some(partition));
             let hop = *known_hops.entry(place).or_insert_with(|| {
                 let (detours, attempts) = (call.detours(), call.attempts());
                 let hop = client.core().first_hop(view, state, detours, attempts);
-                let same = hops.iter().position(|known| known.is_same(&hop));
-                same.unwrap_or_else(|| {
-                    hops.push(hop);
-                    hops.len() - 1
-                })
+                add(&mut hops, hop)
             });
             routed.push((index, hop, self.kind.bytes(&item.what)));
         }
         Ok((hops, chunks(routed, self.limits)))
+    }
+
+    /// Where to send the get of a hot key first.
+    fn turn(client: &Client, view: &View, call: &Call<'_>, digest: &Digest) -> Option<Hop> {
+        let is_first = call.detours() == 0 && call.attempts() == 0;
+        let core = client.core();
+        let is_meant = K::NATURE == Nature::Read && is_first && core.hot().is_hot(digest);
+        let state = view.table.state(view.table.partition_of(digest))?;
+        is_meant.then(|| core.next_replica(view, state))?
     }
 
     async fn send(
@@ -285,7 +295,7 @@ impl<K: Kind> Batch<K> {
             Some(self.kind.wire(&item.what, &item.digest, route))
         };
         let wires = items.iter().filter_map(wire).collect();
-        let sending = |channel, budget| K::send(channel, budget, wires);
+        let sending = |channel, budget| self.kind.send(channel, budget, wires);
         let outcome = attempt_patiently(&hop.peer, deadline, patience, sending).await;
         Reply {
             items,
@@ -346,4 +356,13 @@ impl<K: Kind> Batch<K> {
         again.items.push(index);
         again.failures.push(failure);
     }
+}
+
+/// The number of a hop among those that are used, of which it becomes one.
+fn add(hops: &mut Vec<Hop>, hop: Hop) -> usize {
+    let same = hops.iter().position(|known| known.is_same(&hop));
+    same.unwrap_or_else(|| {
+        hops.push(hop);
+        hops.len() - 1
+    })
 }

@@ -7,6 +7,7 @@ mod explanation;
 mod from_wire;
 mod hot_keys;
 mod namespaces;
+mod overlap;
 
 use serde::Serialize;
 use torc_record::{Epoch, NodeSlot};
@@ -16,6 +17,7 @@ use torc_ring::{NodeId, Token, Zone};
 pub use explanation::{Explanation, Holding, Holds, Quorum, SliceTrace, SliceVerdict};
 pub use hot_keys::{HotEstimate, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode};
 pub use namespaces::{Namespace, NamespaceMode};
+pub use overlap::{Overlap, OverlapEstimate, OverlapJoin, OverlapSet};
 
 /// What the cluster is doing, from [`Client::status`](crate::Client::status).
 #[derive(Debug, Clone, PartialEq, Serialize)]

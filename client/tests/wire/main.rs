@@ -13,6 +13,7 @@ mod admin;
 mod batches;
 mod cluster;
 mod gate;
+mod hot;
 mod node;
 mod outcomes;
 mod reaching;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use bytes::Bytes;
 use futures::future::pending;
 use futures::stream::{self, BoxStream, StreamExt as _};
+use tokio::sync::Semaphore;
 use tonic::{Response, Status};
 use torc_client::{NodeId, NodeSlot, RoutingTable, Version};
 use torc_proto::{Fault, Reason, ScanPosition, v1, version_from_wire, version_to_wire};
@@ -27,6 +28,8 @@ pub(crate) enum Trouble {
     CutBefore,
     /// Carry the operation out, then cut all connections instead of answering.
     CutAfter,
+    /// Carry the operation out, and answer when there is a permit.
+    Late(Arc<Semaphore>),
     /// Of a scan: break off after so many messages.
     BreakOff(usize),
 }
@@ -53,6 +56,8 @@ pub(crate) struct Node {
     siblings: OnceLock<Vec<Weak<Node>>>,
     /// Whether siblings reach it.
     up: AtomicBool,
+    /// Whether every key is hot here.
+    hot: AtomicBool,
     time: AtomicU64,
     troubles: Mutex<HashMap<&'static str, VecDeque<Trouble>>>,
     refusals: Mutex<HashMap<Bytes, VecDeque<Fault>>>,
@@ -69,6 +74,7 @@ impl Node {
             records: Mutex::default(),
             siblings: OnceLock::new(),
             up: AtomicBool::new(true),
+            hot: AtomicBool::new(false),
             time: AtomicU64::new(1),
             troubles: Mutex::default(),
             refusals: Mutex::default(),
@@ -88,6 +94,11 @@ impl Node {
     /// Whether its siblings reach it.
     pub(crate) fn set_up(&self, up: bool) {
         self.up.store(up, Ordering::SeqCst);
+    }
+
+    /// From now on all its answers call their keys hot.
+    pub(crate) fn set_hot(&self) {
+        self.hot.store(true, Ordering::SeqCst);
     }
 
     /// The next operation of this name goes wrong.
@@ -184,6 +195,11 @@ impl Node {
                 self.gate.cut();
                 pending().await
             }
+            Some(Trouble::Late(permits)) => {
+                let done = work();
+                permits.acquire().await.unwrap().forget();
+                Ok(Response::new(done?))
+            }
             Some(Trouble::BreakOff(_)) => panic!("only scans break off"),
         }
     }
@@ -248,6 +264,7 @@ impl Node {
                 value: stored.value.clone(),
                 version: Some(version_to_wire(stored.version)),
                 expires_at_ms: stored.expires_at_ms,
+                hot: self.hot.load(Ordering::SeqCst),
             },
             None => v1::GetResponse::default(),
         })

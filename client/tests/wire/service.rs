@@ -94,6 +94,8 @@ impl Kv for Service {
 
 #[tonic::async_trait]
 impl Cluster for Service {
+    type SketchKeysStream = BoxStream<'static, Result<v1::SketchKeysResponse, Status>>;
+
     async fn get_topology(
         &self,
         request: Request<v1::GetTopologyRequest>,
@@ -261,6 +263,13 @@ impl Cluster for Service {
             })
         };
         self.0.serve("hot_keys", work).await
+    }
+
+    async fn sketch_keys(
+        &self,
+        _: Request<v1::SketchKeysRequest>,
+    ) -> Answer<Self::SketchKeysStream> {
+        Err(tonic::Status::unimplemented("real nodes are asked"))
     }
 
     async fn hot_window(&self, _: Request<v1::HotWindowRequest>) -> Answer<v1::HotWindowResponse> {

@@ -1,4 +1,6 @@
-//! `kvctl namespace`: creates and lists key spaces.
+//! `kvctl namespace`: creates, lists and compares key spaces.
+
+mod overlap;
 
 use torc_client::{Namespace, NamespaceMode};
 
@@ -7,7 +9,7 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::table::{Align, Table};
 
-/// Create or list namespaces: key spaces with settings of their own.
+/// Create, list or compare namespaces: key spaces with settings of their own.
 ///
 /// Keys of two namespaces never meet. Other commands work in the one that `--namespace`
 /// names.
@@ -24,6 +26,12 @@ enum Action {
     Create(CreateArgs),
     /// List the namespaces by name.
     List,
+    /// Estimate how many keys two namespaces share, and how large the join of their accesses is.
+    ///
+    /// Every node reads its records once, in the background, and sends sketches of a few MiB. What cannot be
+    /// had from some node is an error. Accesses are those of the hottest keys; where they are not
+    /// counted, there is no join size, which stderr says.
+    Overlap(overlap::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -48,9 +56,9 @@ enum Mode {
 }
 
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
-    let client = global.client()?;
     match args.action {
         Action::Create(args) => {
+            let client = global.client()?;
             let mode = match args.mode {
                 Mode::Linearizable => NamespaceMode::Linearizable,
                 Mode::Eventual => NamespaceMode::Eventual,
@@ -63,12 +71,13 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             out.line(describe_created(&created))
         }
         Action::List => {
-            let namespaces = client.namespaces().await?;
+            let namespaces = global.client()?.namespaces().await?;
             if global.json() {
                 return namespaces.iter().try_for_each(|each| out.json(each));
             }
             out.line(table(&namespaces))
         }
+        Action::Overlap(args) => overlap::run(args, global, out).await,
     }
 }
 

@@ -63,3 +63,100 @@ async fn a_scan_prints_what_contains_the_bytes() {
     let refused = cluster.kvctl(&["scan", "--contains", &long]);
     assert_eq!(refused.status.code(), Some(6), "{refused:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overlap_of_two_namespaces_is_told_with_its_error_and_of_all_nodes_or_not_at_all() {
+    let settings = [
+        "--replicas=3",
+        "--partitions=256",
+        "--hot-keys-interval-s=1",
+    ];
+    let mut cluster = Cluster::start_with(3, &settings).await;
+    let client = cluster.client().await;
+    let spaces = ["left", "right"].map(|name| client.namespace(name));
+    for name in ["left", "right"] {
+        let created = cluster.kvctl(&["namespace", "create", name]);
+        assert!(created.status.success(), "{created:?}");
+    }
+    for (space, keys) in spaces.iter().zip([0..2_000, 1_500..3_000]) {
+        let records = keys.map(|key: u32| (format!("key-{key}"), "v"));
+        for stored in space.batch_put(records).await.unwrap() {
+            stored.unwrap();
+        }
+    }
+    spaces[0].delete("key-3").await.unwrap();
+    for _ in 0..50 {
+        for space in &spaces {
+            space.get("key-1700").await.unwrap();
+        }
+    }
+    let overlap = ["namespace", "overlap", "left", "right", "--output", "json"];
+    let mut json = serde_json::Value::Null;
+    until("all accesses are counted", async || {
+        let output = cluster.kvctl(&overlap);
+        json = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let count = |at: &str| json[at]["accesses"].as_u64();
+        count("a") >= Some(51) && count("b") >= Some(51)
+    })
+    .await;
+    assert_eq!(json["a"]["keys"], 1_999, "one was deleted");
+    assert_eq!(json["b"]["keys"], 1_500);
+    let number = |value: &serde_json::Value| value.as_f64().unwrap();
+    let shared = &json["shared_keys"];
+    let off = (number(&shared["estimate"]) - 500.0).abs();
+    // Six deviations: the cluster's hash is drawn anew with every run.
+    assert!(off <= 2.0 * number(&shared["error"]), "{shared}");
+    assert!(number(&shared["error"]) <= 50.0, "{shared}");
+    // The put is one more access.
+    assert!(number(&json["join"]["upper"]) >= 51.0 * 51.0, "{json}");
+    assert_eq!(json["nodes"], 3);
+    let text = cluster.kvctl(&overlap[..4]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.starts_with("shared keys  "), "{text}");
+
+    let unknown = cluster.kvctl(&["namespace", "overlap", "left", "nowhere"]);
+    assert_eq!(unknown.status.code(), Some(6), "{unknown:?}");
+    let said = String::from_utf8(unknown.stderr).unwrap();
+    assert!(said.contains("`nowhere`"), "{said}");
+
+    cluster.nodes[1].kill_9();
+    let partial = cluster.kvctl(&[&overlap[..], &["--timeout", "3s"]].concat());
+    assert_eq!(partial.status.code(), Some(3), "{partial:?}");
+    assert!(partial.stdout.is_empty(), "no answer in part");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hot_key_is_read_at_all_its_replicas_and_never_older_than_what_was_acknowledged() {
+    let settings = [
+        "--replicas=3",
+        "--partitions=256",
+        "--hot-keys-interval-s=2",
+    ];
+    let cluster = Cluster::start_with(3, &settings).await;
+    let client = cluster.client().await;
+    client.put("busy", "0").await.unwrap();
+    until("the client is told", async || {
+        for value in client.batch_get(vec!["busy"; 1_000]).await.unwrap() {
+            value.unwrap();
+        }
+        client.hot_gets().hints > 0
+    })
+    .await;
+    for number in 1..=60_u32 {
+        client.put("busy", number.to_string()).await.unwrap();
+        let gets = (0..8).map(|_| client.get("busy"));
+        for value in futures::future::join_all(gets).await {
+            let value = value.unwrap().unwrap().value;
+            assert_eq!(value, number.to_string(), "acknowledged before it began");
+        }
+    }
+    let met = client.hot_gets();
+    assert!(met.spread > 0 && met.coalesced > 0, "{met:?}");
+    until("all nodes have answered gets of it", async || {
+        let output = cluster.kvctl(&["hot-keys", "--window", "24h", "--output", "json"]);
+        let hot: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let nodes = hot["keys"][0]["nodes"].as_array();
+        nodes.is_some_and(|nodes| nodes.len() == 3)
+    })
+    .await;
+}

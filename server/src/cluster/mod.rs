@@ -4,6 +4,7 @@
 //!   `newcomer`: the node that comes; `leader`: who plans.
 //! * `namespace`: creating one.
 //! * `status`, `explain`: what is so now; both ask the other members.
+//! * `sketch_keys`: the keys of namespaces, so that they can be compared.
 
 mod change;
 mod explain;
@@ -11,6 +12,7 @@ mod leader;
 mod namespace;
 mod newcomer;
 mod plan;
+mod sketch_keys;
 pub(crate) mod status;
 
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use torc_proto::v1::{
     AbortRequest, AbortResponse, ChangeResponse, CreateNamespaceRequest, CreateNamespaceResponse,
     ExplainRequest, ExplainResponse, GetTopologyRequest, GetTopologyResponse, HotKeysRequest,
     HotKeysResponse, HotWindowRequest, HotWindowResponse, JoinRequest, LeaveRequest,
-    ReplaceRequest, ReweightRequest, StatusRequest, StatusResponse,
+    ReplaceRequest, ReweightRequest, SketchKeysRequest, StatusRequest, StatusResponse,
 };
 use torc_record::Epoch;
 
@@ -43,6 +45,8 @@ impl ClusterService {
 
 #[tonic::async_trait]
 impl Cluster for ClusterService {
+    type SketchKeysStream = sketch_keys::SketchStream;
+
     async fn get_topology(
         &self,
         request: Request<GetTopologyRequest>,
@@ -138,6 +142,14 @@ impl Cluster for ClusterService {
         request: Request<HotWindowRequest>,
     ) -> Result<Response<HotWindowResponse>, Status> {
         let answer = hot::own(&self.shared, request.into_inner()).await;
+        Ok(Response::new(answer?))
+    }
+
+    async fn sketch_keys(
+        &self,
+        request: Request<SketchKeysRequest>,
+    ) -> Result<Response<Self::SketchKeysStream>, Status> {
+        let answer = sketch_keys::start(&self.shared, request.into_inner()).await;
         Ok(Response::new(answer?))
     }
 }

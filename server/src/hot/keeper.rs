@@ -133,6 +133,7 @@ impl Keeper {
 
     async fn store(&self, interval: Option<Interval>) {
         let hot = &self.shared.hot;
+        hot.hints.refresh(interval.as_ref());
         let Some(interval) = interval else { return };
         hot.stats
             .accesses

@@ -11,6 +11,7 @@
 //! * `keeper`: the task that has the trackers cut, and keeps what they counted.
 //! * `history`: the intervals of the past, thinned with age.
 //! * `gather`: the cluster's answer; `json`: the same for HTTP.
+//! * `hints`: what is hot here now, so that answers to gets can say so.
 //!
 //! What is an access: a get (single, of a batch, of a session), a put, a delete, counted
 //! once, where it was answered: by the lead of the key's partition, or by whoever had the
@@ -22,9 +23,11 @@
 //! * Where keys are redacted, their bytes are not taken down at all, so that they cannot be found
 //!   in answers, files or memory; what other nodes tell of them is left out of answers.
 //!
-//! Absent on purpose: the sketches themselves (`torc-sketch`), and acting on what is hot.
+//! Absent on purpose: the sketches themselves (`torc-sketch`), and acting on what is hot: clients do, who are told by a
+//! hint in every answer.
 
 mod gather;
+mod hints;
 mod history;
 mod json;
 mod keeper;
@@ -44,6 +47,7 @@ pub(crate) use json::to_json;
 pub(crate) use keeper::keep;
 pub(crate) use trackers::{count, hand_over_at_last, track};
 
+use hints::Hints;
 use history::History;
 use trackers::{Cut, Delivery};
 
@@ -73,6 +77,7 @@ pub(crate) struct Hot {
     /// For the keeper, once.
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Delivery>>>,
     history: History,
+    hints: Hints,
     queries: Semaphore,
     stats: Counted,
 }
@@ -92,6 +97,8 @@ pub(crate) struct HotStats {
     pub(crate) history_bytes: u64,
     pub(crate) history_intervals: u64,
     pub(crate) majority: bool,
+    pub(crate) hints: u64,
+    pub(crate) hinted_keys: u64,
 }
 
 impl Hot {
@@ -103,6 +110,7 @@ impl Hot {
             deliveries,
             inbox: Mutex::new(Some(inbox)),
             history: History::new(settings.history_bytes),
+            hints: Hints::default(),
             queries: Semaphore::new(QUERIES),
             stats: Counted::default(),
         }
@@ -116,7 +124,15 @@ impl Hot {
             history_bytes,
             history_intervals,
             majority: self.stats.majority.load(Ordering::Relaxed) == 1,
+            hints: self.hints.given(),
+            hinted_keys: self.hints.count(),
         }
+    }
+
+    /// Whether the answer to a get is to say that its key is hot; counted if so.
+    #[inline]
+    pub(crate) fn hint(&self, digest: &Digest) -> bool {
+        self.hints.give(digest)
     }
 
     /// What it counts with, once it counts.

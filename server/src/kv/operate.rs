@@ -45,7 +45,7 @@ pub(super) async fn get(
     let target = Target::check(&table, &namespace, key, &digest, route, Trust::Given)?;
     if stale_allowed && let Some(found) = find(shared, &target)? {
         count(&target);
-        return Ok(answer(Some(found)));
+        return Ok(hinted(shared, &target, answer(Some(found))));
     }
     if target.epoch.is_some() {
         return get_here(shared, &target, deadline).await;
@@ -59,14 +59,21 @@ pub(super) async fn get_here(
     deadline: Instant,
 ) -> Result<GetResponse, Fault> {
     if let Some(registers) = shared.registers.get() {
-        return register::get(shared, registers, target, deadline).await;
+        let answer = register::get(shared, registers, target, deadline).await?;
+        return Ok(hinted(shared, target, answer));
     }
     let _pass = shared
         .gates
         .enter_as_lead(target.partition, target.epoch, deadline)
         .await?;
     count(target);
-    Ok(answer(find(shared, target)?))
+    Ok(hinted(shared, target, answer(find(shared, target)?)))
+}
+
+/// An answer that says whether its key is hot here.
+pub(super) fn hinted(shared: &Shared, target: &Target, answer: GetResponse) -> GetResponse {
+    let hot = shared.hot.hint(&target.digest);
+    GetResponse { hot, ..answer }
 }
 
 /// Counts an access that is answered here.
@@ -93,6 +100,7 @@ pub(super) fn answer(found: Option<Record>) -> GetResponse {
         value: value.clone(),
         version: Some(version_to_wire(record.version())),
         expires_at_ms: record.expires_at_ms().unwrap_or(0),
+        hot: false,
     }
 }
 

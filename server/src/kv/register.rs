@@ -36,6 +36,7 @@ pub(super) async fn get(
             value,
             version: Some(version_to_wire(version)),
             expires_at_ms: expires_at_ms.unwrap_or(0),
+            hot: false,
         }),
         Outcome::Absent { .. } => Ok(GetResponse::default()),
         other => Err(fault_of(&other, target)),

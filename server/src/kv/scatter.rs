@@ -221,12 +221,12 @@ impl Item for GetRequest {
             .map(|(_, target, _)| (target.namespace, target.digest, target.key.as_bytes()))
             .collect();
         let found = shared.store.get_batch(&reads);
-        let places = taken.iter().map(|(place, ..)| *place);
-        let answers = found.into_iter().map(|found| {
-            let found = found.map_err(|error| store_fault(&error))?;
-            Ok(operate::answer(found))
+        let answers = taken.iter().zip(found).map(|((place, target, _), found)| {
+            let answer = found.map(operate::answer);
+            let answer = answer.map(|answer| operate::hinted(shared, target, answer));
+            (*place, answer.map_err(|error| store_fault(&error)))
         });
-        (places.zip(answers).collect(), rest)
+        (answers.collect(), rest)
     }
 
     async fn one(

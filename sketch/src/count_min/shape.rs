@@ -49,6 +49,12 @@ impl Shape {
         depth: 5,
     };
 
+    /// What sets of keys are compared by: ±0.6 % of their size.
+    pub(crate) const OF_KEY_SETS: Self = Self {
+        width_log2: 16,
+        depth: 5,
+    };
+
     /// The smallest shape whose estimates exceed the truth by more than `epsilon` N with a probability of at
     /// most `delta`.
     ///

@@ -1,0 +1,110 @@
+//! What the client does about keys that nodes call hot: their gets are spread over the replicas, and identical ones that
+//! wait at the same time share a request.
+//!
+//! * `table`: which keys are hot; `flights`: who shares what, and why no read goes back by it.
+//!
+//! Absent on purpose: caching. Every answer is to a request that was sent after the get began.
+
+mod flights;
+mod table;
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use torc_record::Digest;
+
+use crate::options::Consistency;
+use crate::{Error, Value};
+use flights::{Flights, Shared};
+use table::Table;
+
+/// What a client has met of hot keys since it was made, from [`Client::hot_gets`](crate::Client::hot_gets).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct HotGets {
+    /// Answers that said that their key is hot.
+    pub hints: u64,
+    /// Gets that shared the request of another one.
+    pub coalesced: u64,
+    /// Gets whose replica was chosen by turn.
+    pub spread: u64,
+}
+
+/// The hot keys of a client.
+#[derive(Debug)]
+pub(crate) struct Hot {
+    enabled: bool,
+    /// Whether there may be a hot key: that there is none costs nothing to know.
+    any: AtomicBool,
+    table: Mutex<Table>,
+    flights: Flights<Option<Value>>,
+    hints: AtomicU64,
+    coalesced: AtomicU64,
+    spread: AtomicU64,
+}
+
+impl Hot {
+    pub(crate) fn new(enabled: bool) -> Self {
+        Self {
+            enabled,
+            any: AtomicBool::new(false),
+            table: Mutex::default(),
+            flights: Flights::default(),
+            hints: AtomicU64::new(0),
+            coalesced: AtomicU64::new(0),
+            spread: AtomicU64::new(0),
+        }
+    }
+
+    /// An answer said that its key is hot.
+    pub(crate) fn hint(&self, digest: Digest) {
+        if self.enabled {
+            self.hints.fetch_add(1, Ordering::Relaxed);
+            let mut table = self.table.lock();
+            table.note(digest, Instant::now());
+            self.any.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a key is to be treated as hot.
+    pub(crate) fn is_hot(&self, digest: &Digest) -> bool {
+        if !self.any.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut table = self.table.lock();
+        let is_hot = table.is_hot(digest, Instant::now());
+        self.any.store(!table.is_empty(), Ordering::Relaxed);
+        is_hot
+    }
+
+    /// A get goes to a replica by turn.
+    pub(crate) fn spread(&self) {
+        self.spread.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sends a get of a hot key, or shares the answer of one that is sent after this call; none: send it alone.
+    pub(crate) async fn share(
+        &self,
+        digest: &Digest,
+        consistency: Consistency,
+        send: impl Future<Output = Result<Option<Value>, Error>>,
+    ) -> Option<Result<Option<Value>, Error>> {
+        match self.flights.share((*digest, consistency), send).await {
+            Shared::Own(result) => Some(result),
+            Shared::Joined(value) => {
+                self.coalesced.fetch_add(1, Ordering::Relaxed);
+                Some(Ok(value))
+            }
+            Shared::Alone => None,
+        }
+    }
+
+    pub(crate) fn counted(&self) -> HotGets {
+        HotGets {
+            hints: self.hints.load(Ordering::Relaxed),
+            coalesced: self.coalesced.load(Ordering::Relaxed),
+            spread: self.spread.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! What two namespaces have in common: the nodes sketch the keys of the partitions that they lead, and the sketches are
+//! added up here.
+//!
+//! Every partition is named to one node, so that each key counts once. What a node could not do is named again by the
+//! topology known then, until the deadline; nothing is left out silently.
+
+use std::collections::BTreeMap;
+
+use futures::stream::{self, StreamExt as _};
+use tokio::time::{Instant, timeout_at};
+use torc_proto::v1::cluster_client::ClusterClient;
+use torc_proto::{Fault, MAX_KEY_WEIGHTS, MAX_MESSAGE_LEN, Reason, v1};
+use torc_record::DigestKey;
+use torc_ring::{NodeId, Partition};
+use torc_sketch::overlap::{KeySet, seed_of};
+
+use crate::call::{attempt, failure, no_answer};
+use crate::client::digest_to_wire;
+use crate::peer::Peer;
+use crate::retry::{Failure, Nature};
+use crate::view::View;
+use crate::{
+    Client, Error, ErrorKind, HotKeys, HotKeysOptions, Overlap, OverlapEstimate, OverlapJoin,
+    OverlapOptions, OverlapSet,
+};
+
+/// Nodes that work at a time.
+const IN_FLIGHT: usize = 16;
+const LONGEST_WINDOW: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+
+/// Comparing namespaces.
+impl Client {
+    /// How many keys two namespaces share, and how large the join of their accesses is: both estimated, with their
+    /// errors ([`OverlapEstimate`], [`OverlapJoin`]).
+    ///
+    /// Every node reads all records of the partitions that it leads, once, in the background; from each come at most a
+    /// few MiB, however many keys there are. It is no snapshot, and with several replicas a lead may lack the last writes.
+    /// Accesses are those of the hot keys, the 1,000 hottest of each namespace at most. The deadline is the longest time
+    /// without progress.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSuchNamespace`]; [`ErrorKind::Unavailable`] or [`ErrorKind::Deadline`] when the keys of some node
+    /// could not be had; [`ErrorKind::Invalid`] for a window beyond 24 hours. Accesses that could not be had are no error,
+    /// but said in [`Overlap::join_problem`].
+    pub async fn overlap(
+        &self,
+        a: impl Into<String>,
+        b: impl Into<String>,
+        options: OverlapOptions,
+    ) -> Result<Overlap, Error> {
+        let clients = [self.namespace(a), self.namespace(b)];
+        let mut call = self.call(Nature::Read);
+        for client in &clients {
+            client.place(&mut call).await?;
+        }
+        let hot = match hot_of(&clients, options).await {
+            Ok(hot) => Ok(hot),
+            Err(error) if error.kind() == ErrorKind::Invalid => return Err(error),
+            Err(error) => Err(error.to_string()),
+        };
+        let weighted = |at: usize| v1::SketchedNamespace {
+            name: clients[at].namespace_name(),
+            weights: hot.as_ref().map_or(Vec::new(), |hot| weights(&hot[at])),
+        };
+        let gathering = Gathering {
+            client: self,
+            namespaces: vec![weighted(0), weighted(1)],
+            sets: None,
+            nodes: Vec::new(),
+            records_read: 0,
+            bytes_moved: 0,
+        };
+        let (gathered, sets) = gathering.run().await?;
+        let overlap = sets[0].overlap(&sets[1]).map_err(malformed)?;
+        let set = |at: usize| OverlapSet {
+            namespace: clients[at].namespace_name(),
+            keys: sets[at].len(),
+            accesses: sets[at].accesses(),
+        };
+        let [of_a, of_b] = &sets;
+        let join = hot.as_ref().ok();
+        let join = join.map(|[a, b]| OverlapJoin::of(&overlap, [of_a, of_b], [a, b]));
+        Ok(Overlap {
+            a: set(0),
+            b: set(1),
+            shared_keys: OverlapEstimate::of(&overlap),
+            join,
+            join_problem: hot.err(),
+            nodes: gathered.nodes.len() as u32,
+            records_read: gathered.records_read,
+            bytes_moved: gathered.bytes_moved,
+        })
+    }
+}
+
+/// The hot keys of both namespaces, by all nodes.
+async fn hot_of(clients: &[Client; 2], options: OverlapOptions) -> Result<[HotKeys; 2], Error> {
+    let hot = async |client: &Client| {
+        let wanted = HotKeysOptions {
+            window: Some(options.window.unwrap_or(LONGEST_WINDOW)),
+            top: Some(MAX_KEY_WEIGHTS as u32),
+            node: None,
+        };
+        let hot = client.hot_keys(wanted).await?;
+        let missing = hot.nodes.iter().find_map(|node| {
+            let problem = node.problem.as_ref()?;
+            Some(format!(
+                "without the accesses of node {}: {problem}",
+                node.node
+            ))
+        });
+        match missing {
+            Some(missing) => Err(Error::new(ErrorKind::Unavailable, missing)),
+            None => Ok(hot),
+        }
+    };
+    Ok([hot(&clients[0]).await?, hot(&clients[1]).await?])
+}
+
+fn weights(hot: &HotKeys) -> Vec<v1::KeyWeight> {
+    let weight = |key: &crate::HotKey| v1::KeyWeight {
+        digest: digest_to_wire(&key.digest),
+        accesses: key.estimate,
+    };
+    hot.keys.iter().take(MAX_KEY_WEIGHTS).map(weight).collect()
+}
+
+fn malformed(error: impl std::fmt::Display) -> Error {
+    Error::malformed(error, false)
+}
+
+type Sets = [KeySet; 2];
+
+/// What one node answered.
+struct Part {
+    sets: Sets,
+    records: u64,
+    bytes: u64,
+}
+
+/// The sketches that have come so far.
+struct Gathering<'a> {
+    client: &'a Client,
+    namespaces: Vec<v1::SketchedNamespace>,
+    sets: Option<Sets>,
+    nodes: Vec<NodeId>,
+    records_read: u64,
+    bytes_moved: u64,
+}
+
+impl Gathering<'_> {
+    /// Asks until every partition has been counted.
+    async fn run(mut self) -> Result<(Self, Sets), Error> {
+        let client = self.client;
+        let mut call = client.call(Nature::Read);
+        let mut pending: Option<Vec<Partition>> = None;
+        loop {
+            let view = call.view().await?;
+            let all = || (0..view.table.partitions.count()).map(Partition).collect();
+            let wanted = pending.take().unwrap_or_else(all);
+            let leads = by_lead(&view, wanted)?;
+            let asking = leads.into_iter().map(|(node, partitions)| {
+                let (this, view, attempts) = (&self, &view, call.attempts());
+                async move {
+                    let answer = this.ask(view, node, &partitions, attempts).await;
+                    (node, partitions, answer)
+                }
+            });
+            let asking: Vec<_> = asking.collect();
+            let answers: Vec<_> = stream::iter(asking)
+                .buffer_unordered(IN_FLIGHT)
+                .collect()
+                .await;
+            let (mut again, mut failures) = (Vec::new(), Vec::new());
+            for (node, partitions, answer) in answers {
+                match answer {
+                    Ok(part) => {
+                        self.take(node, part)?;
+                        call = client.call(Nature::Read);
+                    }
+                    Err(failure) if failure.may_retry(Nature::Read) => {
+                        again.extend(partitions);
+                        failures.push(failure);
+                    }
+                    Err(failure) => return Err(call.error(failure.fault)),
+                }
+            }
+            if failures.is_empty() {
+                let sets = self.sets.take();
+                let sets = sets.ok_or_else(|| malformed("a cluster without partitions"))?;
+                return Ok((self, sets));
+            }
+            if !call.pause(&failures, Some(&view), None).await {
+                return Err(call.given_up(failures.swap_remove(0).fault));
+            }
+            pending = Some(again);
+        }
+    }
+
+    fn take(&mut self, node: NodeId, part: Part) -> Result<(), Error> {
+        match &mut self.sets {
+            Some(sets) => {
+                for (sum, set) in sets.iter_mut().zip(&part.sets) {
+                    sum.merge(set).map_err(malformed)?;
+                }
+            }
+            None => self.sets = Some(part.sets),
+        }
+        if !self.nodes.contains(&node) {
+            self.nodes.push(node);
+        }
+        self.records_read += part.records;
+        self.bytes_moved += part.bytes;
+        Ok(())
+    }
+
+    /// The keys of some partitions, by the node that leads them.
+    async fn ask(
+        &self,
+        view: &View,
+        node: NodeId,
+        partitions: &[Partition],
+        attempts: usize,
+    ) -> Result<Part, Failure> {
+        let message = v1::SketchKeysRequest {
+            node: node.0,
+            passed_on: false,
+            partitions: partitions.iter().map(|partition| partition.0).collect(),
+            namespaces: self.namespaces.clone(),
+        };
+        let sent = self.namespaces.iter().flat_map(|it| &it.weights);
+        let mut bytes: u64 = sent.map(|it| it.digest.len() as u64 + 8).sum();
+        let hop = self.client.core().hop(view, node, attempts);
+        let silence = self.client.deadline();
+        let sending = |channel, _| async move {
+            ClusterClient::new(channel)
+                .max_decoding_message_size(MAX_MESSAGE_LEN)
+                .sketch_keys(message)
+                .await
+        };
+        let opening = attempt(&hop.peer, Instant::now() + silence, sending);
+        let mut messages = opening.await?;
+        let (mut sets, mut records) = (Vec::new(), 0);
+        while sets.len() < self.namespaces.len() {
+            let message = timeout_at(Instant::now() + silence, messages.message()).await;
+            let message = message.map_err(|_| no_answer(&hop.peer))?;
+            let message = message.map_err(|status| failure(&hop.peer, &status))?;
+            let message = message.ok_or_else(|| cut_short(&hop.peer))?;
+            records = message.records;
+            if let Some(sketch) = message.sketch {
+                bytes += (sketch.keys.len() + sketch.accesses.len()) as u64;
+                sets.push(decode(sketch, view.table.digest_key).await?);
+            }
+        }
+        let sets = Sets::try_from(sets).map_err(|_| cut_short(&hop.peer))?;
+        Ok(Part {
+            sets,
+            records,
+            bytes,
+        })
+    }
+}
+
+fn by_lead(
+    view: &View,
+    partitions: Vec<Partition>,
+) -> Result<BTreeMap<NodeId, Vec<Partition>>, Error> {
+    let mut leads: BTreeMap<NodeId, Vec<Partition>> = BTreeMap::new();
+    for partition in partitions {
+        let lead = view.state(partition)?.lead;
+        leads.entry(lead).or_default().push(partition);
+    }
+    Ok(leads)
+}
+
+async fn decode(sketch: v1::KeySketch, digest_key: DigestKey) -> Result<KeySet, Failure> {
+    let decoding = tokio::task::spawn_blocking(move || {
+        let v1::KeySketch { keys, accesses } = sketch;
+        KeySet::decode([&keys, &accesses], seed_of(&digest_key))
+    });
+    let decoded = decoding.await;
+    let damaged = |what: String| Failure::sent(Fault::new(Reason::Internal, what));
+    let decoded = decoded.map_err(|_| damaged("reading a sketch failed: report this".into()))?;
+    decoded.map_err(|error| damaged(format!("a node's sketch of its keys: {error}")))
+}
+
+fn cut_short(peer: &Peer) -> Failure {
+    let message = format!("{peer} ended its answer early");
+    Failure::sent(Fault::new(Reason::OwnerUnreachable, message))
+}

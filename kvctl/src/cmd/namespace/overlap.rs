@@ -1,0 +1,175 @@
+//! `kvctl namespace overlap`: what two namespaces have in common.
+
+use std::time::Duration;
+
+use torc_client::{Overlap, OverlapJoin, OverlapOptions, OverlapSet};
+
+use crate::args::positive_duration;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::{Out, note};
+use crate::text;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// A namespace.
+    #[arg(value_name = "A")]
+    a: String,
+    /// The namespace to compare it with.
+    #[arg(value_name = "B")]
+    b: String,
+    /// How far back accesses count, for example 60s or 24h, which is the most.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_duration)]
+    window: Duration,
+}
+
+pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let options = OverlapOptions {
+        window: Some(args.window),
+    };
+    let overlap = global.client()?.overlap(args.a, args.b, options).await?;
+    if global.json() {
+        out.json(&overlap)?;
+    } else {
+        out.line(describe(&overlap))?;
+    }
+    out.flush()?;
+    if let Some(problem) = &overlap.join_problem {
+        note(format!("without a join size: {}", text::one_line(problem)));
+    }
+    Ok(())
+}
+
+fn describe(overlap: &Overlap) -> String {
+    let Overlap {
+        a, b, shared_keys, ..
+    } = overlap;
+    let mut lines = vec![
+        format!(
+            "shared keys  {} ± {}, which is {} of {} and {} of {}",
+            text::count(shared_keys.estimate),
+            text::count(shared_keys.error),
+            share(shared_keys.estimate, a),
+            set(a),
+            share(shared_keys.estimate, b),
+            set(b),
+        ),
+        "             ± is 3 sqrt((|A| |B| + shared²) / (5 · 65,536)); it holds with probability 8/9 \
+         or more"
+            .to_owned(),
+    ];
+    if let Some(join) = &overlap.join {
+        lines.extend(describe_join(join, overlap));
+    }
+    lines.push(format!(
+        "{} records read at {}, {} moved",
+        text::count(overlap.records_read),
+        match overlap.nodes {
+            1 => "1 node".to_owned(),
+            nodes => format!("{nodes} nodes"),
+        },
+        text::bytes(overlap.bytes_moved),
+    ));
+    lines.join("\n")
+}
+
+fn describe_join(join: &OverlapJoin, overlap: &Overlap) -> [String; 3] {
+    let of = |set: &OverlapSet| format!("{} in {}", text::count(set.accesses), set.namespace);
+    [
+        format!(
+            "join size    {} by the accesses of hot keys ({}, {}), too high by {} at most",
+            join.upper,
+            of(&overlap.a),
+            of(&overlap.b),
+            join.error,
+        ),
+        "             that is ε |a| |b| + e (|a| + |b|), ε = 1/32,768, e a count's error; either part \
+         fails with probability 1/32 or less"
+            .to_owned(),
+        format!(
+            "             keys below {} accesses may add {} at most; {} to {}",
+            text::count(join.complete_from),
+            join.unseen,
+            text::timestamp(join.from_ms),
+            text::timestamp(join.to_ms),
+        ),
+    ]
+}
+
+fn share(keys: u64, set: &OverlapSet) -> String {
+    text::percent(keys as f64 / set.keys as f64)
+}
+
+fn set(set: &OverlapSet) -> String {
+    format!("{} ({} keys)", set.namespace, text::count(set.keys))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_client::OverlapEstimate;
+
+    fn overlap() -> Overlap {
+        let set = |namespace: &str, keys, accesses| OverlapSet {
+            namespace: namespace.into(),
+            keys,
+            accesses,
+        };
+        Overlap {
+            a: set("urls", 200_000, 700),
+            b: set("seen", 100_000, 90),
+            shared_keys: OverlapEstimate {
+                estimate: 20_103,
+                error: 743,
+                confidence: 8.0 / 9.0,
+            },
+            join: Some(OverlapJoin {
+                upper: 6_300,
+                error: 12,
+                delta: 1.0 / 32.0,
+                unseen: 790,
+                complete_from: 1,
+                from_ms: 0,
+                to_ms: 60_000,
+            }),
+            join_problem: None,
+            nodes: 3,
+            records_read: 300_000,
+            bytes_moved: 3 << 20,
+        }
+    }
+
+    #[test]
+    fn both_estimates_come_with_errors_formulas_and_cost() {
+        let expected = "\
+shared keys  20,103 ± 743, which is 10.1 % of urls (200,000 keys) and 20.1 % of seen (100,000 keys)
+             ± is 3 sqrt((|A| |B| + shared²) / (5 · 65,536)); it holds with probability 8/9 or more
+join size    6300 by the accesses of hot keys (700 in urls, 90 in seen), too high by 12 at most
+             that is ε |a| |b| + e (|a| + |b|), ε = 1/32,768, e a count's error; either part fails with probability 1/32 or less
+             keys below 1 accesses may add 790 at most; 1970-01-01T00:00:00.000Z to 1970-01-01T00:01:00.000Z
+300,000 records read at 3 nodes, 3.00 MiB moved";
+        assert_eq!(describe(&overlap()), expected);
+    }
+
+    #[test]
+    fn without_accesses_the_keys_are_told_all_the_same() {
+        let without = Overlap {
+            join: None,
+            join_problem: Some("switched off".into()),
+            nodes: 1,
+            ..overlap()
+        };
+        let text = describe(&without);
+        assert!(text.starts_with("shared keys") && !text.contains("join"));
+        assert!(text.contains("at 1 node,"), "{text}");
+    }
+
+    #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&overlap());
+        let json = serde_json::to_value(overlap()).unwrap();
+        assert_eq!(json["shared_keys"]["estimate"], 20_103);
+        assert_eq!(json["join"]["upper"], 6_300);
+        assert!(json["join_problem"].is_null());
+    }
+}

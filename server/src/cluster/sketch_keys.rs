@@ -1,0 +1,303 @@
+//! The keys of one or two namespaces as sketches, so that a client can tell what they share.
+//!
+//! A node reads the partitions that it is told to, so that over the cluster each key counts once: whoever asks names
+//! each partition to one node. Sketches of two namespaces are comparable because keys go into them by a digest of
+//! their bytes alone, not by the namespace's.
+//!
+//! With one replica pages are read as the partition's lead; with several from this replica's own copy,
+//! which may lack the last writes. It is no snapshot either way.
+//!
+//! Work is done page by page on threads that serve no requests, for a few callers at a time, and stops when
+//! the caller is gone.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::{Stream, StreamExt as _};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use torc_proto::v1::{KeySketch, SketchKeysRequest, SketchKeysResponse, SketchedNamespace};
+use torc_proto::{Fault, MAX_KEY_WEIGHTS, Reason, WireError, digest_from_wire};
+use torc_record::{Digest, DigestKey, NamespaceId};
+use torc_ring::topology::RoutingTable;
+use torc_ring::{NodeId, Partition};
+use torc_sketch::overlap::{KeySet, digest_of, seed_of};
+use torc_store::{Cursor, ScanLimits, ScanPage};
+
+use crate::clock::unix_ms;
+use crate::gate::stale;
+use crate::kv::find_namespace;
+use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
+
+pub(crate) type SketchStream =
+    Pin<Box<dyn Stream<Item = Result<SketchKeysResponse, Status>> + Send>>;
+
+/// Namespaces in one request.
+const MAX_NAMESPACES: usize = 2;
+const PAGE: ScanLimits = ScanLimits {
+    records: 1_000,
+    bytes: 1 << 20,
+};
+/// So often the caller hears that the work goes on.
+const HEARD_EVERY: Duration = Duration::from_secs(1);
+
+/// # Errors
+/// What is wrong with the request. What goes wrong later ends the stream.
+pub(super) async fn start(
+    shared: &Arc<Shared>,
+    request: SketchKeysRequest,
+) -> Result<SketchStream, Fault> {
+    let table = shared.routing()?;
+    let me = shared.node()?;
+    let node = NodeId(request.node);
+    if node != me {
+        return pass_on(shared, &table, node, request).await;
+    }
+    let partitions = checked_partitions(&table, &request.partitions)?;
+    let seed = seed_of(&table.digest_key);
+    let sets = checked_namespaces(&table, &request.namespaces, seed)?;
+    let sketching = Sketching {
+        shared: Arc::clone(shared),
+        digest_key: table.digest_key,
+        sets,
+        records: 0,
+        heard: Instant::now(),
+    };
+    let (messages, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        if let Err(Stopped::Fault(fault)) = sketching.run(partitions, &messages).await {
+            // A caller that is gone needs no reason.
+            let _ = messages.send(Err(fault.into())).await;
+        }
+    });
+    Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+/// Lets another node answer, for a caller that cannot reach it.
+async fn pass_on(
+    shared: &Shared,
+    table: &RoutingTable,
+    node: NodeId,
+    request: SketchKeysRequest,
+) -> Result<SketchStream, Fault> {
+    let address = table.address(node).filter(|_| !request.passed_on);
+    let address = address.ok_or_else(|| {
+        let message = format!("there is no node {node} here: fetch the topology");
+        Fault::new(Reason::StaleEpoch, message).at(table.epoch)
+    })?;
+    let mut client = shared.peers.cluster(address)?;
+    let passed_on = true;
+    let asking = client.sketch_keys(SketchKeysRequest {
+        passed_on,
+        ..request
+    });
+    let unreached = |status: Status| {
+        let fault = readable(&status);
+        Fault {
+            message: format!("node {node} ({address}): {}", fault.message),
+            ..fault
+        }
+    };
+    let answer = asking.await.map_err(unreached)?.into_inner();
+    let messages = answer.map(|message| message.map_err(|status| readable(&status).into()));
+    Ok(Box::pin(messages))
+}
+
+/// Reading changes nothing, so that what broke is never in doubt.
+fn readable(status: &Status) -> Fault {
+    Fault {
+        maybe_applied: false,
+        ..Fault::from_status(status)
+    }
+}
+
+/// Each once, in ring order.
+fn checked_partitions(table: &RoutingTable, wanted: &[u32]) -> Result<Vec<Partition>, Fault> {
+    let mut partitions: Vec<Partition> = wanted.iter().copied().map(Partition).collect();
+    partitions.sort_unstable();
+    partitions.dedup();
+    let is_known = |partition: &Partition| table.state(*partition).is_some();
+    if partitions.len() != wanted.len() || !partitions.iter().all(is_known) {
+        let message = "partitions that are not there, or one of them twice";
+        return Err(Fault::new(Reason::Invalid, message));
+    }
+    Ok(partitions)
+}
+
+/// What is sketched of one namespace.
+struct Set {
+    namespace: NamespaceId,
+    weights: HashMap<Digest, u64>,
+    keys: KeySet,
+}
+
+fn checked_namespaces(
+    table: &RoutingTable,
+    wanted: &[SketchedNamespace],
+    seed: u64,
+) -> Result<Vec<Set>, Fault> {
+    if wanted.is_empty() || wanted.len() > MAX_NAMESPACES {
+        let message = format!("sketches of 1 to {MAX_NAMESPACES} namespaces at a time");
+        return Err(Fault::new(Reason::Invalid, message));
+    }
+    let set = |wanted: &SketchedNamespace| {
+        if wanted.weights.len() > MAX_KEY_WEIGHTS {
+            let message = format!("weights of {MAX_KEY_WEIGHTS} keys at most");
+            return Err(Fault::new(Reason::Invalid, message));
+        }
+        let weight = |weight: &torc_proto::v1::KeyWeight| {
+            let digest = digest_from_wire(&weight.digest)?;
+            let digest = digest.ok_or(WireError::Field { field: "digest" })?;
+            Ok::<_, WireError>((digest, weight.accesses))
+        };
+        Ok(Set {
+            namespace: find_namespace(table, &wanted.name)?,
+            weights: wanted
+                .weights
+                .iter()
+                .map(weight)
+                .collect::<Result<_, _>>()?,
+            keys: KeySet::new(seed),
+        })
+    };
+    wanted.iter().map(set).collect()
+}
+
+/// Why the work ended early.
+enum Stopped {
+    Fault(Fault),
+    /// Nobody waits for it.
+    Gone,
+}
+
+impl From<Fault> for Stopped {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+type Messages = mpsc::Sender<Result<SketchKeysResponse, Status>>;
+
+struct Sketching {
+    shared: Arc<Shared>,
+    digest_key: DigestKey,
+    sets: Vec<Set>,
+    records: u64,
+    /// When the caller last heard of it.
+    heard: Instant,
+}
+
+impl Sketching {
+    async fn run(mut self, partitions: Vec<Partition>, messages: &Messages) -> Result<(), Stopped> {
+        let shared = Arc::clone(&self.shared);
+        let mut turn = std::pin::pin!(shared.sketchers.acquire());
+        let _turn = loop {
+            match tokio::time::timeout(HEARD_EVERY, &mut turn).await {
+                Ok(turn) => break turn,
+                Err(_) => self.tell(messages).await?,
+            }
+        };
+        for partition in partitions {
+            self.partition(partition, messages).await?;
+        }
+        for set in &self.sets {
+            let [keys, accesses] = set.keys.encode().map(Into::into);
+            let sketch = Some(KeySketch { keys, accesses });
+            let records = self.records;
+            let message = SketchKeysResponse { records, sketch };
+            messages
+                .send(Ok(message))
+                .await
+                .map_err(|_| Stopped::Gone)?;
+        }
+        Ok(())
+    }
+
+    async fn tell(&mut self, messages: &Messages) -> Result<(), Stopped> {
+        self.heard = Instant::now();
+        let message = SketchKeysResponse {
+            records: self.records,
+            sketch: None,
+        };
+        messages.send(Ok(message)).await.map_err(|_| Stopped::Gone)
+    }
+
+    async fn partition(
+        &mut self,
+        partition: Partition,
+        messages: &Messages,
+    ) -> Result<(), Stopped> {
+        let mut after = None;
+        loop {
+            if messages.is_closed() {
+                return Err(Stopped::Gone);
+            }
+            if self.heard.elapsed() >= HEARD_EVERY {
+                self.tell(messages).await?;
+            }
+            let page = self.page(partition, after).await?;
+            self.records += page.records.len() as u64;
+            after = page.next.clone();
+            let is_last = page.done || after.is_none();
+            self.take(page).await?;
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next records of a partition that this node serves.
+    async fn page(&self, partition: Partition, after: Option<Cursor>) -> Result<ScanPage, Fault> {
+        let shared = &self.shared;
+        let store = shared.store.clone();
+        let read = move || store.scan(partition, after.as_ref(), PAGE);
+        let page = if let Some(registers) = shared.registers.get() {
+            let me = shared.node()?;
+            let config = registers.config(partition);
+            let reads = |config: &torc_replication::Config| {
+                config.nodes(config.readers()).any(|node| node == me)
+            };
+            if !config.as_deref().is_some_and(reads) {
+                return Err(stale(partition, shared.routing()?.epoch));
+            }
+            tokio::task::spawn_blocking(read).await
+        } else {
+            let deadline = Instant::now() + DEFAULT_DEADLINE;
+            let gates = &shared.gates;
+            let _pass = gates.enter_as_lead(partition, None, deadline).await?;
+            tokio::task::spawn_blocking(read).await
+        };
+        let page = page.map_err(|_| failed())?;
+        page.map_err(|error| store_fault(&error))
+    }
+
+    /// Adds the records of a page that have a value.
+    async fn take(&mut self, page: ScanPage) -> Result<(), Fault> {
+        let mut sets = std::mem::take(&mut self.sets);
+        let digest_key = self.digest_key;
+        let now_ms = unix_ms();
+        let adding = tokio::task::spawn_blocking(move || {
+            for record in &page.records {
+                if record.visible(now_ms).is_none() {
+                    continue;
+                }
+                let meant = |set: &&mut Set| set.namespace == record.namespace;
+                for set in sets.iter_mut().filter(meant) {
+                    let digest = digest_of(&digest_key, record.key.as_bytes());
+                    let accesses = set.weights.get(&record.digest).copied();
+                    set.keys.insert(&digest, accesses.unwrap_or(0));
+                }
+            }
+            sets
+        });
+        self.sets = adding.await.map_err(|_| failed())?;
+        Ok(())
+    }
+}
+
+fn failed() -> Fault {
+    Fault::new(Reason::Internal, "sketching keys failed: report this")
+}
