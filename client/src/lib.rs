@@ -98,7 +98,7 @@ pub use cluster::{
 };
 pub use error::{Error, ErrorKind};
 pub use options::{
-    Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, PutOptions, ScanOptions,
+    Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, PutOptions, Quorum, ScanOptions,
 };
 pub use scan::{Scan, ScanCursor};
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};

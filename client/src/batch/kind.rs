@@ -50,6 +50,7 @@ pub(super) trait Kind: Send + Sync {
 /// Reads.
 pub(super) struct Gets {
     pub(super) namespace: String,
+    pub(super) quorum: v1::Quorum,
 }
 
 impl Kind for Gets {
@@ -73,7 +74,8 @@ impl Kind for Gets {
             key: key.clone(),
             digest: digest_to_wire(digest),
             route,
-            consistency: v1::Consistency::Linearizable.into(),
+            consistency: v1::Consistency::Unspecified.into(),
+            quorum: self.quorum.into(),
         }
     }
 
@@ -108,6 +110,7 @@ pub(super) struct Record {
 /// Writes.
 pub(super) struct Puts {
     pub(super) namespace: String,
+    pub(super) quorum: v1::Quorum,
 }
 
 impl Kind for Puts {
@@ -134,6 +137,7 @@ impl Kind for Puts {
             route,
             condition: record.condition.map(Condition::to_wire),
             ttl_ms: record.ttl_ms,
+            quorum: self.quorum.into(),
         }
     }
 

@@ -55,8 +55,8 @@ impl Client {
         keys: impl IntoIterator<Item = impl Into<Bytes>>,
     ) -> impl Future<Output = Result<Vec<Result<Option<Value>, Error>>, Error>> + Send {
         let keys: Vec<_> = keys.into_iter().map(checked_key).collect();
-        let namespace = self.namespace_name();
-        Batch::run(self, Gets { namespace }, keys)
+        let (namespace, quorum) = (self.namespace_name(), self.quorum());
+        Batch::run(self, Gets { namespace, quorum }, keys)
     }
 
     /// Stores any number of records and returns their versions, in the order of the
@@ -98,8 +98,8 @@ impl Client {
             })
         };
         let records: Vec<_> = records.into_iter().map(checked).collect();
-        let namespace = self.namespace_name();
-        Batch::run(self, Puts { namespace }, records)
+        let (namespace, quorum) = (self.namespace_name(), self.quorum());
+        Batch::run(self, Puts { namespace, quorum }, records)
     }
 }
 

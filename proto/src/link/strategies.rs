@@ -113,6 +113,8 @@ fn asking() -> impl Strategy<Value = Message> {
         records().prop_map(|record| Message::Learn { record }),
         (tags(), key_ids()).prop_map(|(tag, after)| Message::Pull { tag, after }),
         (tags(), records()).prop_map(|(tag, record)| Message::Store { tag, record }),
+        (records(), maybe_ballots())
+            .prop_map(|(record, collected)| Message::Repair { record, collected }),
     ]
 }
 
