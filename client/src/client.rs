@@ -17,7 +17,8 @@ use crate::core::Core;
 use crate::retry::Nature;
 use crate::view::View;
 use crate::{
-    Condition, Deleted, Error, ErrorKind, GetOptions, PutOptions, Quorum, Value, Version, answers,
+    Condition, Deleted, Error, ErrorKind, GetOptions, PutOptions, QuorumSize, Value, Version,
+    answers,
 };
 
 /// A connection to a cluster, as seen from one namespace.
@@ -113,7 +114,7 @@ impl Client {
     /// Without it a majority must, which is also what scans ask. Of eventual namespaces only:
     /// elsewhere operations then fail with [`ErrorKind::Invalid`].
     #[must_use]
-    pub fn with_quorum(&self, quorum: Quorum) -> Self {
+    pub fn with_quorum(&self, quorum: QuorumSize) -> Self {
         Self {
             quorum: quorum.to_wire(),
             ..self.clone()

@@ -98,7 +98,8 @@ pub use cluster::{
 };
 pub use error::{Error, ErrorKind};
 pub use options::{
-    Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, PutOptions, Quorum, ScanOptions,
+    Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, PutOptions, QuorumSize,
+    ScanOptions,
 };
 pub use scan::{Scan, ScanCursor};
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};

@@ -12,7 +12,7 @@ use crate::{Error, ErrorKind, ScanCursor, Version};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Consistency {
     /// As the namespace promises: the newest acknowledged value in a linearizable one, the
-    /// newest of as many replicas as [`Quorum`] says in an eventual one. The default.
+    /// newest of as many replicas as [`QuorumSize`] says in an eventual one. The default.
     #[default]
     Namespace,
     /// The newest acknowledged value; refused in an eventual namespace.
@@ -37,7 +37,7 @@ impl Consistency {
 /// A value that a majority has stored is found by every read of a majority; so is one that
 /// all have stored by a read of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Quorum {
+pub enum QuorumSize {
     /// One.
     One,
     /// More than half.
@@ -46,7 +46,7 @@ pub enum Quorum {
     All,
 }
 
-impl Quorum {
+impl QuorumSize {
     pub(crate) const fn to_wire(self) -> v1::Quorum {
         match self {
             Self::One => v1::Quorum::One,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use bytes::Bytes;
-use torc_client::{Client, Quorum};
+use torc_client::{Client, QuorumSize};
 use torc_record::Key;
 
 use crate::failure::Failure;
@@ -99,9 +99,9 @@ impl QuorumArgs {
     pub(crate) fn of(self, client: Client) -> Client {
         match self.quorum {
             None => client,
-            Some(HowMany::One) => client.with_quorum(Quorum::One),
-            Some(HowMany::Majority) => client.with_quorum(Quorum::Majority),
-            Some(HowMany::All) => client.with_quorum(Quorum::All),
+            Some(HowMany::One) => client.with_quorum(QuorumSize::One),
+            Some(HowMany::Majority) => client.with_quorum(QuorumSize::Majority),
+            Some(HowMany::All) => client.with_quorum(QuorumSize::All),
         }
     }
 }
