@@ -18,8 +18,8 @@ use crate::core::Core;
 use crate::retry::Nature;
 use crate::view::View;
 use crate::{
-    Condition, Consistency, Deleted, Error, ErrorKind, GetOptions, HotGets, PutOptions, Value,
-    Version, answers,
+    Condition, Consistency, Deleted, Error, ErrorKind, GetOptions, HotGets, PutOptions, QuorumSize,
+    Value, Version, answers,
 };
 
 /// A connection to a cluster, as seen from one namespace.
@@ -28,7 +28,7 @@ use crate::{
 /// tasks at once. It works on the Tokio runtime in which it is first used.
 ///
 /// * Set up: [`Client::builder`], [`Client::connect`], [`Client::namespace`],
-///   [`Client::with_deadline`].
+///   [`Client::with_deadline`], [`Client::with_quorum`].
 /// * One key: [`Client::get`], [`Client::put`], [`Client::delete`] and their `_with`
 ///   variants.
 /// * Many keys: [`Client::batch_get`], [`Client::batch_put`], [`Client::scan`].
@@ -48,6 +48,7 @@ pub struct Client {
     core: Arc<Core>,
     namespace: Arc<str>,
     deadline: Duration,
+    quorum: v1::Quorum,
 }
 
 /// A namespace's id and the key of its digests: what an operation starts from.
@@ -69,6 +70,7 @@ impl Client {
             core,
             namespace: namespace.into(),
             deadline,
+            quorum: v1::Quorum::Unspecified,
         }
     }
 
@@ -107,6 +109,21 @@ impl Client {
             deadline,
             ..self.clone()
         }
+    }
+
+    /// The same connections, and so many replicas that must answer each get, put and delete.
+    /// Without it a majority must, which is also what scans ask. Of eventual namespaces only:
+    /// elsewhere operations then fail with [`ErrorKind::Invalid`].
+    #[must_use]
+    pub fn with_quorum(&self, quorum: QuorumSize) -> Self {
+        Self {
+            quorum: quorum.to_wire(),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) const fn quorum(&self) -> v1::Quorum {
+        self.quorum
     }
 
     /// Starts an operation.
@@ -220,6 +237,7 @@ impl Client {
                 digest: digest_to_wire(digest),
                 route,
                 consistency,
+                quorum: self.quorum.into(),
             };
             async move { kv(channel).get(request(message, budget)).await }
         };
@@ -257,7 +275,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::put`]; [`ErrorKind::ConditionNotMet`]; [`ErrorKind::Invalid`] for
-    /// a time to live under a millisecond.
+    /// a time to live under a millisecond, and for a condition in an eventual namespace.
     pub async fn put_with(
         &self,
         key: impl Into<Bytes>,
@@ -278,6 +296,7 @@ impl Client {
                 route,
                 condition: options.condition.map(Condition::to_wire),
                 ttl_ms,
+                quorum: self.quorum.into(),
             };
             async move { kv(channel).put(request(message, budget)).await }
         };
@@ -311,6 +330,7 @@ impl Client {
                 digest: digest_to_wire(&digest),
                 route,
                 condition: condition.map(Condition::to_wire),
+                quorum: self.quorum.into(),
             };
             async move { kv(channel).delete(request(message, budget)).await }
         };
@@ -353,7 +373,7 @@ impl fmt::Debug for Client {
             .field("namespace", &self.namespace)
             .field("deadline", &self.deadline)
             .field("core", &self.core)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

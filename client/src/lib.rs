@@ -106,7 +106,7 @@ pub use error::{Error, ErrorKind};
 pub use hot::HotGets;
 pub use options::{
     Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, OverlapOptions, PutOptions,
-    ScanOptions,
+    QuorumSize, ScanOptions,
 };
 pub use scan::{Scan, ScanCursor};
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};

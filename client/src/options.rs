@@ -11,8 +11,11 @@ use crate::{Error, ErrorKind, ScanCursor, Version};
 /// How fresh a read must be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Consistency {
-    /// The newest acknowledged value. The default.
+    /// As the namespace promises: the newest acknowledged value in a linearizable one, the
+    /// newest of as many replicas as [`QuorumSize`] says in an eventual one. The default.
     #[default]
+    Namespace,
+    /// The newest acknowledged value; refused in an eventual namespace.
     Linearizable,
     /// Answered by whichever node is asked if it has the record; may be old.
     Stale,
@@ -21,8 +24,34 @@ pub enum Consistency {
 impl Consistency {
     pub(crate) const fn to_wire(self) -> v1::Consistency {
         match self {
+            Self::Namespace => v1::Consistency::Unspecified,
             Self::Linearizable => v1::Consistency::Linearizable,
             Self::Stale => v1::Consistency::Stale,
+        }
+    }
+}
+
+/// How many replicas of a key must answer an operation in an eventual namespace, see
+/// [`Client::with_quorum`](crate::Client::with_quorum).
+///
+/// A value that a majority has stored is found by every read of a majority; so is one that
+/// all have stored by a read of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QuorumSize {
+    /// One.
+    One,
+    /// More than half.
+    Majority,
+    /// All.
+    All,
+}
+
+impl QuorumSize {
+    pub(crate) const fn to_wire(self) -> v1::Quorum {
+        match self {
+            Self::One => v1::Quorum::One,
+            Self::Majority => v1::Quorum::Majority,
+            Self::All => v1::Quorum::All,
         }
     }
 }

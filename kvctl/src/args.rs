@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use bytes::Bytes;
+use torc_client::{Client, QuorumSize};
 use torc_record::Key;
 
 use crate::failure::Failure;
@@ -72,6 +73,37 @@ pub(crate) struct KeyArgs {
     /// KEY is in base64.
     #[arg(long)]
     key_base64: bool,
+}
+
+/// How many replicas must answer.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct QuorumArgs {
+    /// How many replicas must answer; in an eventual namespace only, where a majority must if
+    /// this is not given.
+    #[arg(long, value_enum, value_name = "HOW_MANY")]
+    quorum: Option<HowMany>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum HowMany {
+    /// One.
+    One,
+    /// More than half.
+    Majority,
+    /// All.
+    All,
+}
+
+impl QuorumArgs {
+    /// The client with the quorum that was asked for.
+    pub(crate) fn of(self, client: Client) -> Client {
+        match self.quorum {
+            None => client,
+            Some(HowMany::One) => client.with_quorum(QuorumSize::One),
+            Some(HowMany::Majority) => client.with_quorum(QuorumSize::Majority),
+            Some(HowMany::All) => client.with_quorum(QuorumSize::All),
+        }
+    }
 }
 
 impl KeyArgs {

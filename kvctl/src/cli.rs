@@ -291,6 +291,7 @@ mod tests {
             &["put", "k", "v", "--ttl", "0s"],
             &["get", "k", "--key-hex", "--key-base64"],
             &["get", "k", "--consistency", "strong"],
+            &["get", "k", "--quorum", "two"],
             &["leave-node", "n1"],
             &["join-node", "no-port"],
             &["replace-node", "3"],

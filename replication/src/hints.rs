@@ -4,9 +4,9 @@
 //! losing all hints loses nothing that anti-entropy does not find. So they are bounded,
 //! and the oldest go first.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use torc_record::Record;
+use torc_record::{DIGEST_LEN, Digest, NamespaceId, Record};
 use torc_ring::NodeId;
 
 use crate::KeyId;
@@ -20,76 +20,133 @@ pub struct Hint {
     pub record: Record,
 }
 
-/// The hints of one coordinator: the newest version of each key for each node.
+/// What names a hint: whom it is for, and which key.
+pub type HintId = (NodeId, KeyId);
+
+/// The hints of one node: the newest version of each key for each node that missed it.
 #[derive(Debug, Clone)]
 pub struct Hints {
     capacity: usize,
-    held: BTreeMap<(NodeId, KeyId), Record>,
-    order: VecDeque<(NodeId, KeyId)>,
+    capacity_bytes: usize,
+    held: BTreeMap<HintId, Held>,
+    /// By age.
+    order: BTreeMap<u64, HintId>,
+    last: u64,
+    bytes: usize,
     dropped: u64,
 }
 
+#[derive(Debug, Clone)]
+struct Held {
+    age: u64,
+    record: Record,
+}
+
 impl Hints {
-    /// No hints, and room for this many.
+    /// No hints, and room for so many, and for so many bytes of keys and values.
     #[must_use]
-    pub const fn new(capacity: usize) -> Self {
+    pub const fn new(capacity: usize, capacity_bytes: usize) -> Self {
         Self {
             capacity,
+            capacity_bytes,
             held: BTreeMap::new(),
-            order: VecDeque::new(),
+            order: BTreeMap::new(),
+            last: 0,
+            bytes: 0,
             dropped: 0,
         }
     }
 
-    /// Keeps a hint unless a newer version for that node is kept already.
-    pub fn keep(&mut self, hint: Hint) {
-        let name = (hint.to, KeyId::of(&hint.record));
-        match self.held.get_mut(&name) {
-            Some(held) if hint.record.supersedes(held) => *held = hint.record,
-            Some(_) => {}
-            None => {
-                self.held.insert(name, hint.record);
-                self.order.push_back(name);
-            }
+    /// Keeps a hint unless a newer version for that node is kept already. Returns what
+    /// changed: this one, and those that had to go for it.
+    pub fn keep(&mut self, hint: Hint) -> Vec<HintId> {
+        let id = (hint.to, KeyId::of(&hint.record));
+        let known = self.held.get(&id);
+        if known.is_some_and(|held| !hint.record.supersedes(&held.record)) {
+            return Vec::new();
         }
-        while self.held.len() > self.capacity {
-            let Some(oldest) = self.order.pop_front() else {
-                return;
+        self.remove(id);
+        self.last += 1;
+        self.bytes += hint.record.payload_len();
+        self.order.insert(self.last, id);
+        let held = Held {
+            age: self.last,
+            record: hint.record,
+        };
+        self.held.insert(id, held);
+        let mut changed = vec![id];
+        while self.held.len() > self.capacity || self.bytes > self.capacity_bytes {
+            let Some((_, oldest)) = self.order.first_key_value() else {
+                break;
             };
-            self.dropped += u64::from(self.held.remove(&oldest).is_some());
+            let oldest = *oldest;
+            self.remove(oldest);
+            self.dropped += 1;
+            changed.push(oldest);
         }
+        changed
+    }
+
+    /// A hint.
+    #[must_use]
+    pub fn get(&self, id: HintId) -> Option<&Record> {
+        self.held.get(&id).map(|held| &held.record)
     }
 
     /// Up to `limit` hints for a node that answers again, in key order. They stay until
     /// [`confirmed`](Self::confirmed).
     pub fn for_node(&self, node: NodeId, limit: usize) -> impl Iterator<Item = &Record> {
-        let mine = self.held.iter().filter(move |((to, _), _)| *to == node);
-        mine.map(|(_, record)| record).take(limit)
+        let mine = self.held.range(first_of(node)..);
+        mine.take_while(move |((to, _), _)| *to == node)
+            .map(|(_, held)| &held.record)
+            .take(limit)
     }
 
-    /// The node has stored this version, or a newer one.
-    pub fn confirmed(&mut self, node: NodeId, record: &Record) {
-        let name = (node, KeyId::of(record));
-        if self
-            .held
-            .get(&name)
-            .is_some_and(|held| !held.supersedes(record))
-        {
-            self.held.remove(&name);
-            self.order.retain(|known| *known != name);
+    /// The nodes that missed something.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<NodeId> {
+        let mut nodes = Vec::new();
+        let mut next = self.held.keys().next();
+        while let Some(&(node, _)) = next {
+            nodes.push(node);
+            let Some(after) = node.0.checked_add(1) else {
+                break;
+            };
+            let later = self.held.range(first_of(NodeId(after))..);
+            next = later.map(|(id, _)| id).next();
         }
+        nodes
     }
 
-    /// Forgets what is kept for a node that left.
-    pub fn forget(&mut self, node: NodeId) {
-        self.held.retain(|(to, _), _| *to != node);
-        self.order.retain(|(to, _)| *to != node);
+    /// The node has stored this version or a newer one, or never will. Whether that ends a
+    /// hint.
+    pub fn confirmed(&mut self, node: NodeId, record: &Record) -> bool {
+        let id = (node, KeyId::of(record));
+        let known = self.held.get(&id);
+        let ends = known.is_some_and(|held| !held.record.supersedes(record));
+        if ends {
+            self.remove(id);
+        }
+        ends
+    }
+
+    fn remove(&mut self, id: HintId) {
+        if let Some(held) = self.held.remove(&id) {
+            self.order.remove(&held.age);
+            self.bytes -= held.record.payload_len();
+        }
     }
 
     /// How many are kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.held.len()
+    }
+
+    /// Bytes of keys and values of those that are kept.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether none is kept.
@@ -105,10 +162,19 @@ impl Hints {
     }
 }
 
+/// Before all hints for a node.
+const fn first_of(node: NodeId) -> HintId {
+    let key = KeyId {
+        digest: Digest([0; DIGEST_LEN]),
+        namespace: NamespaceId(0),
+    };
+    (node, key)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use torc_record::{Ballot, Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, State};
+    use torc_record::{Ballot, Epoch, HybridTime, Key, NodeSlot, State};
 
     fn hint(to: u64, key: u8, time: u64) -> Hint {
         let record = Record {
@@ -131,27 +197,43 @@ mod tests {
 
     #[test]
     fn only_the_newest_version_is_kept_and_only_its_confirmation_ends_it() {
-        let mut hints = Hints::new(10);
+        let mut hints = Hints::new(10, 1_000);
         hints.keep(hint(1, 7, 5));
-        hints.keep(hint(1, 7, 9));
-        hints.keep(hint(1, 7, 6));
-        assert_eq!(hints.len(), 1);
-        hints.confirmed(NodeId(1), &hint(1, 7, 5).record);
+        assert_eq!(hints.keep(hint(1, 7, 9)).len(), 1);
+        assert!(
+            hints.keep(hint(1, 7, 6)).is_empty(),
+            "older: nothing changed"
+        );
+        assert_eq!((hints.len(), hints.bytes()), (1, 1));
+        assert!(!hints.confirmed(NodeId(1), &hint(1, 7, 5).record));
         assert_eq!(hints.len(), 1, "a newer version waits still");
-        hints.confirmed(NodeId(1), &hint(1, 7, 9).record);
-        assert!(hints.is_empty());
+        assert!(hints.confirmed(NodeId(1), &hint(1, 7, 9).record));
+        assert!(hints.is_empty() && hints.bytes() == 0);
     }
 
     #[test]
     fn beyond_its_room_the_oldest_are_dropped_and_counted() {
-        let mut hints = Hints::new(2);
-        for key in 1..=5 {
-            hints.keep(hint(1, key, 1));
+        for mut hints in [Hints::new(2, 1_000), Hints::new(100, 2)] {
+            for key in 1..=4 {
+                hints.keep(hint(1, key, 1));
+            }
+            let changed = hints.keep(hint(1, 5, 1));
+            assert_eq!(changed.len(), 2, "one came and one went");
+            assert_eq!(hints.get(changed[1]), None);
+            assert_eq!((hints.len(), hints.dropped()), (2, 3));
+            let kept: Vec<_> = hints.for_node(NodeId(1), 10).collect();
+            assert_eq!(kept[0].key.as_bytes(), [4], "the newest two");
         }
-        assert_eq!((hints.len(), hints.dropped()), (2, 3));
-        let kept: Vec<_> = hints.for_node(NodeId(1), 10).collect();
-        assert_eq!(kept[0].key.as_bytes(), [4], "the newest two");
-        hints.forget(NodeId(1));
-        assert!(hints.is_empty());
+    }
+
+    #[test]
+    fn each_node_that_missed_something_is_named_once() {
+        let mut hints = Hints::new(10, 1_000);
+        for (to, key) in [(3, 1), (3, 2), (1, 9), (u64::MAX, 4)] {
+            hints.keep(hint(to, key, 1));
+        }
+        assert_eq!(hints.nodes(), [NodeId(1), NodeId(3), NodeId(u64::MAX)]);
+        assert_eq!(hints.for_node(NodeId(3), 1).count(), 1);
+        assert_eq!(hints.for_node(NodeId(2), 9).count(), 0);
     }
 }

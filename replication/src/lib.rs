@@ -9,7 +9,8 @@
 //! * [`Config`], [`Milestones`]: a partition's replicas in an epoch, its quorums, and the
 //!   way from one epoch to the next; from `torc-ring`, because the topology commits them.
 //! * [`Collector`]: tombstones and expired values. [`compare`]: anti-entropy.
-//! * [`EventualWrite`], [`EventualRead`], [`Hints`]: `eventual` namespaces.
+//! * [`EventualCoordinator`], [`EventualWrite`], [`EventualRead`], [`Hints`]: `eventual`
+//!   namespaces.
 //! * [`Fence`], [`Role`], [`WriteOp`]: the rules of partitions with one replica and one
 //!   lead that orders the writes.
 //!
@@ -42,9 +43,12 @@ pub use clock::ReservedClock;
 pub use collect::{Collector, Sends};
 pub use coordinator::{Condition, Coordinator, CoordinatorOptions, Intent, Outcome, Request};
 pub use effect::Effect;
-pub use eventual::{EventualRead, EventualWrite, Quorum};
+pub use eventual::{
+    EventualCoordinator, EventualIntent, EventualOptions, EventualOutcome, EventualRead,
+    EventualRequest, EventualWrite, Quorum,
+};
 pub use fence::Fence;
-pub use hints::{Hint, Hints};
+pub use hints::{Hint, HintId, Hints};
 pub use locator::{DigestHasher, KeyId, Locator};
 pub use message::{Content, Envelope, Held, Message, OpId, Tag};
 pub use replica::{Input, Now, Replica, ReplicaOptions};

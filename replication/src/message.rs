@@ -111,6 +111,22 @@ impl Content {
     }
 }
 
+impl Message {
+    /// The round that this answers, if it is an answer to a coordinator.
+    #[must_use]
+    pub const fn answers(&self) -> Option<Tag> {
+        match self {
+            Self::Holding { tag, .. }
+            | Self::Promised { tag, .. }
+            | Self::Accepted { tag }
+            | Self::Nack { tag, .. }
+            | Self::Abstain { tag }
+            | Self::Epoch { tag } => Some(*tag),
+            _ => None,
+        }
+    }
+}
+
 /// What is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
@@ -234,10 +250,18 @@ pub enum Message {
     },
     /// Store this version if it is newer: `eventual` namespaces only.
     Store {
-        /// The asking round; a hint's has none.
+        /// The asking round.
         tag: Tag,
         /// The version.
         record: Record,
+    },
+    /// A version that another replica holds: store it if it is newer. `eventual`
+    /// namespaces only; what brings copies together. Its answer is for nobody.
+    Repair {
+        /// The version.
+        record: Record,
+        /// The watermark of the replica that holds it.
+        collected: Ballot,
     },
     /// The sender is in a later epoch, the envelope's: nothing was done (R1).
     Epoch {

@@ -58,6 +58,7 @@ async fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &Ta
         .enumerate()
         .filter(|(i, s)| before(*i) != Some(s.epoch));
     if let Some(registers) = registers {
+        registers.learn(&table);
         for (_, state) in changed {
             registers.configure(&state.config);
         }

@@ -11,8 +11,8 @@
 //! `mutants` shows that each is missed.
 //!
 //! Left out: the wire's bytes and the store's files (their crates test them), more than
-//! one partition (partitions share nothing but clocks), `eventual` namespaces (they
-//! promise nothing to check but convergence), overload.
+//! one partition (partitions share nothing but clocks), `eventual` namespaces (simulated
+//! beside their machines: `replication/tests/eventual.rs`), overload.
 
 mod campaign;
 pub mod check;

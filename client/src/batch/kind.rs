@@ -55,6 +55,7 @@ pub(super) struct Gets {
     pub(super) namespace: String,
     /// To be told what is hot.
     pub(super) core: Arc<Core>,
+    pub(super) quorum: v1::Quorum,
 }
 
 impl Kind for Gets {
@@ -78,7 +79,8 @@ impl Kind for Gets {
             key: key.clone(),
             digest: digest_to_wire(digest),
             route,
-            consistency: v1::Consistency::Linearizable.into(),
+            consistency: v1::Consistency::Unspecified.into(),
+            quorum: self.quorum.into(),
         }
     }
 
@@ -126,6 +128,7 @@ pub(super) struct Record {
 /// Writes.
 pub(super) struct Puts {
     pub(super) namespace: String,
+    pub(super) quorum: v1::Quorum,
 }
 
 impl Kind for Puts {
@@ -152,6 +155,7 @@ impl Kind for Puts {
             route,
             condition: record.condition.map(Condition::to_wire),
             ttl_ms: record.ttl_ms,
+            quorum: self.quorum.into(),
         }
     }
 

@@ -55,9 +55,14 @@ impl Client {
         keys: impl IntoIterator<Item = impl Into<Bytes>>,
     ) -> impl Future<Output = Result<Vec<Result<Option<Value>, Error>>, Error>> + Send {
         let keys: Vec<_> = keys.into_iter().map(checked_key).collect();
-        let namespace = self.namespace_name();
+        let (namespace, quorum) = (self.namespace_name(), self.quorum());
         let core = Arc::clone(self.core());
-        Batch::run(self, Gets { namespace, core }, keys)
+        let gets = Gets {
+            namespace,
+            core,
+            quorum,
+        };
+        Batch::run(self, gets, keys)
     }
 
     /// Stores any number of records and returns their versions, in the order of the
@@ -99,8 +104,8 @@ impl Client {
             })
         };
         let records: Vec<_> = records.into_iter().map(checked).collect();
-        let namespace = self.namespace_name();
-        Batch::run(self, Puts { namespace }, records)
+        let (namespace, quorum) = (self.namespace_name(), self.quorum());
+        Batch::run(self, Puts { namespace, quorum }, records)
     }
 }
 

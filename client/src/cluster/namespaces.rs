@@ -27,7 +27,7 @@ pub enum NamespaceMode {
     /// Every key is one register.
     #[default]
     Linearizable,
-    /// The last writer wins. Not served by this release.
+    /// The last writer wins, by hybrid clock.
     Eventual,
 }
 

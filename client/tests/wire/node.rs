@@ -299,6 +299,7 @@ impl Node {
             digest,
             route,
             condition,
+            ..
         } = request;
         let (lead, digest, version) = self.lead_of(namespace, key, digest, *route)?;
         let mut records = lead.records.lock().unwrap();

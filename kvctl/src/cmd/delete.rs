@@ -4,7 +4,7 @@ use serde::Serialize;
 use torc_client::Version;
 
 use super::put::condition;
-use crate::args::KeyArgs;
+use crate::args::{KeyArgs, QuorumArgs};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::Out;
@@ -20,6 +20,8 @@ pub(crate) struct Args {
     /// Only delete if this is the key's version, as `put` or `explain` printed it.
     #[arg(long, value_name = "VERSION")]
     if_version: Option<Version>,
+    #[command(flatten)]
+    quorum: QuorumArgs,
 }
 
 /// What `--output json` prints.
@@ -32,7 +34,8 @@ struct Gone {
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     let key = args.key.key()?;
     let condition = condition(false, args.if_version);
-    let deleted = global.client()?.delete_with(key, condition).await?;
+    let client = args.quorum.of(global.client()?);
+    let deleted = client.delete_with(key, condition).await?;
     if global.json() {
         let version = deleted.version.to_string();
         let existed = deleted.existed;

@@ -2,7 +2,7 @@
 
 use torc_client::{Consistency, GetOptions};
 
-use crate::args::KeyArgs;
+use crate::args::{KeyArgs, QuorumArgs};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::JsonRow;
@@ -16,14 +16,16 @@ use crate::out::Out;
 pub(crate) struct Args {
     #[command(flatten)]
     key: KeyArgs,
-    /// How fresh the value must be.
-    #[arg(long, value_enum, default_value_t = Freshness::Linearizable)]
-    consistency: Freshness,
+    /// How fresh the value must be; as the namespace promises if not given.
+    #[arg(long, value_enum)]
+    consistency: Option<Freshness>,
+    #[command(flatten)]
+    quorum: QuorumArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Freshness {
-    /// The newest acknowledged value.
+    /// The newest acknowledged value; refused in an eventual namespace.
     Linearizable,
     /// Whatever the node that is asked has; may be old.
     Stale,
@@ -41,9 +43,10 @@ impl From<Freshness> for Consistency {
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     let key = args.key.key()?;
     let options = GetOptions {
-        consistency: args.consistency.into(),
+        consistency: args.consistency.map(Into::into).unwrap_or_default(),
     };
-    let Some(found) = global.client()?.get_with(key.clone(), options).await? else {
+    let client = args.quorum.of(global.client()?);
+    let Some(found) = client.get_with(key.clone(), options).await? else {
         let key = crate::text::shortened(&key, 80);
         return Err(Failure::KeyNotFound { key });
     };

@@ -39,7 +39,7 @@ struct CreateArgs {
     /// 1 to 64 of `a-z`, `0-9`, `-`, `_` and `.`.
     #[arg(value_name = "NAME")]
     name: String,
-    /// How the replicas of a key agree. This release serves linearizable ones only.
+    /// How the replicas of a key agree; fixed for the namespace's life.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Mode::Linearizable)]
     mode: Mode,
     /// Copies of each key; as many as the cluster's if not given.
@@ -51,7 +51,7 @@ struct CreateArgs {
 enum Mode {
     /// Every key is one register.
     Linearizable,
-    /// The last writer wins.
+    /// The last writer wins, by hybrid clock; `--quorum` says how many replicas must answer.
     Eventual,
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use torc_client::{Condition, PutOptions, Version};
 use torc_record::MAX_VALUE_LEN;
 
-use crate::args::{KeyArgs, positive_duration};
+use crate::args::{KeyArgs, QuorumArgs, positive_duration};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::Out;
@@ -46,6 +46,8 @@ pub(crate) struct Args {
     /// Let the value expire after this time, for example 10m.
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     ttl: Option<Duration>,
+    #[command(flatten)]
+    quorum: QuorumArgs,
 }
 
 /// What `--output json` prints.
@@ -61,7 +63,8 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         condition: condition(args.if_absent, args.if_version),
         ttl: args.ttl,
     };
-    let version = global.client()?.put_with(key, value, options).await?;
+    let client = args.quorum.of(global.client()?);
+    let version = client.put_with(key, value, options).await?;
     let version = version.to_string();
     if global.json() {
         out.json(&Stored { version })

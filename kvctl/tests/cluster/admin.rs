@@ -56,8 +56,6 @@ async fn namespaces_are_created_listed_and_apart() {
         &["--namespace", "urls", "put", "k", "v"],
         "kvctl namespace create urls",
     );
-    let eventual = ["namespace", "create", "urls", "--mode", "eventual"];
-    refused(&cluster, &eventual, "linearizable namespaces only");
     let created = json(&cluster, &["namespace", "create", "urls"]);
     assert_eq!(
         (&created["id"], &created["replicas"]),
@@ -215,5 +213,78 @@ async fn a_running_change_is_taken_back() {
         let after = json(&cluster, &["ring"])["nodes"].clone();
         assert_eq!(before, after, "as if nothing had been");
         check(&cluster).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_eventual_namespace_is_listed_as_one_and_asks_as_many_replicas_as_wanted() {
+    let cluster = Cluster::start_with(3, &SETTINGS).await;
+    let create = ["namespace", "create", "logs", "--mode", "eventual"];
+    let created = json(&cluster, &create);
+    assert_eq!(created["mode"], "eventual", "{created}");
+    let listed = cluster.kvctl(&["namespace", "list"]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let line = listed.lines().find(|line| line.starts_with("logs"));
+    assert!(
+        line.is_some_and(|line| line.contains("eventual")),
+        "{listed}"
+    );
+    refused(&cluster, &["namespace", "create", "logs"], "logs");
+
+    let logs = |args: &[&str]| {
+        let args: Vec<_> = ["--namespace", "logs"]
+            .iter()
+            .chain(args)
+            .copied()
+            .collect();
+        cluster.kvctl(&args)
+    };
+    for quorum in ["one", "majority", "all"] {
+        let put = logs(&["put", "k", quorum, "--quorum", quorum]);
+        assert!(put.status.success(), "{put:?}");
+    }
+    let put = logs(&["put", "plain", "p"]);
+    assert!(put.status.success(), "{put:?}");
+    for quorum in ["one", "majority", "all"] {
+        let got = logs(&["get", "k", "--quorum", quorum]);
+        assert_eq!(got.stdout, b"all", "{got:?}");
+    }
+    let deleted = logs(&["delete", "k", "--quorum", "all"]);
+    assert_eq!(deleted.stdout, b"deleted\n", "{deleted:?}");
+    assert_eq!(logs(&["get", "k"]).status.code(), Some(1));
+    let scanned = logs(&["dump"]);
+    let scanned = String::from_utf8(scanned.stdout).unwrap();
+    assert!(
+        scanned.lines().count() == 1 && scanned.contains("plain"),
+        "{scanned}"
+    );
+
+    for (args, why) in [
+        (
+            &["--namespace", "logs", "put", "k", "v", "--if-absent"][..],
+            "no conditions",
+        ),
+        (
+            &[
+                "--namespace",
+                "logs",
+                "get",
+                "k",
+                "--consistency",
+                "linearizable",
+            ],
+            "linearizabl",
+        ),
+        (
+            &["put", "k", "v", "--quorum", "one"],
+            "eventual namespaces only",
+        ),
+        (&["get", "k", "--quorum", "one"], "eventual namespaces only"),
+        (
+            &["delete", "k", "--quorum", "one"],
+            "eventual namespaces only",
+        ),
+    ] {
+        refused(&cluster, args, why);
     }
 }

@@ -74,6 +74,10 @@ fn message_from_wire(message: Wire, tag: Tag) -> Result<Message, WireError> {
             tag,
             record: record_from_wire(record)?,
         },
+        Wire::Repair(repair) => Message::Repair {
+            record: record_from_wire(repair.record.ok_or(WireError::Field { field: "record" })?)?,
+            collected: ballot_or_zero(repair.collected)?,
+        },
         Wire::LaterEpoch(_) => Message::Epoch { tag },
         Wire::Learn(record) => Message::Learn {
             record: record_from_wire(record)?,
@@ -118,7 +122,8 @@ fn all_keys(message: &Message, holds: impl Fn(&Digest) -> bool) -> bool {
         Message::Read { at, .. } | Message::Prepare { at, .. } => holds(&at.digest),
         Message::Accept { record, .. }
         | Message::Learn { record }
-        | Message::Store { record, .. } => holds(&record.digest),
+        | Message::Store { record, .. }
+        | Message::Repair { record, .. } => holds(&record.digest),
         Message::Pull { after, .. } => after.iter().all(|id| holds(&id.digest)),
         Message::Page {
             after,

@@ -119,6 +119,8 @@ fn asking() -> impl Strategy<Value = Message> {
             Message::Pull { tag, after, since }
         }),
         (tags(), records()).prop_map(|(tag, record)| Message::Store { tag, record }),
+        (records(), maybe_ballots())
+            .prop_map(|(record, collected)| Message::Repair { record, collected }),
     ]
 }
 

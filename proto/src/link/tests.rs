@@ -180,8 +180,21 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
                 },
             },
         ),
-        ("store", Message::Store { tag, record }),
+        (
+            "store",
+            Message::Store {
+                tag,
+                record: record.clone(),
+            },
+        ),
         ("epoch", Message::Epoch { tag }),
+        (
+            "repair",
+            Message::Repair {
+                record,
+                collected: ballot,
+            },
+        ),
     ]
 }
 

@@ -58,6 +58,10 @@ fn message_to_wire(message: Message) -> (Tag, Wire) {
         Message::Abstain { tag } => (tag, Wire::Abstain(wire::Empty {})),
         Message::Store { tag, record } => (tag, Wire::Store(record_to_wire(record))),
         Message::Epoch { tag } => (tag, Wire::LaterEpoch(wire::Empty {})),
+        Message::Repair { record, collected } => untagged(Wire::Repair(wire::Repair {
+            record: Some(record_to_wire(record)),
+            collected: unless_zero(collected),
+        })),
         Message::Learn { record } => untagged(Wire::Learn(record_to_wire(record))),
         Message::Pull { tag, after, since } => {
             let after = after.map(key_id_to_wire);

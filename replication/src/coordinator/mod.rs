@@ -37,8 +37,7 @@ use torc_ring::{NodeId, Partition};
 
 use crate::locator::KeyTable;
 use crate::{
-    Config, Envelope, Held, Locator, Message, Mutation, Mutations, Now, OpId, ReservedClock, Tag,
-    Votes,
+    Config, Envelope, Held, Locator, Message, Mutation, Mutations, Now, OpId, ReservedClock, Votes,
 };
 pub use request::{Condition, Outcome, Request};
 use tally::Tally;
@@ -268,7 +267,7 @@ impl Coordinator {
         envelope: Envelope,
         out: &mut Vec<Intent>,
     ) {
-        let Some(tag) = answers(&envelope.message) else {
+        let Some(tag) = envelope.message.answers() else {
             return;
         };
         self.note_epoch(&envelope, out);
@@ -334,18 +333,6 @@ impl Coordinator {
                 self.on_wake(now, op, out);
             }
         }
-    }
-}
-
-fn answers(message: &Message) -> Option<Tag> {
-    match message {
-        Message::Holding { tag, .. }
-        | Message::Promised { tag, .. }
-        | Message::Accepted { tag }
-        | Message::Nack { tag, .. }
-        | Message::Abstain { tag }
-        | Message::Epoch { tag } => Some(*tag),
-        _ => None,
     }
 }
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use torc_record::{Digest, DigestKey, Key, NamespaceId};
 
 use super::*;
-use crate::Content;
+use crate::{Content, Tag};
 
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);

@@ -142,6 +142,7 @@ fn asks(message: &Message) -> Option<Tag> {
         | Message::GcPurge { .. }
         | Message::Compare { .. } => Some(Tag::default()),
         Message::Learn { .. }
+        | Message::Repair { .. }
         | Message::List { .. }
         | Message::Page { .. }
         | Message::Holding { .. }

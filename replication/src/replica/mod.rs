@@ -17,6 +17,7 @@
 
 mod adopt;
 mod collect;
+mod eventual;
 mod newcomer;
 mod register;
 mod repair;
@@ -249,6 +250,9 @@ impl Replica {
             Message::Store { tag, record } => self.on_store(now, from, tag, record, disk, out),
             Message::Pull { tag, after, since } => {
                 self.on_pull(from, tag, after, since, disk, out);
+            }
+            Message::Repair { record, collected } => {
+                self.on_repair(now, record, collected, disk, out);
             }
             page @ Message::Page { .. } => self.on_page(from, page, disk, out),
             Message::GcFloor { upto } => self.on_gc_floor(now, from, upto, out),

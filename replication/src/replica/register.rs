@@ -135,34 +135,6 @@ impl Replica {
         }
     }
 
-    /// Last writer wins: for `eventual` namespaces, where no promise is ever made.
-    pub(super) fn on_store(
-        &mut self,
-        now: Now,
-        from: NodeId,
-        tag: Tag,
-        record: Record,
-        disk: &impl Storage,
-        out: &mut Vec<Effect>,
-    ) {
-        if !self.is_timely(now, record.ballot) {
-            return;
-        }
-        let register = self.register(&Locator::of(&record), disk);
-        let newer = match &register.lookup {
-            Lookup::Found(found) => record.supersedes(found),
-            Lookup::Absent | Lookup::Unreadable => true,
-        };
-        let mut after = register.seq;
-        // At or below the watermark all replicas held the same: what is not here is gone.
-        if newer && record.ballot > self.meta.collected {
-            let mut batch = Batch::default();
-            self.store(record, &mut batch);
-            after = self.persist(batch, out);
-        }
-        self.send(from, self.gate(after), Message::Accepted { tag }, out);
-    }
-
     fn held(&self, register: &Register, with_value: bool) -> Option<Held> {
         let (ballot, origin, content) = match &register.lookup {
             Lookup::Absent => (Ballot::default(), None, Content::Absent),

@@ -396,6 +396,84 @@ fn after_a_collection_a_late_message_revives_nothing() {
     assert_eq!(held.collected, upto, "absence has a version");
 }
 
+fn store(ballot: Ballot) -> Message {
+    let record = record(ballot);
+    Message::Store { tag: TAG, record }
+}
+
+#[test]
+fn a_store_is_confirmed_if_it_or_something_newer_is_there_and_only_then() {
+    let mut bench = Bench::new();
+    let confirmed = |sent: &[Message]| matches!(sent, [Message::Accepted { tag: TAG }]);
+    assert!(bench.hear(1, store(ballot(1, 40))).is_empty(), "not yet");
+    bench.sync();
+    assert!(confirmed(&std::mem::take(&mut bench.sent)));
+    assert!(confirmed(&bench.ask(1, store(ballot(1, 30)))), "older");
+    let held = bench.disk.get(&at());
+    assert_eq!(held, Lookup::Found(record(ballot(1, 40))));
+    bench.ask(1, prepare(ballot(1, 90)));
+    let below_a_promise = bench.ask(1, store(ballot(1, 60)));
+    assert!(confirmed(&below_a_promise), "promises are of registers");
+}
+
+#[test]
+fn between_floor_and_purge_what_no_replica_had_is_refused_and_what_one_holds_is_not() {
+    let mut bench = Bench::new();
+    let upto = ballot(1, 50);
+    bench.ask(1, Message::GcFloor { upto });
+    assert_eq!(refusal(&bench.ask(1, store(ballot(1, 40)))), Some(upto));
+    assert!(bench.disk.entries.is_empty());
+    let mut bench = bench.restart();
+    bench.topology(&[ME, PEER, NodeId(3)], 1);
+    assert_eq!(
+        refusal(&bench.ask(1, store(ballot(1, 40)))),
+        Some(upto),
+        "durably"
+    );
+    let repair = |ms, collected| Message::Repair {
+        record: record(ballot(1, ms)),
+        collected,
+    };
+    bench.ask(1, repair(40, Ballot::default()));
+    let held = bench.disk.get(&at());
+    assert_eq!(held, Lookup::Found(record(ballot(1, 40))));
+
+    bench.disk.entries.clear();
+    bench.ask(1, Message::GcPurge { upto });
+    bench.ask(1, repair(40, Ballot::default()));
+    assert!(
+        bench.disk.entries.is_empty(),
+        "its holder may not know that it was deleted"
+    );
+    bench.ask(1, repair(40, upto));
+    assert_eq!(bench.disk.entries.len(), 1, "its holder knows");
+}
+
+#[test]
+fn an_unreadable_record_gives_way_to_a_later_store_and_to_a_repair() {
+    let unreadable = || {
+        let mut bench = Bench::new();
+        bench.ask(1, store(ballot(1, 40)));
+        let entry = Entry::Unreadable(at());
+        bench.disk.entries.insert(at().id(), entry);
+        bench
+    };
+    let mut bench = unreadable();
+    let earlier = bench.ask(1, store(ballot(1, 41)));
+    assert!(matches!(earlier[..], [Message::Abstain { tag: TAG }]));
+    assert_eq!(bench.settles, [(at(), true)]);
+    let repair = Message::Repair {
+        record: record(ballot(1, 40)),
+        collected: Ballot::default(),
+    };
+    bench.ask(1, repair);
+    let held = bench.disk.get(&at());
+    assert_eq!(held, Lookup::Found(record(ballot(1, 40))));
+    let mut bench = unreadable();
+    let later = bench.ask(1, store(ballot(1, 1_400)));
+    assert!(matches!(later[..], [Message::Accepted { tag: TAG }]));
+}
+
 #[test]
 fn a_ballot_from_a_clock_far_ahead_gets_no_answer() {
     let mut bench = Bench::new();

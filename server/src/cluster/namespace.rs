@@ -20,9 +20,6 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// Why a namespace is not even proposed. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum NamespaceError {
-    /// The topology knows the mode; nothing serves it yet.
-    #[error("this release serves linearizable namespaces only: leave `eventual` out")]
-    EventualNotServed,
     /// More than any cluster has.
     #[error("{asked} replicas asked for: choose 1 to 5, or leave it out")]
     Replicas { asked: u32 },
@@ -31,7 +28,6 @@ enum NamespaceError {
 impl From<NamespaceError> for Fault {
     fn from(error: NamespaceError) -> Self {
         let reason = match error {
-            NamespaceError::EventualNotServed => Reason::Refused,
             NamespaceError::Replicas { .. } => Reason::Invalid,
         };
         Self::new(reason, error.to_string())
@@ -69,15 +65,17 @@ pub(super) async fn create(
 }
 
 fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceError> {
-    match request.mode() {
-        NamespaceMode::Eventual => return Err(NamespaceError::EventualNotServed),
-        NamespaceMode::Linearizable | NamespaceMode::Unspecified => {}
-    }
+    let mode = match request.mode() {
+        NamespaceMode::Eventual => topology::NamespaceMode::Eventual,
+        NamespaceMode::Linearizable | NamespaceMode::Unspecified => {
+            topology::NamespaceMode::Linearizable
+        }
+    };
     let asked = request.replicas;
     let replicas = u8::try_from(asked).map_err(|_| NamespaceError::Replicas { asked })?;
     Ok(NewNamespace {
         name: request.name,
-        mode: topology::NamespaceMode::Linearizable,
+        mode,
         replicas: (replicas != 0).then_some(replicas),
     })
 }
@@ -103,19 +101,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eventual_namespaces_are_refused_and_nothing_said_is_linearizable() {
+    fn nothing_said_is_linearizable_and_as_many_replicas_as_the_cluster_has() {
         let request = |mode: NamespaceMode, replicas| CreateNamespaceRequest {
             name: "n".into(),
             mode: mode.into(),
             replicas,
         };
-        assert_eq!(
-            checked(request(NamespaceMode::Eventual, 0)),
-            Err(NamespaceError::EventualNotServed)
-        );
         let plain = checked(request(NamespaceMode::Unspecified, 0)).unwrap();
         assert_eq!(plain.mode, topology::NamespaceMode::Linearizable);
         assert_eq!(plain.replicas, None, "as many as the cluster's");
+        let eventual = checked(request(NamespaceMode::Eventual, 0)).unwrap();
+        assert_eq!(eventual.mode, topology::NamespaceMode::Eventual);
         let asked = 300;
         let refused = checked(request(NamespaceMode::Linearizable, asked));
         assert_eq!(refused, Err(NamespaceError::Replicas { asked }));

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use tonic::Status;
 use torc_proto::v1::{
-    DeleteRequest, DeleteResponse, GetRequest, GetResponse, PutRequest, PutResponse, Route,
+    self, DeleteRequest, DeleteResponse, GetRequest, GetResponse, PutRequest, PutResponse, Route,
 };
 use torc_proto::{Fault, Reason};
 use torc_record::Epoch;
+use torc_replication::Quorum;
 
 use super::operate;
-use super::request::Target;
+use super::request::{Agreement, Target};
 use crate::peers::within;
 use crate::shared::Shared;
 
@@ -42,6 +43,7 @@ pub(super) async fn get(
                     digest: target.digest.0.to_vec().into(),
                     route: Some(place.route(target)),
                     consistency: 0,
+                    quorum: quorum_of(target).into(),
                 };
                 let mut client = shared.peers.kv(address)?;
                 let left = attempts.left()?;
@@ -136,6 +138,16 @@ pub(super) async fn delete(
             Err(fault) if attempts.may_retry(&fault) => attempts.wait(shared).await?,
             result => return result,
         }
+    }
+}
+
+/// The quorum as it was asked for.
+const fn quorum_of(target: &Target) -> v1::Quorum {
+    match target.agreement {
+        Agreement::Register => v1::Quorum::Unspecified,
+        Agreement::Eventual(Quorum::One) => v1::Quorum::One,
+        Agreement::Eventual(Quorum::Majority) => v1::Quorum::Majority,
+        Agreement::Eventual(Quorum::All) => v1::Quorum::All,
     }
 }
 

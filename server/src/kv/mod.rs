@@ -8,6 +8,7 @@
 //! * `batch`, `scan`, `session`: many at once; `scatter`: a batch's items to where they belong.
 
 mod batch;
+mod eventual;
 mod forward;
 mod operate;
 mod register;

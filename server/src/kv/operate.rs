@@ -16,8 +16,8 @@ use torc_replication::{Progress, Role, WriteOp};
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 
-use super::request::{Condition, Target, Trust, check_value};
-use super::{forward, register};
+use super::request::{Agreement, Condition, Target, Trust, check_value};
+use super::{eventual, forward, register};
 use crate::clock::unix_ms;
 use crate::gate::{Adopted, Pass, stale};
 use crate::hot;
@@ -34,16 +34,21 @@ pub(super) async fn get(
     deadline: Instant,
 ) -> Result<GetResponse, Fault> {
     let table = shared.routing()?;
-    let stale_allowed = request.consistency() == Consistency::Stale;
+    let consistency = request.consistency();
     let GetRequest {
         namespace,
         key,
         digest,
         route,
+        quorum,
         ..
     } = request;
-    let target = Target::check(&table, &namespace, key, &digest, route, Trust::Given)?;
-    if stale_allowed && let Some(found) = find(shared, &target)? {
+    let trust = (Trust::Given, quorum);
+    let target = Target::check(&table, &namespace, key, &digest, route, trust)?;
+    target.agreement.check_consistency(consistency)?;
+    if consistency == Consistency::Stale
+        && let Some(found) = find(shared, &target)?
+    {
         count(&target);
         return Ok(hinted(shared, &target, answer(Some(found))));
     }
@@ -59,9 +64,15 @@ pub(super) async fn get_here(
     deadline: Instant,
 ) -> Result<GetResponse, Fault> {
     if let Some(registers) = shared.registers.get() {
-        let answer = register::get(shared, registers, target, deadline).await?;
-        return Ok(hinted(shared, target, answer));
+        let answer = match target.agreement {
+            Agreement::Register => register::get(shared, registers, target, deadline).await,
+            Agreement::Eventual(quorum) => {
+                eventual::get(shared, registers, (target, quorum), deadline).await
+            }
+        };
+        return Ok(hinted(shared, target, answer?));
     }
+    // One replica has nobody to disagree with, whatever the mode.
     let _pass = shared
         .gates
         .enter_as_lead(target.partition, target.epoch, deadline)
@@ -118,7 +129,7 @@ pub(super) async fn put(
         key,
         &request.digest,
         request.route,
-        Trust::Recompute,
+        (Trust::Recompute, request.quorum),
     )?;
     if target.epoch.is_some() {
         return put_here(shared, &target, request, deadline).await;
@@ -133,13 +144,21 @@ pub(super) async fn put_here(
     deadline: Instant,
 ) -> Result<PutResponse, Fault> {
     let condition = Condition::from_wire(request.condition)?;
+    target.agreement.check_condition(condition)?;
     let expires_at_ms = (request.ttl_ms != 0).then(|| unix_ms().saturating_add(request.ttl_ms));
     let state = State::Value {
         value: request.value,
         expires_at_ms,
     };
     if let Some(registers) = shared.registers.get() {
-        return register::put(shared, registers, target, (condition, state), deadline).await;
+        return match target.agreement {
+            Agreement::Register => {
+                register::put(shared, registers, target, (condition, state), deadline).await
+            }
+            Agreement::Eventual(quorum) => {
+                eventual::put(shared, registers, (target, quorum), state, deadline).await
+            }
+        };
     }
     let (written, _) = Write {
         shared,
@@ -168,7 +187,7 @@ pub(super) async fn delete(
         key,
         &request.digest,
         request.route,
-        Trust::Recompute,
+        (Trust::Recompute, request.quorum),
     )?;
     if target.epoch.is_some() {
         return delete_here(shared, &target, request, deadline).await;
@@ -183,8 +202,16 @@ pub(super) async fn delete_here(
     deadline: Instant,
 ) -> Result<DeleteResponse, Fault> {
     let condition = Condition::from_wire(request.condition)?;
+    target.agreement.check_condition(condition)?;
     if let Some(registers) = shared.registers.get() {
-        return register::delete(shared, registers, target, condition, deadline).await;
+        return match target.agreement {
+            Agreement::Register => {
+                register::delete(shared, registers, target, condition, deadline).await
+            }
+            Agreement::Eventual(quorum) => {
+                eventual::delete(shared, registers, (target, quorum), deadline).await
+            }
+        };
     }
     let state = State::Tombstone;
     let (written, existed) = Write {

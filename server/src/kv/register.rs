@@ -127,7 +127,7 @@ async fn operate(
 
 /// Whoever routed by an older topology than ours, and to a node that does not lead, is told
 /// so: its next operations go where they are cheaper.
-fn check_route(shared: &Shared, target: &Target) -> Result<(), Fault> {
+pub(super) fn check_route(shared: &Shared, target: &Target) -> Result<(), Fault> {
     let Some(epoch) = target.epoch else {
         return Ok(());
     };
@@ -167,12 +167,16 @@ fn refused(outcome: Outcome, condition: Option<Condition>, target: &Target) -> F
 
 fn fault_of(outcome: &Outcome, target: &Target) -> Fault {
     match outcome {
-        Outcome::Unknown => Fault::unknown(
-            "too few replicas answered in time; the write may or may not take effect: read \
-             the key before deciding",
-        ),
+        Outcome::Unknown => unknown(),
         _ => no_quorum(target.partition),
     }
+}
+
+pub(super) fn unknown() -> Fault {
+    Fault::unknown(
+        "too few replicas answered in time; the write may or may not take effect: read the key \
+         before deciding",
+    )
 }
 
 pub(super) fn no_quorum(partition: Partition) -> Fault {

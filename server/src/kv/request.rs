@@ -1,11 +1,12 @@
 //! From a request to a checked target: bounds, namespace, digest, partition.
 
 use bytes::Bytes;
-use torc_proto::v1;
+use torc_proto::v1::{self, Consistency};
 use torc_proto::{Fault, Reason, WireError, digest_from_wire, version_from_wire};
 use torc_record::{Ballot, Digest, Epoch, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
+use torc_replication::Quorum;
 use torc_ring::Partition;
-use torc_ring::topology::RoutingTable;
+use torc_ring::topology::{Namespace, NamespaceMode, RoutingTable};
 
 /// One key of one namespace, and the epoch the sender believes its partition is in.
 #[derive(Debug, Clone)]
@@ -16,6 +17,59 @@ pub(super) struct Target {
     pub(super) partition: Partition,
     /// None when the sender leaves the routing to us.
     pub(super) epoch: Option<Epoch>,
+    pub(super) agreement: Agreement,
+}
+
+/// How the replicas of a key agree on an operation: as its namespace says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Agreement {
+    Register,
+    /// The last writer wins; so many replicas must answer.
+    Eventual(Quorum),
+}
+
+impl Agreement {
+    /// Of a namespace's mode and the quorum that was asked for.
+    fn of(mode: NamespaceMode, asked: i32) -> Result<Self, Fault> {
+        let asked = v1::Quorum::try_from(asked).map_err(|_| {
+            let message = "the request names a quorum that this version does not know";
+            Fault::new(Reason::Invalid, message)
+        })?;
+        let quorum = match asked {
+            v1::Quorum::One => Quorum::One,
+            v1::Quorum::Unspecified | v1::Quorum::Majority => Quorum::Majority,
+            v1::Quorum::All => Quorum::All,
+        };
+        match mode {
+            NamespaceMode::Eventual => Ok(Self::Eventual(quorum)),
+            NamespaceMode::Linearizable if asked == v1::Quorum::Unspecified => Ok(Self::Register),
+            NamespaceMode::Linearizable => Err(Fault::new(
+                Reason::Invalid,
+                "a quorum is chosen in eventual namespaces only; this one is linearizable: leave \
+                 it out",
+            )),
+        }
+    }
+
+    /// Refuses what an eventual namespace cannot promise.
+    pub(super) fn check_condition(self, condition: Option<Condition>) -> Result<(), Fault> {
+        if condition.is_none() || self == Self::Register {
+            return Ok(());
+        }
+        let message = "an eventual namespace knows no conditions, because the last writer wins: \
+                       leave the condition out, or use a linearizable namespace";
+        Err(Fault::new(Reason::Invalid, message))
+    }
+
+    /// Refuses what an eventual namespace cannot promise.
+    pub(super) fn check_consistency(self, asked: Consistency) -> Result<(), Fault> {
+        if asked != Consistency::Linearizable || self == Self::Register {
+            return Ok(());
+        }
+        let message = "an eventual namespace is not read linearizably: leave the consistency out, \
+                       or use a linearizable namespace";
+        Err(Fault::new(Reason::Invalid, message))
+    }
 }
 
 /// What must hold for a write to happen.
@@ -41,10 +95,15 @@ impl Target {
         key: Bytes,
         digest: &[u8],
         route: Option<v1::Route>,
-        trust: Trust,
+        (trust, quorum): (Trust, i32),
     ) -> Result<Self, Fault> {
         let key = Key::new(key).map_err(WireError::from)?;
-        let namespace = find_namespace(table, namespace)?;
+        let Namespace {
+            id: namespace,
+            mode,
+            ..
+        } = namespace_of(table, namespace)?;
+        let agreement = Agreement::of(mode, quorum)?;
         let given = digest_from_wire(digest)?;
         let digest = match (given, trust) {
             (Some(given), Trust::Given) => given,
@@ -75,13 +134,18 @@ impl Target {
             digest,
             partition,
             epoch,
+            agreement,
         })
     }
 }
 
 pub(crate) fn find_namespace(table: &RoutingTable, name: &str) -> Result<NamespaceId, Fault> {
+    namespace_of(table, name).map(|namespace| namespace.id)
+}
+
+fn namespace_of(table: &RoutingTable, name: &str) -> Result<Namespace, Fault> {
     let name = if name.is_empty() { "default" } else { name };
-    table.namespace_id(name).ok_or_else(|| {
+    table.namespaces.get(name).copied().ok_or_else(|| {
         let shown: String = name.chars().take(80).collect();
         Fault::new(
             Reason::NoSuchNamespace,

@@ -183,7 +183,7 @@ impl Item for GetRequest {
             key,
             &self.digest,
             self.route,
-            Trust::Given,
+            (Trust::Given, self.quorum),
         )
     }
 
@@ -203,8 +203,12 @@ impl Item for GetRequest {
         let (mut taken, mut rest) = (Vec::with_capacity(items.len()), Vec::new());
         for (place, item) in items {
             let target = item.target(&table).ok();
-            let is_plain = item.consistency() != Consistency::Stale;
-            let pass = target.as_ref().filter(|_| is_plain).and_then(|target| {
+            let is_plain = |target: &&Target| {
+                let consistency = item.consistency();
+                let allowed = target.agreement.check_consistency(consistency).is_ok();
+                allowed && consistency != Consistency::Stale
+            };
+            let pass = target.as_ref().filter(is_plain).and_then(|target| {
                 let (gates, partition) = (&shared.gates, target.partition);
                 gates.try_enter_as_lead(partition, target.epoch)
             });
@@ -277,7 +281,7 @@ impl Item for PutRequest {
             key,
             &self.digest,
             self.route,
-            Trust::Recompute,
+            (Trust::Recompute, self.quorum),
         )
     }
 

@@ -8,9 +8,10 @@ use prometheus_client::registry::Registry;
 use torc_replication::Message;
 
 /// The kinds of messages, by the numbers that [`kind_of`] gives.
-const KINDS: [&str; 18] = [
+const KINDS: [&str; 19] = [
     "read", "holding", "prepare", "promised", "accept", "accepted", "nack", "abstain", "learn",
     "pull", "page", "gc_floor", "gc_sum", "gc_purge", "compare", "list", "store", "epoch",
+    "repair",
 ];
 
 const fn kind_of(message: &Message) -> usize {
@@ -33,6 +34,7 @@ const fn kind_of(message: &Message) -> usize {
         Message::List { .. } => 15,
         Message::Store { .. } => 16,
         Message::Epoch { .. } => 17,
+        Message::Repair { .. } => 18,
     }
 }
 

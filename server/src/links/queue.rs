@@ -179,6 +179,7 @@ const fn wants_answer(message: &Message) -> bool {
         | Message::Nack { .. }
         | Message::Abstain { .. }
         | Message::Learn { .. }
+        | Message::Repair { .. }
         | Message::Page { .. }
         | Message::GcFloor { .. }
         | Message::GcSum { .. }
@@ -201,7 +202,8 @@ fn weight(message: &Message) -> usize {
         },
         Message::Accept { record, .. }
         | Message::Learn { record }
-        | Message::Store { record, .. } => record.payload_len(),
+        | Message::Store { record, .. }
+        | Message::Repair { record, .. } => record.payload_len(),
         Message::Page { records, .. } => records
             .iter()
             .map(|record| record.payload_len() + OVERHEAD_BYTES)

@@ -88,7 +88,8 @@ pub(crate) fn begin(
     let _ = shared
         .link_service
         .set(links.service(Arc::new(Received(Arc::clone(&registers)))));
-    upkeep::run(&registers, tasks, &shared.cancel);
+    registers.learn(table);
+    upkeep::run(&registers, &shared.advisory, tasks, &shared.cancel);
     slices::run(shared, &registers, wanted, tasks);
     tasks.spawn(report(
         Arc::clone(shared),

@@ -3,7 +3,7 @@
 //! Every replica that reads is asked for the same page; with a quorum of answers each key up to
 //! where the shortest of them ends is known. A version that is proven chosen is taken as
 //! it is, any other key is read by an operation of its own. So a scan is linearizable a key,
-//! and no snapshot.
+//! and no snapshot. Of a key of an `eventual` namespace the newest version is taken.
 //!
 //! Invariant: a page counts only for the listing that asked for it. One that was asked for
 //! earlier may lack what was written since.
@@ -18,6 +18,7 @@ use torc_record::{Epoch, HybridTime, Record};
 use torc_replication::{
     Envelope, KeyId, Locator, Message, Mutations, OpId, Outcome, Request, Tag, Votes,
 };
+use torc_ring::topology::NamespaceMode;
 use torc_ring::{NodeId, Partition};
 
 use super::Registers;
@@ -194,6 +195,13 @@ impl Registers {
         // The page that ends first has it as its last key.
         let next = next.and_then(|next| keys.get(&next).map(|(record, _)| Locator::of(record)));
         let reads = keys.into_values().map(|(record, holders)| async move {
+            match self.mode(record.namespace) {
+                // The newest of a majority.
+                Some(NamespaceMode::Eventual) => return Ok(Some(record)),
+                Some(NamespaceMode::Linearizable) => {}
+                // Nobody can ask this node for it.
+                None => return Ok(None),
+            }
             if config.is_chosen(record.ballot, holders, Mutations::NONE) {
                 return Ok(Some(record));
             }

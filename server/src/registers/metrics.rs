@@ -1,15 +1,22 @@
-//! What registers count: `torc_register_*`.
+//! What registers count: `torc_register_*`, and for `eventual` namespaces `torc_eventual_*`
+//! and `torc_hints_*`.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use torc_replication::Outcome;
+use torc_replication::{EventualOutcome, Outcome};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     kind: &'static str,
     path: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
 }
 
 /// How operations of one kind went.
@@ -18,6 +25,38 @@ struct Paths {
     /// In one round trip.
     fast: Counter,
     slow: Counter,
+}
+
+/// What becomes of hints.
+#[derive(Debug, Clone)]
+pub(super) struct HintMetrics {
+    pub(super) held: Gauge,
+    pub(super) held_bytes: Gauge,
+    pub(super) sent: Counter,
+    pub(super) dropped: Counter,
+}
+
+/// How operations of `eventual` namespaces went.
+#[derive(Debug, Clone)]
+pub(super) struct EventualMetrics {
+    reads: Counter,
+    writes: Counter,
+    unknown: Counter,
+    unavailable: Counter,
+    pub(super) settled: Counter,
+}
+
+impl EventualMetrics {
+    /// Counts a read or write that ended.
+    pub(super) fn count(&self, is_write: bool, outcome: &EventualOutcome) {
+        let counter = match outcome {
+            EventualOutcome::Unknown => &self.unknown,
+            EventualOutcome::Unavailable | EventualOutcome::Refused => &self.unavailable,
+            _ if is_write => &self.writes,
+            _ => &self.reads,
+        };
+        counter.inc();
+    }
 }
 
 /// The counters of a node's registers. Cloning shares them.
@@ -29,6 +68,8 @@ pub(crate) struct RegisterMetrics {
     unavailable: Counter,
     settled: Counter,
     pub(super) settles_dropped: Counter,
+    pub(super) eventual: EventualMetrics,
+    pub(super) hints: HintMetrics,
 }
 
 impl RegisterMetrics {
@@ -45,6 +86,7 @@ impl RegisterMetrics {
             slow: of(kind, "slow"),
         };
         let (reads, writes) = (paths("read"), paths("write"));
+        let (eventual, hints) = (eventual(registry), hints(registry));
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -69,6 +111,8 @@ impl RegisterMetrics {
                 "register_settles_dropped",
                 "Keys that were to be brought together and had to wait for the next time",
             ),
+            eventual,
+            hints,
         }
     }
 
@@ -92,6 +136,66 @@ impl RegisterMetrics {
             Outcome::Settled => &self.settled,
         };
         counter.inc();
+    }
+}
+
+fn eventual(registry: &mut Registry) -> EventualMetrics {
+    let operations = Family::<KindLabels, Counter>::default();
+    registry.register(
+        "eventual_operations",
+        "Operations of eventual namespaces that this node coordinated to their end",
+        operations.clone(),
+    );
+    let of = |kind| operations.get_or_create(&KindLabels { kind }).clone();
+    let (reads, writes) = (of("read"), of("write"));
+    let mut counter = |name: &str, help: &str| {
+        let counter = Counter::default();
+        registry.register(name, help, counter.clone());
+        counter
+    };
+    EventualMetrics {
+        reads,
+        writes,
+        unknown: counter(
+            "eventual_unknown",
+            "Writes of eventual namespaces that too few replicas had confirmed in time",
+        ),
+        unavailable: counter(
+            "eventual_unavailable",
+            "Operations of eventual namespaces that changed nothing for want of a quorum",
+        ),
+        settled: counter(
+            "eventual_settled",
+            "Keys of eventual namespaces that were brought together where replicas differed",
+        ),
+    }
+}
+
+fn hints(registry: &mut Registry) -> HintMetrics {
+    let (held, held_bytes) = (Gauge::default(), Gauge::default());
+    registry.register(
+        "hints_held",
+        "Versions kept for nodes that have missed them",
+        held.clone(),
+    );
+    registry.register(
+        "hints_held_bytes",
+        "Bytes of keys and values in the hints that are kept",
+        held_bytes.clone(),
+    );
+    let mut counter = |name: &str, help: &str| {
+        let counter = Counter::default();
+        registry.register(name, help, counter.clone());
+        counter
+    };
+    HintMetrics {
+        held,
+        held_bytes,
+        sent: counter("hints_sent", "Hints that their node has taken"),
+        dropped: counter(
+            "hints_dropped",
+            "Hints given up: for want of room, or because their node takes them no more",
+        ),
     }
 }
 

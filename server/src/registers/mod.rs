@@ -15,6 +15,7 @@
 //! * `listing`: pages of a partition for scans.
 //! * `disk`: the store as a replica sees it.
 //! * `upkeep`: time passing: deadlines, retries, comparison, collection, repair.
+//! * `eventual`: operations of `eventual` namespaces; `hints`: what nodes have missed of them.
 //!
 //! Invariants:
 //! * Batches go to the store in the order in which the replica issued them: the host's
@@ -28,6 +29,8 @@
 
 mod begin;
 mod disk;
+mod eventual;
+mod hints;
 mod host;
 mod listing;
 mod metrics;
@@ -36,21 +39,25 @@ mod slices;
 mod upkeep;
 mod work;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
-use torc_record::{HybridTime, NodeSlot};
+use torc_record::{HybridTime, NamespaceId, NodeSlot};
 use torc_replication::{
     Config, CoordinatorOptions, Envelope, Input, Locator, Mutations, Now, OpId, Outcome,
     ReplicaOptions, Request, Seq,
 };
+use torc_ring::topology::NamespaceMode;
 use torc_ring::{NodeId, Partition, Partitions};
 use torc_store::{Store, StoreError};
 
 use crate::clock::unix_ms;
 use crate::links::Links;
+use hints::HintKeeper;
 use host::Host;
 use shard::Shard;
 use work::Work;
@@ -84,9 +91,14 @@ enum Durable {
 /// What waits in `settles` to be brought together.
 type Settle = (Partition, Locator, bool);
 
+/// How the replicas of each namespace agree.
+type Modes = HashMap<NamespaceId, NamespaceMode>;
+
 /// The replicas and coordinators of one node.
 pub(crate) struct Registers {
     me: Me,
+    partitions: Partitions,
+    modes: ArcSwap<Modes>,
     store: Store,
     links: Links,
     started: Instant,
@@ -95,6 +107,7 @@ pub(crate) struct Registers {
     durable: mpsc::UnboundedSender<Durable>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Durable>>>,
     listings: listing::Listings,
+    hints: HintKeeper,
     settles: mpsc::Sender<Settle>,
     unsettled: Mutex<Option<mpsc::Receiver<Settle>>>,
     slices: mpsc::Sender<slices::Wanted>,
@@ -151,6 +164,8 @@ impl Registers {
         let (settles, unsettled) = mpsc::channel(upkeep::SETTLES_WAITING);
         Self {
             me,
+            partitions,
+            modes: ArcSwap::default(),
             store,
             links,
             started,
@@ -159,6 +174,7 @@ impl Registers {
             durable,
             inbox: Mutex::new(Some(inbox)),
             listings: listing::Listings::new(HybridTime::from_unix_ms(unix_ms())),
+            hints: HintKeeper::new(metrics.hints.clone()),
             settles,
             unsettled: Mutex::new(Some(unsettled)),
             slices,

@@ -55,7 +55,8 @@ pub(super) fn run(
                 if copier.under_way.lock().insert(wanted.partition) {
                     let (copier, cancel) = (Arc::clone(&copier), copier.shared.cancel.clone());
                     spawner.spawn(async move {
-                        cancel.run_until_cancelled(copier.copy(wanted)).await;
+                        let copying = Box::pin(copier.copy(wanted));
+                        cancel.run_until_cancelled(copying).await;
                         copier.under_way.lock().remove(&wanted.partition);
                     });
                 }

@@ -11,12 +11,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use torc_record::{Ballot, HybridTime, NodeSlot};
-use torc_replication::{Collector, Input, KeyId, Mutations, Request};
+use torc_replication::{Collector, Input, KeyId, Mutations};
 use torc_ring::Partition;
 use torc_ring::topology::Stage;
+use torc_store::Advisory;
 
 use super::work::Work;
-use super::{Durable, Registers, SHARDS, Settle};
+use super::{Durable, Registers, SHARDS, Settle, hints};
 
 /// Keys that wait for being settled.
 pub(super) const SETTLES_WAITING: usize = 4_096;
@@ -35,7 +36,12 @@ const COLLECT_OLDER_THAN: Duration = Duration::from_secs(10);
 const COLLECT_EVERY: u64 = 4;
 
 /// Runs everything until the node stops.
-pub(crate) fn run(registers: &Arc<Registers>, tasks: &TaskTracker, cancel: &CancellationToken) {
+pub(crate) fn run(
+    registers: &Arc<Registers>,
+    advisory: &Advisory,
+    tasks: &TaskTracker,
+    cancel: &CancellationToken,
+) {
     let spawn = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
         let cancel = cancel.clone();
         tasks.spawn(async move {
@@ -51,6 +57,11 @@ pub(crate) fn run(registers: &Arc<Registers>, tasks: &TaskTracker, cancel: &Canc
     spawn(Box::pin(beat(Arc::clone(registers))));
     spawn(Box::pin(pull_again(Arc::clone(registers))));
     spawn(Box::pin(compare(Arc::clone(registers))));
+    spawn(Box::pin(hints::write(
+        Arc::clone(registers),
+        advisory.clone(),
+    )));
+    spawn(Box::pin(hints::hand_over(Arc::clone(registers))));
 }
 
 async fn tell_durable(registers: Arc<Registers>, mut inbox: mpsc::UnboundedReceiver<Durable>) {
@@ -97,9 +108,8 @@ async fn settle(registers: Arc<Registers>, mut unsettled: mpsc::Receiver<Settle>
         };
         let (registers, running) = (Arc::clone(&registers), Arc::clone(&running));
         tokio::spawn(async move {
-            let request = Request::Settle { rewrite };
             let deadline = Instant::now() + SETTLE_TIME;
-            registers.operate(partition, at, request, deadline).await;
+            registers.settle(partition, at, rewrite, deadline).await;
             running.lock().remove(&id);
             drop(place);
         });
@@ -135,6 +145,9 @@ impl Registers {
                     work.coordinate(Partition(shard), |coordinator, out| {
                         coordinator.reserved(now, ceiling, out);
                     });
+                    work.coordinate_eventual(Partition(shard), |coordinator, out| {
+                        coordinator.reserved(now, ceiling, out);
+                    });
                 }
             }
         }
@@ -150,12 +163,13 @@ impl Registers {
             let partition = Partition(shard);
             let due = {
                 let shard = self.shard_of(partition).lock();
-                is_busy |= shard.coordinator.pending() > 0;
-                let wake = shard.coordinator.next_wake_ms();
+                is_busy |= !shard.is_idle();
+                let wake = shard.next_wake_ms();
                 wake.is_some_and(|at| at <= now.elapsed_ms)
             };
             if due {
                 work.coordinate(partition, |coordinator, out| coordinator.tick(now, out));
+                work.coordinate_eventual(partition, |coordinator, out| coordinator.tick(now, out));
             }
         }
         work.finish();

@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use torc_record::HybridTime;
 use torc_replication::{
-    Batch, Config, Coordinator, Envelope, Input, Intent, Locator, Message, Now, Outcome, Request,
-    Seq,
+    Batch, Config, Coordinator, Envelope, Input, Intent, Locator, Message, Now, OpId, Outcome,
+    Request, Seq,
 };
 use torc_ring::{NodeId, Partition};
 use torc_store::StoreError;
@@ -31,6 +32,14 @@ impl<'a> Work<'a> {
         }
     }
 
+    pub(super) const fn registers(&self) -> &'a Registers {
+        self.registers
+    }
+
+    pub(super) const fn now(&self) -> Now {
+        self.now
+    }
+
     /// Until nothing is left that this node has said to itself.
     pub(super) fn finish(&mut self) {
         while let Some(envelope) = self.heard.pop_front() {
@@ -49,7 +58,7 @@ impl<'a> Work<'a> {
         let now = self.now;
         let mut intents = Vec::new();
         let mut shard = self.registers.shard_of(partition).lock();
-        let was_idle = shard.coordinator.pending() == 0;
+        let was_idle = shard.is_idle();
         let op = shard.numbers.next();
         shard.wait(op, request.is_write(), outcome);
         let coordinator = &mut shard.coordinator;
@@ -66,18 +75,10 @@ impl<'a> Work<'a> {
 
     /// An envelope for this node.
     pub(super) fn deliver(&mut self, from: NodeId, envelope: Envelope) {
+        if let Some(tag) = envelope.message.answers() {
+            return self.answered(from, tag.op, envelope);
+        }
         match envelope.message {
-            Message::Holding { .. }
-            | Message::Promised { .. }
-            | Message::Accepted { .. }
-            | Message::Nack { .. }
-            | Message::Abstain { .. }
-            | Message::Epoch { .. } => {
-                let now = self.now;
-                self.coordinate(envelope.partition, |coordinator, out| {
-                    coordinator.on_message(now, from, envelope, out);
-                });
-            }
             Message::GcSum { .. } => self.on_sum(from, &envelope),
             Message::Page { .. } if self.registers.listings.take(from, &envelope) => {}
             Message::Accept { tag, .. } | Message::Store { tag, .. }
@@ -90,7 +91,29 @@ impl<'a> Work<'a> {
                 };
                 self.send(from, reply);
             }
+            // Comparison finds it again.
+            Message::Repair { .. } if !self.registers.store.room() => {}
+            Message::Store { ref record, .. } => {
+                self.observe(envelope.partition, record.ballot.time);
+                self.step(envelope.partition, Input::Message { from, envelope });
+            }
             _ => self.step(envelope.partition, Input::Message { from, envelope }),
+        }
+    }
+
+    /// An answer goes to the coordinator whose operation it is of.
+    fn answered(&mut self, from: NodeId, op: OpId, envelope: Envelope) {
+        let (now, partition) = (self.now, envelope.partition);
+        let shard = self.registers.shard_of(partition);
+        let is_eventual = shard.lock().eventual.has(op);
+        if is_eventual {
+            self.coordinate_eventual(partition, |coordinator, out| {
+                coordinator.on_message(now, from, envelope, out);
+            });
+        } else {
+            self.coordinate(partition, |coordinator, out| {
+                coordinator.on_message(now, from, envelope, out);
+            });
         }
     }
 
@@ -135,28 +158,31 @@ impl<'a> Work<'a> {
     }
 
     /// Queues and sends; returns the operations that are done.
-    fn perform(&mut self, intents: Vec<Intent>) -> Vec<(torc_replication::OpId, Outcome)> {
+    fn perform(&mut self, intents: Vec<Intent>) -> Vec<(OpId, Outcome)> {
         let mut done = Vec::new();
         for intent in intents {
             match intent {
                 Intent::Send { to, envelope } => self.send(to, envelope),
                 Intent::Done { op, outcome } => done.push((op, outcome)),
-                Intent::Reserve(ceiling) => {
-                    let durable = self.registers.durable.clone();
-                    let done = move |result: Result<(), _>| {
-                        if result.is_ok() {
-                            // Fails only when the node stops.
-                            let _ = durable.send(Durable::Ceiling(ceiling));
-                        }
-                    };
-                    // Where nothing is stored any more, no operation succeeds either.
-                    let _ = self.registers.store.reserve_ceiling(ceiling, done);
-                }
+                Intent::Reserve(ceiling) => self.reserve(ceiling),
                 // The group tells every member of every topology by itself.
                 Intent::NeedTopology { .. } => {}
             }
         }
         done
+    }
+
+    /// Makes a clock reading durable, then tells the coordinators.
+    pub(super) fn reserve(&self, ceiling: HybridTime) {
+        let durable = self.registers.durable.clone();
+        let done = move |result: Result<(), _>| {
+            if result.is_ok() {
+                // Fails only when the node stops.
+                let _ = durable.send(Durable::Ceiling(ceiling));
+            }
+        };
+        // Where nothing is stored any more, no operation succeeds either.
+        let _ = self.registers.store.reserve_ceiling(ceiling, done);
     }
 
     pub(super) fn send(&mut self, to: NodeId, envelope: Envelope) {
@@ -249,6 +275,9 @@ impl<'a> Work<'a> {
         let now = self.now;
         self.step(config.partition, Input::Topology(Arc::clone(config)));
         self.coordinate(config.partition, |coordinator, out| {
+            coordinator.on_topology(now, config, out);
+        });
+        self.coordinate_eventual(config.partition, |coordinator, out| {
             coordinator.on_topology(now, config, out);
         });
     }

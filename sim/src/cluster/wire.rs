@@ -130,6 +130,7 @@ impl Wire {
                     digest,
                     route,
                     consistency,
+                    ..v1::GetRequest::default()
                 };
                 let answer = told(kv.get(timed(request)).await)?;
                 Ok(match (answer.found, version(answer.version.as_ref())) {
@@ -145,6 +146,7 @@ impl Wire {
                     digest,
                     route,
                     condition,
+                    ..v1::DeleteRequest::default()
                 };
                 let answer = told(kv.delete(timed(request)).await)?;
                 Ok(deletion(answer.existed))
@@ -158,6 +160,7 @@ impl Wire {
                     route,
                     condition: ask.condition().map(to_wire),
                     ttl_ms: 0,
+                    ..v1::PutRequest::default()
                 };
                 let answer = told(kv.put(timed(request)).await)?;
                 let version = version(answer.version.as_ref());

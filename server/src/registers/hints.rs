@@ -1,0 +1,273 @@
+//! Hints: what nodes have missed of writes that this node coordinated, kept until they take
+//! it.
+//!
+//! In memory, bounded, and in sled, so that a restart keeps them. What changed is written
+//! by one task, the newest state of each hint once; losing any of it costs a comparison.
+//!
+//! A node that seems out of reach is tried with one hint at a time, and with many as soon as
+//! it takes one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use parking_lot::Mutex;
+use prost::Message as _;
+use tokio::sync::Notify;
+use torc_proto::link::{envelope_from_wire, envelope_to_wire};
+use torc_proto::v1;
+use torc_record::{DIGEST_LEN, Digest, Epoch, NamespaceId};
+use torc_replication::{
+    Envelope, EventualOutcome, EventualRequest, Hint, HintId, Hints, KeyId, Locator, Message, Tag,
+};
+use torc_ring::{NodeId, Partitions, Token};
+use torc_store::Advisory;
+
+use super::Registers;
+use super::metrics::HintMetrics;
+
+/// The tree of hints in sled.
+const TREE: &str = "hints";
+/// Most hints of a node, and most bytes of keys and values in them.
+const CAPACITY: usize = 32_768;
+const CAPACITY_BYTES: usize = 32 << 20;
+/// Handed over to one node at a time.
+const AT_A_TIME: usize = 256;
+/// How long a node has for one.
+const HAND_TIME: Duration = Duration::from_secs(2);
+/// Between looks at who can be handed something.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The hints of this node.
+pub(super) struct HintKeeper {
+    hints: Mutex<Hints>,
+    /// What changed since it was written to sled.
+    changed: Mutex<BTreeSet<HintId>>,
+    wake: Notify,
+    metrics: HintMetrics,
+}
+
+impl HintKeeper {
+    pub(super) fn new(metrics: HintMetrics) -> Self {
+        Self {
+            hints: Mutex::new(Hints::new(CAPACITY, CAPACITY_BYTES)),
+            changed: Mutex::default(),
+            wake: Notify::new(),
+            metrics,
+        }
+    }
+
+    /// Keeps a hint.
+    pub(super) fn keep(&self, hint: Hint) {
+        let mut hints = self.hints.lock();
+        let before = hints.dropped();
+        let changed = hints.keep(hint);
+        self.metrics.dropped.inc_by(hints.dropped() - before);
+        self.count(&hints);
+        drop(hints);
+        self.note(changed);
+    }
+
+    /// Ends a hint.
+    fn end(&self, hint: &Hint) -> bool {
+        let mut hints = self.hints.lock();
+        let ended = hints.confirmed(hint.to, &hint.record);
+        self.count(&hints);
+        drop(hints);
+        if ended {
+            self.note(vec![(hint.to, KeyId::of(&hint.record))]);
+        }
+        ended
+    }
+
+    fn count(&self, hints: &Hints) {
+        self.metrics.held.set(hints.len() as i64);
+        self.metrics.held_bytes.set(hints.bytes() as i64);
+    }
+
+    fn note(&self, changed: Vec<HintId>) {
+        if !changed.is_empty() {
+            self.changed.lock().extend(changed);
+            self.wake.notify_one();
+        }
+    }
+
+    fn for_node(&self, node: NodeId, limit: usize) -> Vec<Hint> {
+        let hints = self.hints.lock();
+        let records = hints.for_node(node, limit).cloned();
+        records.map(|record| Hint { to: node, record }).collect()
+    }
+}
+
+/// Takes up what an earlier process left, then writes what changes.
+pub(super) async fn write(registers: Arc<Registers>, advisory: Advisory) {
+    let keeper = &registers.hints;
+    for (name, bytes) in advisory.list(TREE).await {
+        match read(&name, bytes.into(), registers.partitions) {
+            Some(hint) => keeper.keep(hint),
+            None => advisory.delete(TREE, &name).await,
+        }
+    }
+    loop {
+        let changed = std::mem::take(&mut *keeper.changed.lock());
+        for id in changed {
+            let record = keeper.hints.lock().get(id).cloned();
+            match record {
+                Some(record) => {
+                    let hint = Hint { to: id.0, record };
+                    let bytes = bytes_of(&hint, registers.partitions);
+                    advisory.put(TREE, &name_of(id), &bytes).await;
+                }
+                None => advisory.delete(TREE, &name_of(id)).await,
+            }
+        }
+        if keeper.changed.lock().is_empty() {
+            keeper.wake.notified().await;
+        }
+    }
+}
+
+/// Hands over what nodes have missed, as soon as they take it.
+pub(super) async fn hand_over(registers: Arc<Registers>) {
+    loop {
+        let nodes = registers.hints.hints.lock().nodes();
+        let handing = nodes.into_iter().map(|node| registers.hand_over_to(node));
+        let progress = join_all(handing).await.contains(&true);
+        if !progress {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+impl Registers {
+    /// Hands a node some of what it has missed; whether it took something.
+    async fn hand_over_to(&self, node: NodeId) -> bool {
+        let limit = if self.is_out_of_reach(node) {
+            1
+        } else {
+            AT_A_TIME
+        };
+        let hints = self.hints.for_node(node, limit);
+        let handing = hints.into_iter().map(|hint| self.hand_over(hint));
+        join_all(handing).await.contains(&true)
+    }
+
+    /// Whether the hint is done with.
+    async fn hand_over(&self, hint: Hint) -> bool {
+        let metrics = &self.hints.metrics;
+        let partition = self.partitions.of(Token::of(&hint.record.digest));
+        let Some(config) = self.config(partition) else {
+            return false;
+        };
+        let is_acceptor = |index| config.acceptors().contains(index);
+        if !config.index(hint.to).is_some_and(is_acceptor) {
+            // Whoever took its place has copied what it needs.
+            metrics.dropped.inc();
+            return self.hints.end(&hint);
+        }
+        let at = Locator::of(&hint.record);
+        let request = EventualRequest::HandOver(hint.clone());
+        let deadline = Instant::now() + HAND_TIME;
+        match self
+            .operate_eventual(partition, at, request, deadline)
+            .await
+        {
+            EventualOutcome::Written { .. } => {
+                metrics.sent.inc();
+                self.hints.end(&hint)
+            }
+            // A collection was begun since: what a replica holds comes by comparison.
+            EventualOutcome::Refused => {
+                metrics.dropped.inc();
+                self.hints.end(&hint)
+            }
+            _ => false,
+        }
+    }
+}
+
+fn name_of((node, key): HintId) -> Vec<u8> {
+    let mut name = node.0.to_be_bytes().to_vec();
+    name.extend(key.namespace.0.to_be_bytes());
+    name.extend(key.digest.0);
+    name
+}
+
+fn id_of(name: &[u8]) -> Option<HintId> {
+    let (node, rest) = name.split_first_chunk::<8>()?;
+    let (namespace, digest) = rest.split_first_chunk::<4>()?;
+    let key = KeyId {
+        digest: Digest(<[u8; DIGEST_LEN]>::try_from(digest).ok()?),
+        namespace: NamespaceId(u32::from_be_bytes(*namespace)),
+    };
+    Some((NodeId(u64::from_be_bytes(*node)), key))
+}
+
+/// As a message between nodes, whose bounds are checked when it is read.
+fn bytes_of(hint: &Hint, partitions: Partitions) -> Vec<u8> {
+    let envelope = Envelope {
+        partition: partitions.of(Token::of(&hint.record.digest)),
+        epoch: Epoch(0),
+        message: Message::Store {
+            tag: Tag::default(),
+            record: hint.record.clone(),
+        },
+    };
+    envelope_to_wire(envelope).encode_to_vec()
+}
+
+/// A hint; none if it is not one, or not of this cluster.
+fn read(name: &[u8], bytes: Bytes, partitions: Partitions) -> Option<Hint> {
+    let (to, key) = id_of(name)?;
+    let envelope = v1::Envelope::decode(bytes).ok()?;
+    let envelope = envelope_from_wire(envelope, partitions).ok()?;
+    let Message::Store { record, .. } = envelope.message else {
+        return None;
+    };
+    (KeyId::of(&record) == key).then_some(Hint { to, record })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_record::{Ballot, HybridTime, Key, NodeSlot, Record, State};
+
+    fn hint() -> Hint {
+        let record = Record {
+            namespace: NamespaceId(7),
+            digest: Digest([9; DIGEST_LEN]),
+            key: Key::new(&b"k"[..]).unwrap(),
+            origin: None,
+            ballot: Ballot {
+                epoch: Epoch(3),
+                time: HybridTime(4),
+                slot: NodeSlot(5),
+            },
+            state: State::Value {
+                value: Bytes::from_static(b"v"),
+                expires_at_ms: Some(6),
+            },
+        };
+        Hint {
+            to: NodeId(2),
+            record,
+        }
+    }
+
+    #[test]
+    fn a_hint_survives_the_disk_and_what_is_none_is_refused() {
+        let partitions = Partitions::new(64).unwrap();
+        let hint = hint();
+        let name = name_of((hint.to, KeyId::of(&hint.record)));
+        let bytes = Bytes::from(bytes_of(&hint, partitions));
+        assert_eq!(read(&name, bytes.clone(), partitions), Some(hint));
+        assert_eq!(read(&name[1..], bytes.clone(), partitions), None);
+        let mut other = name.clone();
+        other[9] ^= 1;
+        assert_eq!(read(&other, bytes.clone(), partitions), None, "another key");
+        assert_eq!(read(&name, bytes.slice(1..), partitions), None);
+        assert_eq!(read(&name, Bytes::from_static(b"junk"), partitions), None);
+    }
+}

@@ -1,0 +1,492 @@
+//! Eventual namespaces of a cluster with three replicas, as a client in any language sees
+//! them: real nodes, real sockets.
+#![allow(missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use tonic::Request;
+use tonic::transport::Channel;
+use torc_proto::v1::cluster_client::ClusterClient;
+use torc_proto::v1::kv_client::KvClient;
+use torc_proto::v1::{
+    BatchGetRequest, BatchPutRequest, Condition, Consistency, CreateNamespaceRequest,
+    DeleteRequest, DeleteResponse, ExplainRequest, GetRequest, NamespaceMode, PutRequest, Quorum,
+    ScanRequest, SessionRequest, condition, get_result, put_result, session_request,
+    session_response,
+};
+use torc_proto::{Fault, Reason};
+use torc_server::Node;
+use torc_server::config::RawSettings;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const CUT_OFF: &str = r#"{"drop_to": [1, 2, 3], "drop_from": [1, 2, 3]}"#;
+const HEALED: &str = "{}";
+
+struct Servers {
+    nodes: Vec<Node>,
+    dir: tempfile::TempDir,
+}
+
+fn settings(dir: PathBuf) -> RawSettings {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    RawSettings {
+        test_link_faults: Some(dir.join("link-faults.json")),
+        data_dir: Some(dir),
+        grpc_addr: Some(any),
+        http_addr: Some(any),
+        partitions: Some(64),
+        replicas: Some(3),
+        ..RawSettings::default()
+    }
+}
+
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+impl Servers {
+    /// Three nodes, with an eventual namespace `logs`.
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut nodes = Vec::new();
+        for number in [2, 3] {
+            let settings = settings(dir.path().join(number.to_string()));
+            nodes.push(Node::start(settings.check().unwrap()).await.unwrap());
+        }
+        let others = nodes.iter().map(|node| node.grpc_addr().to_string());
+        let founder = RawSettings {
+            bootstrap: Some(true),
+            found_with: Some(others.collect()),
+            ..settings(dir.path().join("1"))
+        };
+        nodes.insert(0, Node::start(founder.check().unwrap()).await.unwrap());
+        let servers = Self { nodes, dir };
+        servers.formed().await;
+        let logs = CreateNamespaceRequest {
+            name: "logs".into(),
+            mode: NamespaceMode::Eventual.into(),
+            replicas: 0,
+        };
+        let created = servers.cluster(1).await.create_namespace(logs).await;
+        let created = created.unwrap().into_inner().namespace.unwrap();
+        assert_eq!(created.mode(), NamespaceMode::Eventual);
+        for index in 0..3 {
+            let mut kv = servers.kv(index).await;
+            until("every node knows the namespace", async || {
+                kv.get(get("none")).await.is_ok()
+            })
+            .await;
+        }
+        servers
+    }
+
+    async fn formed(&self) {
+        until("the cluster forms", async || {
+            self.nodes.iter().all(|node| node.ready().is_ok())
+        })
+        .await;
+    }
+
+    async fn channel(&self, index: usize) -> Channel {
+        let url = format!("http://{}", self.nodes[index].grpc_addr());
+        Channel::from_shared(url).unwrap().connect().await.unwrap()
+    }
+
+    async fn kv(&self, index: usize) -> KvClient<Channel> {
+        KvClient::new(self.channel(index).await)
+    }
+
+    async fn cluster(&self, index: usize) -> ClusterClient<Channel> {
+        ClusterClient::new(self.channel(index).await)
+    }
+
+    /// A key of `logs` whose partition this node leads.
+    async fn key_led_by(&self, index: usize) -> String {
+        let mut cluster = self.cluster(0).await;
+        for number in 0.. {
+            let key = format!("k{number}");
+            let request = ExplainRequest {
+                namespace: "logs".into(),
+                key: key.clone().into(),
+                ..ExplainRequest::default()
+            };
+            let answer = cluster.explain(request).await.unwrap().into_inner();
+            if answer.partition.unwrap().lead == index as u64 + 1 {
+                return key;
+            }
+        }
+        unreachable!("some key is led by each node")
+    }
+
+    fn link_faults(&self, index: usize, faults: &str) {
+        let dir = self.dir.path().join((index + 1).to_string());
+        std::fs::write(dir.join("new.json"), faults).unwrap();
+        std::fs::rename(dir.join("new.json"), dir.join("link-faults.json")).unwrap();
+    }
+
+    /// Cuts a node's links to the others, and returns when that is in force.
+    async fn cut_off(&self, index: usize, key: &str) {
+        self.link_faults(index, CUT_OFF);
+        let mut kv = self.kv(index).await;
+        until("the node is cut off", async || {
+            let all = GetRequest {
+                quorum: Quorum::All.into(),
+                ..get(key)
+            };
+            kv.get(timed(all)).await.is_err()
+        })
+        .await;
+    }
+
+    async fn metric(&self, index: usize, name: &str) -> u64 {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let address = self.nodes[index].http_addr();
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let line = answer.lines().find(|line| line.starts_with(name));
+        let line = line.unwrap_or_else(|| panic!("{name} is missing:\n{answer}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// Waits until every replica holds this value of a key by itself.
+    async fn all_hold(&self, key: &str, value: Option<&str>) {
+        for index in 0..3 {
+            let mut kv = self.kv(index).await;
+            until("every replica holds the newest", async || {
+                let held = value_of(&mut kv, stale(key)).await;
+                held.as_deref() == value
+            })
+            .await;
+        }
+    }
+}
+
+fn get(key: &str) -> GetRequest {
+    GetRequest {
+        namespace: "logs".into(),
+        key: key.to_owned().into(),
+        ..GetRequest::default()
+    }
+}
+
+fn get_from(key: &str, quorum: Quorum) -> GetRequest {
+    GetRequest {
+        quorum: quorum.into(),
+        ..get(key)
+    }
+}
+
+/// What the node that is asked has itself, if anything.
+fn stale(key: &str) -> GetRequest {
+    GetRequest {
+        consistency: Consistency::Stale.into(),
+        ..get_from(key, Quorum::One)
+    }
+}
+
+fn put(key: &str, value: &str) -> PutRequest {
+    PutRequest {
+        namespace: "logs".into(),
+        key: key.to_owned().into(),
+        value: value.to_owned().into(),
+        ..PutRequest::default()
+    }
+}
+
+fn put_to(key: &str, value: &str, quorum: Quorum) -> PutRequest {
+    PutRequest {
+        quorum: quorum.into(),
+        ..put(key, value)
+    }
+}
+
+fn delete(key: &str) -> DeleteRequest {
+    DeleteRequest {
+        namespace: "logs".into(),
+        key: key.to_owned().into(),
+        ..DeleteRequest::default()
+    }
+}
+
+/// With little time, for what is to fail.
+fn timed<T>(request: T) -> Request<T> {
+    let mut request = Request::new(request);
+    request.set_timeout(Duration::from_millis(800));
+    request
+}
+
+async fn value_of(kv: &mut KvClient<Channel>, request: GetRequest) -> Option<String> {
+    let answer = kv.get(request).await.unwrap().into_inner();
+    let value = String::from_utf8(answer.value.to_vec()).unwrap();
+    answer.found.then_some(value)
+}
+
+async fn keys_of(kv: &mut KvClient<Channel>, namespace: &str) -> Vec<String> {
+    let request = ScanRequest {
+        namespace: namespace.into(),
+        ..ScanRequest::default()
+    };
+    let pages = kv.scan(request).await.unwrap().into_inner();
+    let pages: Vec<_> = pages.map(Result::unwrap).collect().await;
+    let entries = pages.iter().flat_map(|page| &page.entries);
+    let keys = entries.map(|entry| String::from_utf8(entry.key.to_vec()).unwrap());
+    let mut keys: Vec<_> = keys.collect();
+    keys.sort();
+    keys
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_writer_wins_at_every_node_and_both_modes_live_side_by_side() {
+    let servers = Servers::start().await;
+    let linear = |key: &str| GetRequest {
+        namespace: String::new(),
+        ..get(key)
+    };
+    let mut first = servers.kv(0).await;
+    let registered = PutRequest {
+        namespace: String::new(),
+        ..put("a", "register")
+    };
+    first.put(registered).await.unwrap();
+    for (round, quorum) in [Quorum::Unspecified, Quorum::Majority, Quorum::All]
+        .into_iter()
+        .enumerate()
+    {
+        for index in 0..3 {
+            let mut kv = servers.kv(index).await;
+            let value = format!("{round} by {index}");
+            kv.put(put_to("a", &value, quorum)).await.unwrap();
+            let mut other = servers.kv((index + 1) % 3).await;
+            let read = value_of(&mut other, get("a")).await;
+            assert_eq!(read, Some(value), "written and read by majorities");
+        }
+    }
+    servers.all_hold("a", Some("2 by 2")).await;
+    let read = value_of(&mut first, linear("a")).await;
+    assert_eq!(read.as_deref(), Some("register"), "another namespace's key");
+
+    first.put(put("b", "b")).await.unwrap();
+    assert_eq!(keys_of(&mut first, "logs").await, ["a", "b"]);
+    assert_eq!(keys_of(&mut first, "").await, ["a"]);
+    let gone = first.delete(delete("a")).await.unwrap().into_inner();
+    let again = first.delete(delete("a")).await.unwrap().into_inner();
+    assert_eq!((gone.existed, again.existed), (true, false));
+    let time_of = |deleted: &DeleteResponse| deleted.version.unwrap().time;
+    assert!(time_of(&again) > time_of(&gone), "a tombstone of its own");
+    servers.all_hold("a", None).await;
+    for index in 0..3 {
+        let mut kv = servers.kv(index).await;
+        assert_eq!(value_of(&mut kv, get("a")).await, None);
+        assert_eq!(keys_of(&mut kv, "logs").await, ["b"]);
+        assert!(value_of(&mut kv, linear("a")).await.is_some());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn batches_sessions_and_times_to_live_work_as_elsewhere() {
+    let servers = Servers::start().await;
+    let mut kv = servers.kv(0).await;
+    let keys: Vec<_> = (0..40).map(|number| format!("key-{number}")).collect();
+    let items = keys.iter().map(|key| put_to(key, key, Quorum::Majority));
+    let items = items.collect();
+    let batch = kv.batch_put(BatchPutRequest { items }).await.unwrap();
+    for result in batch.into_inner().results {
+        let outcome = result.outcome.unwrap();
+        assert!(matches!(outcome, put_result::Outcome::Ok(_)), "{outcome:?}");
+    }
+    let items = keys.iter().map(|key| get_from(key, Quorum::Majority));
+    let items = items.collect();
+    let batch = kv.batch_get(BatchGetRequest { items }).await.unwrap();
+    for (result, key) in batch.into_inner().results.into_iter().zip(&keys) {
+        let Some(get_result::Outcome::Ok(got)) = result.outcome else {
+            panic!("{result:?}");
+        };
+        assert_eq!(got.value, key.as_bytes());
+    }
+
+    let operations = [
+        session_request::Operation::Get(get("key-1")),
+        session_request::Operation::Delete(delete("key-2")),
+        session_request::Operation::Put(put("key-3", "new")),
+    ];
+    let requests = operations.into_iter().enumerate();
+    let requests = requests.map(|(id, operation)| SessionRequest {
+        id: id as u64,
+        operation: Some(operation),
+    });
+    let requests = futures::stream::iter(requests.collect::<Vec<_>>());
+    let mut session = kv.session(requests).await.unwrap().into_inner();
+    let mut answers = 0;
+    while let Some(answer) = session.next().await {
+        let outcome = answer.unwrap().outcome.unwrap();
+        let is_fault = matches!(outcome, session_response::Outcome::Fault(_));
+        assert!(!is_fault, "{outcome:?}");
+        answers += 1;
+    }
+    assert_eq!(answers, 3);
+    assert_eq!(value_of(&mut kv, get("key-2")).await, None);
+    assert_eq!(
+        value_of(&mut kv, get("key-3")).await.as_deref(),
+        Some("new")
+    );
+
+    let short = PutRequest {
+        ttl_ms: 1_500,
+        ..put("short", "v")
+    };
+    kv.put(short).await.unwrap();
+    until("the value has expired", async || {
+        value_of(&mut kv, get("short")).await.is_none()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_replica_alone_serves_who_asks_no_more_and_tells_the_others_later() {
+    let servers = Servers::start().await;
+    let key = servers.key_led_by(0).await;
+    let mut alone = servers.kv(0).await;
+    alone
+        .put(put_to(&key, "before", Quorum::All))
+        .await
+        .unwrap();
+    servers.cut_off(0, &key).await;
+    let one = put_to(&key, "alone", Quorum::One);
+    alone.put(one).await.unwrap();
+    let read = value_of(&mut alone, get_from(&key, Quorum::One)).await;
+    assert_eq!(read.as_deref(), Some("alone"));
+    let unread = alone.get(timed(get(&key))).await;
+    assert!(unread.is_err(), "one is no majority: {unread:?}");
+    let mut other = servers.kv(1).await;
+    let read = value_of(&mut other, stale(&key)).await;
+    assert_eq!(read.as_deref(), Some("before"), "nobody could be told");
+
+    let open = alone.put(timed(put(&key, "open"))).await.unwrap_err();
+    let open = Fault::from_status(&open);
+    assert!(open.maybe_applied, "it is at one replica: {open:?}");
+    until("what the others missed is kept for them", async || {
+        servers.metric(0, "torc_hints_held").await >= 2
+    })
+    .await;
+    servers.link_faults(0, HEALED);
+    servers.all_hold(&key, Some("open")).await;
+    until("no hint is left", async || {
+        servers.metric(0, "torc_hints_held").await == 0
+    })
+    .await;
+    assert!(servers.metric(0, "torc_hints_sent_total").await >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_survive_the_restart_of_who_keeps_them() {
+    let mut servers = Servers::start().await;
+    let key = servers.key_led_by(0).await;
+    servers.cut_off(0, &key).await;
+    let mut alone = servers.kv(0).await;
+    alone.put(put_to(&key, "v", Quorum::One)).await.unwrap();
+    drop(alone);
+    until("what the others missed is kept for them", async || {
+        servers.metric(0, "torc_hints_held").await == 2
+    })
+    .await;
+    servers.nodes.remove(0).stop().await.unwrap();
+    let settings = settings(servers.dir.path().join("1"));
+    let again = Node::start(settings.check().unwrap()).await.unwrap();
+    servers.nodes.insert(0, again);
+    servers.formed().await;
+    until("the hints are there again", async || {
+        servers.metric(0, "torc_hints_held").await == 2
+    })
+    .await;
+    servers.link_faults(0, HEALED);
+    servers.all_hold(&key, Some("v")).await;
+    until("no hint is left", async || {
+        servers.metric(0, "torc_hints_held").await == 0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_of_all_leaves_all_with_the_newest_version() {
+    let servers = Servers::start().await;
+    let key = servers.key_led_by(1).await;
+    let mut kv = servers.kv(1).await;
+    kv.put(put_to(&key, "old", Quorum::All)).await.unwrap();
+    servers.cut_off(2, &key).await;
+    kv.put(put(&key, "new")).await.unwrap();
+    let mut behind = servers.kv(2).await;
+    let held = value_of(&mut behind, stale(&key)).await;
+    assert_eq!(held.as_deref(), Some("old"));
+    servers.link_faults(2, HEALED);
+    until("all replicas answer", async || {
+        let all = kv.get(timed(get_from(&key, Quorum::All))).await;
+        all.is_ok_and(|got| &got.into_inner().value[..] == b"new")
+    })
+    .await;
+    servers.all_hold(&key, Some("new")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_mode_does_not_promise_is_refused() {
+    let servers = Servers::start().await;
+    let mut kv = servers.kv(0).await;
+    let if_absent = || {
+        let kind = Some(condition::Kind::IfAbsent(true));
+        Some(Condition { kind })
+    };
+    let conditional = PutRequest {
+        condition: if_absent(),
+        ..put("k", "v")
+    };
+    let refused = Fault::from_status(&kv.put(conditional.clone()).await.unwrap_err());
+    assert_eq!(refused.reason, Reason::Invalid);
+    assert!(refused.message.contains("no conditions"), "{refused:?}");
+    let items = vec![conditional, put("k", "v")];
+    let batch = kv.batch_put(BatchPutRequest { items }).await.unwrap();
+    let results = batch.into_inner().results;
+    let is_fault = |at: usize| matches!(results[at].outcome, Some(put_result::Outcome::Fault(_)));
+    assert!(is_fault(0) && !is_fault(1), "{results:?}");
+    let conditional = DeleteRequest {
+        condition: if_absent(),
+        ..delete("k")
+    };
+    let refused = Fault::from_status(&kv.delete(conditional).await.unwrap_err());
+    assert_eq!(refused.reason, Reason::Invalid);
+    let linearizable = GetRequest {
+        consistency: Consistency::Linearizable.into(),
+        ..get("k")
+    };
+    let refused = Fault::from_status(&kv.get(linearizable).await.unwrap_err());
+    assert_eq!(refused.reason, Reason::Invalid);
+    let unknown = GetRequest {
+        quorum: 77,
+        ..get("k")
+    };
+    let refused = Fault::from_status(&kv.get(unknown).await.unwrap_err());
+    assert_eq!(refused.reason, Reason::Invalid);
+
+    for quorum in [Quorum::One, Quorum::Majority, Quorum::All] {
+        let linear = GetRequest {
+            namespace: String::new(),
+            ..get_from("k", quorum)
+        };
+        let refused = Fault::from_status(&kv.get(linear).await.unwrap_err());
+        assert_eq!(refused.reason, Reason::Invalid);
+        assert!(refused.message.contains("linearizable"), "{refused:?}");
+    }
+}
