@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::cleanup::{self, BoundArgs};
+use crate::hot;
 use crate::index;
 use crate::join;
 use crate::sketch;
@@ -66,6 +67,12 @@ pub(crate) enum Suite {
     Store(store::Args),
     /// A kvd process over the wire, beside redis, memcached and etcd where they are installed
     Wire,
+    /// Three kvd processes with three replicas of each key, beside three of etcd where it is
+    /// installed; then with a slow node, a dead one, and five times the load
+    Replicas,
+    /// How even the gets of a skewed workload are spread over the nodes, with and without what
+    /// clients do about hot keys
+    Hot(hot::Args),
     /// A fourth node joining three under traffic, beside a plain copy of the same bytes
     Join(join::Args),
     /// Memory of a kvd process for each of its sealed keys, beside redis and memcached where

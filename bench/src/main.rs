@@ -14,6 +14,7 @@
 
 mod cleanup;
 mod cli;
+mod hot;
 mod index;
 mod join;
 mod kvd;
@@ -56,6 +57,8 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
         Suite::Sketch(args) => &|options| sketch::run(*args, options),
         Suite::Store(args) => &|options| store::run(args, options),
         Suite::Wire => &wire::run,
+        Suite::Replicas => &wire::replicas::run,
+        Suite::Hot(args) => &|options| hot::run(*args, options),
         Suite::Join(args) => &|options| join::run(*args, options),
         Suite::Ram(args) => &|options| wire::memory::run(*args, options),
         Suite::StoreChild(args) => return store::child::run(args),

@@ -1,5 +1,6 @@
 //! `kvd`, the server that is measured: built if need be, and run as processes.
 
+mod cluster;
 mod load;
 mod node;
 mod readings;
@@ -11,6 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cli::Options;
 
+pub(crate) use cluster::found;
 pub(crate) use load::load;
 pub(crate) use node::Node;
 pub(crate) use readings::Readings;

@@ -63,9 +63,12 @@ impl Node {
             .create(true)
             .append(true)
             .open(self.log_file())?;
+        let is_told = self.extra.iter().any(|it| it.starts_with("--replicas"));
+        let replicas: &[&str] = if is_told { &[] } else { &["--replicas=1"] };
         let process = Process::start(
             cleanup::bound(&self.program)?
-                .args(["serve", "--replicas", "1"])
+                .arg("serve")
+                .args(replicas)
                 .args(["--grpc-addr", &self.grpc.to_string()])
                 .args(["--http-addr", &self.http.to_string()])
                 .arg("--data-dir")

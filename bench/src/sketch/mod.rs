@@ -13,7 +13,7 @@ mod cluster;
 mod counting;
 mod heavy;
 mod overlap;
-mod streams;
+pub(crate) mod streams;
 mod text;
 
 use anyhow::Result;

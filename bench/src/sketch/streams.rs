@@ -131,7 +131,7 @@ impl Stopwatch {
 
 /// Numbers below `n`, number i with a probability in proportion to (i + 1)^-s: rejection-inversion (Hörmann and
 /// Derflinger 1996), for s other than 1.
-struct Zipf {
+pub(crate) struct Zipf {
     n: f64,
     s: f64,
     low: f64,
@@ -141,7 +141,7 @@ struct Zipf {
 }
 
 impl Zipf {
-    fn new(n: u64, s: f64) -> Self {
+    pub(crate) fn new(n: u64, s: f64) -> Self {
         let mut zipf = Self {
             n: n as f64,
             s,
@@ -164,7 +164,7 @@ impl Zipf {
         y.mul_add(1.0 - self.s, 1.0).powf(1.0 / (1.0 - self.s))
     }
 
-    fn draw(&self, random: &mut Random) -> u64 {
+    pub(crate) fn draw(&self, random: &mut Random) -> u64 {
         loop {
             let uniform = (random.next() >> 11) as f64 / (1_u64 << 53) as f64;
             let y = uniform.mul_add(self.low - self.high, self.high);

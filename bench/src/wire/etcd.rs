@@ -1,4 +1,4 @@
-//! The peer etcd, one node, by its gRPC interface. The few messages that are needed are
+//! The peer etcd, one node or several, by its gRPC interface. The few messages that are needed are
 //! written down here, with the field numbers of `etcdserverpb`.
 
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
 use futures::StreamExt as _;
-use futures::future::LocalBoxFuture;
+use futures::future::{LocalBoxFuture, try_join_all};
 use http::uri::PathAndQuery;
 use tonic::client::Grpc;
 use tonic::transport::{Channel, Endpoint};
@@ -64,52 +64,65 @@ struct PutRequest {
 struct PutResponse {}
 
 struct Etcd {
-    process: Process,
+    processes: Vec<Process>,
     channels: Vec<Channel>,
 }
 
 /// Starts a cluster of one, if etcd is installed.
 pub(super) async fn start(dir: &Path) -> Result<Option<Box<dyn Subject>>> {
-    let Some(mut command) = server::command(NAME)? else {
-        return Ok(None);
-    };
-    let (client, peer) = (free_address()?, free_address()?);
-    let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));
-    command.arg("--data-dir").arg(own_dir(dir, NAME)?);
-    command.args([
-        "--listen-client-urls",
-        &client_url,
-        "--advertise-client-urls",
-        &client_url,
-    ]);
-    command.args([
-        "--listen-peer-urls",
-        &peer_url,
-        "--initial-advertise-peer-urls",
-        &peer_url,
-    ]);
-    command.args([
-        "--name",
-        "bench",
-        "--initial-cluster",
-        &format!("bench={peer_url}"),
-    ]);
-    let process = server::start(&mut command, client).await?;
-    let mut channels = Vec::new();
-    for _ in 0..CHANNELS {
-        channels.push(
-            Endpoint::from_shared(client_url.clone())?
-                .tcp_nodelay(true)
-                .connect()
-                .await?,
-        );
+    start_members(dir, 1).await
+}
+
+/// Starts a cluster of so many, if etcd is installed.
+pub(super) async fn start_members(dir: &Path, count: usize) -> Result<Option<Box<dyn Subject>>> {
+    let mut members = Vec::new();
+    for number in 0..count {
+        let url = |address| format!("http://{address}");
+        let name = format!("bench-{number}");
+        members.push((name, free_address()?, url(free_address()?)));
     }
-    Ok(Some(Box::new(Etcd { process, channels })))
+    let cluster: Vec<String> = members
+        .iter()
+        .map(|(name, _, peer)| format!("{name}={peer}"))
+        .collect();
+    let cluster = cluster.join(",");
+    let mut starting = Vec::new();
+    for (name, client, peer) in &members {
+        let Some(mut command) = server::command(NAME)? else {
+            return Ok(None);
+        };
+        let client_url = format!("http://{client}");
+        command.arg("--data-dir").arg(own_dir(dir, name)?);
+        command.args(["--listen-client-urls", &client_url]);
+        command.args(["--advertise-client-urls", &client_url]);
+        command.args(["--listen-peer-urls", peer]);
+        command.args(["--initial-advertise-peer-urls", peer]);
+        command.args(["--name", name, "--initial-cluster", &cluster]);
+        starting.push((command, *client));
+    }
+    // None serves before most of them run.
+    let starting = starting.iter_mut().map(async |(command, client)| {
+        if count == 1 {
+            server::start(command, *client).await
+        } else {
+            server::start_anywhere(command, *client).await
+        }
+    });
+    let processes = try_join_all(starting).await?;
+    let mut channels = Vec::new();
+    for (_, client, _) in members.iter().cycle().take(CHANNELS.max(count)) {
+        let endpoint = Endpoint::from_shared(format!("http://{client}"))?;
+        channels.push(endpoint.tcp_nodelay(true).connect().await?);
+    }
+    Ok(Some(Box::new(Etcd {
+        processes,
+        channels,
+    })))
 }
 
 impl Etcd {
     fn channel(&self, worker: usize) -> Grpc<Channel> {
-        Grpc::new(self.channels[worker % CHANNELS].clone())
+        Grpc::new(self.channels[worker % self.channels.len()].clone())
     }
 }
 
@@ -147,7 +160,8 @@ impl Subject for Etcd {
     }
 
     fn process(&self) -> Result<u32> {
-        Ok(self.process.id())
+        let first = self.processes.first();
+        Ok(first.context("etcd is not running")?.id())
     }
 
     fn load<'a>(&'a self, data: &'a Data) -> LocalBoxFuture<'a, Result<()>> {

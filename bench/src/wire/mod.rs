@@ -17,6 +17,7 @@ mod etcd;
 mod memcached;
 pub(crate) mod memory;
 mod redis;
+pub(crate) mod replicas;
 mod server;
 mod session;
 mod subject;

@@ -55,7 +55,24 @@ pub(super) fn command(program: &str) -> Result<Option<Command>> {
 /// # Errors
 /// It ends, or never listens.
 pub(super) async fn start(command: &mut Command, address: SocketAddr) -> Result<Process> {
-    let mut process = machine::on_core(SERVER_CORE, || Process::start(command))??;
+    let process = machine::on_core(SERVER_CORE, || Process::start(command))??;
+    listening(process, command, address).await
+}
+
+/// As [`start`], on whatever core the system chooses.
+///
+/// # Errors
+/// As [`start`].
+pub(super) async fn start_anywhere(command: &mut Command, address: SocketAddr) -> Result<Process> {
+    let process = Process::start(command)?;
+    listening(process, command, address).await
+}
+
+async fn listening(
+    mut process: Process,
+    command: &Command,
+    address: SocketAddr,
+) -> Result<Process> {
     let give_up = Instant::now() + PATIENCE;
     let program = command.get_args().nth(1).unwrap_or_default().display();
     loop {
