@@ -251,6 +251,7 @@ async fn history_outlives_a_restart_and_damage_costs_history_only() {
     kv.put(put("key", "value")).await.unwrap();
     get_all(&nodes, vec![get("key"); 40]).await;
     drop(kv);
+    counted(&nodes[0], 41).await;
     for node in nodes {
         node.stop().await.unwrap();
     }

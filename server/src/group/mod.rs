@@ -93,8 +93,10 @@ impl Default for GroupOptions {
     fn default() -> Self {
         Self {
             dir: PathBuf::from("group"),
-            heartbeat_ms: 150,
-            election_timeout_ms: (600, 1200),
+            // Also how long an entry may take to reach a node: on a busy machine one about many
+            // partitions takes longer than a heartbeat would.
+            heartbeat_ms: 500,
+            election_timeout_ms: (1500, 3000),
             snapshot_every: 500,
             keep_entries: 200,
             voter_lost_after_ms: 30_000,
