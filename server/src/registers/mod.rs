@@ -41,14 +41,15 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 use torc_record::{HybridTime, NodeSlot};
 use torc_replication::{
-    Config, CoordinatorOptions, Envelope, Input, Locator, Mutations, Now, OpId, Outcome,
-    ReplicaOptions, Request, Seq,
+    Config, CoordinatorOptions, Envelope, Input, Locator, Now, OpId, Outcome, ReplicaOptions,
+    Request, Seq,
 };
 use torc_ring::{NodeId, Partition, Partitions};
 use torc_store::{Store, StoreError};
 
 use crate::clock::unix_ms;
 use crate::links::Links;
+use crate::mutants::broken_rules;
 use host::Host;
 use shard::Shard;
 use work::Work;
@@ -125,7 +126,7 @@ impl Registers {
             near: Some(me.node),
             ..CoordinatorOptions::default()
         };
-        let shard = |_| Mutex::new(Shard::new(me.slot, ceiling, options, Mutations::NONE));
+        let shard = |_| Mutex::new(Shard::new(me.slot, ceiling, options, broken_rules()));
         let (durable, inbox) = mpsc::unbounded_channel();
         let (settles, unsettled) = mpsc::channel(upkeep::SETTLES_WAITING);
         Self {

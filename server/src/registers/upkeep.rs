@@ -11,12 +11,13 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use torc_record::{Ballot, HybridTime, NodeSlot};
-use torc_replication::{Collector, Input, KeyId, Mutations, Request};
+use torc_replication::{Collector, Input, KeyId, Request};
 use torc_ring::Partition;
 use torc_ring::topology::Stage;
 
 use super::work::Work;
 use super::{Durable, Registers, SHARDS, Settle};
+use crate::mutants::broken_rules;
 
 /// Keys that wait for being settled.
 pub(super) const SETTLES_WAITING: usize = 4_096;
@@ -209,7 +210,7 @@ impl Registers {
             time: HybridTime::from_unix_ms(self.now().unix_ms.saturating_sub(older)),
             slot: NodeSlot(u16::MAX),
         };
-        let Some(collector) = Collector::new(config, upto, Mutations::NONE) else {
+        let Some(collector) = Collector::new(config, upto, broken_rules()) else {
             return;
         };
         let sends = collector.ask();

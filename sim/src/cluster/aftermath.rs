@@ -11,8 +11,8 @@ use torc_proto::v1::SummarizeRequest;
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_sim::history::{Kind, Value};
 
-use super::group::Group;
-use super::recorder::{Answer, Recorder};
+use super::group::{Contact, Group};
+use super::recorder::{Answer, Asker, Recorder};
 use super::report::Report;
 use super::wire::{Ask, Wire, number};
 
@@ -47,11 +47,12 @@ async fn read_all(
     report: &mut Report,
 ) -> HashMap<String, Value> {
     let names = recorder.names();
+    let nodes = group.contacts.present();
+    let nodes = &nodes[..];
     let reads = names.into_iter().enumerate().map(|(key, name)| async move {
-        let nodes = group.processes.len();
         let mut found = None;
-        for node in [key % nodes, (key + 1) % nodes] {
-            found = read(wire, recorder, key, node).await;
+        for node in [key, key + 1] {
+            found = read(wire, recorder, key, nodes[node % nodes.len()]).await;
         }
         (name, found)
     });
@@ -67,16 +68,19 @@ async fn read_all(
     all.into_iter().filter_map(found).collect()
 }
 
-async fn read(wire: &Wire, recorder: &Recorder, key: usize, node: usize) -> Option<Value> {
+async fn read(wire: &Wire, recorder: &Recorder, key: usize, node: Contact) -> Option<Value> {
     for _ in 0..TRIES {
-        let by = format!("last read at node {}", node + 1);
+        let by = Asker {
+            client: None,
+            node: Some(node.number),
+        };
         let begun = recorder.begin(key, by, |_| Kind::Get);
         let ticket = begun.ticket;
         let ask = Ask {
             begun,
             version: None,
         };
-        let answer = wire.ask_node(node, &ask).await;
+        let answer = wire.ask_node(node.address, &ask).await;
         recorder.end(ticket, answer);
         match answer {
             Answer::Found(value, _) => return Some(value),
@@ -133,7 +137,10 @@ async fn converge(group: &Group, client: &Client) -> Result<(), String> {
 async fn differing(group: &Group, client: &Client) -> Result<usize, String> {
     let table = client.known_topology().ok_or("no topology")?;
     let mut held = BTreeMap::new();
-    for (process, id) in group.processes.iter().zip(&group.ids) {
+    for process in &group.processes {
+        let Some(id) = process.id else {
+            continue;
+        };
         let uri = format!("http://{}", process.grpc);
         let replica = ReplicaClient::connect(uri).await;
         let mut replica = replica.map_err(|error| error.to_string())?;
@@ -146,7 +153,7 @@ async fn differing(group: &Group, client: &Client) -> Result<usize, String> {
         let answer = answer.map_err(|status| status.to_string())?.into_inner();
         for summary in answer.summaries {
             held.insert(
-                (summary.partition, *id),
+                (summary.partition, id),
                 (summary.records, summary.fingerprint),
             );
         }
