@@ -127,6 +127,7 @@ pub fn record_to_wire(record: Record) -> v1::Record {
         digest: Bytes::copy_from_slice(&record.digest.0),
         key: record.key.into_bytes(),
         version: Some(version_to_wire(record.ballot)),
+        origin: record.origin.map(version_to_wire),
         tombstone,
         value,
         expires_at_ms,
@@ -151,11 +152,13 @@ pub fn record_from_wire(wire: v1::Record) -> Result<Record, WireError> {
             expires_at_ms: (wire.expires_at_ms != 0).then_some(wire.expires_at_ms),
         }
     };
+    let origin = wire.origin.as_ref().map(version_from_wire).transpose()?;
     let record = Record {
         namespace: NamespaceId(wire.namespace),
         digest: digest_from_wire(&wire.digest)?.ok_or(WireError::DigestLength { len: 0 })?,
         key: Key::new(wire.key)?,
         ballot,
+        origin: origin.filter(|origin| *origin != ballot),
         state,
     };
     record.check()?;
@@ -180,10 +183,11 @@ mod tests {
         (
             any::<(u32, [u8; 16], u64, u64, u16)>(),
             proptest::collection::vec(any::<u8>(), 1..64),
+            proptest::option::of(any::<(u64, u64, u16)>()),
             state,
         )
             .prop_map(
-                |((namespace, digest, epoch, time, slot), key, state)| Record {
+                |((namespace, digest, epoch, time, slot), key, origin, state)| Record {
                     namespace: NamespaceId(namespace),
                     digest: Digest(digest),
                     key: Key::new(key).unwrap(),
@@ -192,6 +196,11 @@ mod tests {
                         time: HybridTime(time),
                         slot: NodeSlot(slot),
                     },
+                    origin: origin.map(|(epoch, time, slot)| Ballot {
+                        epoch: Epoch(epoch),
+                        time: HybridTime(time),
+                        slot: NodeSlot(slot),
+                    }),
                     state,
                 },
             )

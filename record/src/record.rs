@@ -42,13 +42,22 @@ pub struct Record {
     pub digest: Digest,
     /// The key.
     pub key: Key,
-    /// The version.
+    /// Under which replicas accepted it last: the order of versions.
     pub ballot: Ballot,
+    /// Under which it was written, if that is another: replicas that were brought together
+    /// accept anew what is there, and that is no new version to those who read it.
+    pub origin: Option<Ballot>,
     /// Value or tombstone.
     pub state: State,
 }
 
 impl Record {
+    /// The version that readers see: it changes only when somebody writes.
+    #[must_use]
+    pub fn version(&self) -> Ballot {
+        self.origin.unwrap_or(self.ballot)
+    }
+
     /// The one rule that orders versions: the higher ballot wins.
     #[must_use]
     pub fn supersedes(&self, other: &Self) -> bool {
@@ -117,6 +126,7 @@ mod tests {
                 time: HybridTime(time),
                 slot: NodeSlot(0),
             },
+            origin: None,
             state,
         }
     }

@@ -56,6 +56,7 @@ fn record(token: u64, time: u64) -> Record {
             time: HybridTime(time),
             slot: NodeSlot(0),
         },
+        origin: None,
         state: State::Tombstone,
     }
 }

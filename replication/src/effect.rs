@@ -37,6 +37,16 @@ pub enum Effect {
         /// What is vouched for.
         milestone: Milestone,
     },
+    /// Copy the sealed slices of a partition from this node, which serves them if its replica
+    /// [may](crate::Replica::serves_slices), and put them in force, if this replica
+    /// [may](crate::Replica::takes_slices) still take them; then say
+    /// [`Input::SlicesCopied`](crate::Input::SlicesCopied). Repeated until then.
+    CopySlices {
+        /// From whom.
+        from: NodeId,
+        /// In which epoch.
+        epoch: Epoch,
+    },
     /// Run an operation that brings all replicas of this key together, see
     /// [`Request::Settle`](crate::Request::Settle).
     Settle {

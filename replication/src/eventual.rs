@@ -175,6 +175,7 @@ mod tests {
 
     fn held(time: u64) -> Held {
         Held {
+            origin: None,
             ballot: ballot(time),
             content: Content::Value {
                 expires_at_ms: None,
@@ -192,6 +193,7 @@ mod tests {
             digest: Digest([1; 16]),
             key: Key::new(&b"k"[..]).unwrap(),
             ballot: ballot(1),
+            origin: None,
             state: State::Tombstone,
         };
         let moving = config().begin(Epoch(2), &[NODES[0], NODES[1], NodeId(4)], &[]);

@@ -120,6 +120,7 @@ mod tests {
                 time: HybridTime(time),
                 slot: NodeSlot(0),
             },
+            origin: None,
             state: State::Tombstone,
         };
         Hint {

@@ -49,7 +49,7 @@ pub use locator::{DigestHasher, KeyId, Locator};
 pub use message::{Content, Envelope, Held, Message, OpId, Tag};
 pub use replica::{Input, Now, Replica, ReplicaOptions};
 pub use role::Role;
-pub use storage::{Batch, Entry, Lookup, Meta, Scanned, Seq, Storage, is_collected};
+pub use storage::{Batch, Entry, LogPosition, Lookup, Meta, Scanned, Seq, Storage, is_collected};
 pub use torc_ring::replicas::{
     Config, MAX_MEMBERS, Member, Milestone, Milestones, MoveError, Mutation, Mutations, Seat,
     Settled, Votes,

@@ -9,7 +9,7 @@ use torc_record::{Ballot, Epoch, HybridTime, Record, State};
 use torc_ring::Partition;
 
 use crate::compare::{Listing, RangeSum};
-use crate::{KeyId, Locator};
+use crate::{KeyId, Locator, LogPosition};
 
 /// An operation's number at its coordinator, chosen by the edge.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -40,6 +40,8 @@ pub struct Envelope {
 pub struct Held {
     /// The accepted ballot; zero when there is none.
     pub ballot: Ballot,
+    /// Under which it was written, if that is another.
+    pub origin: Option<Ballot>,
     /// What that version says.
     pub content: Content,
     /// The replica's collection watermark.
@@ -181,6 +183,8 @@ pub enum Message {
         tag: Tag,
         /// Entries after this one.
         after: Option<KeyId>,
+        /// Only the tail of the log from there on: its asker has the slices up to it.
+        since: Option<LogPosition>,
     },
     /// Answers `Pull`.
     Page {

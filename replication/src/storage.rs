@@ -14,6 +14,11 @@ use crate::{KeyId, Locator};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seq(pub u64);
 
+/// How far a disk's log had come. What a disk stored later is behind it; it means nothing
+/// to another disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LogPosition(pub u64);
+
 /// What the disk has of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup {
@@ -78,6 +83,14 @@ pub trait Storage {
     /// Up to `limit` entries after `after`, in ring order; fewer only at the end, or where
     /// more would be too many bytes.
     fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned;
+
+    /// As [`scan`](Self::scan), but of what was stored up to `since` it may leave out all
+    /// that was not replaced later: the tail of a copy that has the slices up to there. What
+    /// was collected since then is still in it, for it hides what those slices have.
+    fn tail(&self, since: LogPosition, after: Option<KeyId>, limit: usize) -> Scanned {
+        let _ = since;
+        self.scan(after, limit)
+    }
 
     /// Whether a scan, now or before, met a place that cannot be read and of which nobody
     /// knows the key. Such a copy must not pass for a complete one.

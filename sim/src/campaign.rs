@@ -35,8 +35,6 @@ pub struct Tally {
     pub answered: u64,
     /// Operations whose outcome nobody knows.
     pub unknown: u64,
-    /// Conditional writes refused because an identity had renamed the version.
-    pub renamed: u64,
     /// Faults by name.
     pub faults: Counts,
 }
@@ -50,7 +48,6 @@ impl Tally {
         self.fast += report.fast;
         self.answered += report.answered;
         self.unknown += report.unknown;
-        self.renamed += report.renamed;
         self.faults.merge(&report.faults);
         if report.violation.is_some() {
             self.violations.push(seed);
@@ -65,7 +62,6 @@ impl Tally {
         self.fast += other.fast;
         self.answered += other.answered;
         self.unknown += other.unknown;
-        self.renamed += other.renamed;
         self.faults.merge(&other.faults);
         self.violations.extend(other.violations);
     }
@@ -131,31 +127,34 @@ const fn plan(mutation: Mutation, profile: Profile, known: u64) -> Hunt {
 /// remade by `cargo run --release -p torc-sim -- mutants --plan` whenever a change shifts
 /// what seeds do.
 pub const PLAN: [Hunt; Mutation::ALL.len()] = [
-    plan(Mutation::NoEpochFence, Profile::Moves, 69),
-    plan(Mutation::StreamFromSurvivor, Profile::Moves, 89),
-    plan(Mutation::DirectSwitch, Profile::Moves, 2),
-    plan(Mutation::NoReadNewStage, Profile::Aborts, 9),
-    plan(Mutation::PromisesForgotten, Profile::Restarts, 8),
-    plan(Mutation::GetWithoutWriteBack, Profile::Mixed, 245),
-    plan(Mutation::CasMissUnchosen, Profile::Warm, 5),
-    plan(Mutation::RetryReapplies, Profile::Warm, 0),
-    plan(Mutation::PushUnchosen, Profile::Repair, 227),
-    plan(Mutation::CollectOnQuorum, Profile::Collection, 6),
-    plan(Mutation::NoFloorAtCollection, Profile::Collection, 256),
-    plan(Mutation::LastWriterWins, Profile::Mixed, 2),
-    plan(Mutation::WipedKeepsId, Profile::Wipes, 13),
-    plan(Mutation::MixedEpochs, Profile::Moves, 630),
-    plan(Mutation::AckBeforeDurable, Profile::Crashes, 1),
+    plan(Mutation::NoEpochFence, Profile::Moves, 248),
+    plan(Mutation::StreamFromSurvivor, Profile::Moves, 470),
+    plan(Mutation::DirectSwitch, Profile::Moves, 1),
+    plan(Mutation::NoReadNewStage, Profile::Aborts, 22),
+    plan(Mutation::PromisesForgotten, Profile::Restarts, 20),
+    plan(Mutation::GetWithoutWriteBack, Profile::Mixed, 112),
+    plan(Mutation::CasMissUnchosen, Profile::Warm, 2),
+    plan(Mutation::RetryReapplies, Profile::Warm, 1),
+    plan(Mutation::PushUnchosen, Profile::Repair, 7982),
+    plan(Mutation::CollectOnQuorum, Profile::Collection, 4),
+    plan(Mutation::NoFloorAtCollection, Profile::Collection, 38),
+    plan(Mutation::LastWriterWins, Profile::Mixed, 0),
+    plan(Mutation::WipedKeepsId, Profile::Wipes, 4),
+    plan(Mutation::MixedEpochs, Profile::Moves, 567),
+    plan(Mutation::AckBeforeDurable, Profile::Crashes, 64),
     plan(Mutation::OneAckQuorum, Profile::Mixed, 2),
-    plan(Mutation::DeadVotes, Profile::Dead, 552),
-    plan(Mutation::TransitionalChosen, Profile::Aborts, 9),
-    plan(Mutation::AbsentZero, Profile::Collection, 7968),
-    plan(Mutation::AbortInOneStep, Profile::Aborts, 712),
+    plan(Mutation::DeadVotes, Profile::Dead, 3),
+    plan(Mutation::TransitionalChosen, Profile::Aborts, 112),
+    plan(Mutation::AbsentZero, Profile::Collection, 4705),
+    plan(Mutation::AbortInOneStep, Profile::Aborts, 2518),
     plan(Mutation::ExpiryUnsettled, Profile::Expiry, 0),
-    plan(Mutation::UnreadableIsAbsent, Profile::Damage, 9),
-    plan(Mutation::GrowthStartsEmpty, Profile::Resize, 608),
-    plan(Mutation::ShrinkWithoutMerge, Profile::Resize, 5277),
-    plan(Mutation::GrowthCopiesVote, Profile::Resize, 938),
-    plan(Mutation::BulkIsSnapshot, Profile::Moves, 374),
-    plan(Mutation::WarmAfterRefusal, Profile::Warm, 1),
+    plan(Mutation::UnreadableIsAbsent, Profile::Damage, 2),
+    plan(Mutation::GrowthStartsEmpty, Profile::Resize, 47),
+    plan(Mutation::ShrinkWithoutMerge, Profile::Resize, 11093),
+    plan(Mutation::GrowthCopiesVote, Profile::Resize, 2255),
+    plan(Mutation::BulkIsSnapshot, Profile::Moves, 144),
+    plan(Mutation::WarmAfterRefusal, Profile::Warm, 0),
+    plan(Mutation::SlicesOfAnyEpoch, Profile::Slices, 1286),
+    plan(Mutation::IdentityRenames, Profile::Mixed, 4),
+    plan(Mutation::TailForgotten, Profile::Slices, 9),
 ];

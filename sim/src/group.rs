@@ -94,7 +94,7 @@ impl Group {
             .any(|node| staff.lost.contains(&node));
         // With one replica excluded and another's record unreadable no majority is left:
         // an operator who sees a move stand still takes it back.
-        let stuck = staff.healing && !self.config.excluded.is_empty() && rng.chance(10);
+        let stuck = staff.healing && !self.config.excluded.is_empty() && rng.chance(40);
         let late = self.config.stage == Stage::WriteBothReadNew;
         let abort = if late {
             faults.abort

@@ -212,7 +212,6 @@ fn print_tally(total: &Tally, seconds: f64, json: bool) {
             "seeds_per_s": rate.round(),
             "fast_share": share(total.fast),
             "unknown": total.unknown,
-            "renamed": total.renamed,
             "violating_seeds": total.violations.iter().take(100).collect::<Vec<_>>(),
             "faults": total.faults.0,
         });
@@ -227,10 +226,9 @@ fn print_tally(total: &Tally, seconds: f64, json: bool) {
         total.undecided
     ));
     say(&format!(
-        "{:.0} % of answers after one round, {} outcomes unknown, {} versions renamed under a condition",
+        "{:.0} % of answers after one round, {} outcomes unknown",
         100.0 * share(total.fast),
-        total.unknown,
-        total.renamed
+        total.unknown
     ));
     for (name, count) in &total.faults.0 {
         say(&format!("  {name:<12}{count:>12}"));

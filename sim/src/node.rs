@@ -77,9 +77,10 @@ impl Node {
     }
 
     /// Starts from what the disk has.
-    pub(crate) fn start(&mut self, promises: usize, mutations: Mutations) {
+    pub(crate) fn start(&mut self, promises: usize, copies_slices: bool, mutations: Mutations) {
         let options = ReplicaOptions {
             promises,
+            copies_slices,
             page_records: 2,
             ..ReplicaOptions::default()
         };

@@ -56,6 +56,8 @@ pub struct Faults {
     pub resize: u32,
     /// Displaced replicas declared dead.
     pub dead: u32,
+    /// Whether newcomers copy sealed slices.
+    pub slices: bool,
     /// Collections begun.
     pub collect: u32,
     /// Comparisons begun.
@@ -107,11 +109,13 @@ pub enum Profile {
     Warm,
     /// Comparisons with much loss.
     Repair,
+    /// Slices copied while tombstones are collected and moves aborted.
+    Slices,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Mixed,
         Self::Moves,
         Self::Dead,
@@ -125,6 +129,7 @@ impl Profile {
         Self::Wipes,
         Self::Warm,
         Self::Repair,
+        Self::Slices,
     ];
 
     /// Its name on the command line.
@@ -144,6 +149,7 @@ impl Profile {
             Self::Wipes => "wipes",
             Self::Warm => "warm",
             Self::Repair => "repair",
+            Self::Slices => "slices",
         }
     }
 
@@ -182,6 +188,7 @@ impl Profile {
             abort: 0,
             resize: 0,
             dead: 0,
+            slices: false,
             collect: 0,
             compare: 20,
             expiry: 0,
@@ -251,6 +258,15 @@ impl Profile {
                 compare: 0,
                 late: 0,
                 affinity: 0,
+                ..moving
+            },
+            Self::Slices => Faults {
+                slices: true,
+                abort: 100,
+                crash: 20,
+                collect: 500,
+                delete: 500,
+                split: 30,
                 ..moving
             },
             _ => self.directed_at_rules(one_key),
@@ -341,12 +357,16 @@ impl Profile {
                 affinity: 0,
                 ..one_key
             },
-            Self::Mixed | Self::Moves | Self::Dead | Self::Resize | Self::Aborts => one_key,
+            Self::Mixed | Self::Moves | Self::Dead | Self::Resize | Self::Aborts | Self::Slices => {
+                one_key
+            }
         }
     }
 }
 
 fn mixed(base: Faults, rng: &mut Rng) -> Faults {
+    // Of a copy: what the others draw does not depend on it.
+    let slices = rng.clone().chance(500);
     let mut some = |most: u64| {
         let present = rng.chance(500);
         let drawn = rng.below(most + 1) as u32;
@@ -383,6 +403,7 @@ fn mixed(base: Faults, rng: &mut Rng) -> Faults {
         promises: 1 + some(64) as u16,
         sync_us: 500 + u64::from(some(10_000)),
         replicas: [1, 2, 3, 3, 3, 3, 3, 5][rng.below(8) as usize],
+        slices,
         ..base
     }
 }

@@ -35,6 +35,11 @@ pub enum Violation {
         /// What clients saw of it.
         history: KeyHistory,
     },
+    /// A version changed though nobody wrote.
+    Renamed {
+        /// Which key's.
+        key: usize,
+    },
     /// After healing, replicas stayed different or the cluster stuck.
     NotConverged {
         /// What was missing.
@@ -57,8 +62,6 @@ pub struct Report {
     pub answered: u64,
     /// Operations whose outcome nobody knows.
     pub unknown: u64,
-    /// Conditional writes refused because an identity had renamed the version.
-    pub renamed: u64,
     /// Faults by name.
     pub faults: Counts,
     /// Hash of all that happened.
@@ -87,6 +90,9 @@ pub fn run_with(seed: u64, faults: Faults, mutations: Mutations, rng: Rng, trace
     world.heal();
     let mut violation = world.converge();
     world.workload.finish();
+    if let Some(key) = world.workload.renamed {
+        violation.get_or_insert(Violation::Renamed { key });
+    }
     let undecided = judge(seed, &world, &mut violation);
     let Counts(mut faults) = world.counts;
     faults.insert("moved", world.group.moves);
@@ -99,7 +105,6 @@ pub fn run_with(seed: u64, faults: Faults, mutations: Mutations, rng: Rng, trace
         fast: world.workload.fast,
         answered: world.workload.answered,
         unknown: world.workload.unknown,
-        renamed: world.workload.renamed,
         faults: Counts(faults),
         hash: world.trace.hash(),
         trace: world.trace.lines().to_vec(),

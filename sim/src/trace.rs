@@ -89,6 +89,22 @@ impl Trace {
                 self.note(us, || format!("{from} reports {milestone:?}"));
             }
             Event::Start { node } => self.note(us, || format!("node {} starts", node + 1)),
+            Event::Slices {
+                node,
+                from,
+                epoch,
+                slices,
+                ..
+            } => self.note(us, || {
+                let what = slices.as_ref().map(|(records, through)| {
+                    let ballots = records.iter().map(|record| record.ballot.to_string());
+                    (ballots.collect::<Vec<_>>(), through.0)
+                });
+                format!(
+                    "{from}'s slices reach node {} in epoch {epoch}: {what:?}",
+                    node + 1
+                )
+            }),
             Event::Synced { .. }
             | Event::Wake { .. }
             | Event::Beat { .. }

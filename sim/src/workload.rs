@@ -39,7 +39,7 @@ pub(crate) struct Workload {
     pub(crate) answered: u64,
     pub(crate) unknown: u64,
     /// Mismatches whose value was the expected one: an identity gave it a new version.
-    pub(crate) renamed: u64,
+    pub(crate) renamed: Option<usize>,
 }
 
 impl Workload {
@@ -69,7 +69,7 @@ impl Workload {
             fast: 0,
             answered: 0,
             unknown: 0,
-            renamed: 0,
+            renamed: None,
         }
     }
 
@@ -270,7 +270,9 @@ impl World {
                     None => workload.known.remove(&who),
                 };
                 let expected = matches!(operation.kind, Kind::Cas(old, _) if old == value);
-                workload.renamed += u64::from(expected);
+                if expected {
+                    workload.renamed = Some(pending.key);
+                }
                 Seen::Value(value)
             }
             Outcome::Unavailable | Outcome::Settled => {

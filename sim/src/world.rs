@@ -8,8 +8,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
+use torc_record::{Epoch, Record};
 use torc_replication::{
-    Config, Effect, Envelope, Input, Intent, Milestone, Mutations, Now, OpId, Seq,
+    Config, Effect, Envelope, Input, Intent, LogPosition, Milestone, Mutations, Now, OpId, Seq,
 };
 use torc_ring::NodeId;
 
@@ -57,6 +58,13 @@ pub(crate) enum Event {
     },
     Discard {
         node: usize,
+    },
+    Slices {
+        node: usize,
+        boot: u32,
+        from: NodeId,
+        epoch: Epoch,
+        slices: Option<(Vec<Record>, LogPosition)>,
     },
     Client(usize),
     Group,
@@ -197,6 +205,13 @@ impl World {
             Event::Topology { node, config } => self.topology(node, &config),
             Event::Report { from, milestone } => self.group.note(from, milestone),
             Event::Discard { node } => self.replica_step(node, Input::Discard),
+            Event::Slices {
+                node,
+                boot,
+                from,
+                epoch,
+                slices,
+            } => self.slices_arrive(node, boot, (from, epoch), slices),
             Event::Client(client) => self.client(client),
             Event::Group => self.group_step(),
             Event::Chaos => self.chaos(),
@@ -217,7 +232,11 @@ impl World {
         if this.gone || this.is_up() {
             return;
         }
-        this.start(usize::from(self.faults.promises), self.mutations);
+        this.start(
+            usize::from(self.faults.promises),
+            self.faults.slices,
+            self.mutations,
+        );
         let boot = this.boot;
         let config = self.group.config.clone();
         self.schedule(500, Event::Topology { node, config });
@@ -349,6 +368,64 @@ impl World {
             },
             Effect::NeedTopology { .. } => self.fetch_topology(node),
             Effect::Settle { at, rewrite } => self.settle(node, at, rewrite),
+            Effect::CopySlices { from, epoch } => self.copy_slices(node, from, epoch),
+        }
+    }
+
+    /// Another node's slices set out for this one, if that one serves them.
+    fn copy_slices(&mut self, node: usize, from: NodeId, epoch: Epoch) {
+        let Some(source) = self.index(from) else {
+            return;
+        };
+        let cut = self.cut_until[node][source].max(self.cut_until[source][node]);
+        let back = self.rng.below(4);
+        let after = self.rng.between(500, 20_000);
+        let Node { disk, process, .. } = &self.nodes[source];
+        let serves = process
+            .as_ref()
+            .is_some_and(|process| process.replica.serves_slices(epoch));
+        if serves && cut <= self.us {
+            let event = Event::Slices {
+                node,
+                boot: self.nodes[node].boot,
+                from,
+                epoch,
+                slices: disk.slices(back),
+            };
+            self.schedule(after, event);
+        }
+    }
+
+    fn slices_arrive(
+        &mut self,
+        node: usize,
+        boot: u32,
+        (from, epoch): (NodeId, Epoch),
+        slices: Option<(Vec<Record>, LogPosition)>,
+    ) {
+        if !self.is_live(node, boot) {
+            return;
+        }
+        let Some((records, through)) = slices else {
+            return self.replica_step(node, Input::NoSlices { epoch });
+        };
+        let Node { disk, process, .. } = &mut self.nodes[node];
+        let takes = process
+            .as_ref()
+            .is_some_and(|process| process.replica.takes_slices(from, epoch));
+        if !takes {
+            return;
+        }
+        disk.receive(records);
+        self.counts.add("slices");
+        // Otherwise it is as if the node had crashed in between, but for what it remembers.
+        if self.healing || !self.rng.chance(100) {
+            let input = Input::SlicesCopied {
+                from,
+                epoch,
+                through,
+            };
+            self.replica_step(node, input);
         }
     }
 

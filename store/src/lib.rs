@@ -33,7 +33,7 @@
 //! let digest = Digest::of(&DigestKey([0; 32]), namespace, b"key");
 //! let state = State::Value { value: "value".into(), expires_at_ms: None };
 //! let ballot = Ballot::default();
-//! store.write(Record { namespace, digest, key: Key::new("key")?, ballot, state }).await?;
+//! store.write(Record { namespace, digest, key: Key::new("key")?, ballot, origin: None, state }).await?;
 //! assert!(store.get(namespace, &digest, b"key")?.is_some());
 //! store.close().await?;
 //! # Ok(())

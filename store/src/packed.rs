@@ -5,7 +5,7 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | kind: 1 value, 2 value that expires, 3 tombstone |
+//! | 0 | 1 | kind: 1 value, 2 value that expires, 3 tombstone; plus 128: with an origin |
 //! | 1 | 3 | length of the value, at most 1,048,576; 0 for a tombstone |
 //! | 4 | 4 | namespace |
 //! | 8 | 8 | epoch of the ballot |
@@ -14,6 +14,7 @@
 //! | 26 | 2 | length of the key, 1 to 1,024 |
 //! | 28 | 16 | digest |
 //! | 44 | 8 | expiry, Unix milliseconds: kind 2 only |
+//! | | 18 | origin, a ballot: with an origin only; never the record's own ballot |
 //! | | | key, value |
 //!
 //! Invariants:
@@ -32,9 +33,10 @@ use torc_record::{
 };
 
 use crate::Cursor;
-use crate::format::{array, ballot_at, u32_at, u64_at};
+use crate::format::{BALLOT_LEN, array, ballot_at, ballot_bytes, u32_at, u64_at};
 
 pub(crate) const HEAD_LEN: usize = 44;
+const BALLOT_AT: usize = 8;
 const EXPIRY_LEN: usize = 8;
 
 const _: () = assert!(MAX_VALUE_LEN < 1 << 24, "a length of three bytes");
@@ -42,6 +44,7 @@ const _: () = assert!(MAX_VALUE_LEN < 1 << 24, "a length of three bytes");
 const VALUE: u8 = 1;
 const EXPIRING_VALUE: u8 = 2;
 const TOMBSTONE: u8 = 3;
+const WITH_ORIGIN: u8 = 128;
 
 /// A record in its stored form. Cloning shares the bytes.
 #[derive(Clone, PartialEq, Eq)]
@@ -93,7 +96,9 @@ impl Packed {
             } => (EXPIRING_VALUE, &value[..], Some(*at)),
             State::Tombstone => (TOMBSTONE, &[][..], None),
         };
-        let len = HEAD_LEN + expires_at_ms.map_or(0, |_| EXPIRY_LEN) + key.len() + value.len();
+        let origin = record.origin.filter(|origin| *origin != record.ballot);
+        let kind = kind | origin.map_or(0, |_| WITH_ORIGIN);
+        let len = HEAD_LEN + extra_len(kind) + key.len() + value.len();
         // Collected from an iterator of known length: one allocation, no second copy.
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
         let mut out = Writer(Arc::make_mut(&mut bytes));
@@ -106,6 +111,9 @@ impl Packed {
         out.put(&record.digest.0);
         if let Some(at) = expires_at_ms {
             out.put(&at.to_le_bytes());
+        }
+        if let Some(origin) = origin {
+            out.put(&ballot_bytes(origin));
         }
         out.put(key);
         out.put(value);
@@ -129,21 +137,25 @@ impl Packed {
         if bytes.len() < HEAD_LEN {
             return Err("a record is cut off in its head");
         }
-        let expiry_len = match bytes[0] {
-            VALUE | TOMBSTONE => 0,
-            EXPIRING_VALUE => EXPIRY_LEN,
-            _ => return Err("a record of unknown kind"),
-        };
+        let kind = bytes[0] & !WITH_ORIGIN;
+        if !(VALUE..=TOMBSTONE).contains(&kind) {
+            return Err("a record of unknown kind");
+        }
+        let extra_len = extra_len(bytes[0]);
         let (key_len, value_len) = (key_len(bytes), value_len(bytes));
         if !(1..=MAX_KEY_LEN).contains(&key_len) {
             return Err("a key of impossible length");
         }
-        if value_len > MAX_VALUE_LEN || (bytes[0] == TOMBSTONE && value_len != 0) {
+        if value_len > MAX_VALUE_LEN || (kind == TOMBSTONE && value_len != 0) {
             return Err("a value of impossible length");
         }
-        let len = HEAD_LEN + expiry_len + key_len + value_len;
+        let len = HEAD_LEN + extra_len + key_len + value_len;
         if len > bytes.len() {
             return Err("a record is cut off");
+        }
+        let origin = origin_at(bytes);
+        if origin == Some(ballot_at(bytes, BALLOT_AT)) {
+            return Err("an origin that is the ballot");
         }
         Ok(len)
     }
@@ -216,14 +228,14 @@ impl Packed {
     /// The record; its key and value share these bytes.
     pub(crate) fn unpack(&self) -> Record {
         let shared = Bytes::from_owner(Owner(self.0.clone()));
-        let key_at = HEAD_LEN + self.expiry_len();
+        let key_at = HEAD_LEN + extra_len(self.0[0]);
         let value_at = key_at + key_len(&self.0);
         let state = if self.is_tombstone() {
             State::Tombstone
         } else {
             State::Value {
                 value: shared.slice(value_at..),
-                expires_at_ms: (self.expiry_len() > 0).then(|| u64_at(&self.0, HEAD_LEN)),
+                expires_at_ms: (expiry_len(self.0[0]) > 0).then(|| u64_at(&self.0, HEAD_LEN)),
             }
         };
         Record {
@@ -231,13 +243,34 @@ impl Packed {
             digest: self.digest(),
             key: checked_key(shared.slice(key_at..value_at)),
             ballot: self.ballot(),
+            origin: origin_at(&self.0),
             state,
         }
     }
+}
 
-    fn expiry_len(&self) -> usize {
-        self.borrowed().expiry_len()
+/// Bytes between the head and the key, by the kind.
+const fn extra_len(kind: u8) -> usize {
+    expiry_len(kind)
+        + if kind & WITH_ORIGIN == 0 {
+            0
+        } else {
+            BALLOT_LEN
+        }
+}
+
+const fn expiry_len(kind: u8) -> usize {
+    if kind & !WITH_ORIGIN == EXPIRING_VALUE {
+        EXPIRY_LEN
+    } else {
+        0
     }
+}
+
+/// The origin of a packed record that is not cut off.
+fn origin_at(bytes: &[u8]) -> Option<Ballot> {
+    let at = HEAD_LEN + expiry_len(bytes[0]);
+    (bytes[0] & WITH_ORIGIN != 0).then(|| ballot_at(bytes, at))
 }
 
 /// A packed record where it lies, for reading once. The caller has checked the bytes.
@@ -266,16 +299,20 @@ impl<'a> PackedRef<'a> {
     }
 
     pub(crate) fn key(self) -> &'a [u8] {
-        let start = HEAD_LEN + self.expiry_len();
+        let start = HEAD_LEN + extra_len(self.0[0]);
         &self.0[start..start + key_len(self.0)]
     }
 
     pub(crate) fn ballot(self) -> Ballot {
-        ballot_at(self.0, 8)
+        ballot_at(self.0, BALLOT_AT)
     }
 
     pub(crate) fn is_tombstone(self) -> bool {
-        self.0[0] == TOMBSTONE
+        self.kind() == TOMBSTONE
+    }
+
+    fn kind(self) -> u8 {
+        self.0[0] & !WITH_ORIGIN
     }
 
     pub(crate) fn payload_len(self) -> usize {
@@ -289,11 +326,11 @@ impl<'a> PackedRef<'a> {
 
     /// Whether any collection may drop it: a tombstone, or a value that expires.
     pub(crate) fn is_collectable(self) -> bool {
-        self.0[0] != VALUE
+        self.kind() != VALUE
     }
 
     pub(crate) fn is_collected(self, watermark: Ballot) -> bool {
-        let state = match self.0[0] {
+        let state = match self.kind() {
             VALUE => return false,
             TOMBSTONE => State::Tombstone,
             _ => State::Value {
@@ -302,14 +339,6 @@ impl<'a> PackedRef<'a> {
             },
         };
         state.is_collected(self.ballot(), watermark)
-    }
-
-    fn expiry_len(self) -> usize {
-        if self.0[0] == EXPIRING_VALUE {
-            EXPIRY_LEN
-        } else {
-            0
-        }
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) fn record(key: &[u8], time: u64, state: State) -> Record {
             time: HybridTime(time),
             slot: NodeSlot(5),
         },
+        origin: None,
         state,
     }
 }
@@ -35,22 +36,61 @@ pub(crate) fn any_record() -> impl Strategy<Value = Record> {
                 expires_at_ms
             }),
     ];
-    let ballot =
+    let ballot = || {
         (any::<u64>(), any::<u64>(), any::<u16>()).prop_map(|(epoch, time, slot)| Ballot {
             epoch: Epoch(epoch),
             time: HybridTime(time),
             slot: NodeSlot(slot),
-        });
+        })
+    };
+    let ballots = (ballot(), proptest::option::of(ballot()));
     let key = proptest::collection::vec(any::<u8>(), 1..=40);
-    (any::<u32>(), any::<[u8; DIGEST_LEN]>(), key, ballot, state).prop_map(
-        |(namespace, digest, key, ballot, state)| Record {
+    (any::<u32>(), any::<[u8; DIGEST_LEN]>(), key, ballots, state).prop_map(
+        |(namespace, digest, key, (ballot, origin), state)| Record {
             namespace: NamespaceId(namespace),
             digest: Digest(digest),
             key: Key::new(key).unwrap(),
             ballot,
+            origin,
             state,
         },
     )
+}
+
+/// As the one below, with eighteen bytes more behind the expiry.
+#[test]
+fn an_origin_lies_behind_the_expiry_and_only_if_it_is_not_the_ballot() {
+    let state = State::Value {
+        value: Bytes::from_static(b"vw"),
+        expires_at_ms: Some(0x1122),
+    };
+    let mut record = record(b"k", 7, state);
+    let plain = Packed::of(&record).unwrap();
+    record.origin = Some(record.ballot);
+    assert_eq!(Packed::of(&record).unwrap(), plain, "one form only");
+
+    let origin = Ballot {
+        epoch: Epoch(0x0a),
+        time: HybridTime(0x0b),
+        slot: NodeSlot(0x0c),
+    };
+    record.origin = Some(origin);
+    let packed = Packed::of(&record).unwrap();
+    let mut by_hand = plain.bytes().to_vec();
+    by_hand[0] += 128;
+    let bytes = unhex("0a00000000000000 0b00000000000000 0c00");
+    by_hand.splice(HEAD_LEN + 8..HEAD_LEN + 8, bytes);
+    assert_eq!(packed.bytes(), by_hand);
+    assert_eq!(packed.unpack(), record);
+    assert_eq!(
+        packed.fingerprint(),
+        plain.fingerprint(),
+        "the ballot tells"
+    );
+
+    let itself = crate::format::ballot_bytes(record.ballot);
+    by_hand[HEAD_LEN + 8..][..18].copy_from_slice(&itself);
+    assert!(Packed::parse(&by_hand).is_err(), "one form only");
 }
 
 /// The bytes by hand from the table above.

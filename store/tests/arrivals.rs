@@ -439,6 +439,25 @@ fn a_drop_while_an_arrival_is_published_wins_and_one_before_does_not_concern_it(
     }
 }
 
+#[test]
+fn a_drop_after_an_arrival_was_handed_over_wins_also_before_it_is_landed() {
+    let (_, from) = sender();
+    let (to, _) = open(&CrashFs::new()).unwrap();
+    let sealed = from.sealed(HOME).unwrap();
+    let another = to.receive(HOME, &infos(&sealed)).unwrap();
+    // They share a segment, which lands when both have ended.
+    let handed_over = arrive(&to, HOME, &sealed).unwrap().publish();
+    write_all(&to, [put(keys_of(HOME).next().unwrap(), 1, b"here before")]);
+    block_on(to.drop_partition(HOME)).unwrap();
+    drop(another);
+    let refused = block_on(handed_over).unwrap_err();
+    assert!(
+        matches!(refused, StoreError::BadArrival { .. }),
+        "{refused}"
+    );
+    assert_eq!(to.summary(HOME).records, 0);
+}
+
 /// Runs `during` on the receiver while it seals or folds, right before a call, and an arrival
 /// with it.
 fn arrive_during(is_fold: bool, call: Call, file: &str, nth: usize) -> bool {

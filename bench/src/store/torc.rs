@@ -54,6 +54,7 @@ impl Torc {
                 time: HybridTime(self.time.fetch_add(1, Ordering::Relaxed)),
                 slot: NodeSlot(0),
             },
+            origin: None,
             state: State::Value {
                 value: Bytes::from(pair.value),
                 expires_at_ms: None,

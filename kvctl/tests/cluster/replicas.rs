@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::join::{fill, settled, some_traffic};
-use crate::processes::{Cluster, ready};
+use crate::processes::{Cluster, Node, http_get, ready, until};
 use crate::traffic::Traffic;
 
 /// Few partitions: what is shown does not depend on their number, what it takes does.
@@ -73,5 +73,43 @@ async fn with_three_replicas_a_join_and_a_leave_fail_nothing_and_lose_nothing() 
     some_traffic(&traffic).await;
 
     traffic.stop(&client).await.assert_flawless();
+    assert_eq!(dumped(&cluster), before);
+}
+
+/// A counter or gauge of a node without labels.
+async fn metric(node: &Node, name: &str) -> u64 {
+    let text = http_get(node.http, "/metrics").await.1;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let value = line.and_then(|rest| rest.trim().parse().ok());
+    value.unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_three_replicas_a_join_moves_slices_as_they_are() {
+    const SEALED: &str = "torc_store_sealed_keys ";
+    let mut cluster = Cluster::start_with(3, &THREE).await;
+    let client = cluster.client().await;
+    fill(&client, 8_000).await;
+    let before = dumped(&cluster);
+    for node in &cluster.nodes {
+        until("most keys are sealed", async || {
+            metric(node, SEALED).await > 6_000
+        })
+        .await;
+    }
+    let spare = cluster.spare_with("node-4", &THREE).await;
+    let address = cluster.nodes[spare].grpc.to_string();
+    let join = cluster.kvctl(&["join-node", &address]);
+    assert!(join.status.success(), "{join:?}");
+    settled(&client, 4).await;
+
+    let newcomer = &cluster.nodes[spare];
+    let held = metric(newcomer, "torc_store_records ").await;
+    assert!(held > 5_000, "three of four parts of all: {held}");
+    let logged = metric(newcomer, "torc_store_log_records_total ").await;
+    assert!(
+        logged < held / 2,
+        "of {held} records {logged} were logged, the others came sealed"
+    );
     assert_eq!(dumped(&cluster), before);
 }

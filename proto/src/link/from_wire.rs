@@ -1,7 +1,7 @@
 //! Envelopes from the wire, all bounds checked.
 
 use torc_record::{Digest, Epoch, HybridTime};
-use torc_replication::{Envelope, Message, OpId, Tag};
+use torc_replication::{Envelope, LogPosition, Message, OpId, Tag};
 use torc_ring::{Partition, Partitions, Token};
 
 use super::parts::{
@@ -81,6 +81,7 @@ fn message_from_wire(message: Wire, tag: Tag) -> Result<Message, WireError> {
         Wire::Pull(pull) => Message::Pull {
             tag,
             after: pull.after.map(key_id_from_wire),
+            since: pull.since.map(LogPosition),
         },
         Wire::Page(page) => Message::Page {
             tag,

@@ -34,6 +34,13 @@ pub(super) fn ballot_or_zero(version: Option<Version>) -> Result<Ballot, WireErr
     version.map_or(Ok(Ballot::default()), |version| version_from_wire(&version))
 }
 
+/// A ballot that may be missing.
+fn origin(version: Option<Version>) -> Result<Option<Ballot>, WireError> {
+    version
+        .map(|version| version_from_wire(&version))
+        .transpose()
+}
+
 /// A ballot that is left out when it is zero.
 pub(super) fn unless_zero(ballot: Ballot) -> Option<Version> {
     (ballot != Ballot::default()).then(|| version_to_wire(ballot))
@@ -98,6 +105,7 @@ pub(super) fn record_to_wire(record: Record) -> wire::Record {
     wire::Record {
         key: Some(key_to_wire(at)),
         version: Some(version_to_wire(record.ballot)),
+        origin: record.origin.map(version_to_wire),
         value,
     }
 }
@@ -116,6 +124,7 @@ pub(super) fn record_from_wire(record: wire::Record) -> Result<Record, WireError
         digest: at.digest,
         key: at.key,
         ballot: ballot(record.version, "version")?,
+        origin: origin(record.origin)?,
         state,
     })
 }
@@ -141,6 +150,7 @@ pub(super) fn held_to_wire(held: Held) -> wire::Held {
         value,
         collected: unless_zero(held.collected),
         collecting: unless_zero(held.collecting),
+        origin: held.origin.map(version_to_wire),
     }
 }
 
@@ -156,6 +166,7 @@ pub(super) fn held_from_wire(held: wire::Held) -> Result<Held, WireError> {
     };
     Ok(Held {
         ballot: ballot_or_zero(held.version)?,
+        origin: origin(held.origin)?,
         content,
         collected: ballot_or_zero(held.collected)?,
         collecting: ballot_or_zero(held.collecting)?,

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use torc_record::{Ballot, Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State};
 use torc_replication::compare::{Listing, MAX_RANGES, Range, RangeSum};
-use torc_replication::{Content, Envelope, Held, KeyId, Locator, Message, OpId, Tag};
+use torc_replication::{Content, Envelope, Held, KeyId, Locator, LogPosition, Message, OpId, Tag};
 use torc_ring::Partition;
 
 fn ballots() -> impl Strategy<Value = Ballot> {
@@ -51,11 +51,13 @@ fn records() -> impl Strategy<Value = Record> {
             expires_at_ms
         }),
     ];
-    (locators(), ballots(), state).prop_map(|(at, ballot, state)| Record {
+    let origins = proptest::option::of(ballots());
+    (locators(), ballots(), origins, state).prop_map(|(at, ballot, origin, state)| Record {
         namespace: at.namespace,
         digest: at.digest,
         key: at.key,
         ballot,
+        origin,
         state,
     })
 }
@@ -73,6 +75,7 @@ fn helds() -> impl Strategy<Value = Held> {
     ];
     (maybe_ballots(), content, maybe_ballots(), maybe_ballots()).prop_map(
         |(ballot, content, collected, collecting)| Held {
+            origin: (content != Content::Absent).then_some(collected),
             ballot,
             content,
             collected,
@@ -111,7 +114,10 @@ fn asking() -> impl Strategy<Value = Message> {
         (tags(), records(), proptest::option::of(ballots()))
             .prop_map(|(tag, record, next)| Message::Accept { tag, record, next }),
         records().prop_map(|record| Message::Learn { record }),
-        (tags(), key_ids()).prop_map(|(tag, after)| Message::Pull { tag, after }),
+        (tags(), key_ids(), proptest::option::of(any::<u64>())).prop_map(|(tag, after, since)| {
+            let since = since.map(LogPosition);
+            Message::Pull { tag, after, since }
+        }),
         (tags(), records()).prop_map(|(tag, record)| Message::Store { tag, record }),
     ]
 }

@@ -7,7 +7,7 @@ use torc_record::{
     Ballot, Digest, Epoch, HybridTime, Key, MAX_VALUE_LEN, NamespaceId, NodeSlot, Record, State,
 };
 use torc_replication::compare::{Listing, MAX_LISTED, MAX_RANGES, Range, RangeSum};
-use torc_replication::{Content, Envelope, Held, Locator, Message, OpId, Tag};
+use torc_replication::{Content, Envelope, Held, Locator, LogPosition, Message, OpId, Tag};
 use torc_ring::{Partition, Partitions};
 
 use super::strategies::envelopes;
@@ -46,6 +46,7 @@ fn record(value: Bytes) -> Record {
         digest: at.digest,
         key: at.key,
         ballot: golden_ballot(),
+        origin: None,
         state: State::Value {
             value,
             expires_at_ms: Some(9),
@@ -74,6 +75,7 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
         round: HybridTime(4),
     };
     let held = Held {
+        origin: Some(Ballot::default()),
         ballot,
         content: Content::of(&record.state, true),
         collected: Ballot::default(),
@@ -134,6 +136,7 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
             Message::Pull {
                 tag: Tag::default(),
                 after: id,
+                since: Some(LogPosition(7)),
             },
         ),
         (
@@ -271,6 +274,7 @@ fn what_is_missing_or_out_of_bounds_is_refused() {
     let good = wire::Record {
         key: Some(key(1)),
         version,
+        origin: None,
         value: Some(wire::Value {
             expires_at_ms: None,
             bytes: Some(vec![0; MAX_VALUE_LEN + 1].into()),

@@ -59,9 +59,10 @@ fn message_to_wire(message: Message) -> (Tag, Wire) {
         Message::Store { tag, record } => (tag, Wire::Store(record_to_wire(record))),
         Message::Epoch { tag } => (tag, Wire::LaterEpoch(wire::Empty {})),
         Message::Learn { record } => untagged(Wire::Learn(record_to_wire(record))),
-        Message::Pull { tag, after } => {
+        Message::Pull { tag, after, since } => {
             let after = after.map(key_id_to_wire);
-            (tag, Wire::Pull(wire::Pull { after }))
+            let since = since.map(|since| since.0);
+            (tag, Wire::Pull(wire::Pull { after, since }))
         }
         Message::Page {
             tag,

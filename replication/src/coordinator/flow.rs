@@ -27,6 +27,7 @@ impl Coordinator {
         };
         op.attempts += 1;
         op.round = round;
+        op.round_began_ms = now.elapsed_ms;
         op.tally = Tally::default();
         op.plan = None;
         op.config = Some(config.clone());
@@ -195,6 +196,21 @@ impl Coordinator {
                 epoch: envelope.epoch,
             });
         }
+    }
+
+    /// How long a round may take: some times as long as rounds take of late, and twice as
+    /// long with every attempt. Where answers are late because there is much to do, asking
+    /// anew for what is on its way only adds to it, until nothing but late answers is left.
+    pub(super) fn round_ms(&self, op: &Op) -> u64 {
+        let shortest = self.options.round_ms;
+        let usual = self.round_ms_x8 / 8 * 3;
+        usual.clamp(shortest, 8 * shortest) << op.attempts.saturating_sub(1).min(5)
+    }
+
+    /// A round has got enough answers: a moving average over about eight of them.
+    pub(super) fn note_round(&mut self, now: Now, op: &Op) {
+        let took_ms = now.elapsed_ms.saturating_sub(op.round_began_ms);
+        self.round_ms_x8 = self.round_ms_x8 - self.round_ms_x8 / 8 + took_ms;
     }
 
     /// Doubles with every attempt, and differs between operations that refuse each other.

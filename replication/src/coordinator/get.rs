@@ -34,7 +34,8 @@ impl Coordinator {
                 want_value: Some(index) == first,
             }
         });
-        self.sleep(now, op, self.options.round_ms);
+        let round_ms = self.round_ms(&op);
+        self.sleep(now, op, round_ms);
     }
 
     pub(super) fn on_holding(
@@ -56,8 +57,11 @@ impl Coordinator {
             return self.put_back(op);
         }
         let seen = op.tally.seen(&config);
-        let proven = config.is_chosen(seen.version, seen.holders, self.mutations)
+        let proven = config.is_chosen(seen.ballot, seen.holders, self.mutations)
             || self.mutations.has(Mutation::GetWithoutWriteBack);
+        if !Self::is_settle(&op) {
+            self.note_round(now, &op);
+        }
         if proven {
             self.on_proven(now, op, &config, &seen, out);
         } else if everyone {
@@ -147,10 +151,11 @@ impl Coordinator {
             namespace: op.at.namespace,
             digest: op.at.digest,
             key: op.at.key.clone(),
-            ballot: seen.version,
+            ballot: seen.ballot,
+            origin: seen.origin(),
             state,
         };
-        let behind = op.tally.behind(seen.version);
+        let behind = op.tally.behind(seen.ballot);
         let behind = behind.fold(Votes::NONE, |votes, index| votes.union(Votes::one(index)));
         Self::broadcast(op, config, behind, out, |_, _| Message::Learn {
             record: record.clone(),
@@ -165,7 +170,7 @@ impl Coordinator {
         };
         let enough = config.may_read(op.tally.answered, self.mutations);
         let seen = op.tally.seen(&config);
-        let proven = enough && config.is_chosen(seen.version, seen.holders, self.mutations);
+        let proven = enough && config.is_chosen(seen.ballot, seen.holders, self.mutations);
         let lacks_value = matches!(seen.content, Content::Value { value: None, .. });
         let others = seen.holders.without(op.asked);
         if proven && Self::is_settle(&op) && !lacks_value {

@@ -47,7 +47,9 @@ use warm::Warm;
 /// Bounds of a coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoordinatorOptions {
-    /// A round that is not complete after this goes on without those who are silent.
+    /// A round that is not complete after this goes on without those who are silent: up to 8
+    /// times as long where rounds take long of late, and doubled with every attempt, up to 32
+    /// times.
     pub round_ms: u64,
     /// A get that a read quorum has answered, and that is not decided, waits so long for
     /// those who are slow; so long has a replica that was asked for a value before the
@@ -116,6 +118,8 @@ enum Phase {
 #[derive(Debug, Clone)]
 struct Plan {
     state: State,
+    /// Under which it was written: another ballot than this accept's where it is accepted anew.
+    version: Ballot,
     outcome: Outcome,
     /// By the caller's wish, not for completing what was there.
     wished: bool,
@@ -140,6 +144,7 @@ struct Op {
     asked: Votes,
     phase: Phase,
     round: HybridTime,
+    round_began_ms: u64,
     ballot: Ballot,
     tally: Tally,
     plan: Option<Plan>,
@@ -168,6 +173,8 @@ pub struct Coordinator {
     configs: BTreeMap<Partition, Arc<Config>>,
     ops: BTreeMap<OpId, Box<Op>>,
     wakes: BTreeSet<(u64, OpId)>,
+    /// Eight times what a round takes of late, milliseconds.
+    round_ms_x8: u64,
     warm: KeyTable<Warm>,
 }
 
@@ -189,6 +196,7 @@ impl Coordinator {
             configs: BTreeMap::new(),
             ops: BTreeMap::new(),
             wakes: BTreeSet::new(),
+            round_ms_x8: 0,
             warm: KeyTable::default(),
         }
     }
@@ -239,6 +247,7 @@ impl Coordinator {
             asked: Votes::NONE,
             phase: Phase::Waiting,
             round: HybridTime::default(),
+            round_began_ms: 0,
             ballot: Ballot::default(),
             tally: Tally::default(),
             plan: None,
@@ -355,6 +364,7 @@ impl Coordinator {
             .as_ref()
             .is_some_and(|config| config.may_read(op.tally.answered, self.mutations));
         if complete {
+            self.note_round(now, &op);
             self.decide(now, op, out);
         } else {
             self.put_back(op);

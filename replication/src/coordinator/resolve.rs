@@ -8,6 +8,9 @@ use super::{Coordinator, Intent, Op, Outcome, Plan};
 use crate::{Config, Now};
 
 impl Coordinator {
+    /// Versions tell, not ballots: whoever brought replicas together meanwhile accepted anew
+    /// what was there, ours included, and left its version as it was.
+    ///
     /// A read quorum has promised a higher ballot than all of ours, so what it does not
     /// hold of ours can only come back through somebody who saw it elsewhere, and that
     /// shows as a version that is neither ours nor the one we began from.
@@ -44,8 +47,9 @@ impl Coordinator {
         };
         let plan = Plan {
             state,
+            version: seen.version,
             outcome: Outcome::Written {
-                version: op.ballot,
+                version: seen.version,
                 fast: false,
             },
             wished: true,

@@ -27,7 +27,9 @@ pub(super) struct Tally {
 /// What the answers say together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
-    /// The highest version.
+    /// The highest ballot.
+    pub(super) ballot: Ballot,
+    /// The version that was written: another ballot if it was accepted anew since.
     pub(super) version: Ballot,
     /// Who holds exactly that.
     pub(super) holders: Votes,
@@ -35,6 +37,13 @@ pub(super) struct Seen {
     pub(super) content: Content,
     /// The collection begun last, of any.
     pub(super) collecting: Ballot,
+}
+
+impl Seen {
+    /// The version, if it is not the ballot.
+    pub(super) fn origin(&self) -> Option<Ballot> {
+        (self.version != self.ballot).then_some(self.version)
+    }
 }
 
 impl Tally {
@@ -51,6 +60,7 @@ impl Tally {
     pub(super) fn seen(&self, config: &Config) -> Seen {
         let collected = self.watermark(|held| held.collected);
         let mut seen = Seen {
+            ballot: Ballot::default(),
             version: Ballot::default(),
             holders: Votes::NONE,
             content: Content::Absent,
@@ -61,10 +71,11 @@ impl Tally {
             if absent && !config.readers().contains(*index) {
                 continue;
             }
-            let version = if absent { collected } else { held.ballot };
+            let ballot = if absent { collected } else { held.ballot };
             let first = seen.holders.is_empty();
-            if first || version > seen.version {
-                seen.version = version;
+            if first || ballot > seen.ballot {
+                seen.ballot = ballot;
+                seen.version = held.origin.filter(|_| !absent).unwrap_or(ballot);
                 seen.holders = Votes::NONE;
                 seen.content = if absent {
                     Content::Absent
@@ -72,7 +83,7 @@ impl Tally {
                     held.content.clone()
                 };
             }
-            if version == seen.version {
+            if ballot == seen.ballot {
                 seen.holders.insert(*index);
                 let lacks = matches!(seen.content, Content::Value { value: None, .. });
                 if lacks && !absent {
@@ -83,11 +94,11 @@ impl Tally {
         seen
     }
 
-    /// Who answered with a lower version than this one.
-    pub(super) fn behind(&self, version: Ballot) -> impl Iterator<Item = usize> + '_ {
+    /// Who answered with a lower ballot than this one.
+    pub(super) fn behind(&self, ballot: Ballot) -> impl Iterator<Item = usize> + '_ {
         self.held
             .iter()
-            .filter(move |(_, held)| held.ballot < version)
+            .filter(move |(_, held)| held.ballot < ballot)
             .map(|(index, _)| *index)
     }
 

@@ -28,6 +28,7 @@ fn ballot(time: u64) -> Ballot {
 
 fn held(time: u64, value: Option<&'static [u8]>) -> Held {
     Held {
+        origin: None,
         ballot: ballot(time),
         content: Content::Value {
             expires_at_ms: None,

@@ -83,7 +83,7 @@ impl Coordinator {
         }
         let warm = Warm {
             next,
-            version: op.ballot,
+            version: plan.version,
             state: plan.state.clone(),
         };
         self.warm.insert(op.at.id(), warm);
@@ -93,6 +93,7 @@ impl Coordinator {
 fn plan(op: &Op, state: State) -> Plan {
     Plan {
         state,
+        version: op.ballot,
         outcome: Outcome::Written {
             version: op.ballot,
             fast: true,

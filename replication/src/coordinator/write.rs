@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use torc_record::{Ballot, Record};
+use torc_record::Record;
 
 use super::request::{Change, Current, apply};
 use super::{Coordinator, Intent, Op, Outcome, Phase, Plan};
@@ -29,7 +29,8 @@ impl Coordinator {
                 ballot,
             }
         });
-        self.sleep(now, op, self.options.round_ms);
+        let round_ms = self.round_ms(&op);
+        self.sleep(now, op, round_ms);
     }
 
     /// A read quorum has promised: decide what to accept, or that there is no need.
@@ -42,7 +43,7 @@ impl Coordinator {
         if !op.mine.is_empty() && !self.mutations.has(Mutation::RetryReapplies) {
             return self.resolve(now, op, &config, &seen, &current, out);
         }
-        let proven = config.is_chosen(seen.version, seen.holders, self.mutations);
+        let proven = config.is_chosen(seen.ballot, seen.holders, self.mutations);
         match apply(&op.request, &current) {
             Change::Keep(outcome) if self.may_answer(&op, proven) => {
                 Self::finish(&op, outcome, out);
@@ -65,22 +66,29 @@ impl Coordinator {
         out: &mut Vec<Intent>,
     ) {
         let tombstone = torc_record::State::Tombstone;
-        let (state, outcome, wished) = match change {
+        // What nobody wrote is no new version.
+        let (state, outcome, wished, version) = match change {
             Change::Write(state) => {
                 let (version, fast) = (op.ballot, false);
-                (state, Outcome::Written { version, fast }, true)
+                (state, Outcome::Written { version, fast }, true, version)
             }
             Change::Keep(outcome) => {
                 let state = current.state.clone().unwrap_or(tombstone);
-                (state, outcome.at_version(op.ballot), false)
+                (state, outcome, false, current.version)
             }
-            Change::Expire(outcome) => (tombstone, outcome, false),
+            Change::Expire(outcome) => (tombstone, outcome, false, current.version),
+        };
+        let version = if self.mutations.has(Mutation::IdentityRenames) {
+            op.ballot
+        } else {
+            version
         };
         if wished && op.mine.is_empty() {
             op.predecessor = current.version;
         }
         let plan = Plan {
             state,
+            version,
             outcome,
             wished,
             next: None,
@@ -112,9 +120,11 @@ impl Coordinator {
             plan.next = next.map(|time| self.ballot_at(config, time));
         }
         op.phase = Phase::Accepting { resent: false };
+        op.round_began_ms = now.elapsed_ms;
         op.plan = Some(plan);
         Self::send_accepts(&op, config, config.acceptors(), out);
-        self.sleep(now, op, self.options.round_ms);
+        let round_ms = self.round_ms(&op);
+        self.sleep(now, op, round_ms);
     }
 
     fn send_accepts(op: &Op, config: &Arc<Config>, to: Votes, out: &mut Vec<Intent>) {
@@ -126,6 +136,7 @@ impl Coordinator {
             digest: op.at.digest,
             key: op.at.key.clone(),
             ballot: op.ballot,
+            origin: (plan.version != op.ballot).then_some(plan.version),
             state: plan.state.clone(),
         };
         Self::broadcast(op, config, to, out, |_, tag| Message::Accept {
@@ -141,12 +152,13 @@ impl Coordinator {
             let silent = config.acceptors().without(op.tally.accepted);
             Self::send_accepts(&op, &config, silent, out);
         }
-        self.sleep(now, op, self.options.round_ms);
+        let round_ms = self.round_ms(&op);
+        self.sleep(now, op, round_ms);
     }
 
     pub(super) fn on_accepted(
         &mut self,
-        _now: Now,
+        now: Now,
         mut op: Box<Op>,
         index: usize,
         out: &mut Vec<Intent>,
@@ -159,6 +171,7 @@ impl Coordinator {
         let Some(plan) = op.plan.take_if(|_| complete) else {
             return self.put_back(op);
         };
+        self.note_round(now, &op);
         self.keep_warm(&op, &plan);
         Self::finish(&op, plan.outcome, out);
     }
@@ -193,30 +206,5 @@ impl Coordinator {
         op.ballot = self.ballot_at(&config, time);
         op.tally = super::Tally::default();
         self.accept(now, op, &config, plan, out);
-    }
-}
-
-impl Outcome {
-    /// The same outcome after what was found was accepted again under this ballot.
-    fn at_version(self, ballot: Ballot) -> Self {
-        match self {
-            Self::Found {
-                value,
-                expires_at_ms,
-                fast,
-                ..
-            } => Self::Found {
-                value,
-                version: ballot,
-                expires_at_ms,
-                fast,
-            },
-            Self::Mismatch {
-                current: Some((value, _)),
-            } => Self::Mismatch {
-                current: Some((value, ballot)),
-            },
-            other => other,
-        }
     }
 }

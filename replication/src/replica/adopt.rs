@@ -63,6 +63,7 @@ impl Replica {
         if let Some(since) = since.filter(|since| *since != self.meta.since) {
             // Whatever an earlier membership left here missed votes since.
             batch.wipe = true;
+            self.slices = None;
             self.meta = Meta {
                 since,
                 collected: Ballot::default(),
@@ -119,6 +120,7 @@ impl Replica {
             epoch: self.meta.epoch,
             ..Meta::default()
         };
+        self.slices = None;
         let batch = Batch {
             wipe: true,
             meta: Some(self.meta),

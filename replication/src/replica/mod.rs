@@ -20,17 +20,18 @@ mod collect;
 mod newcomer;
 mod register;
 mod repair;
+mod slices;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use torc_record::{Ballot, HybridClock, HybridTime, NodeSlot, Record};
+use torc_record::{Ballot, Epoch, HybridClock, HybridTime, NodeSlot, Record};
 use torc_ring::{NodeId, Partition};
 
 use crate::promise::Promises;
 use crate::{
-    Batch, Config, Effect, Envelope, KeyId, Locator, Lookup, Message, Meta, Milestone, Mutation,
-    Mutations, Seq, Storage, Tag,
+    Batch, Config, Effect, Envelope, KeyId, Locator, LogPosition, Lookup, Message, Meta, Milestone,
+    Mutation, Mutations, Seq, Storage, Tag,
 };
 use newcomer::Pulling;
 
@@ -55,6 +56,8 @@ pub struct ReplicaOptions {
     pub page_records: usize,
     /// Most messages kept until their epoch is known.
     pub parked: usize,
+    /// Whether a newcomer copies sealed slices first, and of the rest the tail.
+    pub copies_slices: bool,
 }
 
 impl Default for ReplicaOptions {
@@ -64,12 +67,17 @@ impl Default for ReplicaOptions {
             promises: 4_096,
             page_records: 256,
             parked: 64,
+            copies_slices: true,
         }
     }
 }
 
 /// What happens to a replica.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most inputs are messages, and are moved once"
+)]
 pub enum Input {
     /// A message arrived.
     Message {
@@ -82,6 +90,21 @@ pub enum Input {
     Persisted(Seq),
     /// The partition's configuration, in any order; repeated after a restart.
     Topology(Arc<Config>),
+    /// The slices that [`Effect::CopySlices`](crate::Effect::CopySlices) asked for are durable
+    /// and in force.
+    SlicesCopied {
+        /// Whose they are.
+        from: NodeId,
+        /// The epoch in which they were asked for.
+        epoch: Epoch,
+        /// What is not in them is behind this position of the log of `from`.
+        through: LogPosition,
+    },
+    /// They cannot be had; records are copied instead.
+    NoSlices {
+        /// The epoch in which they were asked for.
+        epoch: Epoch,
+    },
     /// A regular moment to ask again what was not answered.
     Tick,
     /// Delete what is held, if this node is no member any more.
@@ -114,6 +137,8 @@ pub struct Replica {
     durable: Seq,
     clock: HybridClock,
     pulling: Option<Pulling>,
+    /// Whose slices are here, and up to where they go.
+    slices: Option<(NodeId, LogPosition)>,
     /// Collections whose floor is on its way to the disk.
     summing: Vec<(Seq, NodeId, Ballot)>,
     reached: Vec<(Seq, Milestone)>,
@@ -158,6 +183,7 @@ impl Replica {
             durable: Seq(0),
             clock: HybridClock::resume(meta.ceiling),
             pulling: None,
+            slices: None,
             summing: Vec::new(),
             reached: Vec::new(),
             parked: VecDeque::new(),
@@ -188,6 +214,12 @@ impl Replica {
             Input::Message { from, envelope } => self.on_message(now, from, envelope, disk, out),
             Input::Persisted(seq) => self.on_persisted(now, seq, disk, out),
             Input::Topology(config) => self.on_topology(config, out),
+            Input::SlicesCopied {
+                from,
+                epoch,
+                through,
+            } => self.on_slices(from, epoch, through, out),
+            Input::NoSlices { epoch } => self.on_no_slices(epoch, out),
             Input::Tick => self.on_tick(out),
             Input::Discard => self.on_discard(out),
         }
@@ -215,7 +247,9 @@ impl Replica {
             }
             Message::Learn { record } => self.on_learn(record, disk, out),
             Message::Store { tag, record } => self.on_store(now, from, tag, record, disk, out),
-            Message::Pull { tag, after } => self.on_pull(from, tag, after, disk, out),
+            Message::Pull { tag, after, since } => {
+                self.on_pull(from, tag, after, since, disk, out);
+            }
             page @ Message::Page { .. } => self.on_page(from, page, disk, out),
             Message::GcFloor { upto } => self.on_gc_floor(now, from, upto, out),
             Message::GcPurge { upto } => self.on_gc_purge(upto, out),

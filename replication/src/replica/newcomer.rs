@@ -7,7 +7,8 @@
 //!
 //! The same is done once before, while copying, for the bulk; that copy only makes the
 //! second one short. It must come from the same replicas, or it would bring votes that
-//! are not the newcomer's.
+//! are not the newcomer's. From a displaced replica the bulk comes as sealed slices, and
+//! the second copy is the tail of its log from there on (`slices`).
 //!
 //! A member that stays in a set that shrinks must hold what a majority held, too. It reads
 //! here and has made promises, so it may not take over what it finds: every key of which
@@ -23,22 +24,37 @@ use torc_ring::topology::Stage;
 
 use super::Replica;
 use crate::{
-    Batch, Config, Effect, Entry, KeyId, Locator, Lookup, Message, Milestone, Mutation, Seq,
-    Storage, Tag,
+    Batch, Config, Effect, Entry, KeyId, Locator, LogPosition, Lookup, Message, Milestone,
+    Mutation, Seq, Storage, Tag,
 };
 
 #[derive(Debug)]
-struct Source {
-    node: NodeId,
+pub(super) struct Source {
+    pub(super) node: NodeId,
+    /// The slices up to there are here already.
+    since: Option<LogPosition>,
     after: Option<KeyId>,
-    done: bool,
+    pub(super) done: bool,
+}
+
+impl Source {
+    /// The request for its next page.
+    fn ask(&self) -> Message {
+        Message::Pull {
+            tag: Tag::default(),
+            after: self.after,
+            since: self.since,
+        }
+    }
 }
 
 /// A copy on its way.
 #[derive(Debug)]
 pub(super) struct Pulling {
-    sources: Vec<Source>,
+    pub(super) sources: Vec<Source>,
     needed: usize,
+    /// The bulk comes as slices.
+    pub(super) by_slices: bool,
     /// Stays, and settles what differs instead of copying it.
     settles: bool,
     collected: Ballot,
@@ -71,11 +87,19 @@ impl Replica {
         };
         let source = |node| Source {
             node,
+            since: self.tail_of(node, config.stage),
             after: None,
             done: false,
         };
         let skips = nodes.is_empty() || stays && config.stage == Stage::Copying;
+        let is_merge = config
+            .seat_of(self.me)
+            .is_some_and(|seat| config.merges(seat));
         self.pulling = Some(Pulling {
+            by_slices: self.options.copies_slices
+                && config.stage == Stage::Copying
+                && !is_merge
+                && !stays,
             sources: nodes.into_iter().map(source).collect(),
             needed: if skips { 0 } else { needed },
             settles: stays,
@@ -119,8 +143,12 @@ impl Replica {
             return;
         };
         for source in pulling.sources.iter().filter(|source| !source.done) {
-            let (tag, after) = (Tag::default(), source.after);
-            self.send(source.node, Seq(0), Message::Pull { tag, after }, out);
+            if pulling.by_slices {
+                let (from, epoch) = (source.node, self.meta.epoch);
+                out.push(Effect::CopySlices { from, epoch });
+            } else {
+                self.send(source.node, Seq(0), source.ask(), out);
+            }
         }
     }
 
@@ -131,11 +159,15 @@ impl Replica {
         from: NodeId,
         tag: Tag,
         after: Option<KeyId>,
+        since: Option<LogPosition>,
         disk: &impl Storage,
         out: &mut Vec<Effect>,
     ) {
         let limit = self.options.page_records.max(1);
-        let scanned = disk.scan(after, limit);
+        let scanned = match since {
+            Some(since) => disk.tail(since, after, limit),
+            None => disk.scan(after, limit),
+        };
         if disk.is_partial() {
             // Nobody knows what is missing: comparison with the others will find out.
             return;
@@ -199,7 +231,8 @@ impl Replica {
             pulling.collecting = pulling.collecting.max(collecting);
             pulling.last = seq.max(pulling.last);
             if next.is_some() {
-                self.send(from, Seq(0), Message::Pull { tag, after: next }, out);
+                let ask = source.ask();
+                self.send(from, Seq(0), ask, out);
             }
         }
         self.pulling = Some(pulling);
@@ -269,7 +302,7 @@ impl Replica {
         config.is_some_and(|config| config.stage == Stage::Copying)
     }
 
-    fn finish_pull(&mut self, out: &mut Vec<Effect>) {
+    pub(super) fn finish_pull(&mut self, out: &mut Vec<Effect>) {
         let done = |pulling: &mut Pulling| {
             pulling.sources.iter().filter(|source| source.done).count() >= pulling.needed
         };

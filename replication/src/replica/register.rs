@@ -164,15 +164,19 @@ impl Replica {
     }
 
     fn held(&self, register: &Register, with_value: bool) -> Option<Held> {
-        let (ballot, content) = match &register.lookup {
-            Lookup::Absent => (Ballot::default(), Content::Absent),
-            Lookup::Found(record) => (record.ballot, Content::of(&record.state, with_value)),
+        let (ballot, origin, content) = match &register.lookup {
+            Lookup::Absent => (Ballot::default(), None, Content::Absent),
+            Lookup::Found(record) => {
+                let content = Content::of(&record.state, with_value);
+                (record.ballot, record.origin, content)
+            }
             Lookup::Unreadable => return None,
         };
         let forgets = self.mutations.has(Mutation::AbsentZero);
         let zero = Ballot::default();
         Some(Held {
             ballot,
+            origin,
             content,
             collected: if forgets { zero } else { self.meta.collected },
             collecting: self.meta.collecting,

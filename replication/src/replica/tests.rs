@@ -92,7 +92,8 @@ impl Bench {
                     after, envelope, ..
                 } => self.waiting.push((after, envelope.message)),
                 Effect::Settle { at, rewrite } => self.settles.push((at, rewrite)),
-                Effect::NeedTopology { .. } | Effect::Report { .. } => {}
+                Effect::NeedTopology { .. } | Effect::Report { .. } | Effect::CopySlices { .. } => {
+                }
             }
         }
         self.release(self.durable);
@@ -173,6 +174,7 @@ fn record(ballot: Ballot) -> Record {
         digest: Digest([5; 16]),
         key: Key::new(&b"k"[..]).unwrap(),
         ballot,
+        origin: None,
         state: State::Value {
             value: Bytes::from_static(b"v"),
             expires_at_ms: None,

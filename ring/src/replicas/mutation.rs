@@ -62,11 +62,17 @@ pub enum Mutation {
     BulkIsSnapshot,
     /// A coordinator keeps its warm ballots across a refusal.
     WarmAfterRefusal,
+    /// Slices are served before the epoch that copies is adopted.
+    SlicesOfAnyEpoch,
+    /// What a source stored after its slices were taken is not copied.
+    TailForgotten,
+    /// What is accepted anew gets a new version.
+    IdentityRenames,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 30] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -94,6 +100,9 @@ impl Mutation {
         Self::GrowthCopiesVote,
         Self::BulkIsSnapshot,
         Self::WarmAfterRefusal,
+        Self::SlicesOfAnyEpoch,
+        Self::TailForgotten,
+        Self::IdentityRenames,
     ];
 }
 

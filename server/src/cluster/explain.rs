@@ -185,7 +185,7 @@ fn held(
     Ok(ExplainResponse {
         found: true,
         tombstone,
-        version: Some(version_to_wire(record.ballot)),
+        version: Some(version_to_wire(record.version())),
         value_bytes,
         expires_at_ms: record.expires_at_ms().unwrap_or(0),
         held_in: held_in.to_owned(),

@@ -91,7 +91,7 @@ pub(super) fn answer(found: Option<Record>) -> GetResponse {
     GetResponse {
         found: true,
         value: value.clone(),
-        version: Some(version_to_wire(record.ballot)),
+        version: Some(version_to_wire(record.version())),
         expires_at_ms: record.expires_at_ms().unwrap_or(0),
     }
 }
@@ -237,6 +237,7 @@ impl Write<'_> {
                 time: self.shared.clock.tick_after(seen),
                 slot: self.shared.slot(&table)?,
             },
+            origin: None,
             state: self.state.clone(),
         };
         let ballot = record.ballot;
@@ -267,13 +268,13 @@ impl Write<'_> {
             None => return Ok(()),
             Some(Condition::IfAbsent) if !existed => return Ok(()),
             Some(Condition::IfVersion(wanted))
-                if existed && before.is_some_and(|record| record.ballot == wanted) =>
+                if existed && before.is_some_and(|record| record.version() == wanted) =>
             {
                 return Ok(());
             }
             Some(Condition::IfAbsent) => "the key has a value already".to_owned(),
             Some(Condition::IfVersion(wanted)) => match before.filter(|_| existed) {
-                Some(record) => format!("the key is at version {}, not {wanted}", record.ballot),
+                Some(record) => format!("the key is at version {}, not {wanted}", record.version()),
                 None => format!("the key has no value, so it is not at version {wanted}"),
             },
         };

@@ -268,7 +268,7 @@ impl Scan {
             } else {
                 value.clone()
             },
-            version: Some(version_to_wire(record.ballot)),
+            version: Some(version_to_wire(record.version())),
             expires_at_ms: record.expires_at_ms().unwrap_or(0),
         })
     }

@@ -8,7 +8,7 @@
 
 mod reporter;
 mod retreat;
-mod slices;
+pub(crate) mod slices;
 mod throttle;
 mod transfer;
 

@@ -6,20 +6,24 @@ use tokio::task::spawn_blocking;
 use torc_proto::v1::{CopySlicesRequest, CopySlicesResponse, SliceInfo};
 use torc_proto::{Fault, Reason};
 use torc_record::DigestKey;
+use torc_ring::Partition;
 use torc_ring::topology::Sizes;
 use torc_store::Arrival;
 
 use super::transfer::Transfer;
-use crate::shared::store_fault;
+use crate::shared::{Shared, store_fault};
 
 /// A message that takes longer than this has lost its connection.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Slices that have arrived and were verified, and what they stand for.
-pub(super) struct Received {
-    arrival: Option<Arrival>,
-    sizes: Sizes,
-    through: u64,
+pub(crate) struct Received {
+    /// None if there are none.
+    pub(crate) arrival: Option<Arrival>,
+    pub(crate) sizes: Sizes,
+    /// What is not in them came later in the source's log.
+    pub(crate) through: u64,
+    /// The source's data directory.
     incarnation: Vec<u8>,
 }
 
@@ -33,42 +37,10 @@ impl Transfer<'_> {
         let request = CopySlicesRequest {
             partition: self.partition.0,
             epoch: self.epoch.0,
+            have: Vec::new(),
         };
-        let mut client = self.shared.peers.replica(&self.source_address()?)?;
-        let messages = client.copy_slices(request).await;
-        let mut messages = messages
-            .map_err(|status| Fault::from_status(&status))?
-            .into_inner();
-        let head = next(&mut messages).await?.ok_or_else(hung_up)?;
-        let (infos, sizes) = announced(&head.slices)?;
-        let mut received = Received {
-            arrival: None,
-            sizes,
-            through: head.through,
-            incarnation: head.incarnation.to_vec(),
-        };
-        if infos.is_empty() {
-            return Ok(Some(received));
-        }
-        let arrival = self.shared.store.receive(self.partition, &infos);
-        let mut arrival = arrival.map_err(|error| store_fault(&error))?;
-        while let Some(message) = next(&mut messages).await? {
-            let bytes = message.bytes;
-            let metrics = &self.shared.metrics;
-            metrics.transfer_received_bytes.inc_by(bytes.len() as u64);
-            arrival = work(move || {
-                arrival.write(&bytes)?;
-                Ok(arrival)
-            })
-            .await?;
-        }
-        let key: DigestKey = self.shared.routing()?.digest_key;
-        let arrival = work(move || {
-            arrival.verify(Some(&key))?;
-            Ok(arrival)
-        });
-        received.arrival = Some(arrival.await?);
-        Ok(Some(received))
+        let source = self.source_address()?;
+        receive(self.shared, &source, request).await.map(Some)
     }
 
     /// Puts what was received in force and remembers it.
@@ -85,6 +57,50 @@ impl Transfer<'_> {
             .await;
         Ok(())
     }
+}
+
+/// Receives and verifies slices of a partition; they are not in force yet.
+pub(crate) async fn receive(
+    shared: &Shared,
+    source: &str,
+    request: CopySlicesRequest,
+) -> Result<Received, Fault> {
+    let partition = Partition(request.partition);
+    let mut client = shared.peers.replica(source)?;
+    let messages = client.copy_slices(request).await;
+    let mut messages = messages
+        .map_err(|status| Fault::from_status(&status))?
+        .into_inner();
+    let head = next(&mut messages).await?.ok_or_else(hung_up)?;
+    let (infos, sizes) = announced(&head.slices)?;
+    let mut received = Received {
+        arrival: None,
+        sizes,
+        through: head.through,
+        incarnation: head.incarnation.to_vec(),
+    };
+    if infos.is_empty() {
+        return Ok(received);
+    }
+    let arrival = shared.store.receive(partition, &infos);
+    let mut arrival = arrival.map_err(|error| store_fault(&error))?;
+    while let Some(message) = next(&mut messages).await? {
+        let bytes = message.bytes;
+        let metrics = &shared.metrics;
+        metrics.transfer_received_bytes.inc_by(bytes.len() as u64);
+        arrival = work(move || {
+            arrival.write(&bytes)?;
+            Ok(arrival)
+        })
+        .await?;
+    }
+    let key: DigestKey = shared.routing()?.digest_key;
+    let arrival = work(move || {
+        arrival.verify(Some(&key))?;
+        Ok(arrival)
+    });
+    received.arrival = Some(arrival.await?);
+    Ok(received)
 }
 
 fn announced(slices: &[SliceInfo]) -> Result<(Vec<torc_store::SliceInfo>, Sizes), Fault> {

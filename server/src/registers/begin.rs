@@ -11,7 +11,7 @@ use torc_ring::NodeId;
 use torc_ring::topology::{Fact, RoutingTable, Sizes};
 
 use super::host::Reached;
-use super::{Me, Registers, upkeep};
+use super::{Me, Registers, slices, upkeep};
 use crate::links::{Contact, Directory, Inbox, LinkOptions, Links, Whoami};
 use crate::moves::Reporter;
 use crate::shared::Shared;
@@ -74,19 +74,22 @@ pub(crate) fn begin(
         shared.cancel.clone(),
     );
     let (reports, reached) = mpsc::unbounded_channel();
+    // All of a node's partitions may be moving.
+    let (slices, wanted) = mpsc::channel(table.partitions.count() as usize);
     let registers = Arc::new(Registers::recover(
         Me { node, slot },
         table.partitions,
         shared.store.clone(),
         links.clone(),
         shared.started,
-        reports,
+        (reports, slices),
         shared.metrics.registers.clone(),
     ));
     let _ = shared
         .link_service
         .set(links.service(Arc::new(Received(Arc::clone(&registers)))));
     upkeep::run(&registers, tasks, &shared.cancel);
+    slices::run(shared, &registers, wanted, tasks);
     tasks.spawn(report(
         Arc::clone(shared),
         Reporter::start(shared, tasks),

@@ -5,9 +5,9 @@ use std::cell::Cell;
 use bytes::Bytes;
 use torc_record::{Digest, Key, KeyError, MAX_KEY_LEN};
 use torc_replication::compare::{Range, RangeSum};
-use torc_replication::{Batch, Entry, KeyId, Locator, Lookup, Meta, Scanned, Storage};
+use torc_replication::{Batch, Entry, KeyId, Locator, LogPosition, Lookup, Meta, Scanned, Storage};
 use torc_ring::Partition;
-use torc_store::{Cursor, PartitionBatch, PartitionMeta, ScanLimits, Store};
+use torc_store::{Cursor, PartitionBatch, PartitionMeta, ScanLimits, Seq, Store};
 
 /// Bytes of records in a page, about: a message between nodes holds one.
 const PAGE_BYTES: usize = 1 << 20;
@@ -68,6 +68,32 @@ impl Storage for Disk<'_> {
                 }
             },
         )
+    }
+
+    fn tail(&self, since: LogPosition, after: Option<KeyId>, limit: usize) -> Scanned {
+        let limits = ScanLimits {
+            records: limit,
+            bytes: PAGE_BYTES,
+        };
+        let mut after = after.and_then(|id| cursor_after(id).ok());
+        loop {
+            let (since, from) = (Seq(since.0), after.as_ref());
+            match self.store.scan_since(self.partition, since, from, limits) {
+                // Nothing of this stretch is new: on to the next.
+                Ok(page) if page.records.is_empty() && !page.done => after = page.next,
+                Ok(page) => {
+                    return Scanned {
+                        entries: page.records.into_iter().map(Entry::Found).collect(),
+                        done: page.done,
+                    };
+                }
+                Err(error) => {
+                    tracing::error!(%error, partition = %self.partition, "a tail cannot be read");
+                    self.met_damage.set(true);
+                    return Scanned::default();
+                }
+            }
+        }
     }
 
     fn is_partial(&self) -> bool {

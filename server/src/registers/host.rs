@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use torc_record::Epoch;
 use torc_replication::{
     Collector, Config, Effect, Envelope, Input, Meta, Milestone, Now, Replica, ReplicaOptions, Seq,
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
-use torc_store::Store;
+use torc_store::{FoldHold, Store};
 
 use super::disk::Disk;
 use crate::mutants::broken_rules;
@@ -31,6 +32,8 @@ pub(super) struct Host {
     reports: Vec<(Seq, Milestone)>,
     /// A collection that this node drives.
     pub(super) collector: Option<Collector>,
+    /// While its slices are copied.
+    unfolded: Option<FoldHold>,
 }
 
 /// What a step wants done that needs no lock.
@@ -38,6 +41,7 @@ pub(super) enum Wish {
     Send(NodeId, Envelope),
     Report(Milestone),
     Settle(torc_replication::Locator, bool),
+    CopySlices(NodeId, Epoch),
 }
 
 impl Host {
@@ -58,6 +62,7 @@ impl Host {
             sends: Vec::new(),
             reports: Vec::new(),
             collector: None,
+            unfolded: None,
         }
     }
 
@@ -65,7 +70,7 @@ impl Host {
     pub(super) fn is_left_over(&self, me: NodeId) -> bool {
         let config = self.replica.config();
         let is_outside = config.is_some_and(|config| config.index(me).is_none());
-        is_outside && self.replica.meta().since != torc_record::Epoch(0)
+        is_outside && self.replica.meta().since != Epoch(0)
     }
 
     /// What it acts in, or is about to.
@@ -85,6 +90,16 @@ impl Host {
     pub(super) fn is_moving(&self) -> bool {
         let config = self.replica.config();
         config.is_some_and(|config| config.stage != Stage::Stable)
+    }
+
+    /// Whether slices that were asked for may be put in force.
+    pub(super) fn takes_slices(&self, from: NodeId, epoch: Epoch) -> bool {
+        !self.is_lost && self.replica.takes_slices(from, epoch)
+    }
+
+    /// Leaves the partition's slices unfolded until it is stable.
+    pub(super) fn hold_folds(&mut self, store: &Store, partition: Partition) {
+        self.unfolded.get_or_insert_with(|| store.hold(partition));
     }
 
     /// Asks a peer to compare copies.
@@ -118,6 +133,9 @@ impl Host {
             self.durable = self.durable.max(seq);
         }
         if let Input::Topology(config) = &input {
+            if config.stage == Stage::Stable {
+                self.unfolded = None;
+            }
             self.configured = Some(Arc::clone(config));
         }
         if self.is_lost {
@@ -160,6 +178,9 @@ impl Host {
                     wishes.push(Wish::Report(milestone));
                 }
                 Effect::Report { after, milestone } => self.reports.push((after, milestone)),
+                Effect::CopySlices { from, epoch } => {
+                    wishes.push(Wish::CopySlices(from, epoch));
+                }
                 Effect::Settle { at, rewrite } => wishes.push(Wish::Settle(at, rewrite)),
                 // The group tells every member of every topology by itself.
                 Effect::NeedTopology { .. } => {}

@@ -123,7 +123,8 @@ impl Registers {
     ) -> Result<Listed, NoQuorum> {
         let (tag, mut pages) = self.listings.wait();
         let _forgotten = Forgotten(&self.listings, tag);
-        let pull = Message::Pull { tag, after };
+        let since = None;
+        let pull = Message::Pull { tag, after, since };
         self.list_from(partition, &pull, &mut pages, deadline).await
     }
 
@@ -222,6 +223,7 @@ fn found(record: Record, outcome: Outcome) -> Result<Option<Record>, NoQuorum> {
             ..
         } => Ok(Some(Record {
             ballot: version,
+            origin: None,
             state: torc_record::State::Value {
                 value,
                 expires_at_ms,

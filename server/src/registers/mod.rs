@@ -11,6 +11,7 @@
 //! * `host`: one partition's replica, and what waits for its batches to be durable.
 //! * `work`: carries intentions out until none is left.
 //! * `metrics`: what is counted.
+//! * `slices`: sealed slices on their way to a newcomer.
 //! * `listing`: pages of a partition for scans.
 //! * `disk`: the store as a replica sees it.
 //! * `upkeep`: time passing: deadlines, retries, comparison, collection, repair.
@@ -31,6 +32,7 @@ mod host;
 mod listing;
 mod metrics;
 mod shard;
+mod slices;
 mod upkeep;
 mod work;
 
@@ -38,7 +40,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use torc_record::{HybridTime, NodeSlot};
 use torc_replication::{
     Config, CoordinatorOptions, Envelope, Input, Locator, Now, OpId, Outcome, ReplicaOptions,
@@ -58,6 +60,10 @@ pub(crate) use begin::begin;
 pub(crate) use listing::NoQuorum;
 pub(crate) use metrics::RegisterMetrics;
 
+/// Most operations that are being carried out at a time. The others wait here, where waiting
+/// costs nothing: a round that is slow because of many others would be tried again, and add
+/// to them.
+const WINDOW: usize = 256;
 /// Coordinators of a node. Partitions are dealt out to them.
 const SHARDS: usize = 4;
 
@@ -92,7 +98,9 @@ pub(crate) struct Registers {
     listings: listing::Listings,
     settles: mpsc::Sender<Settle>,
     unsettled: Mutex<Option<mpsc::Receiver<Settle>>>,
+    slices: mpsc::Sender<slices::Wanted>,
     reports: mpsc::UnboundedSender<host::Reached>,
+    window: Semaphore,
     /// An operation began while none was under way.
     busy: Notify,
     metrics: RegisterMetrics,
@@ -107,14 +115,18 @@ impl std::fmt::Debug for Registers {
 }
 
 impl Registers {
-    /// Those of a node, from what its store has. Facts to be reported go to `reports`.
-    pub(crate) fn recover(
+    /// Those of a node, from what its store has. Facts to be reported go to `reports`, slices
+    /// that are wanted to `slices`.
+    fn recover(
         me: Me,
         partitions: Partitions,
         store: Store,
         links: Links,
         started: Instant,
-        reports: mpsc::UnboundedSender<host::Reached>,
+        (reports, slices): (
+            mpsc::UnboundedSender<host::Reached>,
+            mpsc::Sender<slices::Wanted>,
+        ),
         metrics: RegisterMetrics,
     ) -> Self {
         let hosts = partitions
@@ -126,7 +138,16 @@ impl Registers {
             near: Some(me.node),
             ..CoordinatorOptions::default()
         };
-        let shard = |_| Mutex::new(Shard::new(me.slot, ceiling, options, broken_rules()));
+        let shard = |_| {
+            let metrics = metrics.clone();
+            Mutex::new(Shard::new(
+                me.slot,
+                ceiling,
+                options,
+                broken_rules(),
+                metrics,
+            ))
+        };
         let (durable, inbox) = mpsc::unbounded_channel();
         let (settles, unsettled) = mpsc::channel(upkeep::SETTLES_WAITING);
         Self {
@@ -141,7 +162,9 @@ impl Registers {
             listings: listing::Listings::new(HybridTime::from_unix_ms(unix_ms())),
             settles,
             unsettled: Mutex::new(Some(unsettled)),
+            slices,
             reports,
+            window: Semaphore::new(WINDOW),
             busy: Notify::new(),
             metrics,
         }
@@ -161,6 +184,18 @@ impl Registers {
         deadline: Instant,
     ) -> Outcome {
         let is_write = request.is_write();
+        // What brings replicas together makes room for the others, and is bounded by itself.
+        let place = if matches!(request, Request::Settle { .. }) {
+            None
+        } else {
+            let place = tokio::time::timeout_at(deadline.into(), self.window.acquire()).await;
+            let Ok(Ok(place)) = place else {
+                let outcome = Outcome::Unavailable;
+                self.metrics.count(is_write, &outcome);
+                return outcome;
+            };
+            Some(place)
+        };
         let (sender, outcome) = oneshot::channel();
         let deadline_ms = self.elapsed_ms(deadline);
         let mut work = Work::new(self);
@@ -173,7 +208,7 @@ impl Registers {
             Outcome::Unavailable
         };
         let outcome = outcome.await.unwrap_or(gone);
-        self.metrics.count(is_write, &outcome);
+        drop(place);
         outcome
     }
 

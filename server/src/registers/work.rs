@@ -13,7 +13,7 @@ use torc_ring::{NodeId, Partition};
 use torc_store::StoreError;
 
 use super::host::Wish;
-use super::{Durable, Registers, disk};
+use super::{Durable, Registers, disk, slices};
 
 pub(super) struct Work<'a> {
     registers: &'a Registers,
@@ -51,7 +51,7 @@ impl<'a> Work<'a> {
         let mut shard = self.registers.shard_of(partition).lock();
         let was_idle = shard.coordinator.pending() == 0;
         let op = shard.numbers.next();
-        shard.wait(op, outcome);
+        shard.wait(op, request.is_write(), outcome);
         let coordinator = &mut shard.coordinator;
         coordinator.start(now, op, (partition, at), request, deadline_ms, &mut intents);
         let outcomes = self.perform(intents);
@@ -224,6 +224,15 @@ impl<'a> Work<'a> {
                 Wish::Report(milestone) => {
                     // Fails only when the node stops.
                     let _ = self.registers.reports.send((partition, milestone));
+                }
+                Wish::CopySlices(from, epoch) => {
+                    let wanted = slices::Wanted {
+                        partition,
+                        from,
+                        epoch,
+                    };
+                    // Asked for again if there is no room.
+                    let _ = self.registers.slices.try_send(wanted);
                 }
                 Wish::Settle(at, rewrite) => {
                     let sent = self.registers.settles.try_send((partition, at, rewrite));

@@ -27,24 +27,46 @@ pub(crate) type CopyStream = Pin<Box<dyn Stream<Item = Result<CopySlicesResponse
 /// Bytes of slices in a message.
 const CHUNK_BYTES: usize = 1 << 20;
 const CHUNKS_AHEAD: usize = 4;
+/// Most slices that an asker has already.
+pub(crate) const MAX_HAVE: usize = 256;
 
 pub(super) async fn start(
     shared: &Arc<Shared>,
     request: CopySlicesRequest,
 ) -> Result<CopyStream, Fault> {
+    if request.have.len() > MAX_HAVE {
+        let what = format!("more than {MAX_HAVE} digests of slices");
+        return Err(Fault::new(Reason::Invalid, what));
+    }
+    let mut sealed = sealed(shared, &request).await?;
+    sealed.slices.retain(|slice| {
+        let digest = slice.info().digest;
+        !request.have.iter().any(|have| have[..] == digest)
+    });
+    let (messages, receiver) = mpsc::channel(CHUNKS_AHEAD);
+    tokio::spawn(send(Arc::clone(shared), sealed, messages));
+    Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+/// The partition's slices as they are in the epoch that was asked for.
+async fn sealed(
+    shared: &Arc<Shared>,
+    request: &CopySlicesRequest,
+) -> Result<SealedPartition, Fault> {
     let partition = Partition(request.partition);
+    let epoch = Epoch(request.epoch);
+    if let Some(registers) = shared.registers.get() {
+        let sealed = registers.sealed(partition, epoch);
+        let sealed = sealed.ok_or_else(|| stale(partition, epoch))?;
+        return sealed.map_err(|error| store_fault(&error));
+    }
     let deadline = Instant::now() + DEFAULT_DEADLINE;
-    let epoch = Some(Epoch(request.epoch));
-    let pass = shared.gates.enter(partition, epoch, deadline).await?;
+    let pass = shared.gates.enter(partition, Some(epoch), deadline).await?;
     if !matches!(pass.role, Role::Lead { .. }) {
         return Err(stale(partition, pass.epoch));
     }
     let sealed = shared.store.sealed(partition);
-    let sealed = sealed.map_err(|error| store_fault(&error))?;
-    drop(pass);
-    let (messages, receiver) = mpsc::channel(CHUNKS_AHEAD);
-    tokio::spawn(send(Arc::clone(shared), sealed, messages));
-    Ok(Box::pin(ReceiverStream::new(receiver)))
+    sealed.map_err(|error| store_fault(&error))
 }
 
 async fn send(

@@ -34,6 +34,7 @@ fn large_message(number: u64) -> Envelope {
         digest: Digest([0; 16]),
         key: Key::new("key").unwrap(),
         ballot: Ballot::default(),
+        origin: None,
         state: State::Value {
             value: vec![7; 1024].into(),
             expires_at_ms: None,

@@ -35,6 +35,8 @@ pub(super) struct Landed {
 pub(super) struct Ready {
     pub(super) partition: Partition,
     pub(super) landed: Vec<Landed>,
+    /// The log when they were handed over: what empties the partition later, empties it of them.
+    pub(super) after: Seq,
     pub(super) done: Done<Seq>,
 }
 

@@ -22,6 +22,7 @@ pub use sealed::{SealedPartition, SealedSlice};
 pub(crate) use thread::{Landing, run};
 
 use self::file::{Landed, LandingFile, Ready, Region};
+use crate::commit::Done;
 use crate::segment::align;
 use crate::shared::Shared;
 use crate::slice::{SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader, SliceView};
@@ -159,28 +160,36 @@ impl Arrival {
     }
 
     /// Puts the slices in force, durably, together with other arrivals. Returns the number
-    /// of the last entry of the log before that. A drop of the partition that was
-    /// acknowledged before this call does not concern them.
+    /// of the last entry of the log before that. A drop or wipe of the partition that was
+    /// applied before this call, not before the first poll of what it returns, does not concern
+    /// them; a later one does.
     ///
     /// # Errors
     /// [`StoreError::BadArrival`] if they were not verified, or the partition was dropped
     /// during this call; [`StoreError::Damaged`] if it has slices that cannot be read: drop it
     /// first; [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Closed`]: nothing
     /// was changed. [`StoreError::Failed`]: they may be in force.
-    pub async fn publish(mut self) -> Result<Seq, StoreError> {
-        if self.landed.len() != self.regions.len() {
-            return Err(self.bad("it was not verified"));
-        }
+    pub fn publish(mut self) -> impl Future<Output = Result<Seq, StoreError>> + Send + use<> {
         let (done, outcome) = tokio::sync::oneshot::channel();
+        if self.landed.len() == self.regions.len() {
+            self.hand_over(done);
+        } else {
+            // The receiver is there.
+            let _ = done.send(Err(self.bad("it was not verified")));
+        }
+        async move { outcome.await.unwrap_or(Err(StoreError::Closed)) }
+    }
+
+    fn hand_over(&mut self, done: Done<Seq>) {
         let landed = std::mem::take(&mut self.landed);
         self.is_over = true;
         let ready = Ready {
             partition: self.partition,
             landed,
+            after: self.shared.last_seq(),
             done,
         };
         self.shared.landing.deliver(&self.file, ready);
-        outcome.await.unwrap_or(Err(StoreError::Closed))
     }
 
     fn bad(&self, what: &'static str) -> StoreError {

@@ -144,6 +144,14 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     }
 }
 
+/// The slices of a partition that are to be put in force.
+#[derive(Default)]
+struct Arrived {
+    slices: Vec<Arc<Slice>>,
+    /// The log when the first of them was handed over.
+    after: Option<Seq>,
+}
+
 type Outcome = (Seq, BTreeMap<Partition, StoreError>);
 
 fn land(shared: &Shared, file: &LandingFile, ready: &[Ready]) -> Result<Outcome, StoreError> {
@@ -160,9 +168,16 @@ fn land(shared: &Shared, file: &LandingFile, ready: &[Ready]) -> Result<Outcome,
         return Ok((after, BTreeMap::new()));
     }
     let (slices, _) = file.complete(&landed, after)?;
-    let mut arrived: BTreeMap<Partition, Vec<Arc<Slice>>> = BTreeMap::new();
+    let mut arrived: BTreeMap<Partition, Arrived> = BTreeMap::new();
     for slice in slices {
-        arrived.entry(slice.partition).or_default().push(slice);
+        let of_partition = arrived.entry(slice.partition).or_default();
+        of_partition.slices.push(slice);
+    }
+    for one in ready {
+        if let Some(of_partition) = arrived.get_mut(&one.partition) {
+            let earlier = of_partition.after.unwrap_or(one.after);
+            of_partition.after = Some(earlier.min(one.after));
+        }
     }
     let decide = || Ok(decide(shared, &arrived));
     let (is_named, refused) = shared.publish(decide, |change| {
@@ -177,9 +192,13 @@ fn land(shared: &Shared, file: &LandingFile, ready: &[Ready]) -> Result<Outcome,
 
 /// Takes the slices of every partition whose slices can be read, those that are there
 /// already included.
-fn decide(shared: &Shared, arrived: &BTreeMap<Partition, Vec<Arc<Slice>>>) -> Change {
+fn decide(shared: &Shared, arrived: &BTreeMap<Partition, Arrived>) -> Change {
     let mut change = Change::default();
-    for (partition, slices) in arrived {
+    for (partition, Arrived { slices, after }) in arrived {
+        if after.is_some_and(|after| shared.holdings.was_dropped_after(*partition, after)) {
+            change.refused.insert(*partition, dropped(*partition));
+            continue;
+        }
         let (held, _) = shared.holdings.sealed(*partition);
         match sum(held.iter().chain(slices)) {
             Ok(sum) => {
@@ -197,12 +216,12 @@ fn decide(shared: &Shared, arrived: &BTreeMap<Partition, Vec<Arc<Slice>>>) -> Ch
 /// Puts them in force; returns those partitions for which they are not.
 fn install(
     shared: &Shared,
-    arrived: &BTreeMap<Partition, Vec<Arc<Slice>>>,
+    arrived: &BTreeMap<Partition, Arrived>,
     change: &Change,
     after: Seq,
 ) -> BTreeMap<Partition, StoreError> {
     let mut refused = change.refused.clone();
-    for (partition, slices) in arrived {
+    for (partition, Arrived { slices, .. }) in arrived {
         let (partition, holdings) = (*partition, &shared.holdings);
         let Some(sum) = change.sealed.get(&partition) else {
             continue;
@@ -210,8 +229,7 @@ fn install(
         match holdings.install_received(partition, slices, *sum, after) {
             Ok(true) => {}
             Ok(false) => {
-                let what = "the partition was dropped meanwhile";
-                refused.insert(partition, StoreError::BadArrival { partition, what });
+                refused.insert(partition, dropped(partition));
             }
             Err(error) => {
                 refused.insert(partition, error);
@@ -219,6 +237,11 @@ fn install(
         }
     }
     refused
+}
+
+fn dropped(partition: Partition) -> StoreError {
+    let what = "the partition was dropped meanwhile";
+    StoreError::BadArrival { partition, what }
 }
 
 /// What slices come to together. One alone says so itself.

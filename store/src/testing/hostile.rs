@@ -152,6 +152,7 @@ fn records(keys: u64) -> Vec<Packed> {
                 time: HybridTime(number),
                 slot: NodeSlot(0),
             },
+            origin: None,
             state,
         })
     });

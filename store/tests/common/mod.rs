@@ -49,6 +49,7 @@ pub(crate) fn record(key: u64, time: u64, state: State) -> Record {
             time: HybridTime(time),
             slot: NodeSlot(0),
         },
+        origin: None,
         state,
     }
 }

@@ -1,0 +1,83 @@
+//! The bulk of a copy as sealed slices, byte for byte, with their indexes.
+//!
+//! ```text
+//! copying                 write both, read old
+//! slices ─ through ──┐    tail of the log since `through` ─ watermarks
+//! ```
+//!
+//! Slices bypass the messages, so the fence is asked for each end:
+//! * The source serves them in the epoch that copies. In the stable epoch before, a
+//!   collection could drop a tombstone after the slices were taken and before the tail is:
+//!   what it hid would be back.
+//! * The newcomer puts them in force in that epoch only. Slices of a copy that was aborted
+//!   must not get into the next membership.
+//!
+//! Where slices end is remembered in memory alone: after a restart all records are copied.
+
+use torc_record::Epoch;
+use torc_ring::NodeId;
+use torc_ring::topology::Stage;
+
+use super::Replica;
+use crate::{Effect, LogPosition, Mutation};
+
+impl Replica {
+    /// Whether this replica's slices may be copied in that epoch.
+    #[must_use]
+    pub fn serves_slices(&self, epoch: Epoch) -> bool {
+        let copying = self.config.as_ref().is_some_and(|config| {
+            let index = config.index(self.me);
+            config.stage == Stage::Copying && index.is_some_and(|index| config.old.contains(index))
+        });
+        copying && self.is_in(epoch) || self.mutations.has(Mutation::SlicesOfAnyEpoch)
+    }
+
+    /// Whether slices that were asked for in that epoch may be put in force.
+    #[must_use]
+    pub fn takes_slices(&self, from: NodeId, epoch: Epoch) -> bool {
+        let waits = self.pulling.as_ref().is_some_and(|pulling| {
+            let mut sources = pulling.sources.iter();
+            pulling.by_slices && sources.any(|source| source.node == from && !source.done)
+        });
+        waits && self.is_in(epoch)
+    }
+
+    pub(super) fn on_slices(
+        &mut self,
+        from: NodeId,
+        epoch: Epoch,
+        through: LogPosition,
+        out: &mut Vec<Effect>,
+    ) {
+        if !self.takes_slices(from, epoch) {
+            return;
+        }
+        self.slices = Some((from, through));
+        for source in self.pulling.iter_mut().flat_map(|it| &mut it.sources) {
+            source.done |= source.node == from;
+        }
+        self.finish_pull(out);
+    }
+
+    pub(super) fn on_no_slices(&mut self, epoch: Epoch, out: &mut Vec<Effect>) {
+        let in_epoch = self.is_in(epoch);
+        let pulling = self.pulling.as_mut().filter(|_| in_epoch);
+        if let Some(pulling) = pulling.filter(|pulling| pulling.by_slices) {
+            pulling.by_slices = false;
+            self.pull_again(out);
+        }
+    }
+
+    /// From where on the log of a displaced replica has what is not here.
+    pub(super) fn tail_of(&self, node: NodeId, stage: Stage) -> Option<LogPosition> {
+        let (_, through) = self.slices.filter(|(from, _)| *from == node)?;
+        if self.mutations.has(Mutation::TailForgotten) {
+            return Some(LogPosition(u64::MAX));
+        }
+        (stage == Stage::WriteBothReadOld).then_some(through)
+    }
+
+    fn is_in(&self, epoch: Epoch) -> bool {
+        self.adopting.is_none() && self.meta.epoch == epoch
+    }
+}

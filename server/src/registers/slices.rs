@@ -1,0 +1,177 @@
+//! Copying sealed slices between replicas: what a newcomer's replica wants of a displaced one.
+//!
+//! The replica says when slices may be served and when they may be put in force; it is asked
+//! under its lock, together with the store, so that no change of epoch comes between.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::task::TaskTracker;
+use torc_proto::v1::CopySlicesRequest;
+use torc_proto::{Fault, Reason};
+use torc_record::Epoch;
+use torc_replication::{Input, LogPosition};
+use torc_ring::{NodeId, Partition};
+use torc_store::{SealedPartition, StoreError};
+
+use super::Registers;
+use super::work::Work;
+use crate::moves::slices::{Received, receive};
+use crate::replica::MAX_HAVE;
+use crate::shared::{Shared, store_fault};
+
+/// After a copy that failed, before its replica may ask again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Slices that a replica wants.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) partition: Partition,
+    pub(super) from: NodeId,
+    pub(super) epoch: Epoch,
+}
+
+/// Copies what replicas want, some at a time, until the node stops.
+pub(super) fn run(
+    shared: &Arc<Shared>,
+    registers: &Arc<Registers>,
+    mut wanted: mpsc::Receiver<Wanted>,
+    tasks: &TaskTracker,
+) {
+    let copier = Arc::new(Copier {
+        shared: Arc::clone(shared),
+        registers: Arc::clone(registers),
+        places: Semaphore::new(shared.settings.transfer_parallel),
+        under_way: Mutex::default(),
+    });
+    let spawner = tasks.clone();
+    let cancel = shared.cancel.clone();
+    tasks.spawn(async move {
+        let spawning = async {
+            while let Some(wanted) = wanted.recv().await {
+                if copier.under_way.lock().insert(wanted.partition) {
+                    let (copier, cancel) = (Arc::clone(&copier), copier.shared.cancel.clone());
+                    spawner.spawn(async move {
+                        cancel.run_until_cancelled(copier.copy(wanted)).await;
+                        copier.under_way.lock().remove(&wanted.partition);
+                    });
+                }
+            }
+        };
+        cancel.run_until_cancelled(spawning).await;
+    });
+}
+
+struct Copier {
+    shared: Arc<Shared>,
+    registers: Arc<Registers>,
+    places: Semaphore,
+    /// Partitions that are being copied, or wait for a place.
+    under_way: Mutex<HashSet<Partition>>,
+}
+
+impl Copier {
+    async fn copy(&self, wanted: Wanted) {
+        let Wanted {
+            partition, epoch, ..
+        } = wanted;
+        let Err(fault) = self.try_copy(wanted).await else {
+            return;
+        };
+        self.shared.metrics.transfer_retries.inc();
+        if fault.reason == Reason::Corrupt {
+            // Records are copied one by one then, and those that cannot be read are settled.
+            tracing::warn!(%partition, %fault, "slices could not be copied");
+            return self.registers.tell(partition, Input::NoSlices { epoch });
+        }
+        tracing::debug!(%partition, %fault, "copying slices; trying again");
+        tokio::time::sleep(PAUSE).await;
+    }
+
+    async fn try_copy(&self, wanted: Wanted) -> Result<(), Fault> {
+        let Wanted {
+            partition,
+            from,
+            epoch,
+        } = wanted;
+        let place = self.places.acquire().await;
+        if !self.registers.takes_slices(wanted) {
+            return Ok(());
+        }
+        let table = self.shared.routing()?;
+        let source = table.address(from).ok_or_else(|| {
+            let what = format!("{from} is no member any more");
+            Fault::new(Reason::OwnerUnreachable, what)
+        })?;
+        let held = self.shared.store.sealed(partition);
+        let held = held.map_err(|error| store_fault(&error))?;
+        let digests = held.slices.iter().take(MAX_HAVE);
+        let request = CopySlicesRequest {
+            partition: partition.0,
+            epoch: epoch.0,
+            have: digests.map(|it| it.info().digest.to_vec().into()).collect(),
+        };
+        let Received {
+            arrival,
+            sizes,
+            through,
+            ..
+        } = receive(&self.shared, source, request).await?;
+        // Others may receive while these slices wait to be put in force together with theirs.
+        drop(place);
+        if let Some(arrival) = arrival {
+            let publishing = {
+                let Some(host) = self.registers.hosts.get(partition.index()) else {
+                    return Ok(());
+                };
+                let host = host.lock();
+                host.takes_slices(from, epoch).then(|| arrival.publish())
+            };
+            let Some(publishing) = publishing else {
+                return Ok(());
+            };
+            publishing.await.map_err(|error| store_fault(&error))?;
+        }
+        self.shared
+            .metrics
+            .transfer_received_records
+            .inc_by(sizes.records);
+        let input = Input::SlicesCopied {
+            from,
+            epoch,
+            through: LogPosition(through),
+        };
+        self.registers.tell(partition, input);
+        Ok(())
+    }
+}
+
+impl Registers {
+    /// A partition's slices, if its replica here serves them in that epoch. They are left
+    /// unfolded until the partition is stable again: what was copied stays what is there.
+    pub(crate) fn sealed(
+        &self,
+        partition: Partition,
+        epoch: Epoch,
+    ) -> Option<Result<SealedPartition, StoreError>> {
+        let mut host = self.hosts.get(partition.index())?.lock();
+        host.replica.serves_slices(epoch).then(|| {
+            host.hold_folds(&self.store, partition);
+            self.store.sealed(partition)
+        })
+    }
+
+    fn takes_slices(&self, wanted: Wanted) -> bool {
+        let host = self.hosts.get(wanted.partition.index());
+        host.is_some_and(|host| host.lock().takes_slices(wanted.from, wanted.epoch))
+    }
+
+    fn tell(&self, partition: Partition, input: Input) {
+        let mut work = Work::new(self);
+        work.step(partition, input);
+        work.finish();
+    }
+}
