@@ -1,5 +1,5 @@
 //! The healed cluster: every key is read once more at each of some nodes, a scan finds the
-//! same, and replicas become equal by themselves.
+//! same, replicas become equal by themselves, and every key can be written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -20,7 +20,9 @@ use super::wire::{Ask, Wire, number};
 const CONVERGENCE: Duration = Duration::from_secs(120);
 /// Reads of one key before it is given up.
 const TRIES: usize = 20;
-const READS_AT_A_TIME: usize = 32;
+/// Writes of one key before it is given up: so few that the checkers take its history.
+const WRITES: usize = 5;
+const KEYS_AT_A_TIME: usize = 32;
 
 /// Looks at everything, and notes what is wrong.
 pub(super) async fn inspect(group: &Group, recorder: &Recorder, report: &mut Report) {
@@ -32,6 +34,7 @@ pub(super) async fn inspect(group: &Group, recorder: &Recorder, report: &mut Rep
     }
     let values = read_all(group, &wire, recorder, report).await;
     compare_with_scan(wire.library(), &values, report).await;
+    write_all(&wire, recorder, report).await;
     let begun = Instant::now();
     match converge(group, wire.library()).await {
         Ok(()) => report.note_convergence(begun.elapsed()),
@@ -47,7 +50,7 @@ async fn read_all(
     report: &mut Report,
 ) -> HashMap<String, Value> {
     let names = recorder.names();
-    let nodes = group.contacts.present();
+    let nodes = group.coordinators();
     let nodes = &nodes[..];
     let reads = names.into_iter().enumerate().map(|(key, name)| async move {
         let mut found = None;
@@ -56,7 +59,7 @@ async fn read_all(
         }
         (name, found)
     });
-    let reads = futures::stream::iter(reads).buffer_unordered(READS_AT_A_TIME);
+    let reads = futures::stream::iter(reads).buffer_unordered(KEYS_AT_A_TIME);
     let all: Vec<_> = reads.collect().await;
     let unread = all.iter().filter(|(_, found)| found.is_none()).count();
     if unread > 0 {
@@ -89,6 +92,38 @@ async fn read(wire: &Wire, recorder: &Recorder, key: usize, node: Contact) -> Op
         }
     }
     None
+}
+
+/// Writes each key by the library: no fault may leave one that nobody can write.
+async fn write_all(wire: &Wire, recorder: &Recorder, report: &mut Report) {
+    let names = recorder.names();
+    let writes = (0..names.len()).map(|key| write(wire, recorder, key));
+    let writes = futures::stream::iter(writes).buffer_unordered(KEYS_AT_A_TIME);
+    let unwritten = writes.filter(|is_written| std::future::ready(!is_written));
+    let unwritten = unwritten.count().await;
+    if unwritten > 0 {
+        let keys = names.len();
+        report.note_trouble(format!(
+            "{unwritten} of {keys} keys of the healed cluster cannot be written"
+        ));
+    }
+}
+
+async fn write(wire: &Wire, recorder: &Recorder, key: usize) -> bool {
+    for _ in 0..WRITES {
+        let begun = recorder.begin(key, Asker::default(), Kind::Put);
+        let ticket = begun.ticket;
+        let ask = Ask {
+            begun,
+            version: None,
+        };
+        let answer = wire.ask(&ask).await;
+        recorder.end(ticket, answer);
+        if matches!(answer, Answer::Written(_)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Nobody writes any more: a scan finds exactly what gets have found.

@@ -167,8 +167,8 @@ impl Changes {
         };
         match self.client.status().await {
             Ok(status) => {
-                if let Some(came) = outcome(&running, group, &status) {
-                    self.end(&running, came, group);
+                if is_there(&running, group, &status) {
+                    self.end(&running, &status, group);
                     return Ok(true);
                 }
                 if status.transition.is_none()
@@ -211,8 +211,10 @@ impl Changes {
         }
     }
 
-    fn end(&mut self, running: &Running, came: Option<NodeId>, group: &mut Group) {
-        if let (Some(number), Some(id)) = (running.newcomer, came) {
+    fn end(&mut self, running: &Running, status: &ClusterStatus, group: &mut Group) {
+        if let Some(number) = running.newcomer
+            && let Some(id) = active_id(number, group, status)
+        {
             group.admit(number, id);
         }
         if let Some(old) = running.goes {
@@ -223,20 +225,21 @@ impl Changes {
     }
 }
 
-/// Whether the change is there: then the newcomer's id, if there is one.
-fn outcome(running: &Running, group: &mut Group, status: &ClusterStatus) -> Option<Option<NodeId>> {
+/// Whether the change is there.
+fn is_there(running: &Running, group: &mut Group, status: &ClusterStatus) -> bool {
     let is_old =
         |node: &torc_client::NodeStatus| running.goes.is_some_and(|old| old.id == node.member.id);
-    if status.transition.is_some() || status.nodes.iter().any(is_old) {
-        return None;
-    }
-    let Some(number) = running.newcomer else {
-        return Some(None);
-    };
+    let is_over = status.transition.is_none() && !status.nodes.iter().any(is_old);
+    let newcomer = running.newcomer;
+    is_over && newcomer.is_none_or(|number| active_id(number, group, status).is_some())
+}
+
+/// The id of a process that has become a member with positions on the ring.
+fn active_id(number: u32, group: &mut Group, status: &ClusterStatus) -> Option<NodeId> {
     let address = group.process(number)?.grpc.to_string();
     let mut members = status.nodes.iter().map(|node| &node.member);
     let member = members.find(|member| member.address == address)?;
-    (member.state == MemberState::Active).then_some(Some(member.id))
+    (member.state == MemberState::Active).then_some(member.id)
 }
 
 /// Who a node without data says that it is, now and a little later: nobody, if all is well.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SIZE_MIB: u64 = 256;
-const CHUNK: usize = 64 << 10;
+const CHUNK: usize = 16 << 10;
 
 /// A mounted file system; unmounted when dropped.
 #[derive(Debug)]

@@ -23,6 +23,15 @@ pub(super) struct Contact {
     pub(super) address: SocketAddr,
 }
 
+impl Contact {
+    const fn of(process: &Process) -> Self {
+        Self {
+            number: process.number,
+            address: process.grpc,
+        }
+    }
+}
+
 /// The nodes that clients may ask straight, as the cluster changes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contacts(Arc<RwLock<Vec<Contact>>>);
@@ -151,15 +160,17 @@ impl Group {
     }
 
     fn tell_clients(&self) {
-        let contact = |index: usize| {
-            let process = &self.processes[index];
-            Contact {
-                number: process.number,
-                address: process.grpc,
-            }
-        };
         let members = self.members().into_iter();
-        self.contacts.set(members.map(contact).collect());
+        let contacts = members.map(|index| Contact::of(&self.processes[index]));
+        self.contacts.set(contacts.collect());
+    }
+
+    /// Members that have to coordinate whatever they are asked for.
+    pub(super) fn coordinators(&self) -> Vec<Contact> {
+        let members = self.members().into_iter();
+        let members = members.map(|index| &self.processes[index]);
+        let able = members.filter(|process| !process.was_ahead);
+        able.map(Contact::of).collect()
     }
 
     /// A client of the library; it knows all nodes.

@@ -144,6 +144,7 @@ impl Nemesis {
             report.note_fault(fault);
             let inflicted = self.inflict(fault, group, report).await;
             inflicted.map_err(|error| format!("{}: {error}", fault.name()))?;
+            report.note_ahead(group);
             let served = serves_again(group).await;
             let took = served.map_err(|trouble| format!("after {}: {trouble}", fault.name()))?;
             report.note_recovery(took);
@@ -251,8 +252,12 @@ impl Nemesis {
         Ok(())
     }
 
-    async fn set_clock(&mut self, node: usize, group: &Group) -> Result<(), Error> {
-        let ahead_ms = if self.rng.chance(500) {
+    /// Two nodes that were ahead would be a majority: of no run more than one is.
+    async fn set_clock(&mut self, node: usize, group: &mut Group) -> Result<(), Error> {
+        let mut others = group.processes.iter().enumerate();
+        let is_free = others.all(|(index, process)| index == node || !process.was_ahead);
+        let ahead_ms = if self.rng.chance(500) && is_free {
+            group.processes[node].was_ahead = true;
             HOUR_MS
         } else {
             -HOUR_MS

@@ -1,4 +1,4 @@
-//! Whether every member carries out writes.
+//! Whether every member carries out writes, and the library finds one that does.
 
 use std::time::Duration;
 
@@ -9,23 +9,29 @@ use super::group::{Contact, Group};
 use super::recorder::{Answer, Asker, Recorder};
 use super::wire::{Ask, Wire};
 
-/// How long every member may take to serve again once a fault is over.
+/// How long the cluster may take to serve again once a fault is over.
 const RECOVERY: Duration = Duration::from_secs(60);
 /// Keys that each member must write.
 const KEYS: u64 = 8;
 
-/// Waits until each member has carried out a write of some keys; how long that took.
+/// Waits until the library, and each member that has to, has carried out a write of some
+/// keys; how long that took.
 pub(super) async fn serves_again(group: &mut Group) -> Result<Duration, String> {
     let begun = Instant::now();
     let wire = Wire::new(group).map_err(|error| error.to_string())?;
     let probes = Recorder::default();
-    for node in group.contacts.present() {
+    let coordinators = group.coordinators().into_iter().map(Some);
+    for node in coordinators.chain([None]) {
         for slot in 0..KEYS {
             while !is_served(&wire, &probes, node, slot).await {
                 check_running(group)?;
                 if begun.elapsed() > RECOVERY {
-                    let (node, after) = (node.number, begun.elapsed());
-                    return Err(format!("node {node} wrote nothing within {after:?}"));
+                    let after = begun.elapsed();
+                    let who = node.map_or_else(
+                        || "the library".to_owned(),
+                        |node| format!("node {}", node.number),
+                    );
+                    return Err(format!("{who} did not write key {slot} within {after:?}"));
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -45,7 +51,8 @@ fn check_running(group: &mut Group) -> Result<(), String> {
     Ok(())
 }
 
-async fn is_served(wire: &Wire, probes: &Recorder, node: Contact, slot: u64) -> bool {
+/// Whether this node writes the key, or, if none is named, whoever the library finds.
+async fn is_served(wire: &Wire, probes: &Recorder, node: Option<Contact>, slot: u64) -> bool {
     if wire.library().known_topology().is_none() && wire.library().topology().await.is_err() {
         return false;
     }
@@ -56,5 +63,9 @@ async fn is_served(wire: &Wire, probes: &Recorder, node: Contact, slot: u64) -> 
         begun,
         version: None,
     };
-    matches!(wire.ask_node(node.address, &ask).await, Answer::Written(_))
+    let answer = match node {
+        Some(node) => wire.ask_node(node.address, &ask).await,
+        None => wire.ask(&ask).await,
+    };
+    matches!(answer, Answer::Written(_))
 }

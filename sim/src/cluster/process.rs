@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -46,6 +47,9 @@ pub(super) struct Process {
     pub(super) id: Option<NodeId>,
     /// It is to leave, or to be replaced.
     pub(super) is_going: bool,
+    /// Its wall clock was once ahead. Its ballots stay ahead of what others follow (R10) until
+    /// time has caught up, so it need not coordinate writes any more.
+    pub(super) was_ahead: bool,
     pub(super) grpc: SocketAddr,
     /// Where its data are, if they can be made to fill it.
     pub(super) disk: Option<SmallDisk>,
@@ -65,6 +69,7 @@ impl Process {
             number,
             id: None,
             is_going: false,
+            was_ahead: false,
             grpc: free_address()?,
             disk: None,
             http: free_address()?,
@@ -176,7 +181,7 @@ impl Process {
 
     fn replace_file(&self, name: &str, text: &str) -> std::io::Result<()> {
         let beside = self.dir.join("new");
-        std::fs::write(&beside, text)?;
+        File::create(&beside)?.write_all(text.as_bytes())?;
         std::fs::rename(&beside, self.dir.join(name))
     }
 

@@ -1,6 +1,6 @@
 //! What came of a run, and what is kept of one that failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,8 @@ pub(super) struct Report {
     /// What is wrong beside what clients saw.
     troubles: Vec<String>,
     slowest_recovery: Duration,
+    /// Nodes whose clock was ahead, by number.
+    were_ahead: BTreeSet<u32>,
     convergence: Option<Duration>,
     kept: Option<PathBuf>,
 }
@@ -61,6 +63,7 @@ impl Report {
             violations: Vec::new(),
             troubles: Vec::new(),
             slowest_recovery: Duration::ZERO,
+            were_ahead: BTreeSet::new(),
             convergence: None,
             kept: None,
         }
@@ -100,6 +103,11 @@ impl Report {
 
     pub(super) fn note_recovery(&mut self, took: Duration) {
         self.slowest_recovery = self.slowest_recovery.max(took);
+    }
+
+    pub(super) fn note_ahead(&mut self, group: &Group) {
+        let ahead = group.processes.iter().filter(|process| process.was_ahead);
+        self.were_ahead.extend(ahead.map(|process| process.number));
     }
 
     pub(super) fn note_convergence(&mut self, took: Duration) {
@@ -190,6 +198,7 @@ impl Report {
             "slowest_change_ms": self.slowest_change.as_millis() as u64,
             "faults": self.faults,
             "skipped": self.skipped,
+            "were_ahead": self.were_ahead,
             "kept": self.kept,
         });
         object.to_string()
@@ -250,6 +259,13 @@ impl Report {
         }
         let faults = self.faults.iter();
         lines.extend(faults.map(|(name, count)| format!("  {name:<12}{count:>8}")));
+        let ahead = self.were_ahead.iter();
+        lines.extend(ahead.map(|number| {
+            format!(
+                "node {number}'s clock was an hour ahead: nothing is asked of it but what \
+                 the others and clients of the library are answered without it"
+            )
+        }));
         let skipped = self.skipped.iter();
         lines.extend(skipped.map(|(name, why)| format!("  not here: {name} ({why})")));
         lines.extend(
