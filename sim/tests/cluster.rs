@@ -15,7 +15,8 @@ fn beside(program: &str) -> PathBuf {
 
 fn build(program: &str, features: &[&str]) {
     let mut build = Command::new(env!("CARGO"));
-    build.args(["build", "-p", "torc-server", "--bin", program]);
+    // The whole workspace: another set of packages builds their dependencies anew.
+    build.args(["build", "--locked", "--workspace", "--bin", program]);
     build.args(features);
     if !cfg!(debug_assertions) {
         build.arg("--release");
@@ -78,7 +79,7 @@ fn every_key_is_linearizable_while_nodes_are_killed_stopped_and_cut_off() {
 
 #[test]
 fn nodes_that_join_leave_and_are_replaced_lose_nothing() {
-    let (is_good, report, told) = run(&kvd(), &["--changes", "2", "--seed", "3"]);
+    let (is_good, report, told) = run(&kvd(), &["--changes", "2", "--seed", "3", "--clients", "4"]);
     assert!(is_good, "{told}");
     assert_eq!(report["violations"], 0, "{told}");
     assert!(report["written"].as_u64() > Some(0), "{told}");
@@ -91,7 +92,7 @@ fn a_cluster_that_breaks_a_rule_is_found_out() {
         eprintln!("skipped: TORC_CLUSTER_MUTANT=one-ack-quorum builds and runs such a cluster");
         return;
     };
-    build("kvd-mutant", &["--features", "mutants"]);
+    build("kvd-mutant", &["--features", "torc-server/mutants"]);
     let broken = ["--mutant", &rule, "--only", "cut,deaf,kill"];
     let mut told = String::new();
     for seed in ["1", "2", "3", "4", "5"] {

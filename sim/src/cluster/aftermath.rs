@@ -21,7 +21,7 @@ const CONVERGENCE: Duration = Duration::from_secs(120);
 /// Reads of one key before it is given up.
 const TRIES: usize = 20;
 /// Writes of one key before it is given up: so few that the checkers take its history.
-const WRITES: usize = 5;
+const WRITES: usize = 8;
 const KEYS_AT_A_TIME: usize = 32;
 
 /// Looks at everything, and notes what is wrong.

@@ -56,7 +56,7 @@ impl Changes {
     /// For a cluster that has `nodes` nodes, and one more at times.
     pub(super) fn new(group: &Group, nodes: u8, seed: u64) -> Result<Self, Error> {
         Ok(Self {
-            client: group.client()?.with_deadline(Duration::from_secs(5)),
+            client: client(group)?,
             rng: Rng::new(seed ^ 0x6368_616e),
             nodes: usize::from(nodes),
             running: None,
@@ -82,6 +82,8 @@ impl Changes {
 
     /// Begins the next: a node more or less, or another one.
     pub(super) fn begin(&mut self, group: &mut Group) -> Result<(), Error> {
+        // The nodes that the last one knows may all have left by now.
+        self.client = client(group)?;
         let members = group.members();
         let is_replaced = self.rng.chance(333);
         let goes = if is_replaced || members.len() > self.nodes {
@@ -141,6 +143,7 @@ impl Changes {
         process.forget_founding();
         process.start().map_err(told)?;
         let address = process.grpc;
+        self.client = client(group).map_err(told)?;
         if let Some(known) = identity_of_wiped(&address.to_string()).await? {
             return Err(format!(
                 "a node that lost its disk came back as node {known}, it was node {id}"
@@ -223,6 +226,11 @@ impl Changes {
         *self.done.entry(running.name).or_default() += 1;
         self.slowest = self.slowest.max(running.begun.elapsed());
     }
+}
+
+/// A client of the nodes that there are now.
+fn client(group: &Group) -> Result<Client, Error> {
+    Ok(group.client()?.with_deadline(Duration::from_secs(5)))
 }
 
 /// Whether the change is there.
