@@ -126,6 +126,9 @@ pub struct RawSettings {
     /// For tests: a file that says which links between nodes are cut
     #[arg(long, env = "TORC_TEST_LINK_FAULTS", value_name = "FILE", hide = true)]
     pub test_link_faults: Option<PathBuf>,
+    /// For tests: a file that says how wrong the wall clock is
+    #[arg(long, env = "TORC_TEST_CLOCK_SHIFT", value_name = "FILE", hide = true)]
+    pub test_clock_shift: Option<PathBuf>,
 }
 
 /// Why a node cannot start with these settings. Nothing was changed.
@@ -228,6 +231,8 @@ pub struct Settings {
     pub hot: HotSettings,
     /// For tests: the file of [`Faults`](crate::links::Faults).
     pub test_link_faults: Option<PathBuf>,
+    /// For tests: the file that says how many milliseconds the wall clock is ahead.
+    pub test_clock_shift: Option<PathBuf>,
     /// Whether a non-loopback address is served without protection.
     pub insecure: bool,
 }
@@ -285,6 +290,7 @@ impl RawSettings {
             hot_keys_history_mib: self.hot_keys_history_mib.or(fallback.hot_keys_history_mib),
             hot_keys_redact: self.hot_keys_redact.or(fallback.hot_keys_redact),
             test_link_faults: self.test_link_faults.or(fallback.test_link_faults),
+            test_clock_shift: self.test_clock_shift.or(fallback.test_clock_shift),
         }
     }
 
@@ -354,6 +360,7 @@ impl RawSettings {
                 redact: self.hot_keys_redact.unwrap_or(false),
             },
             test_link_faults: self.test_link_faults,
+            test_clock_shift: self.test_clock_shift,
             insecure: self.insecure.unwrap_or(false),
         };
         settings.check_exposure()?;

@@ -13,6 +13,7 @@
 //! * `hot`: which keys are accessed most.
 //! * [`group`]: the topology group; `adopt`: taking a new topology into force;
 //!   `moves`: copying partitions and reporting facts.
+//! * [`mutants`]: rules that a test build breaks.
 //! * [`playground`]: a whole cluster in one process.
 
 mod admission;
@@ -31,6 +32,7 @@ mod kv;
 pub mod links;
 mod metrics;
 mod moves;
+pub mod mutants;
 pub mod node;
 mod order;
 mod peers;

@@ -52,7 +52,7 @@ enum Command {
     },
 }
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let default = match cli.command {
         Command::Serve { .. } => "info,openraft=off,sled=warn,h2=warn",

@@ -10,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use torc_store::{Advisory, Store, StoreError, StoreOptions};
 
 use crate::admission::Admission;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::config::Settings;
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::gate::Gates;
@@ -70,6 +70,7 @@ impl Node {
     /// # Errors
     /// [`NodeError`]; nothing keeps running then.
     pub async fn start(settings: Settings) -> Result<Self, NodeError> {
+        let shift = settings.test_clock_shift.clone().map(clock::watch_shift);
         let (grpc_listener, grpc_addr) = bind(settings.grpc_addr).await?;
         let (http, http_addr) = bind(settings.http_addr).await?;
         let shared = Arc::new(open(settings, grpc_addr, http_addr)?);
@@ -95,6 +96,9 @@ impl Node {
             announce_address(Arc::clone(&shared)),
         ));
         tasks.spawn(hot::keep(Arc::clone(&shared)));
+        if let Some(shift) = shift {
+            tasks.spawn(until_cancelled(shared.cancel.clone(), shift));
+        }
         let enlister = Arc::new(EnlistByRpc(Arc::clone(&shared)));
         tasks.spawn(keep_membership(
             shared.group.clone(),

@@ -1,53 +1,111 @@
 //! Real processes, killed, stopped and cut off, while clients record what they see.
 //!
-//! `TORC_CLUSTER_SECONDS` says for how long, 15 unless it is set. Needs neither root nor
-//! network namespaces.
+//! `TORC_CLUSTER_SECONDS` says for how long, 15 unless it is set; `TORC_CLUSTER_MUTANT`, which
+//! rule nodes are to break. Needs neither root nor network namespaces.
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+fn beside(program: &str) -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_torc-sim")).with_file_name(program)
+}
+
+fn build(program: &str, features: &[&str]) {
+    let mut build = Command::new(env!("CARGO"));
+    // The whole workspace: another set of packages builds their dependencies anew.
+    build.args(["build", "--locked", "--workspace", "--bin", program]);
+    build.args(features);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    assert!(
+        build.status().unwrap().success(),
+        "{program} does not build"
+    );
+}
 
 /// `kvd` lies beside `torc-sim`; it is built if only this package was.
 fn kvd() -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_torc-sim")).with_file_name("kvd");
+    let path = beside("kvd");
     if !path.exists() {
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "-p", "torc-server", "--bin", "kvd"]);
-        if !cfg!(debug_assertions) {
-            build.arg("--release");
-        }
-        assert!(build.status().unwrap().success(), "kvd does not build");
+        build("kvd", &[]);
     }
     path
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test may be told how long to run"
-)]
-fn seconds() -> f64 {
-    let told = std::env::var("TORC_CLUSTER_SECONDS").ok();
-    told.and_then(|text| text.parse().ok()).unwrap_or(15.0)
-}
-
-#[test]
-fn every_key_is_linearizable_while_nodes_are_killed_stopped_and_cut_off() {
-    let minutes = (seconds() / 60.0).to_string();
+/// Runs a cluster, and says whether it did well, what it reported, and all it said.
+fn run(program: &Path, args: &[&str]) -> (bool, serde_json::Value, String) {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let run = Command::new(env!("CARGO_BIN_EXE_torc-sim"))
-        .args(["cluster", "--seed", "15", "--minutes", &minutes])
-        .args(["--only", "kill,stop,cut,cut-one-way", "--json", "--kvd"])
-        .arg(kvd())
+        .args(["cluster", "--json", "--kvd"])
+        .arg(program)
+        .args(args)
         .stdin(Stdio::null())
         .output()
         .unwrap();
     let told = String::from_utf8_lossy(&run.stdout);
-    let errors = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{told}{errors}");
-    let report: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let all = format!("{told}{}", String::from_utf8_lossy(&run.stderr));
+    let report = serde_json::from_str(&told).unwrap_or_default();
+    (run.status.success(), report, all)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test may be told how long to run, and what"
+)]
+fn setting(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+#[test]
+fn every_key_is_linearizable_while_nodes_are_killed_stopped_and_cut_off() {
+    let told = setting("TORC_CLUSTER_SECONDS");
+    let seconds: f64 = told.and_then(|text| text.parse().ok()).unwrap_or(15.0);
+    let minutes = (seconds / 60.0).to_string();
+    let faults = ["--only", "kill,stop,cut,cut-one-way"];
+    let args = [&["--seed", "15", "--minutes", &minutes], &faults[..]].concat();
+    let (is_good, report, told) = run(&kvd(), &args);
+    assert!(is_good, "{told}");
     assert_eq!(report["violations"], 0, "{told}");
     assert!(
         report["written"].as_u64() > Some(0),
         "nothing was tested: {told}"
     );
+}
+
+#[test]
+fn nodes_that_join_leave_and_are_replaced_lose_nothing() {
+    let (is_good, report, told) = run(&kvd(), &["--changes", "2", "--seed", "3", "--clients", "4"]);
+    assert!(is_good, "{told}");
+    assert_eq!(report["violations"], 0, "{told}");
+    assert!(report["written"].as_u64() > Some(0), "{told}");
+}
+
+/// One try may miss it: what a run does depends on timing.
+#[test]
+fn a_cluster_that_breaks_a_rule_is_found_out() {
+    let Some(rule) = setting("TORC_CLUSTER_MUTANT") else {
+        eprintln!("skipped: TORC_CLUSTER_MUTANT=one-ack-quorum builds and runs such a cluster");
+        return;
+    };
+    build("kvd-mutant", &["--features", "torc-server/mutants"]);
+    let broken = ["--mutant", &rule, "--only", "cut,deaf,kill"];
+    let mut told = String::new();
+    for seed in ["1", "2", "3", "4", "5"] {
+        let args = [&["--minutes", "0.25", "--seed", seed], &broken[..]].concat();
+        let (is_good, report, all) = run(&beside("kvd-mutant"), &args);
+        if let Some(kept) = report["kept"].as_str() {
+            // It is known why.
+            let _ = std::fs::remove_dir_all(kept);
+        }
+        if report["violations"].as_u64() > Some(0) {
+            return assert!(!is_good, "a violation is a failure: {all}");
+        }
+        told.push_str(&all);
+    }
+    panic!("a broken rule was not missed: {told}");
 }

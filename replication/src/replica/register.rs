@@ -79,7 +79,9 @@ impl Replica {
         out: &mut Vec<Effect>,
     ) {
         let mixed = record.ballot.epoch != self.meta.epoch;
-        if !self.is_timely(now, record.ballot)
+        // The next ballot is promised too: one far ahead would shut everybody else out.
+        let last = next.unwrap_or(record.ballot).max(record.ballot);
+        if !self.is_timely(now, last)
             || mixed
                 && !self.mutations.has(Mutation::MixedEpochs)
                 && !self.mutations.has(Mutation::NoEpochFence)

@@ -483,3 +483,18 @@ fn a_ballot_from_a_clock_far_ahead_gets_no_answer() {
         "within the tolerance"
     );
 }
+
+#[test]
+fn a_next_ballot_from_a_clock_far_ahead_is_not_promised() {
+    let mut bench = Bench::new();
+    let ahead = Message::Accept {
+        tag: TAG,
+        record: record(ballot(1, 1_100)),
+        next: Some(ballot(1, 3_600_000)),
+    };
+    assert_eq!(bench.ask(1, ahead), [], "as if it had been lost");
+    assert!(
+        is_promise(&bench.ask(1, prepare(ballot(1, 1_200)))),
+        "others go on"
+    );
+}

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use torc_record::Epoch;
 use torc_replication::{
-    Collector, Config, Effect, Envelope, Input, Meta, Milestone, Mutations, Now, Replica,
-    ReplicaOptions, Seq,
+    Collector, Config, Effect, Envelope, Input, Meta, Milestone, Now, Replica, ReplicaOptions, Seq,
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
 use torc_store::{FoldHold, Store};
 
 use super::disk::Disk;
+use crate::mutants::broken_rules;
 
 /// A fact to be told to the topology group.
 pub(crate) type Reached = (Partition, Milestone);
@@ -53,7 +53,7 @@ impl Host {
         life: u64,
     ) -> Self {
         Self {
-            replica: Replica::recover(me, partition, meta, options, Mutations::NONE),
+            replica: Replica::recover(me, partition, meta, options, broken_rules()),
             configured: None,
             life,
             durable: Seq(0),

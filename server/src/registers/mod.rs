@@ -48,8 +48,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
 use torc_record::{HybridTime, NamespaceId, NodeSlot};
 use torc_replication::{
-    Config, CoordinatorOptions, Envelope, Input, Locator, Mutations, Now, OpId, Outcome,
-    ReplicaOptions, Request, Seq,
+    Config, CoordinatorOptions, Envelope, Input, Locator, Now, OpId, Outcome, ReplicaOptions,
+    Request, Seq,
 };
 use torc_ring::topology::NamespaceMode;
 use torc_ring::{NodeId, Partition, Partitions};
@@ -57,6 +57,7 @@ use torc_store::{Store, StoreError};
 
 use crate::clock::unix_ms;
 use crate::links::Links;
+use crate::mutants::broken_rules;
 use hints::HintKeeper;
 use host::Host;
 use shard::Shard;
@@ -156,7 +157,7 @@ impl Registers {
                 me.slot,
                 ceiling,
                 options,
-                Mutations::NONE,
+                broken_rules(),
                 metrics,
             ))
         };

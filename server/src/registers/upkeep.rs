@@ -11,13 +11,14 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use torc_record::{Ballot, HybridTime, NodeSlot};
-use torc_replication::{Collector, Input, KeyId, Mutations};
+use torc_replication::{Collector, Input, KeyId};
 use torc_ring::Partition;
 use torc_ring::topology::Stage;
 use torc_store::Advisory;
 
 use super::work::Work;
 use super::{Durable, Registers, SHARDS, Settle, hints};
+use crate::mutants::broken_rules;
 
 /// Keys that wait for being settled.
 pub(super) const SETTLES_WAITING: usize = 4_096;
@@ -223,7 +224,7 @@ impl Registers {
             time: HybridTime::from_unix_ms(self.now().unix_ms.saturating_sub(older)),
             slot: NodeSlot(u16::MAX),
         };
-        let Some(collector) = Collector::new(config, upto, Mutations::NONE) else {
+        let Some(collector) = Collector::new(config, upto, broken_rules()) else {
             return;
         };
         let sends = collector.ask();

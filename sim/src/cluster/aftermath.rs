@@ -1,5 +1,5 @@
 //! The healed cluster: every key is read once more at each of some nodes, a scan finds the
-//! same, and replicas become equal by themselves.
+//! same, replicas become equal by themselves, and every key can be written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use torc_proto::v1::SummarizeRequest;
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_sim::history::{Kind, Value};
 
-use super::group::Group;
-use super::recorder::{Answer, Recorder};
+use super::group::{Contact, Group};
+use super::recorder::{Answer, Asker, Recorder};
 use super::report::Report;
 use super::wire::{Ask, Wire, number};
 
@@ -20,7 +20,9 @@ use super::wire::{Ask, Wire, number};
 const CONVERGENCE: Duration = Duration::from_secs(120);
 /// Reads of one key before it is given up.
 const TRIES: usize = 20;
-const READS_AT_A_TIME: usize = 32;
+/// Writes of one key before it is given up: so few that the checkers take its history.
+const WRITES: usize = 8;
+const KEYS_AT_A_TIME: usize = 32;
 
 /// Looks at everything, and notes what is wrong.
 pub(super) async fn inspect(group: &Group, recorder: &Recorder, report: &mut Report) {
@@ -32,6 +34,7 @@ pub(super) async fn inspect(group: &Group, recorder: &Recorder, report: &mut Rep
     }
     let values = read_all(group, &wire, recorder, report).await;
     compare_with_scan(wire.library(), &values, report).await;
+    write_all(&wire, recorder, report).await;
     let begun = Instant::now();
     match converge(group, wire.library()).await {
         Ok(()) => report.note_convergence(begun.elapsed()),
@@ -47,15 +50,16 @@ async fn read_all(
     report: &mut Report,
 ) -> HashMap<String, Value> {
     let names = recorder.names();
+    let nodes = group.coordinators();
+    let nodes = &nodes[..];
     let reads = names.into_iter().enumerate().map(|(key, name)| async move {
-        let nodes = group.processes.len();
         let mut found = None;
-        for node in [key % nodes, (key + 1) % nodes] {
-            found = read(wire, recorder, key, node).await;
+        for node in [key, key + 1] {
+            found = read(wire, recorder, key, nodes[node % nodes.len()]).await;
         }
         (name, found)
     });
-    let reads = futures::stream::iter(reads).buffer_unordered(READS_AT_A_TIME);
+    let reads = futures::stream::iter(reads).buffer_unordered(KEYS_AT_A_TIME);
     let all: Vec<_> = reads.collect().await;
     let unread = all.iter().filter(|(_, found)| found.is_none()).count();
     if unread > 0 {
@@ -67,16 +71,19 @@ async fn read_all(
     all.into_iter().filter_map(found).collect()
 }
 
-async fn read(wire: &Wire, recorder: &Recorder, key: usize, node: usize) -> Option<Value> {
+async fn read(wire: &Wire, recorder: &Recorder, key: usize, node: Contact) -> Option<Value> {
     for _ in 0..TRIES {
-        let by = format!("last read at node {}", node + 1);
+        let by = Asker {
+            client: None,
+            node: Some(node.number),
+        };
         let begun = recorder.begin(key, by, |_| Kind::Get);
         let ticket = begun.ticket;
         let ask = Ask {
             begun,
             version: None,
         };
-        let answer = wire.ask_node(node, &ask).await;
+        let answer = wire.ask_node(node.address, &ask).await;
         recorder.end(ticket, answer);
         match answer {
             Answer::Found(value, _) => return Some(value),
@@ -85,6 +92,38 @@ async fn read(wire: &Wire, recorder: &Recorder, key: usize, node: usize) -> Opti
         }
     }
     None
+}
+
+/// Writes each key by the library: no fault may leave one that nobody can write.
+async fn write_all(wire: &Wire, recorder: &Recorder, report: &mut Report) {
+    let names = recorder.names();
+    let writes = (0..names.len()).map(|key| write(wire, recorder, key));
+    let writes = futures::stream::iter(writes).buffer_unordered(KEYS_AT_A_TIME);
+    let unwritten = writes.filter(|is_written| std::future::ready(!is_written));
+    let unwritten = unwritten.count().await;
+    if unwritten > 0 {
+        let keys = names.len();
+        report.note_trouble(format!(
+            "{unwritten} of {keys} keys of the healed cluster cannot be written"
+        ));
+    }
+}
+
+async fn write(wire: &Wire, recorder: &Recorder, key: usize) -> bool {
+    for _ in 0..WRITES {
+        let begun = recorder.begin(key, Asker::default(), Kind::Put);
+        let ticket = begun.ticket;
+        let ask = Ask {
+            begun,
+            version: None,
+        };
+        let answer = wire.ask(&ask).await;
+        recorder.end(ticket, answer);
+        if matches!(answer, Answer::Written(_)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Nobody writes any more: a scan finds exactly what gets have found.
@@ -133,7 +172,10 @@ async fn converge(group: &Group, client: &Client) -> Result<(), String> {
 async fn differing(group: &Group, client: &Client) -> Result<usize, String> {
     let table = client.known_topology().ok_or("no topology")?;
     let mut held = BTreeMap::new();
-    for (process, id) in group.processes.iter().zip(&group.ids) {
+    for process in &group.processes {
+        let Some(id) = process.id else {
+            continue;
+        };
         let uri = format!("http://{}", process.grpc);
         let replica = ReplicaClient::connect(uri).await;
         let mut replica = replica.map_err(|error| error.to_string())?;
@@ -146,7 +188,7 @@ async fn differing(group: &Group, client: &Client) -> Result<usize, String> {
         let answer = answer.map_err(|status| status.to_string())?.into_inner();
         for summary in answer.summaries {
             held.insert(
-                (summary.partition, *id),
+                (summary.partition, id),
                 (summary.records, summary.fingerprint),
             );
         }

@@ -13,8 +13,8 @@ use torc_client::Version;
 use torc_sim::Rng;
 use torc_sim::history::{Kind, Value};
 
-use super::group::Group;
-use super::recorder::{Answer, Recorder};
+use super::group::{Contacts, Group};
+use super::recorder::{Answer, Asker, Recorder};
 use super::wire::{Ask, Wire};
 use super::{Error, Options};
 
@@ -37,7 +37,7 @@ pub(super) async fn spawn(
         let client = OneClient {
             number,
             // Every other one goes straight to nodes, whoever leads.
-            nodes: (number % 2 == 1).then_some(group.processes.len() as u64),
+            straight_to: (number % 2 == 1).then(|| group.contacts.clone()),
             wire,
             rng: Rng::new(
                 options
@@ -55,7 +55,7 @@ pub(super) async fn spawn(
 
 struct OneClient {
     number: u32,
-    nodes: Option<u64>,
+    straight_to: Option<Contacts>,
     wire: Wire,
     rng: Rng,
     recorder: Arc<Recorder>,
@@ -79,10 +79,11 @@ impl OneClient {
             HOT + self.rng.below(COLD)
         };
         let key = self.recorder.key_of(slot);
-        let node = self.nodes.map(|nodes| self.rng.below(nodes) as usize);
-        let by = match node {
-            Some(node) => format!("client {} at node {}", self.number, node + 1),
-            None => format!("client {}", self.number),
+        let contacts = self.straight_to.as_ref().map(Contacts::present);
+        let node = contacts.and_then(|contacts| self.rng.pick(&contacts));
+        let by = Asker {
+            client: Some(self.number),
+            node: node.map(|node| node.number),
         };
         let known = self.known.get(&key).copied();
         let dice = (self.rng.below(100), self.rng.chance(500));
@@ -93,7 +94,7 @@ impl OneClient {
         let version = known.map(|(version, _)| version);
         let ask = Ask { begun, version };
         let answer = match node {
-            Some(node) => self.wire.ask_node(node, &ask).await,
+            Some(node) => self.wire.ask_node(node.address, &ask).await,
             None => self.wire.ask(&ask).await,
         };
         self.recorder.end(ticket, answer);

@@ -1,51 +1,176 @@
 //! The processes of one cluster.
 
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::time::Instant;
 use torc_client::{Client, NodeId};
 
-use super::process::Process;
+use super::process::{Process, Program};
 use super::{Error, Options};
 
-const FOUNDING: Duration = Duration::from_secs(60);
+const STARTING: Duration = Duration::from_secs(60);
+/// Every so many processes one has a disk that can be filled.
+const SMALL_DISK_EVERY: u32 = 3;
+
+/// A node that clients may ask straight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Contact {
+    pub(super) number: u32,
+    pub(super) address: SocketAddr,
+}
+
+impl Contact {
+    const fn of(process: &Process) -> Self {
+        Self {
+            number: process.number,
+            address: process.grpc,
+        }
+    }
+}
+
+/// The nodes that clients may ask straight, as the cluster changes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Contacts(Arc<RwLock<Vec<Contact>>>);
+
+impl Contacts {
+    pub(super) fn present(&self) -> Vec<Contact> {
+        let contacts = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        contacts.clone()
+    }
+
+    fn set(&self, contacts: Vec<Contact>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = contacts;
+    }
+}
 
 pub(super) struct Group {
     pub(super) processes: Vec<Process>,
-    /// Who each process is in the cluster.
-    pub(super) ids: Vec<NodeId>,
+    pub(super) contacts: Contacts,
+    /// Why there are no disks that can be filled; none if there are.
+    pub(super) no_small_disks: Option<String>,
+    program: Program,
+    partitions: u32,
+    started: u32,
+    deadline: Duration,
     dir: Option<TempDir>,
+    within: PathBuf,
 }
 
 impl Group {
     /// Starts processes that found a cluster together, and waits until each serves.
-    pub(super) async fn found(kvd: &Path, options: &Options) -> Result<Self, Error> {
+    /// Without `no_small_disks` some of them have disks that can be filled.
+    pub(super) async fn found(
+        program: Program,
+        options: &Options,
+        no_small_disks: Option<String>,
+    ) -> Result<Self, Error> {
         let dir = tempfile::Builder::new()
             .prefix("torc-cluster-")
             .tempdir()
             .map_err(Error::io("making a temporary directory"))?;
-        let prepare = |number| Process::prepare(kvd, dir.path().join(format!("node-{number}")));
-        let processes: Result<Vec<_>, _> = (1..=options.nodes).map(prepare).collect();
-        let mut processes = processes?;
-        let others: Vec<_> = processes[1..].iter().map(|p| p.grpc.to_string()).collect();
-        for process in &mut processes {
-            process.also(format!("--partitions={}", options.partitions));
-            process.also("--replicas=3".to_owned());
-        }
-        processes[0].also("--bootstrap".to_owned());
-        processes[0].also(format!("--found-with={}", others.join(",")));
-        for process in &mut processes {
-            process.start()?;
-        }
         let mut group = Self {
-            processes,
-            ids: Vec::new(),
+            processes: Vec::new(),
+            contacts: Contacts::default(),
+            no_small_disks,
+            program,
+            partitions: options.partitions,
+            started: 0,
+            deadline: options.deadline(),
+            within: dir.path().to_owned(),
             dir: Some(dir),
         };
-        group.ids = group.wait_until_served().await?;
+        for _ in 0..options.nodes {
+            let process = group.prepare()?;
+            group.processes.push(process);
+        }
+        let others = group.processes[1..].iter().map(|p| p.grpc.to_string());
+        let others = others.collect::<Vec<_>>().join(",");
+        group.processes[0].also("--bootstrap".to_owned());
+        group.processes[0].also(format!("--found-with={others}"));
+        for process in &mut group.processes {
+            process.start()?;
+        }
+        group.wait_until_served().await?;
         Ok(group)
+    }
+
+    fn prepare(&mut self) -> Result<Process, Error> {
+        self.started += 1;
+        let mut process = Process::prepare(&self.program, self.started, &self.within)?;
+        process.also(format!("--partitions={}", self.partitions));
+        process.also("--replicas=3".to_owned());
+        if self.no_small_disks.is_none() && self.started % SMALL_DISK_EVERY == 2 {
+            self.no_small_disks = process.use_small_disk().err();
+        }
+        Ok(process)
+    }
+
+    /// Starts an empty node that is no member of anything; its number.
+    pub(super) fn spare(&mut self) -> Result<u32, Error> {
+        let mut process = self.prepare()?;
+        process.start()?;
+        let number = process.number;
+        self.processes.push(process);
+        Ok(number)
+    }
+
+    pub(super) fn process(&mut self, number: u32) -> Option<&mut Process> {
+        let mut processes = self.processes.iter_mut();
+        processes.find(|process| process.number == number)
+    }
+
+    /// A process has become a member.
+    pub(super) fn admit(&mut self, number: u32, id: NodeId) {
+        if let Some(process) = self.process(number) {
+            process.id = Some(id);
+        }
+        self.tell_clients();
+    }
+
+    /// A member is to leave: clients do not ask it straight any more.
+    pub(super) fn see_off(&mut self, number: u32) {
+        if let Some(process) = self.process(number) {
+            process.is_going = true;
+        }
+        self.tell_clients();
+    }
+
+    /// A process is no member any more: it ends, its data go, its log stays.
+    pub(super) fn forget(&mut self, number: u32) {
+        if let Some(process) = self.process(number) {
+            process.kill_9();
+            // What stays is taken away with the directory of the run.
+            let _ = process.lose_data();
+        }
+        self.processes.retain(|process| process.number != number);
+        self.tell_clients();
+    }
+
+    /// Members that stay, by their place among the processes.
+    pub(super) fn members(&self) -> Vec<usize> {
+        let is_member = |index: &usize| {
+            let process = &self.processes[*index];
+            process.id.is_some() && !process.is_going
+        };
+        (0..self.processes.len()).filter(is_member).collect()
+    }
+
+    fn tell_clients(&self) {
+        let members = self.members().into_iter();
+        let contacts = members.map(|index| Contact::of(&self.processes[index]));
+        self.contacts.set(contacts.collect());
+    }
+
+    /// Members that have to coordinate whatever they are asked for.
+    pub(super) fn coordinators(&self) -> Vec<Contact> {
+        let members = self.members().into_iter();
+        let members = members.map(|index| &self.processes[index]);
+        let able = members.filter(|process| !process.was_ahead);
+        able.map(Contact::of).collect()
     }
 
     /// A client of the library; it knows all nodes.
@@ -55,17 +180,18 @@ impl Group {
             .iter()
             .map(|process| process.grpc.to_string());
         let builder = Client::builder().endpoints(endpoints).channels_per_node(1);
-        Ok(builder.deadline(Duration::from_secs(2)).connect_lazy()?)
+        Ok(builder.deadline(self.deadline).connect_lazy()?)
     }
 
     /// Keeps the processes' directories, and says where they are.
     pub(super) fn keep(&mut self) -> Option<PathBuf> {
+        self.processes.iter_mut().for_each(Process::rescue);
         self.dir.take().map(TempDir::keep)
     }
 
-    async fn wait_until_served(&self) -> Result<Vec<NodeId>, Error> {
+    async fn wait_until_served(&mut self) -> Result<(), Error> {
         let client = self.client()?;
-        let until = Instant::now() + FOUNDING;
+        let until = Instant::now() + STARTING;
         while Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(100)).await;
             let Ok(status) = client.status().await else {
@@ -75,13 +201,21 @@ impl Group {
                 let address = process.grpc.to_string();
                 let is_it = |node: &&torc_client::NodeStatus| node.member.address == address;
                 let found = status.nodes.iter().find(is_it)?;
-                found.ready.then_some(found.member.id)
+                found.ready.then_some((process.number, found.member.id))
             };
             let ids: Option<Vec<_>> = self.processes.iter().map(id).collect();
             if let Some(ids) = ids {
-                return Ok(ids);
+                for (number, id) in ids {
+                    self.admit(number, id);
+                }
+                return Ok(());
             }
         }
-        Err(Error::NotFounded(FOUNDING))
+        let ended = |process: &mut Process| {
+            let ended = process.has_ended()?;
+            Some(format!("node {} ended: {ended}", process.number))
+        };
+        let ended: Vec<_> = self.processes.iter_mut().filter_map(ended).collect();
+        Err(Error::NotFounded(STARTING, ended.join(", ")))
     }
 }

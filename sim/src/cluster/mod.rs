@@ -1,23 +1,27 @@
 //! `torc-sim cluster`: real `kvd` processes under faults, while clients record what they see.
 //!
-//! * `process`: one `kvd`: started, killed, stopped, its links cut.
+//! * `process`: one `kvd`: started, killed, stopped, its links cut, its clock set; `disk`: one
+//!   that can be filled.
 //! * `group`: all of them, founded as one cluster.
 //! * `wire`: how an operation reaches a node, by the client library or straight.
 //! * `recorder`: the histories of the keys, for the simulation's checkers.
 //! * `clients`: who asks what.
-//! * `nemesis`: one fault at a time, from the seed.
+//! * `nemesis`: one fault at a time, from the seed; `probes`: whether every node serves again.
+//! * `changes`: nodes that join, leave and are replaced meanwhile.
 //! * `aftermath`: the healed cluster: last reads, a scan, equal replicas.
 //! * `report`: what came of it; what is kept of a run that failed.
 //!
 //! The seed decides faults and requests, not their timing: a run is not repeatable.
 //!
-//! Left out: full disks and clocks that are wrong (they need a mount and libfaketime, and are
-//! named in the report), values that expire, machines that lose power.
+//! Left out: values that expire, machines that lose power, links of the topology group.
 
 mod aftermath;
+mod changes;
 mod clients;
+mod disk;
 mod group;
 mod nemesis;
+mod probes;
 mod process;
 mod recorder;
 mod report;
@@ -29,18 +33,35 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use tokio::time::Instant;
 
 use group::Group;
+use nemesis::Fault;
+use process::Program;
 use recorder::Recorder;
 use report::Report;
 
 /// How a cluster is put under faults.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
-    /// How long faults go on.
-    #[arg(long, default_value_t = 5.0)]
-    minutes: f64,
+    /// How long faults go on [default: 5; 60 at most where something is counted].
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Go on until so many nodes were killed; nothing else is done but what is asked for.
+    #[arg(long)]
+    kills: Option<u64>,
+    /// Go on until so many nodes have joined, left or been replaced; nothing else is done
+    /// but what is asked for.
+    #[arg(long)]
+    changes: Option<u64>,
+    /// How long a stopped node stands still; some of 5 seconds if not told.
+    #[arg(long)]
+    pause_seconds: Option<u64>,
+    /// The deadline of the library's operations; 10 where changes are counted, else 2.
+    #[arg(long)]
+    deadline_seconds: Option<u64>,
+    /// A rule that all nodes break: `kvd-mutant` runs instead of `kvd`.
+    #[arg(long)]
+    mutant: Option<String>,
     /// Nodes; each partition has three replicas.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=9))]
     nodes: u8,
@@ -67,6 +88,39 @@ pub(crate) struct Options {
     json: bool,
 }
 
+impl Options {
+    const fn is_counted(&self) -> bool {
+        self.kills.is_some() || self.changes.is_some()
+    }
+
+    fn time(&self) -> Duration {
+        let default = if self.is_counted() { 60.0 } else { 5.0 };
+        Duration::from_secs_f64(self.minutes.unwrap_or(default) * 60.0)
+    }
+
+    fn deadline(&self) -> Duration {
+        let default = if self.changes.is_some() { 10 } else { 2 };
+        Duration::from_secs(self.deadline_seconds.unwrap_or(default))
+    }
+
+    /// What the nodes run.
+    fn program(&self) -> Result<Program, Error> {
+        let name = self.mutant.as_ref().map_or("kvd", |_| "kvd-mutant");
+        let kvd = match &self.kvd {
+            Some(path) => path.clone(),
+            None => process::beside_this_program(name)?,
+        };
+        match (kvd.exists(), &self.mutant) {
+            (true, mutant) => Ok(Program {
+                kvd,
+                mutant: mutant.clone(),
+            }),
+            (false, None) => Err(Error::NoKvd(kvd)),
+            (false, Some(_)) => Err(Error::NoMutant(kvd)),
+        }
+    }
+}
+
 /// Why a run could not take place. What a run finds is in its [`Report`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -75,6 +129,12 @@ pub(crate) enum Error {
         "there is no kvd at {0}: build it with `cargo build --release -p torc-server`, or name it with --kvd"
     )]
     NoKvd(PathBuf),
+    /// No program that breaks rules.
+    #[error(
+        "there is no kvd-mutant at {0}: build it with `cargo build --release -p torc-server \
+         --features mutants --bin kvd-mutant`, or name it with --kvd"
+    )]
+    NoMutant(PathBuf),
     /// The machine refused something.
     #[error("{what}: {source}")]
     Io {
@@ -84,8 +144,8 @@ pub(crate) enum Error {
         source: std::io::Error,
     },
     /// The cluster did not come to be.
-    #[error("the cluster did not serve within {0:?} of its start")]
-    NotFounded(Duration),
+    #[error("the cluster did not serve within {0:?} of its start {1}")]
+    NotFounded(Duration, String),
     /// The library refused the cluster's addresses.
     #[error("no client: {0}")]
     Client(#[from] torc_client::Error),
@@ -111,22 +171,20 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
 }
 
 async fn under_faults(options: &Options) -> Result<Report, Error> {
-    let kvd = match &options.kvd {
-        Some(path) => path.clone(),
-        None => process::beside_this_program()?,
+    let no_small_disks = if Fault::chosen(options).contains(&Fault::FullDisk) {
+        None
+    } else {
+        Some("not asked for".to_owned())
     };
-    if !kvd.exists() {
-        return Err(Error::NoKvd(kvd));
-    }
-    let mut group = Group::found(&kvd, options).await?;
+    let mut group = Group::found(options.program()?, options, no_small_disks).await?;
     let recorder = Arc::new(Recorder::default());
     let over = Arc::new(AtomicBool::new(false));
-    let until = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
     let clients = clients::spawn(options, &group, &recorder, &over).await?;
     let mut report = Report::new(options, &group);
-    nemesis::torment(options, &mut group, until, &mut report).await;
+    nemesis::torment(options, &mut group, &mut report).await;
     over.store(true, Ordering::Relaxed);
     futures::future::join_all(clients).await;
+    report.note_end(&recorder);
     aftermath::inspect(&group, &recorder, &mut report).await;
     report.judge(recorder.finish()).await;
     if !report.is_good() {

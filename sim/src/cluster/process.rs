@@ -2,19 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use torc_client::NodeId;
 
 use super::Error;
+use super::disk::SmallDisk;
 
-/// The `kvd` that was built beside this program.
-pub(super) fn beside_this_program() -> Result<PathBuf, Error> {
+/// What was built beside this program.
+pub(super) fn beside_this_program(name: &str) -> Result<PathBuf, Error> {
     let own = std::env::current_exe().map_err(Error::io("finding this program"))?;
-    Ok(own.with_file_name("kvd"))
+    Ok(own.with_file_name(name))
+}
+
+/// The program that nodes run.
+#[derive(Debug, Clone)]
+pub(super) struct Program {
+    pub(super) kvd: PathBuf,
+    /// The rule that it breaks.
+    pub(super) mutant: Option<String>,
 }
 
 /// Links of one node that are cut or slow.
@@ -30,9 +41,20 @@ pub(super) struct LinkFaults {
 
 /// One node of the cluster; killed when dropped.
 pub(super) struct Process {
+    /// Its number in the run; no other process ever has it.
+    pub(super) number: u32,
+    /// Who it is in the cluster; none before it is a member with positions on the ring.
+    pub(super) id: Option<NodeId>,
+    /// It is to leave, or to be replaced.
+    pub(super) is_going: bool,
+    /// Its wall clock was once ahead. Its ballots stay ahead of what others follow (R10) until
+    /// time has caught up, so it need not coordinate writes any more.
+    pub(super) was_ahead: bool,
     pub(super) grpc: SocketAddr,
+    /// Where its data are, if they can be made to fill it.
+    pub(super) disk: Option<SmallDisk>,
     http: SocketAddr,
-    kvd: PathBuf,
+    program: Program,
     dir: PathBuf,
     extra: Vec<String>,
     child: Option<Child>,
@@ -40,12 +62,18 @@ pub(super) struct Process {
 
 impl Process {
     /// One that does not run yet.
-    pub(super) fn prepare(kvd: &Path, dir: PathBuf) -> Result<Self, Error> {
+    pub(super) fn prepare(program: &Program, number: u32, within: &Path) -> Result<Self, Error> {
+        let dir = within.join(format!("node-{number}"));
         std::fs::create_dir_all(&dir).map_err(Error::io("making a node's directory"))?;
         Ok(Self {
+            number,
+            id: None,
+            is_going: false,
+            was_ahead: false,
             grpc: free_address()?,
+            disk: None,
             http: free_address()?,
-            kvd: kvd.to_owned(),
+            program: program.clone(),
             dir,
             extra: Vec::new(),
             child: None,
@@ -56,20 +84,37 @@ impl Process {
         self.extra.push(flag);
     }
 
+    /// What it was told for the founding is not said again.
+    pub(super) fn forget_founding(&mut self) {
+        let is_of_founding =
+            |flag: &String| flag == "--bootstrap" || flag.starts_with("--found-with");
+        self.extra.retain(|flag| !is_of_founding(flag));
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.dir.join("data")
+    }
+
     pub(super) fn start(&mut self) -> Result<(), Error> {
         let log = File::options()
             .create(true)
             .append(true)
             .open(self.dir.join("log.txt"))
             .map_err(Error::io("opening a node's log"))?;
-        let child = Command::new(&self.kvd)
+        let mut command = Command::new(&self.program.kvd);
+        if let Some(mutant) = &self.program.mutant {
+            command.env("TORC_TEST_MUTANT", mutant);
+        }
+        let child = command
             .args(["serve", "--grpc-addr", &self.grpc.to_string()])
             .args(["--http-addr", &self.http.to_string(), "--data-dir"])
-            .arg(self.dir.join("data"))
+            .arg(self.data())
             .args(&self.extra)
             .env("TORC_TEST_LINK_FAULTS", self.dir.join("faults.json"))
+            .env("TORC_TEST_CLOCK_SHIFT", self.dir.join("clock.txt"))
             // So that slices come about and fold with the little data of a test.
             .env("TORC_SEAL_LOG_MIB", "1")
+            .env("TORC_LOG_SEGMENT_MIB", "8")
             .env("TORC_FOLD_WHEN_IDLE_S", "1")
             .env("RUST_LOG", "info,openraft=error")
             .stdin(Stdio::null())
@@ -88,6 +133,11 @@ impl Process {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// Whether it was started, and not killed since.
+    pub(super) const fn is_started(&self) -> bool {
+        self.child.is_some()
     }
 
     /// How it ended by itself, if it did.
@@ -114,18 +164,53 @@ impl Process {
 
     /// Puts these faults in force; the node notices within 100 ms.
     pub(super) fn cut_links(&self, faults: &LinkFaults) -> Result<(), Error> {
-        use std::io::Write as _;
         let text = json!({
             "drop_to": faults.drop_to,
             "drop_from": faults.drop_from,
             "delay_ms": faults.delay_ms,
         });
-        let beside = self.dir.join("faults.new");
-        let write = || {
-            write!(File::create(&beside)?, "{text}")?;
-            std::fs::rename(&beside, self.dir.join("faults.json"))
-        };
-        write().map_err(Error::io("cutting links"))
+        let written = self.replace_file("faults.json", &text.to_string());
+        written.map_err(Error::io("cutting links"))
+    }
+
+    /// Sets the node's wall clock so far ahead; the node notices within 100 ms.
+    pub(super) fn shift_clock(&self, ahead_ms: i64) -> Result<(), Error> {
+        let written = self.replace_file("clock.txt", &ahead_ms.to_string());
+        written.map_err(Error::io("setting a clock"))
+    }
+
+    fn replace_file(&self, name: &str, text: &str) -> std::io::Result<()> {
+        let beside = self.dir.join("new");
+        File::create(&beside)?.write_all(text.as_bytes())?;
+        std::fs::rename(&beside, self.dir.join(name))
+    }
+
+    /// Gives the node a disk that can be filled; before its first start.
+    pub(super) fn use_small_disk(&mut self) -> Result<(), String> {
+        self.disk = Some(SmallDisk::mount(&self.data())?);
+        Ok(())
+    }
+
+    /// Loses everything that the node has stored. It must not run.
+    pub(super) fn lose_data(&mut self) -> Result<(), Error> {
+        self.disk = None;
+        let removed = std::fs::remove_dir_all(self.data());
+        removed.map_err(Error::io("wiping a disk"))
+    }
+
+    /// Ends it, and copies what a disk in memory holds to where the rest is kept.
+    pub(super) fn rescue(&mut self) {
+        self.kill_9();
+        if self.disk.is_some() {
+            let copied = self.dir.join("data-of-small-disk");
+            // The logs and histories are kept anyhow.
+            let _ = Command::new("cp")
+                .arg("-r")
+                .arg(self.data())
+                .arg(copied)
+                .output();
+            self.disk = None;
+        }
     }
 }
 

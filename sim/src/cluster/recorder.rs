@@ -4,8 +4,11 @@
 //! Slots stand for keys: a hot one is asked for often, and its key changes often.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use torc_client::Version;
 use torc_sim::history::{KeyHistory, Kind, Operation, Seen, Value};
 
@@ -17,8 +20,28 @@ const MOST_OPERATIONS: usize = 116;
 pub(super) struct Recorded {
     pub(super) name: String,
     pub(super) history: KeyHistory,
-    /// Which client asked, and which node if it was asked straight; one an operation.
-    pub(super) by: Vec<String>,
+    /// One an operation.
+    pub(super) by: Vec<Asker>,
+}
+
+/// Who asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Asker {
+    /// Which client; none: the harness itself.
+    pub(super) client: Option<u32>,
+    /// The node that was asked straight; none: the library chose.
+    pub(super) node: Option<u32>,
+}
+
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.client {
+            Some(client) => write!(f, "client {client}")?,
+            None => f.write_str("last read")?,
+        }
+        self.node
+            .map_or(Ok(()), |node| write!(f, " at node {node}"))
+    }
 }
 
 /// How many operations ended how.
@@ -30,6 +53,11 @@ pub(super) struct Tally {
     pub(super) unmet: u64,
     pub(super) failed: u64,
     pub(super) unknown: u64,
+    /// Of those that failed, those that the library was asked for: it has tried until the
+    /// deadline. The others are one try at one node.
+    pub(super) library_failed: u64,
+    /// The same of those that are unknown.
+    pub(super) library_unknown: u64,
 }
 
 /// What the answer to an operation was.
@@ -56,6 +84,7 @@ pub(super) enum Answer {
 pub(super) struct Ticket {
     pub(super) key: usize,
     index: usize,
+    by_library: bool,
 }
 
 /// An operation that may begin.
@@ -73,6 +102,8 @@ struct State {
     slots: HashMap<u64, usize>,
     keys: Vec<Recorded>,
     tally: Tally,
+    last_answer: Option<Instant>,
+    longest_unavailability: Duration,
 }
 
 /// What all clients of a run record in.
@@ -98,7 +129,7 @@ impl Recorder {
     }
 
     /// Notes that an operation begins. `kind` is given a value that nobody ever wrote.
-    pub(super) fn begin(&self, key: usize, by: String, kind: impl FnOnce(Value) -> Kind) -> Begun {
+    pub(super) fn begin(&self, key: usize, by: Asker, kind: impl FnOnce(Value) -> Kind) -> Begun {
         let mut state = self.lock();
         state.moment += 1;
         state.last_value += 1;
@@ -107,6 +138,7 @@ impl Recorder {
         let recorded = &mut state.keys[key];
         let index = recorded.history.operations.len();
         recorded.by.push(by);
+        let by_library = by.node.is_none();
         recorded.history.operations.push(Operation {
             kind,
             seen: Seen::Unknown,
@@ -115,7 +147,11 @@ impl Recorder {
             ret_ms: 0,
         });
         Begun {
-            ticket: Ticket { key, index },
+            ticket: Ticket {
+                key,
+                index,
+                by_library,
+            },
             name: recorded.name.clone(),
             kind,
         }
@@ -126,7 +162,10 @@ impl Recorder {
         let mut state = self.lock();
         state.moment += 1;
         let moment = state.moment;
-        state.tally.note(answer);
+        state.tally.note(answer, ticket.by_library);
+        if !matches!(answer, Answer::Failed | Answer::Unknown) {
+            state.note_answer();
+        }
         let operation = &mut state.keys[ticket.key].history.operations[ticket.index];
         let seen = match answer {
             Answer::Unknown => return,
@@ -151,6 +190,11 @@ impl Recorder {
         state.keys.iter().map(|key| key.name.clone()).collect()
     }
 
+    /// The longest time in which no operation at all was answered.
+    pub(super) fn longest_unavailability(&self) -> Duration {
+        self.lock().longest_unavailability
+    }
+
     /// Everything, leaving nothing.
     pub(super) fn finish(&self) -> (Vec<Recorded>, Tally) {
         let state = std::mem::take(&mut *self.lock());
@@ -162,8 +206,18 @@ impl Recorder {
     }
 }
 
+impl State {
+    fn note_answer(&mut self) {
+        let now = Instant::now();
+        let before = self.last_answer.replace(now).unwrap_or(now);
+        self.longest_unavailability = self.longest_unavailability.max(now - before);
+    }
+}
+
 impl Tally {
-    fn note(&mut self, answer: Answer) {
+    fn note(&mut self, answer: Answer, by_library: bool) {
+        self.library_failed += u64::from(by_library && answer == Answer::Failed);
+        self.library_unknown += u64::from(by_library && answer == Answer::Unknown);
         let counter = match answer {
             Answer::Found(..) | Answer::Absent => &mut self.answered,
             Answer::Written(_) | Answer::Deleted => &mut self.written,
@@ -196,12 +250,12 @@ mod tests {
     fn a_write_that_is_said_to_have_failed_and_is_seen_is_a_violation() {
         let recorder = Recorder::default();
         let key = recorder.key_of(1);
-        let put = recorder.begin(key, String::new(), Kind::Put);
+        let put = recorder.begin(key, Asker::default(), Kind::Put);
         let Kind::Put(value) = put.kind else {
             panic!("a put");
         };
         recorder.end(put.ticket, Answer::Failed);
-        let get = recorder.begin(key, String::new(), |_| Kind::Get);
+        let get = recorder.begin(key, Asker::default(), |_| Kind::Get);
         recorder.end(get.ticket, Answer::Found(value, Version::default()));
         let (keys, tally) = recorder.finish();
         assert_eq!((tally.operations, tally.failed, tally.answered), (2, 1, 1));
@@ -214,7 +268,7 @@ mod tests {
         let first = recorder.key_of(1);
         for _ in 0..MOST_OPERATIONS {
             assert_eq!(recorder.key_of(1), first);
-            recorder.begin(first, String::new(), Kind::Put);
+            recorder.begin(first, Asker::default(), Kind::Put);
         }
         assert_ne!(recorder.key_of(1), first);
     }

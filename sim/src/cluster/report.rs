@@ -1,21 +1,20 @@
 //! What came of a run, and what is kept of one that failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
+use tokio::time::Instant;
 use torc_sim::check::{Verdict, check, check_by_configurations};
 
+use super::changes::Changes;
 use super::group::Group;
 use super::nemesis::Fault;
-use super::recorder::{Recorded, Tally};
+use super::recorder::{Recorded, Recorder, Tally};
 use super::{Error, Options};
-
-/// Faults that a run cannot bring about here.
-const SKIPPED: [&str; 2] = ["full_disk", "wrong_clock"];
 
 /// What a run has found.
 pub(super) struct Report {
@@ -23,6 +22,14 @@ pub(super) struct Report {
     minutes: f64,
     nodes: usize,
     faults: BTreeMap<&'static str, u64>,
+    /// Faults that could not be brought about here, and why.
+    skipped: BTreeMap<&'static str, String>,
+    kills: u64,
+    changes: BTreeMap<&'static str, u64>,
+    slowest_change: Duration,
+    longest_unavailability: Duration,
+    deadline: Duration,
+    begun: Instant,
     tally: Tally,
     keys: usize,
     undecided: usize,
@@ -30,6 +37,8 @@ pub(super) struct Report {
     /// What is wrong beside what clients saw.
     troubles: Vec<String>,
     slowest_recovery: Duration,
+    /// Nodes whose clock was ahead, by number.
+    were_ahead: BTreeSet<u32>,
     convergence: Option<Duration>,
     kept: Option<PathBuf>,
 }
@@ -38,15 +47,23 @@ impl Report {
     pub(super) fn new(options: &Options, group: &Group) -> Self {
         Self {
             seed: options.seed,
-            minutes: options.minutes,
+            minutes: 0.0,
             nodes: group.processes.len(),
             faults: BTreeMap::new(),
+            skipped: BTreeMap::new(),
+            kills: 0,
+            changes: BTreeMap::new(),
+            slowest_change: Duration::ZERO,
+            longest_unavailability: Duration::ZERO,
+            deadline: options.deadline(),
+            begun: Instant::now(),
             tally: Tally::default(),
             keys: 0,
             undecided: 0,
             violations: Vec::new(),
             troubles: Vec::new(),
             slowest_recovery: Duration::ZERO,
+            were_ahead: BTreeSet::new(),
             convergence: None,
             kept: None,
         }
@@ -56,12 +73,41 @@ impl Report {
         *self.faults.entry(fault.name()).or_default() += 1;
     }
 
+    pub(super) fn note_skipped(&mut self, fault: Fault, why: String) {
+        self.skipped.insert(fault.name(), why);
+    }
+
+    /// So many processes were killed.
+    pub(super) fn note_kills(&mut self, count: usize) {
+        self.kills += count as u64;
+    }
+
+    pub(super) const fn kills(&self) -> u64 {
+        self.kills
+    }
+
+    pub(super) fn note_changes(&mut self, changes: &Changes) {
+        self.changes.clone_from(changes.done());
+        self.slowest_change = changes.slowest();
+    }
+
+    /// The faults are over.
+    pub(super) fn note_end(&mut self, recorder: &Recorder) {
+        self.minutes = self.begun.elapsed().as_secs_f64() / 60.0;
+        self.longest_unavailability = recorder.longest_unavailability();
+    }
+
     pub(super) fn note_trouble(&mut self, trouble: String) {
         self.troubles.push(trouble);
     }
 
     pub(super) fn note_recovery(&mut self, took: Duration) {
         self.slowest_recovery = self.slowest_recovery.max(took);
+    }
+
+    pub(super) fn note_ahead(&mut self, group: &Group) {
+        let ahead = group.processes.iter().filter(|process| process.was_ahead);
+        self.were_ahead.extend(ahead.map(|process| process.number));
     }
 
     pub(super) fn note_convergence(&mut self, took: Duration) {
@@ -143,8 +189,16 @@ impl Report {
             "troubles": self.troubles,
             "slowest_recovery_ms": self.slowest_recovery.as_millis() as u64,
             "convergence_ms": self.convergence.map(|took| took.as_millis() as u64),
+            "longest_unavailability_ms": self.longest_unavailability.as_millis() as u64,
+            "deadline_ms": self.deadline.as_millis() as u64,
+            "library_failed": self.tally.library_failed,
+            "library_unknown": self.tally.library_unknown,
+            "kills": self.kills,
+            "changes": self.changes,
+            "slowest_change_ms": self.slowest_change.as_millis() as u64,
             "faults": self.faults,
-            "skipped": SKIPPED,
+            "skipped": self.skipped,
+            "were_ahead": self.were_ahead,
             "kept": self.kept,
         });
         object.to_string()
@@ -171,14 +225,49 @@ impl Report {
                 tally.unknown,
                 100.0 * self.unknown_share()
             ),
-            format!("slowest recovery {:.1?}", self.slowest_recovery),
+            format!(
+                "{} kills, {} acknowledged writes, {}",
+                self.kills,
+                tally.written,
+                match self.violations.len() {
+                    0 => "0 lost".to_owned(),
+                    wrong => format!("{wrong} keys with a history that cannot be"),
+                }
+            ),
+            format!(
+                "the library, told to end within {:?}: {} operations failed, {} unknown",
+                self.deadline, tally.library_failed, tally.library_unknown
+            ),
+            format!(
+                "slowest recovery {:.1?}, longest time without any answer {:.1?}",
+                self.slowest_recovery, self.longest_unavailability
+            ),
         ];
+        if !self.changes.is_empty() {
+            let changes = self.changes.iter();
+            let changes: Vec<_> = changes
+                .map(|(name, count)| format!("{count} {name}"))
+                .collect();
+            let slowest = self.slowest_change;
+            lines.push(format!(
+                "changes: {}; slowest {slowest:.1?}",
+                changes.join(", ")
+            ));
+        }
         if let Some(took) = self.convergence {
             lines.push(format!("all replicas equal after {took:.1?}"));
         }
         let faults = self.faults.iter();
         lines.extend(faults.map(|(name, count)| format!("  {name:<12}{count:>8}")));
-        lines.push(format!("  not here: {}", SKIPPED.join(", ")));
+        let ahead = self.were_ahead.iter();
+        lines.extend(ahead.map(|number| {
+            format!(
+                "node {number}'s clock was an hour ahead: nothing is asked of it but what \
+                 the others and clients of the library are answered without it"
+            )
+        }));
+        let skipped = self.skipped.iter();
+        lines.extend(skipped.map(|(name, why)| format!("  not here: {name} ({why})")));
         lines.extend(
             self.troubles
                 .iter()

@@ -1,6 +1,9 @@
 //! How an operation reaches the cluster: by the library, which asks the lead, or straight to
 //! any node, so that several nodes coordinate writes of one key.
 
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tonic::transport::{Channel, Endpoint};
@@ -16,7 +19,7 @@ use super::group::Group;
 use super::recorder::Answer;
 use super::{Error, recorder::Begun};
 
-/// The time of an operation.
+/// The time of an operation that goes straight to a node; the library has its own.
 const TIME: Duration = Duration::from_secs(2);
 
 /// What is asked: the kind, and the version that a conditional put is for.
@@ -40,21 +43,28 @@ impl Ask {
 #[derive(Debug, Clone)]
 pub(super) struct Wire {
     library: Client,
-    straight: Vec<KvClient<Channel>>,
+    straight: Arc<Mutex<HashMap<SocketAddr, KvClient<Channel>>>>,
 }
 
 impl Wire {
     pub(super) fn new(group: &Group) -> Result<Self, Error> {
-        let straight = |process: &super::process::Process| {
-            let uri = format!("http://{}", process.grpc);
-            let endpoint = Endpoint::from_shared(uri).ok()?;
-            let endpoint = endpoint.connect_timeout(Duration::from_millis(500));
-            Some(KvClient::new(endpoint.connect_lazy()))
-        };
         Ok(Self {
             library: group.client()?,
-            straight: group.processes.iter().filter_map(straight).collect(),
+            straight: Arc::default(),
         })
+    }
+
+    /// The connection to a node, made when it is first used.
+    fn straight(&self, node: SocketAddr) -> Option<KvClient<Channel>> {
+        let mut straight = self.straight.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = straight.get(&node) {
+            return Some(known.clone());
+        }
+        let endpoint = Endpoint::from_shared(format!("http://{node}")).ok()?;
+        let endpoint = endpoint.connect_timeout(Duration::from_millis(500));
+        let client = KvClient::new(endpoint.connect_lazy());
+        straight.insert(node, client.clone());
+        Some(client)
     }
 
     pub(super) fn library(&self) -> &Client {
@@ -91,7 +101,7 @@ impl Wire {
     }
 
     /// Asks one node, which is to coordinate the operation itself.
-    pub(super) async fn ask_node(&self, node: usize, ask: &Ask) -> Answer {
+    pub(super) async fn ask_node(&self, node: SocketAddr, ask: &Ask) -> Answer {
         let asking = self.straight_to(node, ask);
         // A node that stands still does not notice that the time is over.
         let answer = tokio::time::timeout(TIME + TIME / 2, asking).await;
@@ -111,8 +121,8 @@ impl Wire {
         }
     }
 
-    async fn straight_to(&self, node: usize, ask: &Ask) -> Result<Answer, Fault> {
-        let Some(mut kv) = self.straight.get(node).cloned() else {
+    async fn straight_to(&self, node: SocketAddr, ask: &Ask) -> Result<Answer, Fault> {
+        let Some(mut kv) = self.straight(node) else {
             return Ok(Answer::Failed);
         };
         let key = ask.begun.name.clone().into_bytes();

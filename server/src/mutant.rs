@@ -1,0 +1,20 @@
+//! `kvd-mutant`: `kvd`, but for the rule that `TORC_TEST_MUTANT` names, which it breaks. For
+//! tests.
+
+use std::process::ExitCode;
+
+#[path = "main.rs"]
+mod kvd;
+
+fn main() -> ExitCode {
+    let broken = std::env::var("TORC_TEST_MUTANT")
+        .map_err(|_| "TORC_TEST_MUTANT says which rule to break".to_owned())
+        .and_then(|name| {
+            torc_server::mutants::break_rule(&name).map_err(|error| error.to_string())
+        });
+    if let Err(problem) = broken {
+        eprintln!("kvd-mutant: {problem}");
+        return ExitCode::FAILURE;
+    }
+    kvd::main()
+}

@@ -1,0 +1,59 @@
+//! The rule of the registers that a test build breaks.
+//!
+//! The program `kvd-mutant` is `kvd` built with the feature `mutants`: it breaks the rule that
+//! `TORC_TEST_MUTANT` names, so that the tests of real clusters can show that they miss it.
+//! Without the feature no rule can be broken, and the compiler removes the questions.
+//!
+//! Left out: the rules of a move's stages, which the topology group keeps.
+
+use torc_replication::Mutations;
+
+#[cfg(feature = "mutants")]
+mod broken {
+    use std::sync::OnceLock;
+
+    use torc_replication::{Mutation, Mutations};
+
+    static BROKEN: OnceLock<Mutation> = OnceLock::new();
+
+    /// No rule has this name.
+    #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+    #[error("`{0}` names no rule: one of those that `torc-sim mutants` prints is needed")]
+    pub struct UnknownMutant(String);
+
+    /// Breaks the rule of this name, from now on and in the whole process. The first call
+    /// decides.
+    ///
+    /// # Errors
+    /// [`UnknownMutant`]; every rule holds then.
+    pub fn break_rule(name: &str) -> Result<(), UnknownMutant> {
+        let unhyphened = name.replace('-', "");
+        let is_it = |mutation: &Mutation| format!("{mutation:?}").eq_ignore_ascii_case(&unhyphened);
+        let found = Mutation::ALL.into_iter().find(is_it);
+        let mutation = found.ok_or_else(|| UnknownMutant(name.to_owned()))?;
+        BROKEN.get_or_init(|| mutation);
+        Ok(())
+    }
+
+    pub(super) fn rules() -> Mutations {
+        BROKEN
+            .get()
+            .copied()
+            .map_or(Mutations::NONE, Mutations::only)
+    }
+}
+
+#[cfg(feature = "mutants")]
+pub use broken::{UnknownMutant, break_rule};
+
+/// The rules that this process breaks.
+pub(crate) fn broken_rules() -> Mutations {
+    #[cfg(feature = "mutants")]
+    {
+        broken::rules()
+    }
+    #[cfg(not(feature = "mutants"))]
+    {
+        Mutations::NONE
+    }
+}
