@@ -213,7 +213,8 @@ impl Client {
     ) -> Result<Option<Value>, Error> {
         let deadline = call.deadline();
         let sending = Box::pin(self.get_alone(call.spread(), key, digest, consistency));
-        let sharing = self.core.hot().share(digest, consistency, sending);
+        let agreement = (consistency, self.quorum);
+        let sharing = self.core.hot().share(digest, agreement, sending);
         if let Some(result) = timeout_at(deadline, sharing).await.map_err(|_| late())? {
             return result;
         }

@@ -14,12 +14,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
+use torc_proto::v1::Quorum;
 use torc_record::Digest;
 
 use crate::options::Consistency;
 
 /// Gets that may share an answer.
-pub(super) type What = (Digest, Consistency);
+pub(super) type What = (Digest, Consistency, Quorum);
 
 /// The gets of hot keys under way.
 #[derive(Debug)]
@@ -147,7 +148,11 @@ mod tests {
 
     use super::*;
 
-    const WHAT: What = (Digest([1; 16]), Consistency::Linearizable);
+    const WHAT: What = (
+        Digest([1; 16]),
+        Consistency::Linearizable,
+        Quorum::Unspecified,
+    );
 
     /// Requests that were sent and wait for their answers, oldest first.
     #[derive(Default)]
@@ -238,12 +243,13 @@ mod tests {
     }
 
     #[test]
-    fn gets_of_other_keys_and_of_other_consistency_share_nothing() {
+    fn gets_of_other_keys_consistency_or_quorum_share_nothing() {
         let (flights, sent) = (Flights::default(), Sent::default());
         let others = [
             WHAT,
-            (Digest([2; 16]), Consistency::Linearizable),
-            (WHAT.0, Consistency::Stale),
+            (Digest([2; 16]), WHAT.1, WHAT.2),
+            (WHAT.0, Consistency::Stale, WHAT.2),
+            (WHAT.0, WHAT.1, Quorum::All),
         ];
         let mut gets: Vec<_> = others
             .iter()
@@ -252,6 +258,6 @@ mod tests {
         for get in &mut gets {
             assert!(get.as_mut().now_or_never().is_none());
         }
-        assert_eq!(sent.count(), 3);
+        assert_eq!(sent.count(), 4);
     }
 }

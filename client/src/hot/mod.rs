@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use torc_proto::v1::Quorum;
 use torc_record::Digest;
 
 use crate::options::Consistency;
@@ -87,10 +88,14 @@ impl Hot {
     pub(crate) async fn share(
         &self,
         digest: &Digest,
-        consistency: Consistency,
+        (consistency, quorum): (Consistency, Quorum),
         send: impl Future<Output = Result<Option<Value>, Error>>,
     ) -> Option<Result<Option<Value>, Error>> {
-        match self.flights.share((*digest, consistency), send).await {
+        match self
+            .flights
+            .share((*digest, consistency, quorum), send)
+            .await
+        {
             Shared::Own(result) => Some(result),
             Shared::Joined(value) => {
                 self.coalesced.fetch_add(1, Ordering::Relaxed);
