@@ -177,6 +177,14 @@ impl Report {
         );
     }
 
+    /// Nothing failed and nothing was lost. With several replicas two nodes may coordinate a key
+    /// while its lead moves, and a write that meets another one then may end in doubt: one in a
+    /// hundred at most.
+    pub(crate) fn assert_hardly_in_doubt(&self) {
+        self.assert_nothing_lost();
+        assert!(self.unknown * 100 <= self.writes, "{self:?}");
+    }
+
     /// Outcomes may be in doubt when a process is killed, but nothing may be lost.
     pub(crate) fn assert_nothing_lost(&self) {
         assert!(
