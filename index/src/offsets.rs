@@ -179,6 +179,7 @@ impl<'a> Offsets<'a> {
     /// The offset of this index; `None` beyond the last one (or if the bytes were damaged
     /// after they were written). About 5 ns in cache.
     #[must_use]
+    #[inline]
     pub fn get(&self, index: usize) -> Option<u64> {
         if index >= self.len {
             return None;
@@ -197,12 +198,23 @@ impl<'a> Offsets<'a> {
     /// Asks the processor to load what [`get`](Self::get) will read first.
     #[inline]
     pub fn prefetch(&self, index: usize) {
-        crate::prefetch(self.blocks, index / BLOCK * block_len(self.low_bits));
         // The vector has two to three bits an offset.
-        crate::prefetch(
-            self.high,
-            index.saturating_mul(self.high.len()) / self.len.max(1),
-        );
+        let high = index.saturating_mul(self.high.len()) / self.len.max(1);
+        self.prefetch_both(index, high);
+    }
+
+    /// The same for an index that is so far along all of them, as a fraction of 2^64: without
+    /// a division.
+    #[inline]
+    pub(crate) fn prefetch_along(&self, index: usize, along: u64) {
+        let high = (u128::from(along) * self.high.len() as u128) >> 64;
+        self.prefetch_both(index, high as usize);
+    }
+
+    #[inline]
+    fn prefetch_both(&self, index: usize, high: usize) {
+        crate::prefetch(self.blocks, index / BLOCK * block_len(self.low_bits));
+        crate::prefetch(self.high, high);
     }
 }
 
@@ -233,17 +245,25 @@ const fn blocks_len(len: usize, low_bits: usize) -> usize {
 }
 
 /// Up to 57 bits from a bit position on; zeros behind the end.
+#[inline]
 fn bits(bytes: &[u8], at: usize) -> u64 {
-    let from = bytes.get(at / 8..).unwrap_or_default();
-    let word = from.first_chunk::<8>().map_or_else(
-        || {
-            let mut padded = [0; 8];
-            padded[..from.len()].copy_from_slice(from);
-            u64::from_le_bytes(padded)
-        },
-        |word| u64::from_le_bytes(*word),
-    );
-    word >> (at % 8)
+    let byte = at / 8;
+    // Near the end the last eight bytes, shifted: who asks is anywhere, and a branch on it would
+    // be guessed wrongly.
+    let from = byte.min(bytes.len().wrapping_sub(8));
+    let Some(word) = bytes.get(from..).and_then(<[u8]>::first_chunk) else {
+        return few_bits(bytes, at);
+    };
+    let shift = 8 * (byte - from) + at % 8;
+    let word = u64::from_le_bytes(*word) >> (shift & 63);
+    if shift < 64 { word } else { 0 }
+}
+
+/// The same in fewer than eight bytes.
+#[cold]
+fn few_bits(bytes: &[u8], at: usize) -> u64 {
+    let byte = |place: usize| bytes.get(at / 8 + place).copied().unwrap_or(0);
+    u64::from_le_bytes(std::array::from_fn(byte)) >> (at % 8)
 }
 
 fn put_bits(bytes: &mut [u8], at: usize, value: u64) {
@@ -269,9 +289,9 @@ fn nth_one(bytes: &[u8], from: usize, mut n: usize) -> Option<usize> {
         word ^= (word ^ next) & (skip as u64).wrapping_neg();
     }
     loop {
-        let ones = word.count_ones() as usize;
+        let (place, ones) = nth_one_of(word, n);
         if n < ones {
-            return Some(at + nth_one_of(word, n));
+            return Some(at + place);
         }
         n -= ones;
         at += 64;
@@ -286,10 +306,11 @@ fn nth_one(bytes: &[u8], from: usize, mut n: usize) -> Option<usize> {
 const LOWEST: u64 = 0x0101_0101_0101_0101;
 const HIGHEST: u64 = 0x8080_8080_8080_8080;
 
-/// The position of the `n`-th one of a word that has more than `n`, all bytes at once and
-/// without a branch (Vigna 2008, broadword selection).
+/// The position of the `n`-th one of a word, `n` below 64, and how many ones it has; if that
+/// are not more than `n`, any position. All bytes at once and without a branch (Vigna 2008,
+/// broadword selection).
 #[inline]
-fn nth_one_of(word: u64, n: usize) -> usize {
+fn nth_one_of(word: u64, n: usize) -> (usize, usize) {
     let pairs = word - (word >> 1 & 0x5555_5555_5555_5555);
     let fours = (pairs & 0x3333_3333_3333_3333) + (pairs >> 2 & 0x3333_3333_3333_3333);
     let eights = (fours + (fours >> 4)) & 0x0f0f_0f0f_0f0f_0f0f;
@@ -300,8 +321,9 @@ fn nth_one_of(word: u64, n: usize) -> usize {
     // Each bit of that byte in a byte of its own, and again the ones up to each.
     let apart = (word >> at & 0xff).wrapping_mul(LOWEST) & 0x8040_2010_0804_0201;
     let ones = (apart | ((apart | HIGHEST) - LOWEST)) >> 7 & LOWEST;
-    let up_to = ones.wrapping_mul(LOWEST);
-    (at + bytes_not_above(up_to, (n as u64).wrapping_sub(before) & 7)) as usize
+    let within = ones.wrapping_mul(LOWEST);
+    let place = at + bytes_not_above(within, (n as u64).wrapping_sub(before) & 7);
+    (place as usize, (up_to >> 56) as usize)
 }
 
 /// How many bytes of a word are at most `limit`; they and the limit are below 128.

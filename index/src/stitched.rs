@@ -5,7 +5,8 @@
 
 use torc_record::Digest;
 
-use crate::mphf::batch;
+use crate::mphf::batch::{self, Parts};
+use crate::mphf::direct::Direct;
 use crate::{Mphf, PerfectHash, ViewError};
 
 /// Why parts do not make one function. Nothing was changed.
@@ -33,14 +34,19 @@ pub enum StitchError {
 
 /// One function of the partitions of a node, over borrowed parts.
 ///
-/// It keeps 64 bytes for each partition, all that a lookup needs beside the functions' own
-/// bytes, so that no header is read.
+/// It keeps 32 bytes for each partition, all that a lookup needs beside the seeds, and another
+/// 64 for the few keys that were bumped, so that no header is read.
 #[derive(Debug, Clone)]
 pub struct Stitched<'a> {
+    /// What most lookups need of each part, dense.
+    direct: Vec<Direct<'a>>,
+    /// The whole of each part.
     parts: Vec<Mphf<'a>>,
     len: u32,
-    /// How far half a token is shifted to leave its partition.
-    shift: u8,
+    /// Bits of a token that name its partition.
+    bits: u32,
+    /// As many ones.
+    mask: u64,
 }
 
 impl<'a> Stitched<'a> {
@@ -53,16 +59,19 @@ impl<'a> Stitched<'a> {
         if !count.is_power_of_two() || count > 1 << 24 {
             return Err(StitchError::Count { parts: count });
         }
+        let bits = count.trailing_zeros();
         let mut stitched = Self {
+            direct: Vec::new(),
             parts: Vec::with_capacity(count),
             len: 0,
-            shift: 63 - count.trailing_zeros() as u8,
+            bits,
+            mask: count as u64 - 1,
         };
         for (partition, bytes) in parts.iter().enumerate() {
             let mut part =
                 Mphf::view(bytes).map_err(|source| StitchError::Part { partition, source })?;
             let first = stitched.len;
-            part.first = first;
+            part.direct.set_first(first);
             stitched.parts.push(part);
             let len = u32::try_from(part.len()).map_err(|_| StitchError::TooMany)?;
             stitched.len = first.checked_add(len).ok_or(StitchError::TooMany)?;
@@ -70,16 +79,41 @@ impl<'a> Stitched<'a> {
         // A stranger of an empty partition, for which nothing is left, gets another's slot.
         let last = stitched.len.saturating_sub(1);
         for part in &mut stitched.parts {
-            part.first = part.first.min(last);
+            part.direct.set_first(part.direct.first().min(last));
         }
+        let direct = stitched
+            .parts
+            .iter()
+            .map(|part| part.direct.only_of(bits))
+            .collect();
+        stitched.direct = direct;
         Ok(stitched)
+    }
+}
+
+impl Parts for Stitched<'_> {
+    #[inline]
+    fn place(&self, digest: Digest) -> (u32, u64) {
+        // The partition comes down from the top, and is cut off.
+        let turned = digest.high().rotate_left(self.bits);
+        let partition = turned & self.mask;
+        (partition as u32, turned ^ partition)
     }
 
     #[inline]
-    fn part(&self, digest: Digest) -> &Mphf<'a> {
-        // Shifting in two steps: with one partition no bit is left.
-        let partition = (digest.high() >> 1) >> (self.shift & 63);
-        &self.parts[partition as usize]
+    fn part(&self, part: u32) -> &Direct<'_> {
+        &self.direct[part as usize]
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn slow_slot(&self, digest: Digest) -> u32 {
+        let partition = self.place(digest).0 as usize;
+        let part = &self.parts[partition];
+        if self.direct[partition].is_empty() {
+            return part.slot(&digest) as u32;
+        }
+        part.slow_slot(digest)
     }
 }
 
@@ -90,11 +124,15 @@ impl PerfectHash for Stitched<'_> {
 
     #[inline]
     fn slot(&self, digest: &Digest) -> usize {
-        self.part(*digest).slot(digest)
+        let (part, along) = self.place(*digest);
+        match self.part(part).slot(along, *digest) {
+            Some(slot) => slot as usize,
+            None => self.slow_slot(*digest) as usize,
+        }
     }
 
     fn slots(&self, digests: &[Digest], out: &mut Vec<u32>) {
-        batch::slots(digests, out, |digest| self.part(digest));
+        batch::slots(self, digests, out);
     }
 }
 

@@ -2,7 +2,7 @@
 
 pub(crate) mod batch;
 mod build;
-mod direct;
+pub(crate) mod direct;
 mod error;
 mod hash;
 mod header;
@@ -13,12 +13,13 @@ mod tail;
 
 use torc_record::Digest;
 
-use crate::prefetch::prefetch_byte;
 use crate::{PerfectHash, prefetch};
-use direct::BUMPED;
+use batch::Parts;
+use direct::{BUMPED, Direct};
 pub use error::{BuildError, ViewError};
 use header::Header;
 pub use header::MphfHead;
+use shape::{Placing, seeded_offset};
 use tail::Tail;
 
 /// Most digests of one function.
@@ -32,17 +33,12 @@ pub(crate) const MAX_KEYS: usize = 1 << 30;
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
 pub struct Mphf<'a> {
+    pub(crate) direct: Direct<'a>,
     /// The seeds, then the tail.
     body: &'a [u8],
     buckets: u32,
-    keys: u32,
-    seed: u32,
-    /// Added to every slot: the slots of the parts before this one.
-    pub(crate) first: u32,
     bumped: u32,
-    window: u16,
     window_bits: u8,
-    shared_bits: u8,
     attempt: u8,
     low_bits: u8,
 }
@@ -72,16 +68,13 @@ impl<'a> Mphf<'a> {
 
     #[inline]
     fn new(head: &Header, bytes: &'a [u8]) -> Self {
+        let body = bytes.get(head.len()..).unwrap_or_default();
         Self {
-            body: bytes.get(head.len()..).unwrap_or_default(),
+            direct: Direct::new(head.shape, head.shared_bits, head.seed, body),
+            body,
             buckets: head.shape.buckets() as u32,
-            keys: head.shape.keys,
-            seed: head.seed,
-            first: 0,
             bumped: head.bumped,
-            window: head.shape.window() as u16,
             window_bits: head.shape.window_bits,
-            shared_bits: head.shared_bits,
             attempt: head.attempt,
             low_bits: head.low_bits,
         }
@@ -92,9 +85,9 @@ impl<'a> Mphf<'a> {
     pub fn head(&self) -> MphfHead {
         MphfHead {
             bumped: self.bumped,
-            seed: self.seed,
+            seed: self.direct.seed,
             window_bits: self.window_bits,
-            shared_bits: self.shared_bits,
+            shared_bits: self.direct.shared_bits,
             attempt: self.attempt,
             low_bits: self.low_bits,
         }
@@ -103,7 +96,7 @@ impl<'a> Mphf<'a> {
     /// Number of digests the function was built on, which is the number of slots.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.keys as usize
+        self.direct.keys as usize
     }
 
     /// Whether the function was built on nothing.
@@ -117,19 +110,18 @@ impl<'a> Mphf<'a> {
     #[must_use]
     #[inline]
     pub fn slot(&self, digest: &Digest) -> usize {
-        let asked = self.ask(*digest);
-        let seed = *asked.seed;
-        if seed == BUMPED {
-            return self.bumped_slot(*digest) as usize;
+        match self.direct.slot(self.direct.along(*digest), *digest) {
+            Some(slot) => slot as usize,
+            None => self.slow_slot(*digest) as usize,
         }
-        asked.answer_waiting(seed) as usize
     }
 
-    /// The slot of a key that was bumped. The digest comes by value: it stays in registers.
+    /// The slot of a key that [`Direct`] has no seed for: it was bumped, or the part is
+    /// smaller than a window. The digest comes by value: it stays in registers.
     #[cold]
     #[inline(never)]
-    pub(crate) fn bumped_slot(&self, digest: Digest) -> u32 {
-        let (_, tail) = self
+    pub(crate) fn slow_slot(&self, digest: Digest) -> u32 {
+        let (seeds, tail) = self
             .body
             .split_at_checked(self.buckets as usize)
             .unwrap_or_default();
@@ -137,21 +129,51 @@ impl<'a> Mphf<'a> {
         // another as they turn out to be needed.
         prefetch(tail, 64);
         prefetch(tail, 128);
-        let tail = Tail::view(self, tail);
-        let slot = tail.and_then(|tail| tail.slot(digest)).unwrap_or(0);
-        self.first + slot.min(self.keys.saturating_sub(1) as usize) as u32
+        let slot = if self.direct.is_empty() {
+            self.tiny_slot(digest, seeds)
+        } else {
+            None
+        };
+        let slot = slot.or_else(|| Tail::view(self, tail)?.slot(digest));
+        let last = self.direct.keys.saturating_sub(1);
+        self.direct.first() + (slot.unwrap_or(0) as u32).min(last)
+    }
+
+    /// Where a seed puts the key in a part smaller than a window.
+    #[cold]
+    fn tiny_slot(&self, digest: Digest, seeds: &[u8]) -> Option<usize> {
+        let placing = Placing::of(digest, self.direct.shared_bits, self.direct.seed);
+        let seed = *seeds.get(placing.bucket(seeds.len()))?;
+        let offset = seeded_offset(placing.hashes(), seed, self.window_bits);
+        (seed != BUMPED).then_some(offset as usize)
     }
 
     /// Appends the slot of each digest, in order, with the cache misses of the lookups
     /// overlapping.
     pub fn slots(&self, digests: &[Digest], out: &mut Vec<u32>) {
-        batch::slots(digests, out, |_| self);
+        batch::slots(self, digests, out);
     }
 
     /// Starts loading what [`slot`](Self::slot) will read for this digest.
     #[inline]
     pub fn prefetch(&self, digest: &Digest) {
-        prefetch_byte(self.ask(*digest).seed);
+        self.direct.prefetch(self.direct.along(*digest));
+    }
+}
+
+impl Parts for Mphf<'_> {
+    #[inline]
+    fn place(&self, digest: Digest) -> (u32, u64) {
+        (0, self.direct.along(digest))
+    }
+
+    #[inline]
+    fn part(&self, _: u32) -> &Direct<'_> {
+        &self.direct
+    }
+
+    fn slow_slot(&self, digest: Digest) -> u32 {
+        self.slow_slot(digest)
     }
 }
 

@@ -5,8 +5,6 @@
 //! a seed of 8 bits says where in it: 4 bits choose one of 16 hashes of the key, 4 bits
 //! shift the whole bucket by up to 15 slots.
 
-use std::hint::select_unpredictable;
-
 use torc_record::Digest;
 
 use super::hash::{GOLDEN, scale};
@@ -51,16 +49,13 @@ impl Placing {
         scale(self.along, buckets)
     }
 
-    /// See [`Shape::start`].
+    /// See [`Shape::start`]; `ahead` is what [`Shape::ahead`] says.
     #[inline]
-    pub(super) fn start(self, keys: u32, window: u32) -> u32 {
-        // Computed, not kept: a value that comes from memory here makes the compiler branch.
-        let ahead = window / 2;
-        let last = keys.saturating_sub(window);
+    pub(super) fn start(self, keys: u32, ahead: u32) -> u32 {
         let place = scale(self.along, keys as usize) as u32;
-        // In small parts many windows are clamped, and nobody foresees which.
-        let start = select_unpredictable(place < ahead, 0, place.wrapping_sub(ahead));
-        select_unpredictable(start > last, last, start)
+        // As many slots behind the key's own place as before it.
+        let last = keys.saturating_sub(2 * ahead + 1);
+        place.saturating_sub(ahead).min(last)
     }
 
     /// The first hash of a key, and what each further one is above the one before it: double
@@ -102,10 +97,16 @@ impl Shape {
         (1 << (self.window_bits & 31)) + (1 << SHIFT_BITS) - 1
     }
 
+    /// Slots of a window before its key's own place, and behind it.
+    #[inline]
+    pub(super) fn ahead(self) -> u32 {
+        self.window() / 2
+    }
+
     /// The first slot of a key's window.
     #[inline]
     pub(super) fn start(self, placing: Placing) -> u32 {
-        placing.start(self.keys, self.window())
+        placing.start(self.keys, self.ahead())
     }
 
     /// Where a hash puts its key in the window.

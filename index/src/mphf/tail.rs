@@ -64,7 +64,7 @@ impl<'a> Tail<'a> {
             pilots,
             slots: Offsets::view_body(places as usize, function.low_bits, table)?,
             places,
-            hash: (function.seed, function.attempt),
+            hash: (function.direct.seed, function.attempt),
         })
     }
 
@@ -73,9 +73,10 @@ impl<'a> Tail<'a> {
     pub(super) fn slot(&self, digest: Digest) -> Option<usize> {
         let hash = whole(digest, self.hash.0, self.hash.1);
         let pilot = self.pilots.get(scale(hash, self.pilots.len()))?;
-        let place = scale(piloted(hash, *pilot), self.places as usize);
+        let along = piloted(hash, *pilot);
+        let place = scale(along, self.places as usize);
         // Both of its places at once.
-        self.slots.prefetch(place);
+        self.slots.prefetch_along(place, along);
         let above = self.slots.get(place)? as usize;
         above.checked_sub(place)
     }
