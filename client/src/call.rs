@@ -17,6 +17,7 @@ use crate::core::{Core, Hop};
 use crate::peer::Peer;
 use crate::race::{Lane, race};
 use crate::retry::{Effort, Failure, Nature, Stop, blame};
+use crate::session::{Line, Unsent, Way};
 use crate::view::View;
 
 /// A request that tells the node how much time it has.
@@ -34,23 +35,24 @@ pub(crate) fn out_of_time() -> Failure {
 
 /// Sends once. What `send` gets besides the connection is the time that remains.
 /// Dropping the future takes the request back if it has not been handled yet.
-pub(crate) async fn attempt<T, F, Fut>(
+pub(crate) async fn attempt<W, T, F, Fut>(
     peer: &Peer,
     deadline: Instant,
     send: F,
 ) -> Result<T, Failure>
 where
-    F: FnOnce(Channel, Duration) -> Fut,
+    W: Way,
+    F: FnOnce(W, Duration) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
-    let connecting = timeout_at(deadline, peer.channel()).await;
-    let channel = connecting.map_err(|_| out_of_time())?;
-    let channel = channel.map_err(Failure::connecting)?;
+    let connecting = timeout_at(deadline, W::to(peer)).await;
+    let way = connecting.map_err(|_| out_of_time())?;
+    let way = way.map_err(Failure::connecting)?;
     let budget = deadline.saturating_duration_since(Instant::now());
     if budget.is_zero() {
         return Err(out_of_time());
     }
-    match timeout_at(deadline, send(channel, budget)).await {
+    match timeout_at(deadline, send(way, budget)).await {
         Ok(Ok(response)) => {
             peer.heard();
             Ok(response.into_inner())
@@ -69,14 +71,15 @@ pub(crate) struct Patience {
 
 /// [`attempt`], which notes that a peer has fallen silent. A read is given up then; a write
 /// waits on, because it may have been carried out.
-pub(crate) async fn attempt_patiently<T, F, Fut>(
+pub(crate) async fn attempt_patiently<W, T, F, Fut>(
     peer: &Peer,
     deadline: Instant,
     patience: Option<Patience>,
     send: F,
 ) -> Result<T, Failure>
 where
-    F: FnOnce(Channel, Duration) -> Fut,
+    W: Way,
+    F: FnOnce(W, Duration) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
     let Some(Patience { time, nature }) = patience else {
@@ -99,8 +102,12 @@ where
 /// What a status from this peer means, which takes note of a connection that could
 /// not be made again.
 pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
-    if timed_out(status) {
+    if is_due_to::<tonic::TimeoutExpired>(status) {
         return no_answer(peer);
+    }
+    if is_due_to::<Unsent>(status) {
+        let message = format!("{peer}: {Unsent}");
+        return Failure::connecting(Fault::new(Reason::OwnerUnreachable, message));
     }
     let mut fault = Fault::from_status(status);
     if !status.details().is_empty() {
@@ -142,11 +149,11 @@ pub(crate) fn deepest(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-/// Whether our own timer, not the node, ended the attempt.
-fn timed_out(status: &Status) -> bool {
+/// Whether an error of ours, not the node's answer, ended the attempt.
+fn is_due_to<E: std::error::Error + 'static>(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
-        if error.is::<tonic::TimeoutExpired>() {
+        if error.is::<E>() {
             return true;
         }
         source = error.source();
@@ -238,7 +245,7 @@ impl<'a> Call<'a> {
     /// deadline allows it.
     pub(crate) async fn on_lead<T, F, Fut>(mut self, digest: &Digest, send: F) -> Result<T, Error>
     where
-        F: Fn(Channel, Duration, Option<v1::Route>) -> Fut,
+        F: Fn(Line, Duration, Option<v1::Route>) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         loop {
@@ -246,23 +253,23 @@ impl<'a> Call<'a> {
             let partition = view.table.partition_of(digest);
             let state = view.state(partition)?;
             let patience = self.patience(&view);
-            let (detours, attempts) = (self.detours, self.attempts());
-            let usual = || self.core.first_hop(&view, state, detours, attempts);
+            let tries = (self.detours, self.attempts());
+            let usual = || self.core.first_hop(&view, state, self.nature, tries);
             let hop = self.turn(&view, state).unwrap_or_else(usual);
-            let second = patience
-                .filter(|_| self.nature == Nature::Read)
-                .and_then(|_| {
-                    let hops = self.core.hops(&view, state, detours, attempts);
-                    hops.into_iter().find(|other| !other.is_same(&hop))
-                });
-            let lane = |hop| Lane::new(hop, &view, partition);
-            let outcome = if let (Some(second), Some(patience)) = (second, patience) {
-                let lanes = [lane(&hop), lane(&second)];
-                race(self.core, lanes, self.deadline, patience, &send).await
-            } else {
-                let route = lane(&hop).route;
-                let sending = |channel, budget| send(channel, budget, route);
-                attempt_patiently(&hop.peer, self.deadline, patience, sending).await
+            let first = Lane::new(hop.clone(), &view, partition);
+            let outcome = match patience.filter(|_| self.nature == Nature::Read) {
+                Some(patience) => {
+                    let second = || {
+                        let hops = self.core.hops(&view, state, self.nature, tries);
+                        let other = hops.into_iter().find(|other| !other.is_same(&hop))?;
+                        Some(Lane::new(other, &view, partition))
+                    };
+                    race(self.core, first, second, self.deadline, patience, &send).await
+                }
+                None => {
+                    let sending = |line, budget| send(line, budget, first.route);
+                    attempt_patiently(&hop.peer, self.deadline, patience, sending).await
+                }
             };
             match outcome {
                 Ok(answer) => return Ok(answer),

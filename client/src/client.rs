@@ -13,9 +13,10 @@ use torc_record::{Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
 use torc_ring::topology::RoutingTable;
 
 use crate::builder::ClientBuilder;
-use crate::call::{Call, request};
+use crate::call::Call;
 use crate::core::Core;
 use crate::retry::Nature;
+use crate::session::Line;
 use crate::view::View;
 use crate::{
     Condition, Consistency, Deleted, Error, ErrorKind, GetOptions, HotGets, PutOptions, QuorumSize,
@@ -231,7 +232,7 @@ impl Client {
         consistency: Consistency,
     ) -> Result<Option<Value>, Error> {
         let consistency = consistency.to_wire().into();
-        let sending = |channel, budget, route| {
+        let sending = |line: Line, budget, route| {
             let message = v1::GetRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
@@ -240,7 +241,7 @@ impl Client {
                 consistency,
                 quorum: self.quorum.into(),
             };
-            async move { kv(channel).get(request(message, budget)).await }
+            async move { line.get(message, budget).await }
         };
         let answer = call.on_lead(digest, sending).await?;
         if answer.hot {
@@ -288,7 +289,7 @@ impl Client {
         let ttl_ms = options.ttl_ms()?;
         let mut call = self.call(Nature::Write);
         let digest = self.place(&mut call).await?.digest(&key);
-        let sending = |channel, budget, route| {
+        let sending = |line: Line, budget, route| {
             let message = v1::PutRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
@@ -299,7 +300,7 @@ impl Client {
                 ttl_ms,
                 quorum: self.quorum.into(),
             };
-            async move { kv(channel).put(request(message, budget)).await }
+            async move { line.put(message, budget).await }
         };
         answers::stored(&call.on_lead(&digest, sending).await?)
     }
@@ -324,7 +325,7 @@ impl Client {
         let key = checked_key(key)?;
         let mut call = self.call(Nature::Write);
         let digest = self.place(&mut call).await?.digest(&key);
-        let sending = |channel, budget, route| {
+        let sending = |line: Line, budget, route| {
             let message = v1::DeleteRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
@@ -333,7 +334,7 @@ impl Client {
                 condition: condition.map(Condition::to_wire),
                 quorum: self.quorum.into(),
             };
-            async move { kv(channel).delete(request(message, budget)).await }
+            async move { line.delete(message, budget).await }
         };
         answers::deleted(&call.on_lead(&digest, sending).await?)
     }

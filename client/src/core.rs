@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use torc_proto::v1;
 use torc_ring::topology::PartitionState;
@@ -15,8 +16,11 @@ use crate::hedge::Pace;
 use crate::hot::Hot;
 use crate::peer::{Peer, Peers};
 use crate::reach::{Way, choose};
-use crate::retry::Failure;
+use crate::retry::{Failure, Nature};
 use crate::view::{Known, View};
+
+/// Gets under way at a second replica without having earned it.
+const LATE_HEDGES: usize = 64;
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -24,6 +28,7 @@ pub(crate) struct Core {
     known: Known,
     turn: AtomicUsize,
     pace: Mutex<Pace>,
+    late_hedges: Semaphore,
     hot: Hot,
 }
 
@@ -45,12 +50,18 @@ impl Core {
             known: Known::new(),
             turn: AtomicUsize::new(0),
             pace: Mutex::default(),
+            late_hedges: Semaphore::new(LATE_HEDGES),
         })
     }
 
     /// How gets go lately. Not to be held across a wait.
     pub(crate) fn pace(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock()
+    }
+
+    /// Places for gets that go to a second replica without having earned it.
+    pub(crate) const fn late_hedges(&self) -> &Semaphore {
+        &self.late_hedges
     }
 
     /// What is known of hot keys.
@@ -71,8 +82,9 @@ impl Core {
         deadline: Instant,
     ) -> Result<(), Failure> {
         let everybody = self.everybody(|peer| first.is_none_or(|first| !Arc::ptr_eq(peer, first)));
-        let (mut usable, avoided): (Vec<_>, Vec<_>) =
-            everybody.into_iter().partition(Peer::is_usable);
+        let (mut usable, avoided): (Vec<_>, Vec<_>) = everybody
+            .into_iter()
+            .partition(|peer| peer.is_usable(Nature::Read));
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let start = turn % usable.len().max(1);
         usable.rotate_left(start);
@@ -97,8 +109,8 @@ impl Core {
         &self,
         view: &View,
         state: &PartitionState,
-        detours: usize,
-        attempt: usize,
+        nature: Nature,
+        (detours, attempt): (usize, usize),
     ) -> Vec<Hop> {
         if view.table.replicas < 2 {
             return vec![self.hop(view, state.lead, attempt)];
@@ -133,7 +145,7 @@ impl Core {
         );
         let usable: Vec<_> = hops
             .iter()
-            .filter(|hop| hop.peer.is_usable())
+            .filter(|hop| hop.peer.is_usable(nature))
             .cloned()
             .collect();
         let (mut hops, turn) = if usable.is_empty() {
@@ -151,15 +163,17 @@ impl Core {
         &self,
         view: &View,
         state: &PartitionState,
-        detours: usize,
-        attempt: usize,
+        nature: Nature,
+        (detours, attempt): (usize, usize),
     ) -> Hop {
         let lead = view
             .peer(state.lead)
-            .filter(|lead| detours == 0 && lead.is_usable());
+            .filter(|lead| detours == 0 && lead.is_usable(nature));
         match lead {
             Some(lead) => Hop::to_lead(lead),
-            None => self.hops(view, state, detours, attempt).swap_remove(0),
+            None => self
+                .hops(view, state, nature, (detours, attempt))
+                .swap_remove(0),
         }
     }
 
@@ -173,7 +187,7 @@ impl Core {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let in_turn = (0..count).map(|step| state.nodes[turn.wrapping_add(step) % count]);
         let mut peers = in_turn.filter_map(|node| Some((node, view.peer(node)?)));
-        let (node, peer) = peers.find(|(_, peer)| peer.is_usable())?;
+        let (node, peer) = peers.find(|(_, peer)| peer.is_usable(Nature::Read))?;
         self.hot.spread();
         Some(Hop {
             leads: node == state.lead,
@@ -184,12 +198,14 @@ impl Core {
     /// How to reach the node that leads a partition: directly, else by a node that
     /// forwards. `attempt` counts the operation's tries.
     pub(crate) fn hop(&self, view: &View, lead: NodeId, attempt: usize) -> Hop {
+        // Where there is one replica nobody is found slow.
+        let usable = |peer: &Arc<Peer>| peer.is_usable(Nature::Write);
         let lead = view.peer(lead);
-        if let Some(lead) = lead.filter(|lead| lead.is_usable()) {
+        if let Some(lead) = lead.filter(|lead| usable(lead)) {
             return Hop::to_lead(lead);
         }
         let others = self.everybody(|peer| lead.is_none_or(|lead| !Arc::ptr_eq(peer, lead)));
-        let mut usable: Vec<_> = others.iter().map(Peer::is_usable).collect();
+        let mut usable: Vec<_> = others.iter().map(usable).collect();
         // Advertised addresses may mean nothing here: whoever was reached before goes first.
         let proven = |index: usize| others[index].was_reached();
         if (0..others.len()).any(|index| usable[index] && proven(index)) {
@@ -212,7 +228,7 @@ impl Core {
         let (usable, avoided): (Vec<_>, Vec<_>) = self
             .everybody(|_| true)
             .into_iter()
-            .partition(Peer::is_usable);
+            .partition(|peer| peer.is_usable(Nature::Read));
         let all = if usable.is_empty() { avoided } else { usable };
         Arc::clone(&all[attempt % all.len()])
     }

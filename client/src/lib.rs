@@ -54,6 +54,7 @@
 //! that its own is stale; reaches nodes whose address does not answer through others;
 //! where partitions have several replicas, goes to another one while the lead cannot be
 //! reached or does not answer, and sends a get that takes long to a second one;
+//! puts operations on single keys on streams that they share;
 //! spreads the gets of hot keys over their replicas and lets identical ones that wait share
 //! a request;
 //! tries again what is safe to try again, until the deadline; cuts batches and scans
@@ -91,6 +92,7 @@ mod race;
 mod reach;
 mod retry;
 mod scan;
+mod session;
 mod view;
 
 pub use answers::{Deleted, Entry, Value};

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use futures::stream::{self, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
+use tonic::transport::Channel;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::{Fault, MAX_KEY_WEIGHTS, MAX_MESSAGE_LEN, Reason, v1};
 use torc_record::DigestKey;
@@ -232,7 +233,7 @@ impl Gathering<'_> {
         let mut bytes: u64 = sent.map(|it| it.digest.len() as u64 + 8).sum();
         let hop = self.client.core().hop(view, node, attempts);
         let silence = self.client.deadline();
-        let sending = |channel, _| async move {
+        let sending = |channel: Channel, _| async move {
             ClusterClient::new(channel)
                 .max_decoding_message_size(MAX_MESSAGE_LEN)
                 .sketch_keys(message)

@@ -11,18 +11,25 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use tonic::transport::{Channel, Endpoint};
 use torc_proto::{Fault, Reason};
 
 use crate::builder::Config;
 use crate::call::deepest;
 use crate::reach::{Advice, Reach};
+use crate::retry::Nature;
+use crate::session::{Line, Session, WINDOW};
 use crate::{Error, ErrorKind};
 
 /// A host that vanished without a word is noticed after these two, within the default
 /// deadline.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Bytes of answers that a node may send ahead: on one stream, and on one connection.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 16 << 20;
 
 /// Gets in a row that another replica answered first, after which this one is avoided.
 const MOST_LATE: u32 = 3;
@@ -34,6 +41,8 @@ pub(crate) struct Peer {
     address: String,
     endpoint: Endpoint,
     slots: Box<[Slot]>,
+    /// Places for operations on sessions.
+    window: Arc<Semaphore>,
     turn: AtomicUsize,
     /// Whether `state` has anything against using it: what nearly never is costs
     /// nothing to ask.
@@ -51,6 +60,8 @@ pub(crate) struct Peer {
 #[derive(Default)]
 struct Slot {
     channel: Mutex<Option<Channel>>,
+    /// On that connection.
+    session: Mutex<Option<Arc<Session>>>,
     /// Held while connecting, so that many operations wait for one connection.
     connecting: tokio::sync::Mutex<()>,
 }
@@ -58,7 +69,28 @@ struct Slot {
 #[derive(Default)]
 struct State {
     reach: Reach,
+    /// It answers, later than others.
+    pace: Reach,
     last_failure: Option<(Instant, Fault)>,
+}
+
+impl Slot {
+    fn open_session(&self) -> Option<Arc<Session>> {
+        let session = self.session.lock();
+        session
+            .as_ref()
+            .filter(|session| session.is_open())
+            .cloned()
+    }
+
+    /// One on this connection, unless another caller has begun one meanwhile.
+    fn begin_session(&self, channel: Channel) -> Arc<Session> {
+        let mut session = self.session.lock();
+        match session.as_ref().filter(|session| session.is_open()) {
+            Some(begun) => Arc::clone(begun),
+            None => Arc::clone(session.insert(Session::open(channel))),
+        }
+    }
 }
 
 impl Peer {
@@ -73,11 +105,14 @@ impl Peer {
             .connect_timeout(config.connect_timeout)
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-            .keep_alive_while_idle(true);
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW);
         Ok(Self {
             address: address.to_owned(),
             endpoint,
             slots: (0..config.channels).map(|_| Slot::default()).collect(),
+            window: Arc::new(Semaphore::new(WINDOW * config.channels)),
             turn: AtomicUsize::new(0),
             suspect: AtomicBool::new(false),
             state: Mutex::default(),
@@ -95,16 +130,23 @@ impl Peer {
 
     /// Whether to send operations here. From time to time finds out, in the
     /// background, whether an address that was avoided works again.
-    pub(crate) fn is_usable(self: &Arc<Self>) -> bool {
+    ///
+    /// Where it is only slow, writes go on going to it: two nodes that write the same keys refuse each other,
+    /// and what they refuse ends in doubt.
+    pub(crate) fn is_usable(self: &Arc<Self>, nature: Nature) -> bool {
         if !self.suspect.load(Ordering::Acquire) {
             return true;
         }
-        let advice = self.state.lock().reach.advice(Instant::now());
-        if advice == Advice::AvoidAndProbe {
+        let now = Instant::now();
+        let (reach, pace) = {
+            let mut state = self.state.lock();
+            (state.reach.advice(now), state.pace.advice(now))
+        };
+        if [reach, pace].contains(&Advice::AvoidAndProbe) {
             let peer = Arc::clone(self);
             tokio::spawn(async move { peer.probe().await });
         }
-        advice == Advice::Use
+        reach == Advice::Use && (nature == Nature::Write || pace == Advice::Use)
     }
 
     /// Connecting tells of an address that could not be reached that it works again; of
@@ -116,8 +158,10 @@ impl Peer {
         }
         if crate::view::answers_within(self, PROBE_TIME).await {
             self.recovered();
+        } else if self.mute.load(Ordering::Relaxed) {
+            self.avoid(|state| &mut state.reach);
         } else {
-            self.avoid();
+            self.avoid(|state| &mut state.pace);
         }
     }
 
@@ -140,7 +184,7 @@ impl Peer {
     pub(crate) fn fell_silent(&self) {
         tracing::debug!(address = %self.address, "does not answer: avoided for a while");
         self.mute.store(true, Ordering::Relaxed);
-        self.avoid();
+        self.avoid(|state| &mut state.reach);
     }
 
     /// Another replica answered a get first, although it was asked later.
@@ -148,7 +192,7 @@ impl Peer {
         if self.late.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_LATE {
             tracing::debug!(address = %self.address, "is slow: avoided for a while");
             self.late.store(0, Ordering::Relaxed);
-            self.avoid();
+            self.avoid(|state| &mut state.pace);
         }
     }
 
@@ -157,8 +201,9 @@ impl Peer {
         self.late.store(0, Ordering::Relaxed);
     }
 
-    fn avoid(&self) {
-        self.state.lock().reach.failed(Instant::now());
+    fn avoid(&self, because_of: impl FnOnce(&mut State) -> &mut Reach) {
+        let mut state = self.state.lock();
+        because_of(&mut state).failed(Instant::now());
         self.suspect.store(true, Ordering::Release);
     }
 
@@ -167,6 +212,7 @@ impl Peer {
         self.late.store(0, Ordering::Relaxed);
         let mut state = self.state.lock();
         state.reach.connected();
+        state.pace.connected();
         self.suspect.store(false, Ordering::Release);
     }
 
@@ -174,7 +220,33 @@ impl Peer {
     /// for every caller that is there when connecting begins.
     pub(crate) async fn channel(&self) -> Result<Channel, Fault> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let slot = &self.slots[turn % self.slots.len()];
+        self.connected(&self.slots[turn % self.slots.len()]).await
+    }
+
+    /// A place on the first session that is not full, else on the one with least to do. Takes as long as
+    /// [`channel`](Self::channel), and until there is a place.
+    pub(crate) async fn line(&self) -> Result<Line, Fault> {
+        let place = Arc::clone(&self.window).acquire_owned().await;
+        // Nobody closes it.
+        let place = place.map_err(|_| Fault::new(Reason::Internal, "the client has ended"))?;
+        let slot = self.slot_with_room();
+        let session = match slot.open_session() {
+            Some(session) => session,
+            None => slot.begin_session(self.connected(slot).await?),
+        };
+        Ok(session.line(place))
+    }
+
+    fn slot_with_room(&self) -> &Slot {
+        let under_way = |slot: &&Slot| slot.open_session().map_or(0, |session| session.under_way());
+        let has_room = |slot: &&Slot| slot.open_session().is_none_or(|session| !session.is_full());
+        let first = self.slots.iter().find(has_room);
+        let slot = first.or_else(|| self.slots.iter().min_by_key(under_way));
+        // There is one connection at least.
+        slot.unwrap_or(&self.slots[0])
+    }
+
+    async fn connected(&self, slot: &Slot) -> Result<Channel, Fault> {
         let ready = || slot.channel.lock().clone();
         if let Some(channel) = ready() {
             return Ok(channel);
@@ -192,7 +264,8 @@ impl Peer {
                 *slot.channel.lock() = Some(channel.clone());
                 let mut state = self.state.lock();
                 state.reach.connected();
-                self.suspect.store(false, Ordering::Release);
+                self.suspect
+                    .store(state.pace.is_avoided(), Ordering::Release);
                 Ok(channel)
             }
             Err(error) => Err(self.failed(&error)),
@@ -203,6 +276,7 @@ impl Peer {
     pub(crate) fn cut_off(&self, fault: &Fault) {
         for slot in &self.slots {
             slot.channel.lock().take();
+            slot.session.lock().take();
         }
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -314,7 +388,7 @@ mod tests {
         let peer = Peer::new("127.0.0.1:1", &config(&[])).unwrap();
         let _connecting = peer.slots[0].connecting.lock().await;
         let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
-        let sent = attempt(&peer, deadline, |_, _| async {
+        let sent = attempt(&peer, deadline, |_: Line, _| async {
             Ok::<_, Status>(Response::new(()))
         });
         let fault = sent.await.unwrap_err().fault;
@@ -328,17 +402,32 @@ mod tests {
         reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = reserved.local_addr().unwrap().to_string();
         let peer = Arc::new(Peer::new(&address, &config(&[])).unwrap());
-        assert!(peer.is_usable());
+        assert!(peer.is_usable(Nature::Read));
         let waiting = (0..10).map(|_| peer.channel());
         for outcome in futures::future::join_all(waiting).await {
             let fault = outcome.unwrap_err();
             assert_eq!(fault.reason, Reason::OwnerUnreachable);
             assert!(fault.message.contains(&address), "{fault}");
         }
-        assert!(!peer.is_usable());
+        assert!(!peer.is_usable(Nature::Write));
         let earlier = peer.state.lock().last_failure.clone().unwrap().0;
         assert!(peer.failure_since(earlier).is_some());
         assert!(peer.failure_since(Instant::now()).is_none());
+    }
+
+    #[tokio::test]
+    async fn who_is_slow_is_spared_gets_and_who_is_silent_writes_too() {
+        let peer = Arc::new(Peer::new("127.0.0.1:1", &config(&[])).unwrap());
+        for _ in 0..MOST_LATE {
+            assert!(peer.is_usable(Nature::Read));
+            peer.was_late();
+        }
+        assert!(!peer.is_usable(Nature::Read));
+        assert!(peer.is_usable(Nature::Write), "it leads as before");
+        peer.fell_silent();
+        assert!(!peer.is_usable(Nature::Write));
+        peer.heard();
+        assert!(peer.is_usable(Nature::Read) && peer.is_usable(Nature::Write));
     }
 
     #[tokio::test]

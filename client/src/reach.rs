@@ -56,6 +56,11 @@ impl Reach {
         self.avoid_until = Some(now + self.avoidance());
     }
 
+    /// Whether there is anything against using it.
+    pub(crate) const fn is_avoided(&self) -> bool {
+        self.avoid_until.is_some()
+    }
+
     /// A connection was made.
     pub(crate) fn connected(&mut self) {
         *self = Self::default();

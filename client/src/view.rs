@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::time::{Instant, timeout_at};
+use tonic::transport::Channel;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason, merge_topology, v1};
 use torc_ring::topology::{PartitionState, RoutingTable};
@@ -235,7 +236,7 @@ pub(crate) async fn answers_within(peer: &Peer, time: Duration) -> bool {
 }
 
 async fn fetch(peer: &Peer, known_epoch: u64, deadline: Instant) -> Result<v1::Topology, Fault> {
-    let answer = call::attempt(peer, deadline, |channel, budget| async move {
+    let answer = call::attempt(peer, deadline, |channel: Channel, budget| async move {
         let mut client = ClusterClient::new(channel).max_decoding_message_size(MAX_MESSAGE_LEN);
         let request = call::request(v1::GetTopologyRequest { known_epoch }, budget);
         client.get_topology(request).await

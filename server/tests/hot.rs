@@ -475,7 +475,11 @@ async fn hints(node: &Node) -> ([bool; 3], bool) {
     };
     let results = batch.into_inner().results;
     let operation = Some(session_request::Operation::Get(get("busy")));
-    let request = SessionRequest { id: 1, operation };
+    let request = SessionRequest {
+        id: 1,
+        operation,
+        timeout_ms: 0,
+    };
     let session = kv.session(futures::stream::iter([request])).await.unwrap();
     let answer = session.into_inner().message().await.unwrap().unwrap();
     let Some(session_response::Outcome::Get(of_session)) = answer.outcome else {

@@ -371,6 +371,7 @@ async fn a_session_answers_every_operation_by_its_id() {
         SessionRequest {
             id,
             operation: Some(operation),
+            timeout_ms: 0,
         }
     });
     let answers = kv
@@ -385,11 +386,13 @@ async fn a_session_answers_every_operation_by_its_id() {
         SessionRequest {
             id,
             operation: Some(operation),
+            timeout_ms: 0,
         }
     });
     let empty = SessionRequest {
         id: 999,
         operation: None,
+        timeout_ms: 0,
     };
     let requests = gets.chain([empty]);
     let mut answers = kv
@@ -412,6 +415,39 @@ async fn a_session_answers_every_operation_by_its_id() {
         }
     }
     assert_eq!(seen, 200);
+}
+
+#[tokio::test]
+async fn a_node_that_stops_asks_its_sessions_to_go_and_answers_what_they_sent() {
+    let mut servers = servers(1).await;
+    let (requests, outgoing) = tokio::sync::mpsc::unbounded_channel();
+    let outgoing = tokio_stream::wrappers::UnboundedReceiverStream::new(outgoing);
+    let operation = |id, operation| SessionRequest {
+        id,
+        operation: Some(operation),
+        timeout_ms: 5_000,
+    };
+    let first = session_request::Operation::Put(put("k", "1"));
+    requests.send(operation(1, first)).unwrap();
+    let mut kv = servers.kv(0).await;
+    let mut answers = kv.session(outgoing).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap();
+    assert!(matches!(
+        answer.outcome,
+        Some(session_response::Outcome::Put(_))
+    ));
+    let node = servers.nodes.remove(0);
+    let stopping = tokio::spawn(node.stop());
+    let farewell = answers.message().await.unwrap().unwrap();
+    assert_eq!((farewell.id, farewell.outcome), (0, None));
+    let last = session_request::Operation::Get(get("k"));
+    requests.send(operation(2, last)).unwrap();
+    drop(requests);
+    let answer = answers.message().await.unwrap().unwrap();
+    assert_eq!(answer.id, 2, "it is answered, one way or the other");
+    assert!(answer.outcome.is_some());
+    assert!(answers.message().await.unwrap().is_none());
+    stopping.await.unwrap().unwrap();
 }
 
 #[tokio::test]

@@ -269,8 +269,8 @@ impl<K: Kind> Batch<K> {
             }
             let place = (state.lead, replicated.then_some(partition));
             let hop = *known_hops.entry(place).or_insert_with(|| {
-                let (detours, attempts) = (call.detours(), call.attempts());
-                let hop = client.core().first_hop(view, state, detours, attempts);
+                let tries = (call.detours(), call.attempts());
+                let hop = client.core().first_hop(view, state, K::NATURE, tries);
                 add(&mut hops, hop)
             });
             routed.push((index, hop, self.kind.bytes(&item.what)));

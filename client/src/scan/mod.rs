@@ -241,8 +241,8 @@ impl Walker {
             let view = call.view().await?;
             let partition = view.table.partitions.of(self.walk.token());
             let state = view.state(partition)?;
-            let (core, detours) = (self.client.core(), call.detours());
-            let hop = core.first_hop(&view, state, detours, call.attempts());
+            let tries = (call.detours(), call.attempts());
+            let hop = (self.client.core()).first_hop(&view, state, Nature::Read, tries);
             let message = self.walk.request(self.client.namespace_name(), hop.leads);
             let patience = call.patience(&view);
             let sending = |channel, _| async move { kv(channel).scan(message).await };

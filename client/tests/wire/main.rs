@@ -20,6 +20,7 @@ mod reaching;
 mod routing;
 mod scans;
 mod service;
+mod sessions;
 
 use std::time::Duration;
 

@@ -62,6 +62,8 @@ pub(crate) struct Node {
     troubles: Mutex<HashMap<&'static str, VecDeque<Trouble>>>,
     refusals: Mutex<HashMap<Bytes, VecDeque<Fault>>>,
     seen: Mutex<HashMap<&'static str, usize>>,
+    /// Asks for operations to come on other sessions than those there are.
+    pub(crate) farewell: tokio::sync::Notify,
 }
 
 /// Setting it up, and watching it.
@@ -79,6 +81,7 @@ impl Node {
             troubles: Mutex::default(),
             refusals: Mutex::default(),
             seen: Mutex::default(),
+            farewell: tokio::sync::Notify::new(),
         })
     }
 
@@ -124,7 +127,7 @@ impl Node {
             .unwrap_or(0)
     }
 
-    fn count(&self, operation: &'static str) {
+    pub(crate) fn count(&self, operation: &'static str) {
         *self.seen.lock().unwrap().entry(operation).or_default() += 1;
     }
 

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use futures::stream::BoxStream;
+use futures::future::ready;
+use futures::stream::{self, BoxStream, StreamExt as _};
+use tokio::sync::oneshot;
 use tonic::{Request, Response, Status, Streaming};
 use torc_proto::v1::cluster_server::Cluster;
 use torc_proto::v1::kv_server::Kv;
+use torc_proto::v1::session_request::Operation;
+use torc_proto::v1::session_response::Outcome;
 use torc_proto::{Fault, Reason, topology_to_wire, v1};
 use torc_record::Epoch;
 
@@ -22,20 +26,15 @@ impl Kv for Service {
     type SessionStream = BoxStream<'static, Result<v1::SessionResponse, Status>>;
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
-        assert!(request.metadata().contains_key("grpc-timeout"));
-        let request = request.into_inner();
-        self.0.serve("get", || self.0.get(&request)).await
+        self.get(request.get_ref()).await
     }
 
     async fn put(&self, request: Request<v1::PutRequest>) -> Answer<v1::PutResponse> {
-        assert!(request.metadata().contains_key("grpc-timeout"));
-        let request = request.into_inner();
-        self.0.serve("put", || self.0.put(&request)).await
+        self.put(request.get_ref()).await
     }
 
     async fn delete(&self, request: Request<v1::DeleteRequest>) -> Answer<v1::DeleteResponse> {
-        let request = request.into_inner();
-        self.0.serve("delete", || self.0.delete(&request)).await
+        self.delete(request.get_ref()).await
     }
 
     async fn batch_get(
@@ -84,11 +83,61 @@ impl Kv for Service {
 
     async fn session(
         &self,
-        _: Request<Streaming<v1::SessionRequest>>,
+        requests: Request<Streaming<v1::SessionRequest>>,
     ) -> Answer<Self::SessionStream> {
-        Err(Status::unimplemented(
-            "sessions are not used by the library",
-        ))
+        self.0.count("session");
+        let service = self.clone();
+        let answers = requests.into_inner().map(move |request| {
+            let service = service.clone();
+            async move { Ok(service.operation(request?).await) }
+        });
+        let (ended, end) = oneshot::channel::<()>();
+        let ending = stream::once(async move { drop(ended) }).filter_map(|()| ready(None));
+        let answers = answers.buffer_unordered(1_024).chain(ending);
+        let node = Arc::clone(&self.0);
+        let farewell = stream::once(async move {
+            tokio::select! {
+                () = node.farewell.notified() => Some(Ok(v1::SessionResponse::default())),
+                _ = end => None::<Result<_, Status>>,
+            }
+        });
+        let all = stream::select(answers, farewell.filter_map(ready));
+        Ok(Response::new(all.boxed()))
+    }
+}
+
+/// What comes over sessions, and could come as a call of its own.
+impl Service {
+    async fn operation(&self, request: v1::SessionRequest) -> v1::SessionResponse {
+        assert_ne!(
+            request.timeout_ms, 0,
+            "the node is told how much time it has"
+        );
+        let done = match request.operation.expect("an operation") {
+            Operation::Get(get) => self.get(&get).await.map(|it| Outcome::Get(it.into_inner())),
+            Operation::Put(put) => self.put(&put).await.map(|it| Outcome::Put(it.into_inner())),
+            Operation::Delete(delete) => {
+                let done = self.delete(&delete).await;
+                done.map(|it| Outcome::Delete(it.into_inner()))
+            }
+        };
+        let fault = |status| Outcome::Fault(Fault::from_status(&status).into());
+        v1::SessionResponse {
+            id: request.id,
+            outcome: Some(done.unwrap_or_else(fault)),
+        }
+    }
+
+    async fn get(&self, request: &v1::GetRequest) -> Answer<v1::GetResponse> {
+        self.0.serve("get", || self.0.get(request)).await
+    }
+
+    async fn put(&self, request: &v1::PutRequest) -> Answer<v1::PutResponse> {
+        self.0.serve("put", || self.0.put(request)).await
+    }
+
+    async fn delete(&self, request: &v1::DeleteRequest) -> Answer<v1::DeleteResponse> {
+        self.0.serve("delete", || self.0.delete(request)).await
     }
 }
 

@@ -1,0 +1,310 @@
+//! Operations on single keys, many of them on one stream to a node.
+//!
+//! A call of its own costs each operation several microseconds of headers and frames on both sides; on
+//! a stream that is there already it costs a message, and those that are ready together travel together.
+//! A node's first session is filled before its next connection gets one, for the same reason.
+//!
+//! Invariants:
+//! * An operation that ended with [`Unsent`] was not sent and never will be.
+//! * What was sent when the stream broke is in doubt.
+//! * At most [`WINDOW`] operations a connection are under way at a node; more wait here, first come first served,
+//!   where giving up costs nothing.
+//!
+//! A node that is about to stop says so with a message without an outcome: operations then go to a new
+//! session, and this one ends when those that were sent are answered.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+use torc_proto::v1::session_request::Operation;
+use torc_proto::v1::session_response::Outcome;
+use torc_proto::{Fault, v1};
+
+use crate::client::kv;
+
+/// Most operations under way at a node, for each connection to it.
+pub(crate) const WINDOW: usize = 256;
+/// A session with so many under way is full while another one of the node is not.
+const FILL: usize = 64;
+
+/// The operation was not sent: the session had ended.
+#[derive(Debug, thiserror::Error)]
+#[error("the stream to the node ended before the operation was sent")]
+pub(crate) struct Unsent;
+
+/// One stream.
+pub(crate) struct Session {
+    shared: Arc<Shared>,
+    under_way: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Nothing is to be sent any more.
+    is_closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// None once nothing is to be sent any more.
+    requests: Option<mpsc::UnboundedSender<v1::SessionRequest>>,
+    last_id: u64,
+    waiting: HashMap<u64, oneshot::Sender<Result<Outcome, Status>>>,
+}
+
+/// A place for one operation on a session.
+pub(crate) struct Line {
+    session: Arc<Session>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Session {
+    /// A stream on this connection. Sends what it is given at once; if it cannot be opened, its operations
+    /// fail of the same.
+    ///
+    /// # Panics
+    /// Outside a Tokio runtime.
+    pub(crate) fn open(channel: Channel) -> Arc<Self> {
+        let (requests, outgoing) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared::default());
+        shared.state.lock().requests = Some(requests);
+        let end = End {
+            shared: Arc::clone(&shared),
+            status: lost("its runtime has stopped"),
+        };
+        tokio::spawn(run(channel, outgoing, end));
+        Arc::new(Self {
+            shared,
+            under_way: AtomicUsize::new(0),
+        })
+    }
+
+    /// Whether it takes operations.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.shared.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Whether another session of the node should be used, if there is one that is not.
+    pub(crate) fn is_full(&self) -> bool {
+        self.under_way() >= FILL
+    }
+
+    /// Operations under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way.load(Ordering::Relaxed)
+    }
+
+    /// Takes an operation on, in a place of the node's.
+    pub(crate) fn line(self: Arc<Self>, place: OwnedSemaphorePermit) -> Line {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        Line {
+            session: self,
+            _place: place,
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.session.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Line {
+    pub(crate) async fn get(
+        self,
+        message: v1::GetRequest,
+        budget: Duration,
+    ) -> Result<Response<v1::GetResponse>, Status> {
+        match self.call(Operation::Get(message), budget).await? {
+            Outcome::Get(answer) => Ok(Response::new(answer)),
+            other => Err(misfit(other)),
+        }
+    }
+
+    pub(crate) async fn put(
+        self,
+        message: v1::PutRequest,
+        budget: Duration,
+    ) -> Result<Response<v1::PutResponse>, Status> {
+        match self.call(Operation::Put(message), budget).await? {
+            Outcome::Put(answer) => Ok(Response::new(answer)),
+            other => Err(misfit(other)),
+        }
+    }
+
+    pub(crate) async fn delete(
+        self,
+        message: v1::DeleteRequest,
+        budget: Duration,
+    ) -> Result<Response<v1::DeleteResponse>, Status> {
+        match self.call(Operation::Delete(message), budget).await? {
+            Outcome::Delete(answer) => Ok(Response::new(answer)),
+            other => Err(misfit(other)),
+        }
+    }
+
+    async fn call(&self, operation: Operation, budget: Duration) -> Result<Outcome, Status> {
+        let shared = &self.session.shared;
+        let (id, answer) = shared.send(operation, budget).ok_or_else(unsent)?;
+        let _waiting = Waiting { shared, id };
+        answer.await.unwrap_or_else(|_| Err(lost("no answer")))
+    }
+}
+
+impl Shared {
+    /// Sends an operation and returns its number and where its answer comes; none when nothing is sent any more.
+    fn send(
+        &self,
+        operation: Operation,
+        budget: Duration,
+    ) -> Option<(u64, oneshot::Receiver<Result<Outcome, Status>>)> {
+        let mut state = self.state.lock();
+        let id = state.last_id + 1;
+        let request = v1::SessionRequest {
+            id,
+            operation: Some(operation),
+            timeout_ms: budget.as_millis().clamp(1, u128::from(u32::MAX)) as u32,
+        };
+        state.requests.as_ref()?.send(request).ok()?;
+        let (answer, answered) = oneshot::channel();
+        state.last_id = id;
+        state.waiting.insert(id, answer);
+        Some((id, answered))
+    }
+
+    fn answer(&self, id: u64, outcome: Outcome) {
+        // Who waited for it may have given up.
+        let waiting = self.state.lock().waiting.remove(&id);
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(Ok(outcome));
+        }
+    }
+}
+
+/// Forgets an operation that nobody waits for any more.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    id: u64,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shared.state.lock().waiting.remove(&self.id);
+    }
+}
+
+/// Ends the session when dropped, however that comes.
+struct End {
+    shared: Arc<Shared>,
+    /// Of what the operations under way fail.
+    status: Status,
+}
+
+impl End {
+    /// Sends nothing any more.
+    fn retire(&self) {
+        self.shared.is_closed.store(true, Ordering::Release);
+        self.shared.state.lock().requests = None;
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.retire();
+        let waiting = std::mem::take(&mut self.shared.state.lock().waiting);
+        for answer in waiting.into_values() {
+            let _ = answer.send(Err(self.status.clone()));
+        }
+    }
+}
+
+async fn run(
+    channel: Channel,
+    requests: mpsc::UnboundedReceiver<v1::SessionRequest>,
+    mut end: End,
+) {
+    let mut client = kv(channel);
+    let opened = client.session(UnboundedReceiverStream::new(requests)).await;
+    let mut answers = match opened {
+        Ok(answers) => answers.into_inner(),
+        Err(status) => {
+            end.status = status;
+            return;
+        }
+    };
+    loop {
+        match answers.message().await {
+            Ok(Some(v1::SessionResponse {
+                id,
+                outcome: Some(outcome),
+            })) => end.shared.answer(id, outcome),
+            Ok(Some(_)) => end.retire(),
+            Ok(None) => {
+                end.status = lost("the node ended the stream");
+                return;
+            }
+            Err(status) => {
+                end.status = broken(&status);
+                return;
+            }
+        }
+    }
+}
+
+/// The status of operations on a stream that broke: whatever it says of itself, they were sent.
+fn broken(status: &Status) -> Status {
+    let cause = std::error::Error::source(status).map_or_else(
+        || status.message().to_owned(),
+        |source| crate::call::deepest(source),
+    );
+    lost(&cause)
+}
+
+fn lost(cause: &str) -> Status {
+    let mut status = Status::unavailable(cause);
+    // What has a source was the transport's doing, not the node's answer.
+    status.set_source(Arc::new(std::io::Error::other(cause.to_owned())));
+    status
+}
+
+fn unsent() -> Status {
+    let mut status = Status::unavailable(Unsent.to_string());
+    status.set_source(Arc::new(Unsent));
+    status
+}
+
+/// What a node answered instead.
+fn misfit(outcome: Outcome) -> Status {
+    match outcome {
+        Outcome::Fault(fault) => Fault::from(fault).into(),
+        _ => Status::unknown("the answer is to another kind of operation"),
+    }
+}
+
+/// A way to send to a node: a connection for calls, or a place on a session.
+pub(crate) trait Way: Sized {
+    /// One to this peer. Takes as long as connecting takes; of a session, until there is a place on it.
+    fn to(peer: &crate::peer::Peer) -> impl Future<Output = Result<Self, Fault>> + Send;
+}
+
+impl Way for Channel {
+    async fn to(peer: &crate::peer::Peer) -> Result<Self, Fault> {
+        peer.channel().await
+    }
+}
+
+impl Way for Line {
+    async fn to(peer: &crate::peer::Peer) -> Result<Self, Fault> {
+        peer.line().await
+    }
+}

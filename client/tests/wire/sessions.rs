@@ -1,0 +1,72 @@
+//! Operations on single keys share streams.
+
+use futures::future::join_all;
+use torc_client::ErrorKind;
+
+use crate::SOON;
+use crate::cluster::Cluster;
+use crate::node::Trouble;
+
+#[tokio::test]
+async fn operations_of_a_node_share_one_session() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await;
+    for key in cluster.keys_of(0, 5) {
+        client.put(key.clone(), "value").await.unwrap();
+        client.get(key.clone()).await.unwrap();
+        client.delete(key).await.unwrap();
+    }
+    let keys = cluster.keys_of(0, 20);
+    for found in join_all(keys.into_iter().map(|key| client.get(key))).await {
+        assert_eq!(found, Ok(None));
+    }
+    assert_eq!(cluster.seen("session"), 1);
+    assert_eq!(cluster.seen("get"), 25);
+}
+
+#[tokio::test]
+async fn more_than_a_session_is_filled_with_go_over_other_connections() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await;
+    let keys = cluster.keys_of(0, 200);
+    for stored in join_all(keys.into_iter().map(|key| client.put(key, "value"))).await {
+        stored.unwrap();
+    }
+    assert!(cluster.seen("session") > 1);
+    assert_eq!(cluster.seen("put"), 200);
+}
+
+#[tokio::test]
+async fn after_a_farewell_operations_come_on_another_session_and_none_is_lost() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await;
+    let key = cluster.key_of(0);
+    client.put(key.clone(), "0").await.unwrap();
+    assert_eq!(cluster.seen("session"), 1);
+    cluster.nodes[0].farewell.notify_waiters();
+    let mut puts = 1;
+    while cluster.seen("session") == 1 {
+        client.put(key.clone(), puts.to_string()).await.unwrap();
+        puts += 1;
+    }
+    assert_eq!(cluster.seen("put"), puts, "each was sent once");
+}
+
+#[tokio::test]
+async fn a_stalled_operation_holds_up_no_other_of_its_session() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await;
+    let key = cluster.key_of(0);
+    client.put(key.clone(), "value").await.unwrap();
+    cluster.nodes[0].trouble("put", Trouble::Stall);
+    let impatient = client.with_deadline(SOON);
+    let stalled = impatient.put(key.clone(), "stalled");
+    let others = async {
+        for _ in 0..10 {
+            client.get(key.clone()).await.unwrap();
+        }
+    };
+    let (stalled, ()) = futures::join!(stalled, others);
+    assert_eq!(stalled.unwrap_err().kind(), ErrorKind::OutcomeUnknown);
+    assert_eq!(cluster.seen("session"), 1);
+}
