@@ -32,6 +32,7 @@ impl Coordinator {
         op.plan = None;
         op.config = Some(config.clone());
         op.silent = config.not_counting(self.mutations);
+        op.few = Votes::NONE;
         op.asked = Votes::NONE;
         if !op.slow && !op.request.is_write() {
             self.read(now, op, &config, out);
@@ -88,6 +89,11 @@ impl Coordinator {
         let Some(config) = &op.config else {
             return self.put_back(op);
         };
+        let heard = op.tally.answered.union(op.tally.refused);
+        if op.phase == Phase::Reading && Self::asked_few(&op, config) && heard.covers(op.few) {
+            let config = Arc::clone(config);
+            return self.widen(now, op, &config, false, out);
+        }
         let possible = config.acceptors().without(op.tally.refused);
         let hopeful = match op.phase {
             Phase::Waiting => true,

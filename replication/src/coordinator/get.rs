@@ -10,8 +10,8 @@ use super::{Coordinator, Intent, Op, Outcome, Phase};
 use crate::{Config, Content, Held, Message, Mutation, Now, Votes};
 
 impl Coordinator {
-    /// Asks everyone for their version; one of them, the nearest and then another one each
-    /// attempt, for the value too.
+    /// Asks a quorum, or everyone, for their version; one of them, the nearest and then another
+    /// one each attempt, for the value too.
     pub(super) fn read(
         &mut self,
         now: Now,
@@ -20,22 +20,26 @@ impl Coordinator {
         out: &mut Vec<Intent>,
     ) {
         op.phase = Phase::Reading;
-        let readers: Vec<_> = config.readers().without(op.silent).iter().collect();
+        op.few = self.few(now, &op, config);
+        let readers = config.readers().without(op.silent).iter();
+        let readers: Vec<_> = readers.filter(|index| op.few.contains(*index)).collect();
         let near = self.options.near.and_then(|near| config.index(near));
         let near = readers.iter().position(|index| Some(*index) == near);
         let turn = near.unwrap_or(0) + op.attempts as usize - 1;
         let first = readers.get(turn % readers.len().max(1)).copied();
         op.asked = first.map_or(Votes::NONE, Votes::one);
         let at = op.at.clone();
-        Self::broadcast(&op, config, config.acceptors(), out, |index, tag| {
-            Message::Read {
-                tag,
-                at: at.clone(),
-                want_value: Some(index) == first,
-            }
+        Self::broadcast(&op, config, op.few, out, |index, tag| Message::Read {
+            tag,
+            at: at.clone(),
+            want_value: Some(index) == first,
         });
-        let round_ms = self.round_ms(&op);
-        self.sleep(now, op, round_ms);
+        let ms = if Self::asked_few(&op, config) {
+            self.few_ms()
+        } else {
+            self.round_ms(&op)
+        };
+        self.sleep(now, op, ms);
     }
 
     pub(super) fn on_holding(
@@ -50,10 +54,15 @@ impl Coordinator {
         let Some(config) = op.config.clone() else {
             return self.put_back(op);
         };
+        self.note_in_time(now, &op, &config, index);
         let all = config.acceptors().without(op.silent);
-        let everyone = op.tally.answered.union(op.tally.refused).covers(all);
+        let heard = op.tally.answered.union(op.tally.refused);
+        let (everyone, few) = (heard.covers(all), heard.covers(op.few));
         if !config.may_read(op.tally.answered, self.mutations) || Self::is_settle(&op) && !everyone
         {
+            if few && !everyone {
+                return self.widen(now, op, &config, false, out);
+            }
             return self.put_back(op);
         }
         let seen = op.tally.seen(&config);
@@ -66,6 +75,8 @@ impl Coordinator {
             self.on_proven(now, op, &config, &seen, out);
         } else if everyone {
             self.go_slow(now, op, out);
+        } else if few {
+            self.widen(now, op, &config, false, out);
         } else {
             self.hurry(now, op);
         }
@@ -131,7 +142,7 @@ impl Coordinator {
     /// no hurry and wants everyone.
     fn hurry(&mut self, now: Now, mut op: Box<Op>) {
         if !Self::is_settle(&op) {
-            let soon_ms = now.elapsed_ms.saturating_add(self.options.hedge_ms.max(1));
+            let soon_ms = now.elapsed_ms.saturating_add(self.few_ms());
             let is_over = op.wake_ms <= now.elapsed_ms;
             op.wake_ms = if is_over { op.deadline_ms } else { op.wake_ms }.min(soon_ms);
         }
@@ -168,6 +179,9 @@ impl Coordinator {
         let Some(config) = op.config.clone() else {
             return self.attempt(now, op, out);
         };
+        if Self::asked_few(&op, &config) {
+            return self.widen(now, op, &config, true, out);
+        }
         let enough = config.may_read(op.tally.answered, self.mutations);
         let seen = op.tally.seen(&config);
         let proven = enough && config.is_chosen(seen.ballot, seen.holders, self.mutations);

@@ -19,6 +19,7 @@
 //!
 //! Source: Rystsov, "CASPaxos: Replicated State Machines without logs", 2018.
 
+mod few;
 mod flow;
 mod get;
 mod request;
@@ -52,7 +53,7 @@ pub struct CoordinatorOptions {
     pub round_ms: u64,
     /// A get that a read quorum has answered, and that is not decided, waits so long for
     /// those who are slow; so long has a replica that was asked for a value before the
-    /// next one is.
+    /// next one is, and the few that a get asks first before everyone is asked.
     pub hedge_ms: u64,
     /// The replica that is asked for values first: the one on this node.
     pub near: Option<NodeId>,
@@ -139,7 +140,9 @@ struct Op {
     config: Option<Arc<Config>>,
     /// Members that are not asked.
     silent: Votes,
-    /// Members that this round asked for the value.
+    /// Members that this round of a get has asked.
+    few: Votes,
+    /// Those of them that were asked for the value.
     asked: Votes,
     phase: Phase,
     round: HybridTime,
@@ -174,6 +177,7 @@ pub struct Coordinator {
     wakes: BTreeSet<(u64, OpId)>,
     /// Eight times what a round takes of late, milliseconds.
     round_ms_x8: u64,
+    late: few::Latecomers,
     warm: KeyTable<Warm>,
 }
 
@@ -196,6 +200,7 @@ impl Coordinator {
             ops: BTreeMap::new(),
             wakes: BTreeSet::new(),
             round_ms_x8: 0,
+            late: few::Latecomers::default(),
             warm: KeyTable::default(),
         }
     }
@@ -243,6 +248,7 @@ impl Coordinator {
             time: HybridTime::from_unix_ms(now.unix_ms),
             config: None,
             silent: Votes::NONE,
+            few: Votes::NONE,
             asked: Votes::NONE,
             phase: Phase::Waiting,
             round: HybridTime::default(),

@@ -1,0 +1,186 @@
+//! Whom a get asks first: no more replicas than a quorum needs, and of those that answer in time.
+//!
+//! In a stable partition a get asks a bare quorum: the replica at hand, then those after it in the order of
+//! their ids, so that each node has few partners and what goes to them travels together. The others are asked
+//! when one of the few is late or refuses, or when they disagree. Who was late is not among the few for a while,
+//! twice as long each time. What a quorum proves does not depend on who is in it (R5).
+//!
+//! While a partition moves everyone is asked: who will be in both quorums is not worth working out.
+
+use std::collections::BTreeMap;
+
+use torc_ring::NodeId;
+use torc_ring::topology::Stage;
+
+use super::{Coordinator, Op};
+use crate::{Config, Message, Now, Votes};
+
+/// The first time that a replica is left out for being late; doubles up to the longest.
+const FIRST_ABSENCE_MS: u64 = 100;
+const LONGEST_ABSENCE_MS: u64 = 5_000;
+
+/// Replicas that were late.
+#[derive(Debug, Default)]
+pub(super) struct Latecomers {
+    nodes: BTreeMap<NodeId, Absence>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Absence {
+    until_ms: u64,
+    ms: u64,
+}
+
+impl Latecomers {
+    fn is_out(&self, node: NodeId, now: Now) -> bool {
+        let absence = self.nodes.get(&node);
+        absence.is_some_and(|absence| now.elapsed_ms < absence.until_ms)
+    }
+
+    /// It was asked and did not answer in time. Of many gets that wait for it one counts.
+    fn was_late(&mut self, node: NodeId, now: Now) {
+        if self.is_out(node, now) {
+            return;
+        }
+        let before = self.nodes.get(&node).map_or(0, |absence| absence.ms);
+        let ms = (before * 2).clamp(FIRST_ABSENCE_MS, LONGEST_ABSENCE_MS);
+        let until_ms = now.elapsed_ms.saturating_add(ms);
+        self.nodes.insert(node, Absence { until_ms, ms });
+    }
+
+    /// It answered a get that asked few: no longer than needed is it thought late.
+    fn was_in_time(&mut self, node: NodeId, now: Now) {
+        if !self.nodes.is_empty() && !self.is_out(node, now) {
+            self.nodes.remove(&node);
+        }
+    }
+}
+
+impl Coordinator {
+    /// A bare read quorum, or everyone where that is not worth it.
+    pub(super) fn few(&self, now: Now, op: &Op, config: &Config) -> Votes {
+        let all = config.acceptors().without(op.silent);
+        if config.stage != Stage::Stable || op.attempts > 1 || Self::is_settle(op) {
+            return all;
+        }
+        let near = self.options.near;
+        let rank = |node: NodeId| {
+            let is_before = near.is_some_and(|near| node < near);
+            (
+                Some(node) != near,
+                self.late.is_out(node, now),
+                is_before,
+                node,
+            )
+        };
+        let mut members: Vec<_> = all
+            .iter()
+            .filter_map(|index| Some((rank(config.members.get(index)?.node), index)))
+            .collect();
+        members.sort_unstable();
+        let mut few = Votes::NONE;
+        for (_, index) in members {
+            few.insert(index);
+            if config.may_read(few, self.mutations) {
+                return few;
+            }
+        }
+        all
+    }
+
+    /// How long the few are waited for before the others are asked: longer than rounds take of late.
+    pub(super) fn few_ms(&self) -> u64 {
+        let usual = self.round_ms_x8 / 8 * 2;
+        usual.clamp(self.options.hedge_ms.max(1), self.options.round_ms.max(1))
+    }
+
+    /// Asks those who were not asked. Whoever has not answered is late, if `is_late`.
+    pub(super) fn widen(
+        &mut self,
+        now: Now,
+        mut op: Box<Op>,
+        config: &std::sync::Arc<Config>,
+        is_late: bool,
+        out: &mut Vec<super::Intent>,
+    ) {
+        let heard = op.tally.answered.union(op.tally.refused);
+        if is_late {
+            let late = op.few.without(heard);
+            let late = late.iter().filter_map(|index| config.members.get(index));
+            for member in late {
+                self.late.was_late(member.node, now);
+            }
+        }
+        let others = config.acceptors().without(op.silent).without(op.few);
+        op.few = op.few.union(others);
+        // Whoever was asked for the value has not brought it: another one may.
+        let lacks_value = !heard.covers(op.asked);
+        let first = others.iter().next().filter(|_| lacks_value);
+        op.asked = first.map_or(op.asked, |first| op.asked.union(Votes::one(first)));
+        let at = op.at.clone();
+        Self::broadcast(&op, config, others, out, |index, tag| Message::Read {
+            tag,
+            at: at.clone(),
+            want_value: Some(index) == first,
+        });
+        let enough = config.may_read(op.tally.answered, self.mutations);
+        let ms = if enough {
+            self.few_ms()
+        } else {
+            self.round_ms(&op)
+        };
+        self.sleep(now, op, ms);
+    }
+
+    /// Whether this round has not asked everyone yet.
+    pub(super) fn asked_few(op: &Op, config: &Config) -> bool {
+        !op.few.covers(config.acceptors().without(op.silent))
+    }
+
+    pub(super) fn note_in_time(&mut self, now: Now, op: &Op, config: &Config, index: usize) {
+        if let Some(member) = config.members.get(index)
+            && Self::asked_few(op, config)
+        {
+            self.late.was_in_time(member.node, now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeId = NodeId(7);
+
+    fn at(elapsed_ms: u64) -> Now {
+        Now {
+            elapsed_ms,
+            ..Now::default()
+        }
+    }
+
+    #[test]
+    fn who_is_late_again_and_again_is_left_out_for_twice_as_long_each_time() {
+        let mut late = Latecomers::default();
+        late.was_late(NODE, at(0));
+        late.was_late(NODE, at(1));
+        assert!(late.is_out(NODE, at(99)), "it was late once");
+        assert!(!late.is_out(NODE, at(100)), "and is tried again");
+        late.was_late(NODE, at(100));
+        assert!(late.is_out(NODE, at(299)));
+        late.was_in_time(NODE, at(299));
+        assert!(
+            late.is_out(NODE, at(299)),
+            "an answer to what was asked before says nothing"
+        );
+        late.was_in_time(NODE, at(300));
+        late.was_late(NODE, at(300));
+        assert!(!late.is_out(NODE, at(400)), "all is forgiven");
+        for _ in 0..20 {
+            late.was_late(NODE, at(10_000));
+            late.nodes.get_mut(&NODE).unwrap().until_ms = 0;
+        }
+        late.was_late(NODE, at(10_000));
+        assert!(!late.is_out(NODE, at(15_000)), "it is tried now and then");
+    }
+}
