@@ -1,5 +1,6 @@
 //! Reports facts to the topology group: many at once, until they are committed or void.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// long goes along.
 const GATHER: Duration = Duration::from_millis(10);
 const RETRY: Duration = Duration::from_millis(50);
+/// A fact that was committed is told again if it is still said after this: whoever has to know may have missed it.
+const REPEAT: Duration = Duration::from_secs(5);
 
 /// Takes facts; a task of its own commits them.
 pub(crate) struct Reporter {
@@ -38,8 +41,7 @@ impl Reporter {
         Self { queue }
     }
 
-    /// Queues a fact. At most a few a partition and epoch, so the queue is bounded by
-    /// the partitions in flight.
+    /// Queues a fact, as often as it is said.
     pub(crate) fn report(&self, partition: Partition, epoch: Epoch, fact: Fact) {
         let report = Report {
             partition,
@@ -53,31 +55,103 @@ impl Reporter {
 }
 
 async fn commit_all(shared: &Shared, mut facts: mpsc::UnboundedReceiver<Report>) {
-    let mut reports = Vec::new();
-    while facts.recv_many(&mut reports, BATCH).await > 0 {
-        tokio::time::sleep(GATHER).await;
-        while reports.len() < BATCH
-            && let Ok(report) = facts.try_recv()
-        {
-            reports.push(report);
+    let mut known = Facts::default();
+    let mut came = Vec::new();
+    loop {
+        if known.waiting.is_empty() {
+            if facts.recv_many(&mut came, BATCH).await == 0 {
+                return;
+            }
+            tokio::time::sleep(GATHER).await;
         }
-        while !reports.is_empty() {
-            let Ok(node) = shared.node() else { return };
-            let command = Command::Report {
-                node,
-                reports: reports.clone(),
-            };
-            let deadline = Instant::now() + PROPOSE_TIMEOUT;
-            match shared.group.propose(command, deadline).await {
-                Ok(_) => reports.clear(),
-                Err(error) => {
-                    tracing::debug!(%error, facts = reports.len(), "not reported yet");
-                    tokio::time::sleep(RETRY).await;
-                    reports.retain(|report| is_current(shared, report));
-                }
+        while let Ok(report) = facts.try_recv() {
+            came.push(report);
+        }
+        let now = Instant::now();
+        for report in came.drain(..) {
+            known.add(report, now);
+        }
+        known.forget(|report| !is_current(shared, report));
+        let reports = known.first(BATCH);
+        if reports.is_empty() {
+            continue;
+        }
+        let Ok(node) = shared.node() else { return };
+        let command = Command::Report {
+            node,
+            reports: reports.clone(),
+        };
+        match shared.group.propose(command, now + PROPOSE_TIMEOUT).await {
+            Ok(_) => known.told(&reports, Instant::now()),
+            Err(error) => {
+                tracing::debug!(%error, facts = reports.len(), "not reported yet");
+                tokio::time::sleep(RETRY).await;
             }
         }
     }
+}
+
+/// What a fact is about, and which: the later of two replaces the earlier one.
+type About = (Partition, u8);
+
+/// Facts that are to be told, and those told lately.
+///
+/// Replicas say again and again what they have reached, until the partition moves on. Where telling the group
+/// takes longer than that, everything would be told many times over, and what is new would come last.
+#[derive(Debug, Default)]
+struct Facts {
+    /// In order of partitions: which comes first does not matter, for all come soon.
+    waiting: BTreeMap<About, Report>,
+    told: HashMap<About, (Epoch, Instant)>,
+}
+
+impl Facts {
+    /// Notes a fact, unless it was told a moment ago.
+    fn add(&mut self, report: Report, now: Instant) {
+        let told = self.told.get(&about(&report));
+        let is_known = told.is_some_and(|(epoch, at)| {
+            *epoch >= report.epoch && now.saturating_duration_since(*at) < REPEAT
+        });
+        if is_known {
+            return;
+        }
+        let waiting = self.waiting.entry(about(&report)).or_insert(report);
+        if waiting.epoch <= report.epoch {
+            *waiting = report;
+        }
+    }
+
+    /// Drops what is void.
+    fn forget(&mut self, is_void: impl Fn(&Report) -> bool) {
+        self.waiting.retain(|_, report| !is_void(report));
+    }
+
+    /// Some of those that wait.
+    fn first(&self, count: usize) -> Vec<Report> {
+        self.waiting.values().take(count).copied().collect()
+    }
+
+    /// These were committed.
+    fn told(&mut self, reports: &[Report], now: Instant) {
+        for report in reports {
+            let about = about(report);
+            let is_same = |waiting: &Report| waiting.epoch == report.epoch;
+            if self.waiting.get(&about).is_some_and(is_same) {
+                self.waiting.remove(&about);
+            }
+            self.told.insert(about, (report.epoch, now));
+        }
+    }
+}
+
+/// That a node has adopted an epoch is told first.
+const fn about(report: &Report) -> About {
+    let kind = match report.fact {
+        Fact::Adopted => 0,
+        Fact::Copied(_) => 1,
+        Fact::Snapshotted(_) => 2,
+    };
+    (report.partition, kind)
 }
 
 /// A fact about an epoch that is over is void.
@@ -87,4 +161,52 @@ fn is_current(shared: &Shared, report: &Report) -> bool {
         .as_ref()
         .and_then(|table| table.state(report.partition));
     state.is_none_or(|state| state.epoch == report.epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use torc_ring::topology::Sizes;
+
+    use super::*;
+
+    const HERE: Partition = Partition(7);
+
+    fn report(epoch: u64, fact: Fact) -> Report {
+        Report {
+            partition: HERE,
+            epoch: Epoch(epoch),
+            fact,
+            at_ms: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_said_again_and_again_is_told_once_in_a_while() {
+        let (mut facts, now) = (Facts::default(), Instant::now());
+        for _ in 0..100 {
+            facts.add(report(1, Fact::Adopted), now);
+        }
+        let first = facts.first(BATCH);
+        assert_eq!(first.len(), 1);
+        facts.add(report(1, Fact::Adopted), now);
+        facts.told(&first, now);
+        facts.add(report(1, Fact::Adopted), now + REPEAT / 2);
+        assert_eq!(facts.first(BATCH), [], "it was told");
+        facts.add(report(1, Fact::Adopted), now + REPEAT);
+        assert_eq!(facts.first(BATCH).len(), 1, "and is still said");
+    }
+
+    #[test]
+    fn what_is_new_does_not_wait_for_what_is_void() {
+        let (mut facts, now) = (Facts::default(), Instant::now());
+        facts.add(report(1, Fact::Adopted), now);
+        let first = facts.first(BATCH);
+        facts.add(report(2, Fact::Adopted), now);
+        facts.add(report(1, Fact::Adopted), now);
+        facts.add(report(1, Fact::Copied(Sizes::default())), now);
+        facts.told(&first, now);
+        assert_eq!(facts.first(1), [report(2, Fact::Adopted)]);
+        facts.forget(|report| report.epoch == Epoch(1));
+        assert_eq!(facts.first(BATCH), [report(2, Fact::Adopted)]);
+    }
 }
