@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -50,16 +51,19 @@ pub(crate) fn serve(
 ) -> Result<(), NodeError> {
     let (health, routes) = routes(shared)?;
     tasks.spawn(report_health(Arc::clone(shared), health));
-    let mut workers = Vec::new();
+    let (mut workers, mut runtimes) = (Vec::new(), Vec::new());
     for number in 0..shared.settings.worker_threads {
         let (connections, receiver) = mpsc::channel(BACKLOG);
-        let ended = start_worker(shared, number, routes.clone(), receiver)?;
+        let (runtime, ended) = start_worker(shared, number, routes.clone(), receiver)?;
+        runtimes.push(runtime);
         tasks.spawn(async move {
             // A worker that panicked has ended as well.
             let _ = ended.await;
         });
         workers.push(connections);
     }
+    // Serving begins once.
+    let _ = shared.workers.set(runtimes);
     tasks.spawn(accept(Arc::clone(shared), listener, workers));
     Ok(())
 }
@@ -90,11 +94,12 @@ fn start_worker(
     number: usize,
     routes: Routes,
     connections: Connections,
-) -> Result<oneshot::Receiver<()>, NodeError> {
+) -> Result<(Handle, oneshot::Receiver<()>), NodeError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(NodeError::Thread)?;
+    let handle = runtime.handle().clone();
     let (done, ended) = oneshot::channel();
     let shared = Arc::clone(shared);
     let work = move || {
@@ -106,7 +111,7 @@ fn start_worker(
     };
     let thread = std::thread::Builder::new().name(format!("torc-grpc-{number}"));
     thread.spawn(work).map_err(NodeError::Thread)?;
-    Ok(ended)
+    Ok((handle, ended))
 }
 
 /// Serves connections until the node stops, then lets requests under way end.

@@ -235,6 +235,7 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
         hot: Hot::new(settings.hot),
         sketchers: tokio::sync::Semaphore::new(2),
         started: now,
+        workers: std::sync::OnceLock::new(),
         cancel: CancellationToken::new(),
         store,
         settings,

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use torc_proto::{Fault, Reason};
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     /// Sketches of keys that are made at a time.
     pub(crate) sketchers: Semaphore,
     pub(crate) started: Instant,
+    /// The runtimes of the threads that serve gRPC, from when they do.
+    pub(crate) workers: OnceLock<Vec<Handle>>,
     pub(crate) cancel: CancellationToken,
 }
 

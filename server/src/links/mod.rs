@@ -59,6 +59,9 @@ pub struct LinkOptions {
     pub queue_bytes: usize,
     /// The file of [`Faults`], for tests.
     pub faults_file: Option<PathBuf>,
+    /// Where the streams to peers run, dealt out; if empty where [`Links::new`] is called. Best where
+    /// messages are sent from: then nobody has to be woken for one.
+    pub runtimes: Vec<Handle>,
 }
 
 impl LinkOptions {
@@ -70,6 +73,7 @@ impl LinkOptions {
             queue_envelopes: 32_768,
             queue_bytes: 32 << 20,
             faults_file: None,
+            runtimes: Vec::new(),
         }
     }
 }
@@ -87,7 +91,7 @@ struct Inner {
     metrics: LinkMetrics,
     faults: Faults,
     cancel: CancellationToken,
-    runtime: Handle,
+    runtimes: Vec<Handle>,
     queues: RwLock<HashMap<NodeId, Arc<Queue>>>,
 }
 
@@ -98,8 +102,7 @@ impl std::fmt::Debug for Links {
 }
 
 impl Links {
-    /// Links that connect when first used. Their tasks run on the current runtime, until
-    /// `cancel`.
+    /// Links that connect when first used. Their tasks run until `cancel`.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -110,6 +113,10 @@ impl Links {
         metrics: LinkMetrics,
         cancel: CancellationToken,
     ) -> Self {
+        let mut runtimes = options.runtimes.clone();
+        if runtimes.is_empty() {
+            runtimes.push(Handle::current());
+        }
         let faults = Faults::default();
         if let Some(file) = options.faults_file.clone() {
             let cancel = cancel.clone();
@@ -123,7 +130,7 @@ impl Links {
                 metrics,
                 faults,
                 cancel,
-                runtime: Handle::current(),
+                runtimes,
                 queues: RwLock::default(),
             }),
         }
@@ -176,7 +183,9 @@ impl Links {
         let queue = Arc::new(Queue::new(&self.inner.options));
         queues.insert(to, Arc::clone(&queue));
         let sending = sender::run(Arc::clone(&self.inner), to, Arc::clone(&queue));
-        self.inner.runtime.spawn(sending);
+        let runtimes = &self.inner.runtimes;
+        // There is one at least.
+        runtimes[queues.len() % runtimes.len()].spawn(sending);
         Some(queue)
     }
 }

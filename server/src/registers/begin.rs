@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use torc_replication::{Envelope, Milestone};
@@ -67,6 +68,9 @@ pub(crate) fn begin(
     options
         .faults_file
         .clone_from(&shared.settings.test_link_faults);
+    options.runtimes = shared.workers.get().cloned().unwrap_or_default();
+    let worker = options.runtimes.first().cloned();
+    let worker = worker.unwrap_or_else(Handle::current);
     let links = Links::new(
         Arc::new(Members(Arc::clone(shared))),
         options,
@@ -89,7 +93,7 @@ pub(crate) fn begin(
         .link_service
         .set(links.service(Arc::new(Received(Arc::clone(&registers)))));
     registers.learn(table);
-    upkeep::run(&registers, &shared.advisory, tasks, &shared.cancel);
+    upkeep::run(&registers, &shared.advisory, tasks, &shared.cancel, &worker);
     slices::run(shared, &registers, wanted, tasks);
     tasks.spawn(report(
         Arc::clone(shared),

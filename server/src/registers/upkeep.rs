@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -36,12 +37,13 @@ const COLLECT_OLDER_THAN: Duration = Duration::from_secs(10);
 /// A collection is begun with every so many comparisons of a partition.
 const COLLECT_EVERY: u64 = 4;
 
-/// Runs everything until the node stops.
+/// Runs everything until the node stops; `worker` is the runtime that streams to peers run on.
 pub(crate) fn run(
     registers: &Arc<Registers>,
     advisory: &Advisory,
     tasks: &TaskTracker,
     cancel: &CancellationToken,
+    worker: &Handle,
 ) {
     let spawn = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
         let cancel = cancel.clone();
@@ -50,7 +52,13 @@ pub(crate) fn run(
         });
     };
     if let Some(inbox) = registers.inbox.lock().take() {
-        spawn(Box::pin(tell_durable(Arc::clone(registers), inbox)));
+        // Where the answers that it releases are sent from.
+        let cancel = cancel.clone();
+        let telling = tell_durable(Arc::clone(registers), inbox);
+        let telling = async move {
+            cancel.run_until_cancelled(telling).await;
+        };
+        tasks.spawn_on(telling, worker);
     }
     if let Some(unsettled) = registers.unsettled.lock().take() {
         spawn(Box::pin(settle(Arc::clone(registers), unsettled)));
