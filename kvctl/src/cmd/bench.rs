@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use torc_client::{Client, Error};
 
@@ -113,59 +114,67 @@ async fn measure(
     bar: &ProgressBar,
 ) -> (Tally, Option<Error>) {
     let next = Arc::new(AtomicU64::new(0));
+    // One for all: its histograms take hundreds of kilobytes, and there may be thousands of workers.
+    let tally = Arc::new(Mutex::new(Tally::default()));
     let mut workers = JoinSet::new();
     for _ in 0..u64::from(concurrency).min(workload.requests()) {
         let (client, workload) = (client.clone(), Arc::clone(workload));
-        let (next, bar) = (Arc::clone(&next), bar.clone());
+        let (next, bar, tally) = (Arc::clone(&next), bar.clone(), Arc::clone(&tally));
         workers.spawn(async move {
-            let (mut tally, mut first_error) = (Tally::default(), None);
+            let mut first_error = None;
             while let Some(request) = workload.request(next.fetch_add(1, Ordering::Relaxed)) {
                 let operations = request.operations();
-                let error = send(&client, request, &mut tally).await;
+                let error = send(&client, request, &tally).await;
                 first_error = first_error.or(error);
                 bar.inc(operations);
             }
-            (tally, first_error)
+            first_error
         });
     }
-    let (mut tally, mut first_error) = (Tally::default(), None);
+    let mut first_error = None;
     while let Some(done) = workers.join_next().await {
         match done {
-            Ok((of_worker, error)) => {
-                tally.add(&of_worker);
-                first_error = first_error.or(error);
-            }
+            Ok(error) => first_error = first_error.or(error),
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
+    let tally = std::mem::take(&mut *tally.lock());
     (tally, first_error)
 }
 
 /// Sends one request and notes what came of it; its first error.
-async fn send(client: &Client, request: Request, tally: &mut Tally) -> Option<Error> {
+async fn send(client: &Client, request: Request, tally: &Mutex<Tally>) -> Option<Error> {
     let sent = Instant::now();
     match request {
         Request::Get(key) => {
             let result = client.get(key).await.map(|found| found.is_some());
-            tally.gets.took(sent.elapsed());
+            let took = sent.elapsed();
+            let mut tally = tally.lock();
+            tally.gets.took(took);
             tally.got(result)
         }
         Request::Put(key, value) => {
             let result = client.put(key, value).await.map(drop);
-            tally.puts.took(sent.elapsed());
+            let took = sent.elapsed();
+            let mut tally = tally.lock();
+            tally.puts.took(took);
             tally.put(result)
         }
         Request::BatchGet(keys) => {
             let count = keys.len();
             let results = client.batch_get(keys).await;
-            tally.gets.took(sent.elapsed());
+            let took = sent.elapsed();
+            let mut tally = tally.lock();
+            tally.gets.took(took);
             let each = each(results, count).map(|result| result.map(|found| found.is_some()));
             each.filter_map(|result| tally.got(result)).next_and_rest()
         }
         Request::BatchPut(records) => {
             let count = records.len();
             let results = client.batch_put(records).await;
-            tally.puts.took(sent.elapsed());
+            let took = sent.elapsed();
+            let mut tally = tally.lock();
+            tally.puts.took(took);
             let each = each(results, count).map(|result| result.map(drop));
             each.filter_map(|result| tally.put(result)).next_and_rest()
         }

@@ -72,22 +72,6 @@ impl Tally {
         *self.errors.entry(name(error.kind())).or_default() += 1;
         error
     }
-
-    /// Adds another worker's.
-    pub(super) fn add(&mut self, other: &Self) {
-        for (all, one) in [(&mut self.gets, &other.gets), (&mut self.puts, &other.puts)] {
-            if let (Some(all), Some(one)) = (&mut all.0, &one.0) {
-                // Of equal bounds, so that nothing can be out of them.
-                let _ = all.add(one);
-            }
-        }
-        self.got += other.got;
-        self.not_found += other.not_found;
-        self.put += other.put;
-        for (kind, count) in &other.errors {
-            *self.errors.entry(kind).or_default() += count;
-        }
-    }
 }
 
 fn name(kind: ErrorKind) -> &'static str {
@@ -280,10 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn workers_add_up() {
-        let mut all = tally(&[100, 1], &[]);
-        all.add(&tally(&[300], &[2_000]));
-        let report = report(&all);
+    fn what_was_noted_adds_up() {
+        let report = report(&tally(&[100, 1, 300], &[2_000]));
         assert_eq!(
             (
                 report.operations,
