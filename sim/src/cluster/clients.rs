@@ -36,8 +36,7 @@ pub(super) async fn spawn(
         wire.library().topology().await?;
         let client = OneClient {
             number,
-            // Every other one goes straight to nodes, whoever leads.
-            straight_to: (number % 2 == 1).then(|| group.contacts.clone()),
+            straight_to: (number % 2 == 1 && !options.by_library).then(|| group.contacts.clone()),
             wire,
             rng: Rng::new(
                 options

@@ -59,6 +59,10 @@ pub(crate) struct Options {
     /// The deadline of the library's operations; 10 where changes are counted, else 2.
     #[arg(long)]
     deadline_seconds: Option<u64>,
+    /// All clients go by the library, which asks leads; else every other one goes straight to
+    /// nodes, whoever leads, so that several write a key at a time.
+    #[arg(long)]
+    by_library: bool,
     /// A rule that all nodes break: `kvd-mutant` runs instead of `kvd`.
     #[arg(long)]
     mutant: Option<String>,
