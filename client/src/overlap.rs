@@ -1,10 +1,10 @@
 //! What two namespaces have in common: the nodes sketch the keys of the partitions that they lead, and the sketches are
 //! added up here.
 //!
-//! Every partition is named to one node, so that each key counts once. What a node could not do is named again by the
-//! topology known then, until the deadline; nothing is left out silently.
+//! Every partition is named to one node, so that each key counts once. What a node could not do is named again, to
+//! another replica where there is one, by the topology known then, until the deadline; nothing is left out silently.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
@@ -18,7 +18,7 @@ use torc_sketch::overlap::{KeySet, seed_of};
 use crate::call::{attempt, failure, no_answer};
 use crate::client::digest_to_wire;
 use crate::peer::Peer;
-use crate::retry::{Failure, Nature};
+use crate::retry::{Failure, Nature, Stop};
 use crate::view::View;
 use crate::{
     Client, Error, ErrorKind, HotKeys, HotKeysOptions, Overlap, OverlapEstimate, OverlapJoin,
@@ -34,8 +34,8 @@ impl Client {
     /// How many keys two namespaces share, and how large the join of their accesses is: both estimated, with their
     /// errors ([`OverlapEstimate`], [`OverlapJoin`]).
     ///
-    /// Every node reads all records of the partitions that it leads, once, in the background; from each come at most a
-    /// few MiB, however many keys there are. It is no snapshot, and with several replicas a lead may lack the last writes.
+    /// Every node reads all records of the partitions that it leads, once, in the background, and another replica those of a node
+    /// that cannot; from each come at most a few MiB, however many keys there are. It is no snapshot, and with several replicas a lead may lack the last writes.
     /// Accesses are those of the hot keys, the 1,000 hottest of each namespace at most. The deadline is the longest time
     /// without progress.
     ///
@@ -155,12 +155,13 @@ impl Gathering<'_> {
         let client = self.client;
         let mut call = client.call(Nature::Read);
         let mut pending: Option<Vec<Partition>> = None;
+        let mut failed = BTreeSet::new();
         loop {
             let view = call.view().await?;
             let all = || (0..view.table.partitions.count()).map(Partition).collect();
             let wanted = pending.take().unwrap_or_else(all);
-            let leads = by_lead(&view, wanted)?;
-            let asking = leads.into_iter().map(|(node, partitions)| {
+            let readers = by_reader(&view, wanted, &failed)?;
+            let asking = readers.into_iter().map(|(node, partitions)| {
                 let (this, view, attempts) = (&self, &view, call.attempts());
                 async move {
                     let answer = this.ask(view, node, &partitions, attempts).await;
@@ -181,6 +182,9 @@ impl Gathering<'_> {
                     }
                     Err(failure) if failure.may_retry(Nature::Read) => {
                         again.extend(partitions);
+                        if failure.is_of_the_node() || failure.stop == Stop::Connecting {
+                            failed.insert(node);
+                        }
                         failures.push(failure);
                     }
                     Err(failure) => return Err(call.error(failure.fault)),
@@ -262,16 +266,22 @@ impl Gathering<'_> {
     }
 }
 
-fn by_lead(
+/// Who is to read each partition: its lead, or another replica where the lead has failed. Where all have, the lead
+/// again.
+fn by_reader(
     view: &View,
     partitions: Vec<Partition>,
+    failed: &BTreeSet<NodeId>,
 ) -> Result<BTreeMap<NodeId, Vec<Partition>>, Error> {
-    let mut leads: BTreeMap<NodeId, Vec<Partition>> = BTreeMap::new();
+    let mut readers: BTreeMap<NodeId, Vec<Partition>> = BTreeMap::new();
     for partition in partitions {
-        let lead = view.state(partition)?.lead;
-        leads.entry(lead).or_default().push(partition);
+        let state = view.state(partition)?;
+        let replicas = [state.lead].into_iter().chain(state.nodes.iter().copied());
+        let reader = replicas.into_iter().find(|node| !failed.contains(node));
+        let reader = reader.unwrap_or(state.lead);
+        readers.entry(reader).or_default().push(partition);
     }
-    Ok(leads)
+    Ok(readers)
 }
 
 async fn decode(sketch: v1::KeySketch, digest_key: DigestKey) -> Result<KeySet, Failure> {

@@ -51,12 +51,16 @@ async fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &Ta
             .and_then(|table| table.states.get(index))
             .map(|state| state.epoch)
     };
+    // What begins now has not heard of any partition, although this node may know them: as long as it
+    // has no place in the topology there are no registers.
+    let begins = shared.registers.get().is_none();
     let registers = registers::begin(shared, &table, tasks);
+    let begins = begins && registers.is_some();
     let changed = table
         .states
         .iter()
         .enumerate()
-        .filter(|(i, s)| before(*i) != Some(s.epoch));
+        .filter(|(i, s)| begins || before(*i) != Some(s.epoch));
     if let Some(registers) = registers {
         registers.learn(&table);
         for (_, state) in changed {

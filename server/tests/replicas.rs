@@ -18,7 +18,8 @@ use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{
     Condition, Consistency, CreateNamespaceRequest, DeleteRequest, ExplainRequest, GetRequest,
-    GetResponse, NamespaceMode, PutRequest, ScanRequest, StatusRequest, Version, condition,
+    GetResponse, JoinRequest, NamespaceMode, PutRequest, Route, ScanRequest, StatusRequest,
+    Version, condition,
 };
 use torc_proto::{Fault, Reason};
 use torc_server::Node;
@@ -399,4 +400,60 @@ async fn a_key_is_explained_by_all_its_replicas_and_a_missing_node_is_counted() 
         explained.found,
         "another one answers for the lead if it must"
     );
+}
+
+/// Found by a hundred joins, leaves and replacements: a node that hears of a topology before it has a place in it
+/// told its registers only of what changed afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_joined_coordinates_partitions_that_it_holds_no_copy_of() {
+    let mut servers = Servers::start().await;
+    let fourth = settings(servers.dir.path().join("4"));
+    servers
+        .nodes
+        .push(Node::start(fourth.check().unwrap()).await.unwrap());
+    let join = JoinRequest {
+        address: servers.nodes[3].grpc_addr().to_string(),
+        ..JoinRequest::default()
+    };
+    servers.cluster(0).await.join(join).await.unwrap();
+    until("it has joined", async || {
+        let mut cluster = servers.cluster(3).await;
+        let status = cluster.status(StatusRequest::default()).await;
+        let status = status.map(tonic::Response::into_inner);
+        status.is_ok_and(|status| status.nodes.len() == 4 && status.transition.is_none())
+    })
+    .await;
+    let mut kv = servers.kv(3).await;
+    let mut elsewhere = 0;
+    for number in 0..100 {
+        let key = format!("key-{number}");
+        let explained = servers.explain(&key).await;
+        let partition = explained.partition.unwrap();
+        elsewhere += usize::from(!partition.nodes.contains(&4));
+        let put = PutRequest {
+            key: key.clone().into(),
+            value: key.clone().into(),
+            digest: explained.digest,
+            route: Some(Route {
+                partition: partition.partition,
+                epoch: partition.epoch,
+            }),
+            ..PutRequest::default()
+        };
+        let mut put = Request::new(put);
+        put.set_timeout(Duration::from_secs(10));
+        kv.put(put).await.unwrap();
+        assert_eq!(
+            servers
+                .kv(0)
+                .await
+                .get(get(&key))
+                .await
+                .unwrap()
+                .into_inner()
+                .value,
+            key
+        );
+    }
+    assert!(elsewhere > 0, "some partitions are none of its own");
 }

@@ -47,7 +47,7 @@ use engine::Subject;
 
 const WRITERS: [u32; 3] = [1, 64, 256];
 /// What is left of the disk for others.
-const SPARE_BYTES: u64 = 20 << 30;
+const SPARE_BYTES: u64 = 8 << 30;
 
 /// What to measure of the store.
 #[derive(Debug, Clone, Default, clap::Args)]

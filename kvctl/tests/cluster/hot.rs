@@ -36,7 +36,9 @@ async fn hot_keys_are_shown_with_their_shares_and_missing_nodes_are_named() {
     assert_eq!(code(&["hot-keys", "--window", "25h"]), Some(6));
     assert_eq!(code(&["--namespace", "other", "hot-keys"]), Some(6));
 
-    cluster.nodes[2].kill_9();
+    for node in [0, 2] {
+        cluster.nodes[node].kill_9();
+    }
     let partial = cluster.kvctl(&["hot-keys"]);
     assert!(partial.status.success(), "the others are worth showing");
     let said = String::from_utf8(partial.stderr).unwrap();
@@ -65,7 +67,8 @@ async fn a_scan_prints_what_contains_the_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_overlap_of_two_namespaces_is_told_with_its_error_and_of_all_nodes_or_not_at_all() {
+async fn the_overlap_of_two_namespaces_is_told_with_its_error_and_of_all_partitions_or_not_at_all()
+{
     let settings = [
         "--replicas=3",
         "--partitions=256",
@@ -120,6 +123,19 @@ async fn the_overlap_of_two_namespaces_is_told_with_its_error_and_of_all_nodes_o
     assert!(said.contains("`nowhere`"), "{said}");
 
     cluster.nodes[1].kill_9();
+    until("others tell of the dead one's partitions", async || {
+        let output = cluster.kvctl(&overlap);
+        json = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        json["nodes"] == 2 && json["a"]["keys"] == 1_999 && json["b"]["keys"] == 1_500
+    })
+    .await;
+    assert!(
+        json["join"].is_null(),
+        "accesses were counted there too: {json}"
+    );
+    for node in [0, 2] {
+        cluster.nodes[node].kill_9();
+    }
     let partial = cluster.kvctl(&[&overlap[..], &["--timeout", "3s"]].concat());
     assert_eq!(partial.status.code(), Some(3), "{partial:?}");
     assert!(partial.stdout.is_empty(), "no answer in part");
