@@ -4,7 +4,7 @@
 //! back: readings stay below a durable ceiling, and a restarted clock begins above it.
 //! Two writes with one ballot would make replicas differ for ever.
 
-use torc_record::{ClockError, HybridClock, HybridTime};
+use torc_record::{ClockError, HybridClock, HybridTime, MAX_CLOCK_SKEW_MS};
 
 use crate::Now;
 
@@ -59,6 +59,13 @@ impl ReservedClock {
         self.ceiling = self.ceiling.max(ceiling);
     }
 
+    /// Whether readings are so far ahead of the wall clock that peers refuse them (R10): it was set back.
+    #[must_use]
+    pub fn is_ahead(&self, now: Now) -> bool {
+        let furthest = now.unix_ms.saturating_add(MAX_CLOCK_SKEW_MS);
+        self.clock.last() > HybridTime::from_unix_ms(furthest)
+    }
+
     /// Moves past a time seen in a message (R10).
     ///
     /// # Errors
@@ -92,5 +99,6 @@ mod tests {
         let ceiling = clock.to_reserve(morning).expect("asked for");
         clock.reserved(ceiling);
         assert!(clock.tick(morning).expect("reserved") > before);
+        assert!(clock.is_ahead(morning) && !clock.is_ahead(noon));
     }
 }

@@ -91,6 +91,7 @@ impl Node {
             near: self.slot.0.is_multiple_of(2).then_some(self.id),
             pause_ms: 1,
             warm_keys: 2,
+            tries: CoordinatorOptions::default().tries,
         };
         let ceiling: HybridTime = self.disk.clock;
         self.process = Some(Process {

@@ -12,7 +12,7 @@ use crate::{Config, Envelope, Message, Now, OpId, Tag, Votes};
 impl Coordinator {
     /// Begins another attempt, or waits for what it needs.
     pub(super) fn attempt(&mut self, now: Now, mut op: Box<Op>, out: &mut Vec<Intent>) {
-        if now.elapsed_ms >= op.deadline_ms {
+        if now.elapsed_ms >= op.deadline_ms || self.is_hopeless(now, &op) {
             return Self::give_up(&op, out);
         }
         let Some(config) = self.configs.get(&op.partition).cloned() else {
@@ -39,6 +39,16 @@ impl Coordinator {
         } else {
             self.write(now, op, &config, out);
         }
+    }
+
+    /// Whether somebody else had better be asked, as long as nothing was sent that may be accepted: nobody has
+    /// answered for a while, or this node's clock is so far ahead that nobody will.
+    fn is_hopeless(&self, now: Now, op: &Op) -> bool {
+        if !op.mine.is_empty() || Self::is_settle(op) {
+            return false;
+        }
+        let silent = op.attempts >= self.options.tries && op.tally.is_empty();
+        silent || op.request.is_write() && self.clock.is_ahead(now)
     }
 
     /// A clock reading, and a word to the disk in time for the next.

@@ -59,6 +59,9 @@ pub struct CoordinatorOptions {
     pub near: Option<NodeId>,
     /// The first pause before another attempt; doubles up to 32 times.
     pub pause_ms: u64,
+    /// Rounds in a row that nobody answers, until an operation of which nothing was sent that may be
+    /// accepted is given up before its deadline: another node may have more luck.
+    pub tries: u32,
     /// Most keys kept warm. About 200 bytes each, beside the value.
     pub warm_keys: usize,
 }
@@ -70,6 +73,7 @@ impl Default for CoordinatorOptions {
             hedge_ms: 5,
             near: None,
             pause_ms: 2,
+            tries: 4,
             warm_keys: 4_096,
         }
     }

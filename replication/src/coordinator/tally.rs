@@ -47,6 +47,12 @@ impl Seen {
 }
 
 impl Tally {
+    /// Whether nobody has said anything.
+    pub(super) fn is_empty(&self) -> bool {
+        let said = self.answered.union(self.refused).union(self.accepted);
+        said.is_empty()
+    }
+
     /// Notes an answer; a later one of the same replica replaces it.
     pub(super) fn add(&mut self, index: usize, held: Held) {
         self.answered.insert(index);

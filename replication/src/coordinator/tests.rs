@@ -139,6 +139,18 @@ impl Scene {
             .on_message(now, from, envelope, &mut self.said);
     }
 
+    /// The disk is well, although nobody answers.
+    fn keep_reserving(&mut self) {
+        let wanted = self.said.iter().rev().find_map(|intent| match intent {
+            Intent::Reserve(ceiling) => Some(*ceiling),
+            _ => None,
+        });
+        if let Some(ceiling) = wanted {
+            let now = Self::at(self.ms);
+            self.coordinator.reserved(now, ceiling, &mut self.said);
+        }
+    }
+
     fn pass(&mut self, ms: u64) {
         self.ms += ms;
         self.coordinator.tick(Self::at(self.ms), &mut self.said);
@@ -207,4 +219,36 @@ fn few_that_disagree_have_the_others_asked_and_waited_for_a_little() {
     assert_eq!(scene.prepares(), 0);
     scene.pass(5);
     assert_eq!(scene.prepares(), 3, "long before the round is over");
+}
+
+#[test]
+fn what_nobody_answers_is_given_up_while_another_node_may_do_it() {
+    let mut scene = Scene::get(None);
+    for _ in 0..200 {
+        scene.pass(10);
+        scene.keep_reserving();
+    }
+    assert!(matches!(scene.outcome(), Some(Outcome::Unavailable)));
+    assert_eq!(scene.coordinator.pending(), 0, "long before the deadline");
+}
+
+#[test]
+fn a_node_whose_clock_was_set_back_an_hour_says_at_once_that_it_cannot_write() {
+    let mut scene = Scene::get(None);
+    scene.said.clear();
+    let put = Request::Put {
+        value: Bytes::from_static(b"value"),
+        expires_at_ms: None,
+        condition: Condition::None,
+    };
+    let an_hour_ago = Now {
+        elapsed_ms: 101,
+        unix_ms: 1_000_101 - 999_000,
+    };
+    let place = (Partition(0), scene.at.clone());
+    let said = &mut scene.said;
+    scene
+        .coordinator
+        .start(an_hour_ago, OpId(2), place, put, 10_000, said);
+    assert!(matches!(scene.outcome(), Some(Outcome::Unavailable)));
 }
