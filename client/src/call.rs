@@ -257,19 +257,16 @@ impl<'a> Call<'a> {
             let usual = || self.core.first_hop(&view, state, self.nature, tries);
             let hop = self.turn(&view, state).unwrap_or_else(usual);
             let first = Lane::new(hop.clone(), &view, partition);
-            let outcome = match patience.filter(|_| self.nature == Nature::Read) {
-                Some(patience) => {
-                    let second = || {
-                        let hops = self.core.hops(&view, state, self.nature, tries);
-                        let other = hops.into_iter().find(|other| !other.is_same(&hop))?;
-                        Some(Lane::new(other, &view, partition))
-                    };
-                    race(self.core, first, second, self.deadline, patience, &send).await
-                }
-                None => {
-                    let sending = |line, budget| send(line, budget, first.route);
-                    attempt_patiently(&hop.peer, self.deadline, patience, sending).await
-                }
+            let outcome = if let (Some(patience), Nature::Read) = (patience, self.nature) {
+                let second = || {
+                    let hops = self.core.hops(&view, state, self.nature, tries);
+                    let other = hops.into_iter().find(|other| !other.is_same(&hop))?;
+                    Some(Lane::new(other, &view, partition))
+                };
+                race(self.core, first, second, self.deadline, patience, &send).await
+            } else {
+                let sending = |line, budget| send(line, budget, first.route);
+                attempt_patiently(&hop.peer, self.deadline, patience, sending).await
             };
             match outcome {
                 Ok(answer) => return Ok(answer),

@@ -68,21 +68,21 @@ where
     let mut alone = pin!(on(&first));
     let wait = core.pace().wait();
     let mut waited = timeout_at(began + wait, &mut alone).await;
-    let mut _place = None;
-    if waited.is_err() && (queues() || !core.pace().may_hedge()) {
+    // Held until one has answered.
+    let _place = if waited.is_err() && (queues() || !core.pace().may_hedge()) {
         let mut until = began + wait.max(LATE);
         loop {
             waited = timeout_at(until, &mut alone).await;
-            if waited.is_ok() {
-                break;
-            }
-            _place = core.late_hedges().try_acquire().ok().filter(|_| !queues());
-            if _place.is_some() {
-                break;
+            let free = || core.late_hedges().try_acquire().ok();
+            let place = free().filter(|_| !queues());
+            if waited.is_ok() || place.is_some() {
+                break place;
             }
             until += LATE;
         }
-    }
+    } else {
+        None
+    };
     if let Ok(outcome) = waited {
         return outcome.inspect(|_| won(core, &first, began));
     }

@@ -263,10 +263,8 @@ async fn run(
 
 /// The status of operations on a stream that broke: whatever it says of itself, they were sent.
 fn broken(status: &Status) -> Status {
-    let cause = std::error::Error::source(status).map_or_else(
-        || status.message().to_owned(),
-        |source| crate::call::deepest(source),
-    );
+    let cause = std::error::Error::source(status)
+        .map_or_else(|| status.message().to_owned(), crate::call::deepest);
     lost(&cause)
 }
 

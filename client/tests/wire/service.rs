@@ -113,7 +113,7 @@ impl Service {
             request.timeout_ms, 0,
             "the node is told how much time it has"
         );
-        let done = match request.operation.expect("an operation") {
+        let done = match request.operation.unwrap() {
             Operation::Get(get) => self.get(&get).await.map(|it| Outcome::Get(it.into_inner())),
             Operation::Put(put) => self.put(&put).await.map(|it| Outcome::Put(it.into_inner())),
             Operation::Delete(delete) => {
