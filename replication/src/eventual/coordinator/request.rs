@@ -109,7 +109,7 @@ pub enum EventualIntent {
         /// What came of it.
         outcome: EventualOutcome,
     },
-    /// Make this clock reading durable, then call [`EventualCoordinator::reserved`].
+    /// Make this clock reading durable, then call [`EventualCoordinator::reserved`](super::EventualCoordinator::reserved).
     Reserve(HybridTime),
     /// Keep this for later.
     Keep(Hint),
