@@ -18,8 +18,8 @@ use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{
     Condition, Consistency, CreateNamespaceRequest, DeleteRequest, ExplainRequest, GetRequest,
-    GetResponse, JoinRequest, NamespaceMode, PutRequest, Route, ScanRequest, StatusRequest,
-    Version, condition,
+    GetResponse, JoinRequest, NamespaceMode, NodeStatus, PutRequest, Route, ScanRequest,
+    StatusRequest, Version, condition,
 };
 use torc_proto::{Fault, Reason};
 use torc_server::Node;
@@ -416,44 +416,43 @@ async fn a_node_that_joined_coordinates_partitions_that_it_holds_no_copy_of() {
         ..JoinRequest::default()
     };
     servers.cluster(0).await.join(join).await.unwrap();
-    until("it has joined", async || {
+    until("it has joined, and all know", async || {
         let mut cluster = servers.cluster(3).await;
         let status = cluster.status(StatusRequest::default()).await;
-        let status = status.map(tonic::Response::into_inner);
-        status.is_ok_and(|status| status.nodes.len() == 4 && status.transition.is_none())
+        status.is_ok_and(|status| {
+            let status = status.into_inner();
+            let knows = |node: &NodeStatus| node.epoch == status.epoch;
+            let is_over = status.transition.is_none() && status.last_transition.is_some();
+            is_over && status.nodes.len() == 4 && status.nodes.iter().all(knows)
+        })
     })
     .await;
-    let mut kv = servers.kv(3).await;
     let mut elsewhere = 0;
     for number in 0..100 {
         let key = format!("key-{number}");
-        let explained = servers.explain(&key).await;
-        let partition = explained.partition.unwrap();
-        elsewhere += usize::from(!partition.nodes.contains(&4));
-        let put = PutRequest {
-            key: key.clone().into(),
-            value: key.clone().into(),
-            digest: explained.digest,
-            route: Some(Route {
-                partition: partition.partition,
-                epoch: partition.epoch,
-            }),
-            ..PutRequest::default()
-        };
-        let mut put = Request::new(put);
-        put.set_timeout(Duration::from_secs(10));
-        kv.put(put).await.unwrap();
-        assert_eq!(
-            servers
-                .kv(0)
-                .await
-                .get(get(&key))
-                .await
-                .unwrap()
-                .into_inner()
-                .value,
-            key
-        );
+        // What it did not hear of it never heard of; a lead may still be on the move.
+        until("it writes", async || {
+            let explained = servers.explain(&key).await;
+            let partition = explained.partition.unwrap();
+            let put = PutRequest {
+                key: key.clone().into(),
+                value: key.clone().into(),
+                digest: explained.digest,
+                route: Some(Route {
+                    partition: partition.partition,
+                    epoch: partition.epoch,
+                }),
+                ..PutRequest::default()
+            };
+            let mut put = Request::new(put);
+            put.set_timeout(Duration::from_secs(5));
+            let is_written = servers.kv(3).await.put(put).await.is_ok();
+            elsewhere += usize::from(is_written && !partition.nodes.contains(&4));
+            is_written
+        })
+        .await;
+        let got = servers.kv(0).await.get(get(&key)).await.unwrap();
+        assert_eq!(got.into_inner().value, key);
     }
     assert!(elsewhere > 0, "some partitions are none of its own");
 }
