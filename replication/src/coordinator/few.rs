@@ -48,9 +48,11 @@ impl Latecomers {
         self.nodes.insert(node, Absence { until_ms, ms });
     }
 
-    /// It answered a get that asked few: no longer than needed is it thought late.
+    /// It answered a get that asked few. Forgiven is who has been in time for as long as it was left out: one
+    /// that stands still now and then answers well in between.
     fn was_in_time(&mut self, node: NodeId, now: Now) {
-        if !self.nodes.is_empty() && !self.is_out(node, now) {
+        let absence = self.nodes.get(&node);
+        if absence.is_some_and(|it| now.elapsed_ms >= it.until_ms.saturating_add(it.ms)) {
             self.nodes.remove(&node);
         }
     }
@@ -173,9 +175,15 @@ mod tests {
             late.is_out(NODE, at(299)),
             "an answer to what was asked before says nothing"
         );
-        late.was_in_time(NODE, at(300));
-        late.was_late(NODE, at(300));
-        assert!(!late.is_out(NODE, at(400)), "all is forgiven");
+        late.was_in_time(NODE, at(499));
+        late.was_late(NODE, at(499));
+        assert!(
+            late.is_out(NODE, at(898)),
+            "it was in time for less than it was out"
+        );
+        late.was_in_time(NODE, at(1_299));
+        late.was_late(NODE, at(1_299));
+        assert!(!late.is_out(NODE, at(1_399)), "all is forgiven");
         for _ in 0..20 {
             late.was_late(NODE, at(10_000));
             late.nodes.get_mut(&NODE).unwrap().until_ms = 0;
