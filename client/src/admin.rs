@@ -364,6 +364,7 @@ fn replace_request(old: NodeId, address: String, options: GoOptions) -> v1::Repl
         address,
         plan_only: false,
         parallel: options.parallel.unwrap_or(0),
+        force: options.force,
         dead: options.dead,
     }
 }

@@ -9,10 +9,10 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 use torc_proto::{Fault, Reason, v1};
-use torc_record::Digest;
 use torc_ring::topology::PartitionState;
 
 use crate::Error;
+use crate::client::Locator;
 use crate::core::{Core, Hop};
 use crate::peer::Peer;
 use crate::race::{Lane, race};
@@ -240,17 +240,17 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Sends to the lead of the digest's partition, by whatever way reaches it, or where
+    /// Sends to the lead of the key's partition, by whatever way reaches it, or where
     /// there are several replicas to another one, and again while that is safe and the
     /// deadline allows it.
-    pub(crate) async fn on_lead<T, F, Fut>(mut self, digest: &Digest, send: F) -> Result<T, Error>
+    pub(crate) async fn on_lead<T, F, Fut>(mut self, at: Locator, send: F) -> Result<T, Error>
     where
         F: Fn(Line, Duration, Option<v1::Route>) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         loop {
             let view = self.view().await?;
-            let partition = view.table.partition_of(digest);
+            let partition = view.table.partition_of(at.namespace, &at.digest);
             let state = view.state(partition)?;
             let patience = self.patience(&view);
             let tries = (self.detours, self.attempts());

@@ -62,6 +62,20 @@ impl Place {
     pub(crate) fn digest(&self, key: &[u8]) -> Digest {
         Digest::of(&self.view.table.digest_key, self.namespace, key)
     }
+
+    fn locate(&self, key: &[u8]) -> Locator {
+        Locator {
+            namespace: self.namespace,
+            digest: self.digest(key),
+        }
+    }
+}
+
+/// What says which partition a key lies in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Locator {
+    pub(crate) namespace: NamespaceId,
+    pub(crate) digest: Digest,
 }
 
 /// Setting up.
@@ -196,39 +210,39 @@ impl Client {
     ) -> Result<Option<Value>, Error> {
         let key = checked_key(key)?;
         let mut call = self.call(Nature::Read);
-        let digest = self.place(&mut call).await?.digest(&key);
+        let at = self.place(&mut call).await?.locate(&key);
         let consistency = options.consistency;
-        if self.core.hot().is_hot(&digest) {
+        if self.core.hot().is_hot(&at.digest) {
             // It is large, and rare.
-            return Box::pin(self.get_hot(call, &key, &digest, consistency)).await;
+            return Box::pin(self.get_hot(call, &key, at, consistency)).await;
         }
-        self.get_alone(call, &key, &digest, consistency).await
+        self.get_alone(call, &key, at, consistency).await
     }
 
     async fn get_hot(
         &self,
         call: Call<'_>,
         key: &Bytes,
-        digest: &Digest,
+        at: Locator,
         consistency: Consistency,
     ) -> Result<Option<Value>, Error> {
         let deadline = call.deadline();
-        let sending = Box::pin(self.get_alone(call.spread(), key, digest, consistency));
+        let sending = Box::pin(self.get_alone(call.spread(), key, at, consistency));
         let agreement = (consistency, self.quorum);
-        let sharing = self.core.hot().share(digest, agreement, sending);
+        let sharing = self.core.hot().share(&at.digest, agreement, sending);
         if let Some(result) = timeout_at(deadline, sharing).await.map_err(|_| late())? {
             return result;
         }
         let left = deadline.saturating_duration_since(Instant::now());
         let call = Call::new(&self.core, Nature::Read, left);
-        self.get_alone(call, key, digest, consistency).await
+        self.get_alone(call, key, at, consistency).await
     }
 
     async fn get_alone(
         &self,
         call: Call<'_>,
         key: &Bytes,
-        digest: &Digest,
+        at: Locator,
         consistency: Consistency,
     ) -> Result<Option<Value>, Error> {
         let consistency = consistency.to_wire().into();
@@ -236,16 +250,16 @@ impl Client {
             let message = v1::GetRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
-                digest: digest_to_wire(digest),
+                digest: digest_to_wire(&at.digest),
                 route,
                 consistency,
                 quorum: self.quorum.into(),
             };
             async move { line.get(message, budget).await }
         };
-        let answer = call.on_lead(digest, sending).await?;
+        let answer = call.on_lead(at, sending).await?;
         if answer.hot {
-            self.core.hot().hint(*digest);
+            self.core.hot().hint(at.digest);
         }
         answers::value(answer)
     }
@@ -288,13 +302,13 @@ impl Client {
         let value = checked_value(value)?;
         let ttl_ms = options.ttl_ms()?;
         let mut call = self.call(Nature::Write);
-        let digest = self.place(&mut call).await?.digest(&key);
+        let at = self.place(&mut call).await?.locate(&key);
         let sending = |line: Line, budget, route| {
             let message = v1::PutRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
                 value: value.clone(),
-                digest: digest_to_wire(&digest),
+                digest: digest_to_wire(&at.digest),
                 route,
                 condition: options.condition.map(Condition::to_wire),
                 ttl_ms,
@@ -302,7 +316,7 @@ impl Client {
             };
             async move { line.put(message, budget).await }
         };
-        answers::stored(&call.on_lead(&digest, sending).await?)
+        answers::stored(&call.on_lead(at, sending).await?)
     }
 
     /// Deletes a key. Deleting an absent key succeeds.
@@ -324,19 +338,19 @@ impl Client {
     ) -> Result<Deleted, Error> {
         let key = checked_key(key)?;
         let mut call = self.call(Nature::Write);
-        let digest = self.place(&mut call).await?.digest(&key);
+        let at = self.place(&mut call).await?.locate(&key);
         let sending = |line: Line, budget, route| {
             let message = v1::DeleteRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
-                digest: digest_to_wire(&digest),
+                digest: digest_to_wire(&at.digest),
                 route,
                 condition: condition.map(Condition::to_wire),
                 quorum: self.quorum.into(),
             };
             async move { line.delete(message, budget).await }
         };
-        answers::deleted(&call.on_lead(&digest, sending).await?)
+        answers::deleted(&call.on_lead(at, sending).await?)
     }
 }
 

@@ -170,8 +170,9 @@ mod tests {
 pub struct GoOptions {
     /// Partitions that move at a time; none: the cluster's default.
     pub parallel: Option<u32>,
-    /// Even if fewer nodes than replicas stay: every partition has fewer replicas then. Of a
-    /// leave only.
+    /// Even if fewer nodes than replicas stay: every partition has fewer replicas then. And
+    /// with `dead` even where no majority of the replicas of some keys is left without it:
+    /// what only it held is lost.
     pub force: bool,
     /// The node is dead for good: nobody waits for it, and it has no vote while it goes. It
     /// must not come back.

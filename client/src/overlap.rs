@@ -158,7 +158,8 @@ impl Gathering<'_> {
         let mut failed = BTreeSet::new();
         loop {
             let view = call.view().await?;
-            let all = || (0..view.table.partitions.count()).map(Partition).collect();
+            let table = &view.table;
+            let all = || table.layers.partitions(table.partitions).collect();
             let wanted = pending.take().unwrap_or_else(all);
             let readers = by_reader(&view, wanted, &failed)?;
             let asking = readers.into_iter().map(|(node, partitions)| {

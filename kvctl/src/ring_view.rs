@@ -10,6 +10,7 @@ mod describe;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use torc_record::Layer;
 use torc_ring::topology::{MemberState, PartitionState, RoutingTable, Stage};
 use torc_ring::{NodeId, Partition};
 
@@ -97,7 +98,9 @@ impl RingView {
         let mut stages = Stages::default();
         for state in &table.states {
             let owner = state.nodes.first().and_then(|node| place.get(node));
-            owners.push(owner.copied());
+            if table.partitions.layer(state.config.partition) == Some(Layer::BASE) {
+                owners.push(owner.copied());
+            }
             count(&mut nodes, owner, |node| &mut node.primaries);
             count(&mut nodes, place.get(&state.lead), |node| &mut node.leads);
             for node in state.nodes.iter() {
@@ -143,7 +146,8 @@ impl RingView {
 
     /// Where on the circle, from 0 to 1, the middle of a partition lies.
     fn middle_of(&self, partition: u32) -> f64 {
-        (f64::from(partition) + 0.5) / f64::from(self.partitions.max(1))
+        let count = self.partitions.max(1);
+        (f64::from(partition % count) + 0.5) / f64::from(count)
     }
 }
 
@@ -186,14 +190,10 @@ fn count(nodes: &mut [NodeView], place: Option<&usize>, what: impl Fn(&mut NodeV
 }
 
 fn moving(table: &RoutingTable) -> Vec<MoveView> {
-    let moves = table
-        .states
-        .iter()
-        .zip(0..)
-        .filter_map(|(state, partition)| {
-            let next = state.next.as_ref()?;
-            Some(move_of(Partition(partition), state, next))
-        });
+    let moves = table.states.iter().filter_map(|state| {
+        let next = state.next.as_ref()?;
+        Some(move_of(state.config.partition, state, next))
+    });
     moves.collect()
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use torc_record::{DigestKey, Epoch, NamespaceId, NodeSlot};
 use torc_ring::topology::{
-    ClusterId, Incarnation, Member, MemberState, Namespace, NamespaceMode, NewMember,
+    ClusterId, Incarnation, Layers, Member, MemberState, Namespace, NamespaceMode, NewMember,
     PartitionState, RoutingTable, Stage,
 };
 use torc_ring::{NodeId, Partition, Partitions, PreferenceList, Ring, Token, Weight, Zone};
@@ -23,11 +23,7 @@ const fn misfit(why: &'static str) -> WireError {
 /// that did not change since are left out.
 #[must_use]
 pub fn topology_to_wire(table: &RoutingTable, known: Epoch) -> v1::Topology {
-    let changed = table
-        .states
-        .iter()
-        .enumerate()
-        .filter(|(_, state)| state.changed > known);
+    let changed = table.states.iter().filter(|state| state.changed > known);
     v1::Topology {
         cluster_id: Bytes::copy_from_slice(&table.cluster.0),
         digest_key: Bytes::copy_from_slice(&table.digest_key.0),
@@ -47,9 +43,7 @@ pub fn topology_to_wire(table: &RoutingTable, known: Epoch) -> v1::Topology {
                 node: node.0,
             })
             .collect(),
-        changed: changed
-            .map(|(index, state)| partition_state_to_wire(Partition(index as u32), state))
-            .collect(),
+        changed: changed.map(partition_state_to_wire).collect(),
         namespaces: table
             .namespaces
             .iter()
@@ -94,7 +88,7 @@ pub fn member_to_wire(id: NodeId, member: &Member) -> v1::Member {
 
 /// One partition.
 #[must_use]
-pub fn partition_state_to_wire(partition: Partition, state: &PartitionState) -> v1::PartitionState {
+pub fn partition_state_to_wire(state: &PartitionState) -> v1::PartitionState {
     let stage = match state.stage {
         Stage::Stable => v1::Stage::Stable,
         Stage::Copying => v1::Stage::Copying,
@@ -103,7 +97,7 @@ pub fn partition_state_to_wire(partition: Partition, state: &PartitionState) -> 
     };
     let ids = |list: &PreferenceList| list.iter().map(|node| node.0).collect();
     v1::PartitionState {
-        partition: partition.0,
+        partition: state.config.partition.0,
         epoch: state.epoch.0,
         stage: stage.into(),
         lead: state.lead.0,
@@ -127,11 +121,18 @@ pub fn merge_topology(
     let cluster = ClusterId(fixed(&wire.cluster_id, "cluster_id")?);
     let known = known.filter(|table| table.cluster == cluster && table.partitions == partitions);
     let replicas = u8::try_from(wire.replicas).map_err(|_| misfit("replicas"))?;
+    let namespaces = wire
+        .namespaces
+        .into_iter()
+        .map(|namespace| namespace_from_wire(namespace, replicas))
+        .collect::<Result<_, _>>()?;
+    let layers = Layers::of(&namespaces);
     Ok(RoutingTable {
         cluster,
         digest_key: DigestKey(fixed(&wire.digest_key, "digest_key")?),
         epoch: Epoch(wire.epoch),
         partitions,
+        layers,
         replicas,
         members: wire
             .members
@@ -139,12 +140,8 @@ pub fn merge_topology(
             .map(member_from_wire)
             .collect::<Result<_, _>>()?,
         ring: ring_from_wire(&wire.ring, partitions)?,
-        states: merge_states(known, partitions, &wire.changed)?,
-        namespaces: wire
-            .namespaces
-            .into_iter()
-            .map(|namespace| namespace_from_wire(namespace, replicas))
-            .collect::<Result<_, _>>()?,
+        states: merge_states(known, (partitions, layers), &wire.changed)?,
+        namespaces,
     })
 }
 
@@ -166,15 +163,16 @@ fn namespace_from_wire(wire: v1::Namespace, cluster: u8) -> Result<(String, Name
 
 fn merge_states(
     known: Option<&RoutingTable>,
-    partitions: Partitions,
+    (partitions, layers): (Partitions, Layers),
     changed: &[v1::PartitionState],
 ) -> Result<Vec<PartitionState>, WireError> {
     let mut states = BTreeMap::new();
     for wire in changed {
-        if wire.partition >= partitions.count() {
+        let partition = Partition(wire.partition);
+        if layers.index(partitions, partition).is_none() {
             return Err(misfit("a partition out of range"));
         }
-        states.insert(Partition(wire.partition), state_from_wire(wire)?);
+        states.insert(partition, state_from_wire(wire)?);
     }
     let pick = |partition: Partition| {
         let before = || known.and_then(|table| table.state(partition)).cloned();
@@ -183,7 +181,7 @@ fn merge_states(
             .or_else(before)
             .ok_or(misfit("a partition is missing"))
     };
-    partitions.iter().map(pick).collect()
+    layers.partitions(partitions).map(pick).collect()
 }
 
 fn state_from_wire(wire: &v1::PartitionState) -> Result<PartitionState, WireError> {

@@ -15,6 +15,66 @@ pub struct NamespaceId(pub u32);
 impl NamespaceId {
     /// The namespace every cluster starts with.
     pub const DEFAULT: Self = Self(1);
+    /// Ids of one layer: 2^29.
+    pub const MAX_NUMBER: u32 = (1 << Self::NUMBER_BITS) - 1;
+
+    const NUMBER_BITS: u32 = u32::BITS - Layer::BITS;
+
+    /// The id with this number in a layer; bits of the number that do not fit are cut off.
+    #[must_use]
+    pub const fn in_layer(layer: Layer, number: u32) -> Self {
+        Self(((layer.0 as u32) << Self::NUMBER_BITS) | (number & Self::MAX_NUMBER))
+    }
+
+    /// The layer whose partitions hold the namespace: its first three bits.
+    #[must_use]
+    pub const fn layer(self) -> Layer {
+        Layer((self.0 >> Self::NUMBER_BITS) as u8)
+    }
+}
+
+/// Which of the circle's layers of partitions: 0 to 7.
+///
+/// Every layer cuts the same circle into the same arcs; the partitions of different layers
+/// are placed on different numbers of replicas. [`Layer::BASE`] has the cluster's own
+/// number; a namespace with another number of replicas lies in the layer of that number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Layer(u8);
+
+impl Layer {
+    /// The layer with as many replicas as the cluster.
+    pub const BASE: Self = Self(0);
+    /// How many there can be.
+    pub const COUNT: usize = 1 << Self::BITS;
+
+    const BITS: u32 = 3;
+
+    /// The layer of this number; none if there is no such layer.
+    #[must_use]
+    pub const fn new(number: u8) -> Option<Self> {
+        if (number as usize) < Self::COUNT {
+            Some(Self(number))
+        } else {
+            None
+        }
+    }
+
+    /// Its number, below [`Layer::COUNT`].
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// As an index into a table with one entry a layer.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// All of them, in order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..Self::COUNT as u8).map(Self)
+    }
 }
 
 /// A key: 1 to [`MAX_KEY_LEN`] bytes of any value. Cloning shares the bytes.
@@ -66,6 +126,17 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_namespace_lies_in_the_layer_it_was_given_its_id_in() {
+        assert_eq!(NamespaceId::DEFAULT.layer(), Layer::BASE);
+        for layer in Layer::all() {
+            let id = NamespaceId::in_layer(layer, 77);
+            assert_eq!((id.layer(), id.0 & NamespaceId::MAX_NUMBER), (layer, 77));
+        }
+        assert_eq!(NamespaceId::in_layer(Layer::BASE, 77), NamespaceId(77));
+        assert_eq!(Layer::new(8), None);
+    }
 
     #[test]
     fn a_key_has_1_to_1024_bytes() {

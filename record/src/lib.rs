@@ -24,6 +24,6 @@ mod sum;
 pub use ballot::{Ballot, Epoch, HybridTime, NodeSlot, ParseBallotError};
 pub use clock::{ClockError, HybridClock, MAX_CLOCK_SKEW_MS};
 pub use digest::{DIGEST_LEN, Digest, DigestKey};
-pub use key::{Key, KeyError, MAX_KEY_LEN, NamespaceId};
+pub use key::{Key, KeyError, Layer, MAX_KEY_LEN, NamespaceId};
 pub use record::{MAX_VALUE_LEN, Record, RecordError, State};
 pub use sum::entry_sum;

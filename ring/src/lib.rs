@@ -22,6 +22,7 @@
 //! (`torc-server`).
 
 mod allocate;
+mod layered;
 mod lead;
 mod node;
 mod partition;
@@ -36,6 +37,7 @@ mod transition;
 mod walk;
 
 pub use allocate::{AllocateError, Change, MAX_POSITIONS, MAX_REPLICAS, allocate};
+pub use layered::Layered;
 pub use node::{NodeId, NodeSpec, ParseNodeIdError, Weight, WeightError, Zone, ZoneError};
 pub use partition::{Partition, Partitions, PartitionsError};
 pub use placement::{Balance, NodeLoad, Placement, PreferenceList};

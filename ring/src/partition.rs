@@ -2,12 +2,18 @@
 //!
 //! Partition `i` of `2^k` holds the tokens whose top `k` bits are `i`. Its border is
 //! its inclusive last token: a node positioned there owns the partition entirely.
+//!
+//! The circle has [layers](Layer) of partitions. Those of the base layer have the numbers
+//! 0 to `2^k - 1`; those of layer `l` lie on the same arcs and have numbers from `l * 2^k`
+//! on. A namespace's keys lie in the partitions of its layer.
 
 use std::fmt;
 
+use torc_record::{Layer, NamespaceId};
+
 use crate::Token;
 
-/// Number of a partition, in ring order from token 0.
+/// Number of a partition: of its layer's, then in ring order from token 0.
 #[derive(
     Debug,
     Clone,
@@ -38,7 +44,7 @@ impl fmt::Display for Partition {
     }
 }
 
-/// How many partitions a cluster has: a power of two from 1 to
+/// How many partitions each layer of a cluster has: a power of two from 1 to
 /// [`Partitions::MAX_COUNT`], fixed when the cluster is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(into = "u32", try_from = "u32")]
@@ -79,13 +85,13 @@ impl Partitions {
         }
     }
 
-    /// How many there are.
+    /// How many a layer has.
     #[must_use]
     pub const fn count(self) -> u32 {
         1 << self.bits
     }
 
-    /// The partition a token lies in: its top bits. Constant time.
+    /// The partition of the base layer that a token lies in: its top bits. Constant time.
     #[must_use]
     pub const fn of(self, token: Token) -> Partition {
         match token.0.checked_shr(self.token_bits()) {
@@ -94,9 +100,39 @@ impl Partitions {
         }
     }
 
+    /// The partition that holds a namespace's keys at a token. Constant time.
+    #[must_use]
+    pub const fn holding(self, namespace: NamespaceId, token: Token) -> Partition {
+        self.in_layer(namespace.layer(), self.of(token))
+    }
+
+    /// The partition of a layer on the same arc as another.
+    #[must_use]
+    pub const fn in_layer(self, layer: Layer, partition: Partition) -> Partition {
+        let arc = partition.0 & (self.count() - 1);
+        Partition(((layer.number() as u32) << self.bits) | arc)
+    }
+
+    /// The layer of a partition; none when there is no such partition.
+    #[must_use]
+    pub const fn layer(self, partition: Partition) -> Option<Layer> {
+        let number = partition.0 >> self.bits;
+        if number < Layer::COUNT as u32 {
+            Layer::new(number as u8)
+        } else {
+            None
+        }
+    }
+
+    /// Whether there can be such a partition, in whatever layer.
+    #[must_use]
+    pub const fn contains(self, partition: Partition) -> bool {
+        self.layer(partition).is_some()
+    }
+
     /// The first token of a partition.
     ///
-    /// A number beyond [`Partitions::count`] wraps around the ring.
+    /// The same in every layer.
     #[must_use]
     pub const fn start(self, partition: Partition) -> Token {
         let index = (partition.0 & (self.count() - 1)) as u64;
@@ -108,7 +144,7 @@ impl Partitions {
 
     /// The last token of a partition, inclusive: its border.
     ///
-    /// A number beyond [`Partitions::count`] wraps around the ring.
+    /// The same in every layer.
     #[must_use]
     pub const fn end(self, partition: Partition) -> Token {
         Token(self.start(partition).0 | self.offset_mask())
@@ -124,7 +160,7 @@ impl Partitions {
         }
     }
 
-    /// Every partition in ring order.
+    /// Every partition of the base layer in ring order.
     #[must_use]
     pub fn iter(self) -> impl ExactSizeIterator<Item = Partition> + DoubleEndedIterator {
         (0..self.count()).map(Partition)
@@ -195,6 +231,21 @@ mod tests {
             prop_assert!(partition.0 < partitions.count());
             prop_assert!(partitions.start(partition) <= Token(token));
             prop_assert!(Token(token) <= partitions.end(partition));
+        }
+
+        #[test]
+        fn every_layer_has_the_same_arcs_under_numbers_of_its_own(
+            bits in 0_u32..=16, token: u64, namespace: u32, past: u32,
+        ) {
+            let partitions = Partitions::new(1 << bits).unwrap();
+            let (namespace, token) = (NamespaceId(namespace), Token(token));
+            let partition = partitions.holding(namespace, token);
+            prop_assert_eq!(partitions.layer(partition), Some(namespace.layer()));
+            prop_assert!(partitions.start(partition) <= token);
+            prop_assert!(token <= partitions.end(partition));
+            prop_assert_eq!(partitions.in_layer(Layer::BASE, partition), partitions.of(token));
+            let none = Partition((partitions.count() << 3).saturating_add(past));
+            prop_assert!(!partitions.contains(none));
         }
 
         #[test]

@@ -4,7 +4,9 @@
 //! placements alone, and carrying out its moves on the first gives the lists of the
 //! second.
 
-use crate::{Balance, NodeId, Partition, Placement, PreferenceList};
+use torc_record::Layer;
+
+use crate::{Balance, NodeId, Partition, Partitions, Placement, PreferenceList};
 
 /// One partition whose preference list changes.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -46,9 +48,9 @@ pub struct TransitionPlan {
     /// (partitions x replicas / nodes for equal nodes), for a leave the fair share
     /// of the one who left.
     pub minimum_replicas: f64,
-    /// How even the placement was.
+    /// How even the placement was, of the base layer.
     pub balance_before: Balance,
-    /// How even it will be.
+    /// How even that one will be.
     pub balance_after: Balance,
 }
 
@@ -92,6 +94,23 @@ impl TransitionPlan {
         }
     }
 
+    /// As the plan of another layer's partitions.
+    pub(crate) fn put_in(&mut self, layer: Layer, partitions: Partitions) {
+        for change in self.moves.iter_mut().chain(&mut self.reorders) {
+            change.partition = partitions.in_layer(layer, change.partition);
+        }
+    }
+
+    /// This plan and that of a further layer. The balance stays this one's.
+    pub(crate) fn and(mut self, further: Self) -> Self {
+        self.moves.extend(further.moves);
+        self.reorders.extend(further.reorders);
+        self.leads_changed += further.leads_changed;
+        self.moved_replicas += further.moved_replicas;
+        self.minimum_replicas += further.minimum_replicas;
+        self
+    }
+
     /// Whether nothing changes, not even an order.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -123,7 +142,7 @@ fn growth_of_fair_shares(before: &Placement, after: &Placement) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{NodeSpec, Partitions, Ring};
+    use crate::{NodeSpec, Ring};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 

@@ -45,10 +45,10 @@ async fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &Ta
     }
     let table = Arc::new(topology.routing());
     shared.routing.store(Some(Arc::clone(&table)));
-    let before = |index: usize| {
+    let before = |partition: Partition| {
         known
             .as_ref()
-            .and_then(|table| table.states.get(index))
+            .and_then(|table| table.state(partition))
             .map(|state| state.epoch)
     };
     // What begins now has not heard of any partition, although this node may know them: as long as it
@@ -59,19 +59,18 @@ async fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &Ta
     let changed = table
         .states
         .iter()
-        .enumerate()
-        .filter(|(i, s)| begins || before(*i) != Some(s.epoch));
+        .filter(|state| begins || before(state.config.partition) != Some(state.epoch));
     if let Some(registers) = registers {
         registers.learn(&table);
-        for (_, state) in changed {
+        for state in changed {
             registers.configure(&state.config);
         }
         registers.discard_where(|partition| topology.may_discard(partition));
         return announce(shared, &table, known.is_none(), me);
     }
-    let adoptions = changed.map(|(index, state)| {
+    let adoptions = changed.map(|state| {
         let adopted = Adopted::new(state.epoch, Role::of(me, state));
-        shared.gates.adopt(Partition(index as u32), adopted)
+        shared.gates.adopt(state.config.partition, adopted)
     });
     let count = join_all(adoptions).await.len();
     tracing::debug!(partitions = count, "fenced");

@@ -11,7 +11,7 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard, watch};
 use torc_proto::{Fault, Reason};
 use torc_record::Epoch;
 use torc_replication::{Fence, Role};
-use torc_ring::{Partition, Partitions};
+use torc_ring::{Layered, Partition, Partitions};
 
 /// What this node has adopted for one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,28 +41,33 @@ impl Adopted {
     }
 }
 
+/// Nothing adopted yet.
+impl Default for Adopted {
+    fn default() -> Self {
+        Self::new(Epoch(0), Role::Outsider)
+    }
+}
+
 pub(crate) type Pass<'a> = RwLockReadGuard<'a, Adopted>;
 
 /// One gate a partition.
 #[derive(Debug)]
 pub(crate) struct Gates {
-    gates: Vec<RwLock<Adopted>>,
+    gates: Layered<RwLock<Adopted>>,
     /// Counts changes, for those who wait for one.
     changes: watch::Sender<u64>,
 }
 
 impl Gates {
     pub(crate) fn new(partitions: Partitions) -> Self {
-        let nobody = Adopted::new(Epoch(0), Role::Outsider);
-        let gates = partitions.iter().map(|_| RwLock::new(nobody)).collect();
         Self {
-            gates,
+            gates: Layered::new(partitions),
             changes: watch::Sender::new(0),
         }
     }
 
     fn gate(&self, partition: Partition) -> Result<&RwLock<Adopted>, Fault> {
-        self.gates.get(partition.index()).ok_or_else(|| {
+        self.gates.get(partition).ok_or_else(|| {
             Fault::new(
                 Reason::Invalid,
                 format!("partition {partition} does not exist"),
@@ -143,7 +148,7 @@ impl Gates {
     /// Adopts an epoch once the operations of the one before have ended. An older
     /// epoch than the adopted one changes nothing.
     pub(crate) async fn adopt(&self, partition: Partition, adopted: Adopted) {
-        let Some(gate) = self.gates.get(partition.index()) else {
+        let Some(gate) = self.gates.get(partition) else {
             return;
         };
         let mut held = gate.write().await;
@@ -154,7 +159,7 @@ impl Gates {
 
     /// Opens a lead that waited, if it is still in that epoch.
     pub(crate) async fn open(&self, partition: Partition, epoch: Epoch) {
-        let Some(gate) = self.gates.get(partition.index()) else {
+        let Some(gate) = self.gates.get(partition) else {
             return;
         };
         let mut held = gate.write().await;
@@ -176,7 +181,7 @@ impl Gates {
 
     /// What is adopted now. Waits for a change that is under way.
     pub(crate) async fn adopted(&self, partition: Partition) -> Option<Adopted> {
-        match self.gates.get(partition.index()) {
+        match self.gates.get(partition) {
             Some(gate) => Some(*gate.read().await),
             None => None,
         }

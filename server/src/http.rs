@@ -141,16 +141,17 @@ fn ring_json(table: &RoutingTable) -> Value {
     })
 }
 
-/// Runs of partitions in the same hands and stage.
+/// Runs of partitions of a layer in the same hands and stage.
 fn arcs(table: &RoutingTable) -> Vec<Value> {
     let mut arcs: Vec<(u32, u32, &PartitionState)> = Vec::new();
-    for (index, state) in table.states.iter().enumerate() {
+    for state in &table.states {
+        let number = state.config.partition.0;
         let alike = |other: &PartitionState| {
             (other.stage, other.lead, &other.nodes) == (state.stage, state.lead, &state.nodes)
         };
         match arcs.last_mut() {
-            Some((_, last, same)) if alike(same) => *last = index as u32,
-            _ => arcs.push((index as u32, index as u32, state)),
+            Some((_, last, same)) if *last + 1 == number && alike(same) => *last = number,
+            _ => arcs.push((number, number, state)),
         }
     }
     let ids = |nodes: &[torc_ring::NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();

@@ -7,111 +7,47 @@
     reason = "a test fails by panicking"
 )]
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+mod common;
 
+use common::{Servers, entries_of, settings, timed, until, value_of};
 use futures::StreamExt as _;
-use tonic::Request;
+
 use tonic::transport::Channel;
-use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{
     BatchGetRequest, BatchPutRequest, Condition, Consistency, CreateNamespaceRequest,
     DeleteRequest, DeleteResponse, ExplainRequest, GetRequest, NamespaceMode, PutRequest, Quorum,
-    ScanRequest, SessionRequest, condition, get_result, put_result, session_request,
-    session_response,
+    SessionRequest, condition, get_result, put_result, session_request, session_response,
 };
 use torc_proto::{Fault, Reason};
 use torc_server::Node;
-use torc_server::config::RawSettings;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const CUT_OFF: &str = r#"{"drop_to": [1, 2, 3], "drop_from": [1, 2, 3]}"#;
 const HEALED: &str = "{}";
 
-struct Servers {
-    nodes: Vec<Node>,
-    dir: tempfile::TempDir,
-}
-
-fn settings(dir: PathBuf) -> RawSettings {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    RawSettings {
-        test_link_faults: Some(dir.join("link-faults.json")),
-        data_dir: Some(dir),
-        grpc_addr: Some(any),
-        http_addr: Some(any),
-        partitions: Some(64),
-        replicas: Some(3),
-        ..RawSettings::default()
-    }
-}
-
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
-impl Servers {
-    /// Three nodes, with an eventual namespace `logs`.
-    async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mut nodes = Vec::new();
-        for number in [2, 3] {
-            let settings = settings(dir.path().join(number.to_string()));
-            nodes.push(Node::start(settings.check().unwrap()).await.unwrap());
-        }
-        let others = nodes.iter().map(|node| node.grpc_addr().to_string());
-        let founder = RawSettings {
-            bootstrap: Some(true),
-            found_with: Some(others.collect()),
-            ..settings(dir.path().join("1"))
-        };
-        nodes.insert(0, Node::start(founder.check().unwrap()).await.unwrap());
-        let servers = Self { nodes, dir };
-        servers.formed().await;
-        let logs = CreateNamespaceRequest {
-            name: "logs".into(),
-            mode: NamespaceMode::Eventual.into(),
-            replicas: 0,
-        };
-        let created = servers.cluster(1).await.create_namespace(logs).await;
-        let created = created.unwrap().into_inner().namespace.unwrap();
-        assert_eq!(created.mode(), NamespaceMode::Eventual);
-        for index in 0..3 {
-            let mut kv = servers.kv(index).await;
-            until("every node knows the namespace", async || {
-                kv.get(get("none")).await.is_ok()
-            })
-            .await;
-        }
-        servers
-    }
-
-    async fn formed(&self) {
-        until("the cluster forms", async || {
-            self.nodes.iter().all(|node| node.ready().is_ok())
+/// Three nodes, with an eventual namespace `logs`.
+async fn with_logs() -> Servers {
+    let servers = Servers::start().await;
+    let logs = CreateNamespaceRequest {
+        name: "logs".into(),
+        mode: NamespaceMode::Eventual.into(),
+        replicas: 0,
+    };
+    let created = servers.cluster(1).await.create_namespace(logs).await;
+    let created = created.unwrap().into_inner().namespace.unwrap();
+    assert_eq!(created.mode(), NamespaceMode::Eventual);
+    for index in 0..3 {
+        let mut kv = servers.kv(index).await;
+        until("every node knows the namespace", async || {
+            kv.get(get("none")).await.is_ok()
         })
         .await;
     }
+    servers
+}
 
-    async fn channel(&self, index: usize) -> Channel {
-        let url = format!("http://{}", self.nodes[index].grpc_addr());
-        Channel::from_shared(url).unwrap().connect().await.unwrap()
-    }
-
-    async fn kv(&self, index: usize) -> KvClient<Channel> {
-        KvClient::new(self.channel(index).await)
-    }
-
-    async fn cluster(&self, index: usize) -> ClusterClient<Channel> {
-        ClusterClient::new(self.channel(index).await)
-    }
-
+/// What these tests ask of the nodes.
+impl Servers {
     /// A key of `logs` whose partition this node leads.
     async fn key_led_by(&self, index: usize) -> String {
         let mut cluster = self.cluster(0).await;
@@ -130,12 +66,6 @@ impl Servers {
         unreachable!("some key is led by each node")
     }
 
-    fn link_faults(&self, index: usize, faults: &str) {
-        let dir = self.dir.path().join((index + 1).to_string());
-        std::fs::write(dir.join("new.json"), faults).unwrap();
-        std::fs::rename(dir.join("new.json"), dir.join("link-faults.json")).unwrap();
-    }
-
     /// Cuts a node's links to the others, and returns when that is in force.
     async fn cut_off(&self, index: usize, key: &str) {
         self.link_faults(index, CUT_OFF);
@@ -148,19 +78,6 @@ impl Servers {
             kv.get(timed(all)).await.is_err()
         })
         .await;
-    }
-
-    async fn metric(&self, index: usize, name: &str) -> u64 {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let address = self.nodes[index].http_addr();
-        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        let request = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        let line = answer.lines().find(|line| line.starts_with(name));
-        let line = line.unwrap_or_else(|| panic!("{name} is missing:\n{answer}"));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
     /// Waits until every replica holds this value of a key by itself.
@@ -215,6 +132,11 @@ fn put_to(key: &str, value: &str, quorum: Quorum) -> PutRequest {
     }
 }
 
+async fn keys_of(kv: &mut KvClient<Channel>, namespace: &str) -> Vec<String> {
+    let entries = entries_of(kv, namespace).await.into_iter();
+    entries.map(|(key, _)| key).collect()
+}
+
 fn delete(key: &str) -> DeleteRequest {
     DeleteRequest {
         namespace: "logs".into(),
@@ -223,36 +145,9 @@ fn delete(key: &str) -> DeleteRequest {
     }
 }
 
-/// With little time, for what is to fail.
-fn timed<T>(request: T) -> Request<T> {
-    let mut request = Request::new(request);
-    request.set_timeout(Duration::from_millis(800));
-    request
-}
-
-async fn value_of(kv: &mut KvClient<Channel>, request: GetRequest) -> Option<String> {
-    let answer = kv.get(request).await.unwrap().into_inner();
-    let value = String::from_utf8(answer.value.to_vec()).unwrap();
-    answer.found.then_some(value)
-}
-
-async fn keys_of(kv: &mut KvClient<Channel>, namespace: &str) -> Vec<String> {
-    let request = ScanRequest {
-        namespace: namespace.into(),
-        ..ScanRequest::default()
-    };
-    let pages = kv.scan(request).await.unwrap().into_inner();
-    let pages: Vec<_> = pages.map(Result::unwrap).collect().await;
-    let entries = pages.iter().flat_map(|page| &page.entries);
-    let keys = entries.map(|entry| String::from_utf8(entry.key.to_vec()).unwrap());
-    let mut keys: Vec<_> = keys.collect();
-    keys.sort();
-    keys
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_writer_wins_at_every_node_and_both_modes_live_side_by_side() {
-    let servers = Servers::start().await;
+    let servers = with_logs().await;
     let linear = |key: &str| GetRequest {
         namespace: String::new(),
         ..get(key)
@@ -299,7 +194,7 @@ async fn the_last_writer_wins_at_every_node_and_both_modes_live_side_by_side() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn batches_sessions_and_times_to_live_work_as_elsewhere() {
-    let servers = Servers::start().await;
+    let servers = with_logs().await;
     let mut kv = servers.kv(0).await;
     let keys: Vec<_> = (0..40).map(|number| format!("key-{number}")).collect();
     let items = keys.iter().map(|key| put_to(key, key, Quorum::Majority));
@@ -359,7 +254,7 @@ async fn batches_sessions_and_times_to_live_work_as_elsewhere() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_replica_alone_serves_who_asks_no_more_and_tells_the_others_later() {
-    let servers = Servers::start().await;
+    let servers = with_logs().await;
     let key = servers.key_led_by(0).await;
     let mut alone = servers.kv(0).await;
     alone
@@ -395,7 +290,7 @@ async fn one_replica_alone_serves_who_asks_no_more_and_tells_the_others_later() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hints_survive_the_restart_of_who_keeps_them() {
-    let mut servers = Servers::start().await;
+    let mut servers = with_logs().await;
     let key = servers.key_led_by(0).await;
     servers.cut_off(0, &key).await;
     let mut alone = servers.kv(0).await;
@@ -424,7 +319,7 @@ async fn hints_survive_the_restart_of_who_keeps_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_read_of_all_leaves_all_with_the_newest_version() {
-    let servers = Servers::start().await;
+    let servers = with_logs().await;
     let key = servers.key_led_by(1).await;
     let mut kv = servers.kv(1).await;
     kv.put(put_to(&key, "old", Quorum::All)).await.unwrap();
@@ -444,7 +339,7 @@ async fn a_read_of_all_leaves_all_with_the_newest_version() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_mode_does_not_promise_is_refused() {
-    let servers = Servers::start().await;
+    let servers = with_logs().await;
     let mut kv = servers.kv(0).await;
     let if_absent = || {
         let kind = Some(condition::Kind::IfAbsent(true));

@@ -7,88 +7,20 @@
     reason = "a test fails by panicking"
 )]
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+mod common;
 
-use futures::StreamExt as _;
-use tonic::transport::Channel;
+use common::{Servers, entries_of, until, value_of};
+use std::time::Duration;
+
 use tonic::{Code, Request};
-use torc_proto::v1::cluster_client::ClusterClient;
-use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{
     Condition, Consistency, CreateNamespaceRequest, DeleteRequest, ExplainRequest, GetRequest,
-    GetResponse, JoinRequest, NamespaceMode, NodeStatus, PutRequest, Route, ScanRequest,
-    StatusRequest, Version, condition,
+    NamespaceMode, PutRequest, Route, StatusRequest, Version, condition,
 };
 use torc_proto::{Fault, Reason};
-use torc_server::Node;
-use torc_server::config::RawSettings;
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-struct Servers {
-    nodes: Vec<Node>,
-    dir: tempfile::TempDir,
-}
-
-fn settings(dir: PathBuf) -> RawSettings {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    RawSettings {
-        test_link_faults: Some(dir.join("link-faults.json")),
-        data_dir: Some(dir),
-        grpc_addr: Some(any),
-        http_addr: Some(any),
-        partitions: Some(64),
-        replicas: Some(3),
-        ..RawSettings::default()
-    }
-}
-
-async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
+/// What these tests ask of the nodes.
 impl Servers {
-    async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mut nodes = Vec::new();
-        for number in [2, 3] {
-            let settings = settings(dir.path().join(number.to_string()));
-            nodes.push(Node::start(settings.check().unwrap()).await.unwrap());
-        }
-        let others = nodes.iter().map(|node| node.grpc_addr().to_string());
-        let founder = RawSettings {
-            bootstrap: Some(true),
-            found_with: Some(others.collect()),
-            ..settings(dir.path().join("1"))
-        };
-        nodes.insert(0, Node::start(founder.check().unwrap()).await.unwrap());
-        let servers = Self { nodes, dir };
-        until("the cluster forms", async || {
-            servers.nodes.iter().all(|node| node.ready().is_ok())
-        })
-        .await;
-        servers
-    }
-
-    async fn channel(&self, index: usize) -> Channel {
-        let url = format!("http://{}", self.nodes[index].grpc_addr());
-        Channel::from_shared(url).unwrap().connect().await.unwrap()
-    }
-
-    async fn kv(&self, index: usize) -> KvClient<Channel> {
-        KvClient::new(self.channel(index).await)
-    }
-
-    async fn cluster(&self, index: usize) -> ClusterClient<Channel> {
-        ClusterClient::new(self.channel(index).await)
-    }
-
     /// The index of the node that leads a key's partition.
     async fn lead_of(&self, key: &str) -> usize {
         let lead = self.explain(key).await.partition.unwrap().lead;
@@ -105,30 +37,9 @@ impl Servers {
     }
 
     /// Cuts or heals a node's links, and waits until it has read that.
-    async fn link_faults(&self, index: usize, faults: &str) {
-        let dir = self.dir.path().join((index + 1).to_string());
-        std::fs::write(dir.join("new.json"), faults).unwrap();
-        std::fs::rename(dir.join("new.json"), dir.join("link-faults.json")).unwrap();
+    async fn cut_links(&self, index: usize, faults: &str) {
+        self.link_faults(index, faults);
         tokio::time::sleep(Duration::from_millis(300)).await;
-    }
-
-    /// The metrics of a node, line by line.
-    async fn metrics(&self, index: usize) -> String {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let address = self.nodes[index].http_addr();
-        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        let request = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
-    }
-
-    async fn counter(&self, index: usize, name: &str) -> u64 {
-        let metrics = self.metrics(index).await;
-        let line = metrics.lines().find(|line| line.starts_with(name));
-        let line = line.unwrap_or_else(|| panic!("{name} is missing:\n{metrics}"));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
     }
 }
 
@@ -150,11 +61,6 @@ fn put(key: &str, value: &str) -> PutRequest {
 
 fn only(kind: condition::Kind) -> Condition {
     Condition { kind: Some(kind) }
-}
-
-async fn value_of(kv: &mut KvClient<Channel>, request: GetRequest) -> Option<String> {
-    let GetResponse { found, value, .. } = kv.get(request).await.unwrap().into_inner();
-    found.then(|| String::from_utf8(value.to_vec()).unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -241,9 +147,7 @@ async fn a_value_expires_and_a_stale_get_is_answered_by_whoever_is_asked() {
     }
     // Cut off, a node has what it has.
     for index in 0..3 {
-        servers
-            .link_faults(index, r#"{"drop_to": [1, 2, 3]}"#)
-            .await;
+        servers.cut_links(index, r#"{"drop_to": [1, 2, 3]}"#).await;
     }
     assert_eq!(value_of(&mut kv, stale("long")).await.as_deref(), Some("v"));
     let mut fresh = Request::new(get("long"));
@@ -262,16 +166,14 @@ async fn a_write_that_was_sent_and_not_answered_is_unknown_and_one_that_never_be
     }
     assert!(
         servers
-            .counter(
+            .metric(
                 lead,
                 "torc_register_operations_total{kind=\"write\",path=\"fast\"}"
             )
             .await
             > 0
     );
-    servers
-        .link_faults(lead, r#"{"drop_from": [1, 2, 3]}"#)
-        .await;
+    servers.cut_links(lead, r#"{"drop_from": [1, 2, 3]}"#).await;
     let timed = |request: PutRequest| {
         let mut request = Request::new(request);
         request.set_timeout(Duration::from_millis(800));
@@ -297,10 +199,10 @@ async fn a_write_that_was_sent_and_not_answered_is_unknown_and_one_that_never_be
     until("one is counted as unknown", async || {
         let sent = kv.put(timed(put("k", "4"))).await;
         assert!(sent.is_err(), "{sent:?}");
-        servers.counter(lead, "torc_register_unknown_total").await > 0
+        servers.metric(lead, "torc_register_unknown_total").await > 0
     })
     .await;
-    servers.link_faults(lead, "{}").await;
+    servers.cut_links(lead, "{}").await;
     let mut other = servers.kv((lead + 1) % 3).await;
     let now = value_of(&mut other, get("k")).await;
     assert!(matches!(now.as_deref(), Some("3" | "4")), "{now:?}");
@@ -340,15 +242,8 @@ async fn keys_of_two_namespaces_do_not_meet() {
         let mut kv = servers.kv(index).await;
         assert_eq!(value_of(&mut kv, mine.clone()).await.unwrap(), "urls");
         assert_eq!(value_of(&mut kv, get("k")).await.unwrap(), "default");
-        let scan = ScanRequest {
-            namespace: "urls".into(),
-            ..ScanRequest::default()
-        };
-        let pages = kv.scan(scan).await.unwrap().into_inner();
-        let pages: Vec<_> = pages.map(Result::unwrap).collect().await;
-        let entries: Vec<_> = pages.iter().flat_map(|page| &page.entries).collect();
-        assert_eq!(entries.len(), 1);
-        assert_eq!(&entries[0].value[..], b"urls");
+        let entries = entries_of(&mut kv, "urls").await;
+        assert_eq!(entries, [("k".to_owned(), "urls".to_owned())]);
     }
     let delete = DeleteRequest {
         namespace: "urls".into(),
@@ -407,26 +302,7 @@ async fn a_key_is_explained_by_all_its_replicas_and_a_missing_node_is_counted() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_joined_coordinates_partitions_that_it_holds_no_copy_of() {
     let mut servers = Servers::start().await;
-    let fourth = settings(servers.dir.path().join("4"));
-    servers
-        .nodes
-        .push(Node::start(fourth.check().unwrap()).await.unwrap());
-    let join = JoinRequest {
-        address: servers.nodes[3].grpc_addr().to_string(),
-        ..JoinRequest::default()
-    };
-    servers.cluster(0).await.join(join).await.unwrap();
-    until("it has joined, and all know", async || {
-        let mut cluster = servers.cluster(3).await;
-        let status = cluster.status(StatusRequest::default()).await;
-        status.is_ok_and(|status| {
-            let status = status.into_inner();
-            let knows = |node: &NodeStatus| node.epoch == status.epoch;
-            let is_over = status.transition.is_none() && status.last_transition.is_some();
-            is_over && status.nodes.len() == 4 && status.nodes.iter().all(knows)
-        })
-    })
-    .await;
+    servers.join().await;
     let mut elsewhere = 0;
     for number in 0..100 {
         let key = format!("key-{number}");

@@ -254,7 +254,7 @@ impl Manifest {
             SEALED => {
                 let entry = take_bytes(bytes, 48).ok_or(CUT)?;
                 let partition = Partition(u32_at(entry, 4));
-                if partition.0 >= partitions.count() {
+                if !partitions.contains(partition) {
                     return Err("a partition that does not exist");
                 }
                 let sealed = PartitionSummary {
@@ -268,7 +268,7 @@ impl Manifest {
             FACTS => {
                 let entry = take_bytes(bytes, FACTS_LEN).ok_or(CUT)?;
                 let partition = Partition(u32_at(entry, 4));
-                if partition.0 >= partitions.count() {
+                if !partitions.contains(partition) {
                     return Err("a partition that does not exist");
                 }
                 let facts = Facts {

@@ -76,7 +76,7 @@ impl Store {
         let mut len = 0;
         let mut all = Vec::with_capacity(records.len());
         for record in records {
-            if partitions.of(Token::of(&record.digest)) != partition {
+            if partitions.holding(record.namespace, Token::of(&record.digest)) != partition {
                 return Err(StoreError::StrayRecord { partition });
             }
             let packed = Packed::of(&record)?;

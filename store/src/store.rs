@@ -450,11 +450,18 @@ impl Store {
         shared.queue.push(op, &shared.counters.write_stalls).await
     }
 
+    /// Every partition that may hold something, in the order of their numbers.
+    #[must_use]
+    pub fn partitions(&self) -> Vec<Partition> {
+        self.shared().holdings.partitions()
+    }
+
     pub(crate) fn check_partition(&self, partition: Partition) -> Result<(), StoreError> {
-        let count = self.shared().options.partitions.count();
-        if partition.0 < count {
+        let partitions = self.shared().options.partitions;
+        if partitions.contains(partition) {
             return Ok(());
         }
+        let count = partitions.count();
         Err(StoreError::UnknownPartition { partition, count })
     }
 

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{DIR, block_on, fingerprint, get, open, options, partition_of, put};
+use torc_record::Layer;
 use torc_ring::{Partition, Partitions};
 use torc_store::testing::{Call, CrashFs, Survives};
 use torc_store::{Store, StoreError, StoreHealth, StoreOptions};
@@ -430,11 +431,16 @@ fn a_batch_longer_than_a_batch_of_the_log_is_stored_whole() {
 fn partitions_that_do_not_exist_are_refused() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
-    let none = Partition(8);
+    let none = Partition(8 * Layer::COUNT as u32);
     assert!(matches!(
         store.scan(none, None, torc_store::ScanLimits::default()),
         Err(StoreError::UnknownPartition { count: 8, .. })
     ));
     assert!(block_on(store.drop_partition(none)).is_err());
     assert_eq!(store.summary(none), torc_store::PartitionSummary::default());
+    assert_eq!(
+        store.partitions(),
+        [],
+        "nothing was asked of any that exists"
+    );
 }

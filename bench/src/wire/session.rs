@@ -76,7 +76,7 @@ impl Sessions {
 
     fn address(&self, key: &[u8]) -> (Bytes, Option<Route>) {
         let digest = Digest::of(&self.table.digest_key, NamespaceId::DEFAULT, key);
-        let partition = self.table.partition_of(&digest);
+        let partition = self.table.partition_of(NamespaceId::DEFAULT, &digest);
         let route = self.table.state(partition).map(|state| Route {
             partition: partition.0,
             epoch: state.epoch.0,

@@ -15,7 +15,8 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt as _};
 use tokio::time::Instant;
 use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
-use torc_record::Digest;
+use torc_record::{Digest, NamespaceId};
+use torc_ring::Partition;
 
 use crate::call::{Call, Patience, attempt_patiently};
 use crate::client::{checked_key, checked_value};
@@ -119,6 +120,7 @@ struct Item<W> {
 /// that was refused before anything was sent has an outcome and no item.
 struct Batch<K: Kind> {
     kind: K,
+    namespace: NamespaceId,
     items: Vec<Option<Item<K::What>>>,
     outcomes: Vec<Option<Result<K::Done, Error>>>,
     /// What made it necessary to send an item again.
@@ -156,6 +158,7 @@ impl<K: Kind> Batch<K> {
         let place = client.place(&mut call).await?;
         let mut batch = Self {
             kind,
+            namespace: place.namespace,
             items: Vec::with_capacity(wanted.len()),
             outcomes: Vec::with_capacity(wanted.len()),
             earlier: HashMap::new(),
@@ -261,9 +264,9 @@ impl<K: Kind> Batch<K> {
             let Some(item) = &self.items[index] else {
                 continue;
             };
-            let partition = view.table.partition_of(&item.digest);
+            let partition = self.partition_of(view, &item.digest);
             let state = view.state(partition)?;
-            if let Some(hop) = Self::turn(client, view, call, &item.digest) {
+            if let Some(hop) = self.turn(client, view, call, &item.digest) {
                 routed.push((index, add(&mut hops, hop), self.kind.bytes(&item.what)));
                 continue;
             }
@@ -278,12 +281,16 @@ impl<K: Kind> Batch<K> {
         Ok((hops, chunks(routed, self.limits)))
     }
 
+    fn partition_of(&self, view: &View, digest: &Digest) -> Partition {
+        view.table.partition_of(self.namespace, digest)
+    }
+
     /// Where to send the get of a hot key first.
-    fn turn(client: &Client, view: &View, call: &Call<'_>, digest: &Digest) -> Option<Hop> {
+    fn turn(&self, client: &Client, view: &View, call: &Call<'_>, digest: &Digest) -> Option<Hop> {
         let is_first = call.detours() == 0 && call.attempts() == 0;
         let core = client.core();
         let is_meant = K::NATURE == Nature::Read && is_first && core.hot().is_hot(digest);
-        let state = view.table.state(view.table.partition_of(digest))?;
+        let state = view.table.state(self.partition_of(view, digest))?;
         is_meant.then(|| core.next_replica(view, state))?
     }
 
@@ -296,7 +303,7 @@ impl<K: Kind> Batch<K> {
     ) -> Reply<K::Done> {
         let wire = |index: &usize| {
             let item = self.items[*index].as_ref()?;
-            let route = hop.route(view, view.table.partition_of(&item.digest));
+            let route = hop.route(view, self.partition_of(view, &item.digest));
             Some(self.kind.wire(&item.what, &item.digest, route))
         };
         let wires = items.iter().filter_map(wire).collect();

@@ -191,7 +191,7 @@ impl Walker {
         while !self.walk.has_ended() {
             let mut source = match self.source.take() {
                 Some(source) => source,
-                None => self.open(&mut call).await?,
+                None => self.open(&mut call, origin.namespace).await?,
             };
             match source.next(&call).await {
                 Ok(Some(message)) => {
@@ -236,10 +236,11 @@ impl Walker {
     }
 
     /// Opens a stream where the scan goes on.
-    async fn open(&self, call: &mut Call<'_>) -> Result<Source, Error> {
+    async fn open(&self, call: &mut Call<'_>, namespace: NamespaceId) -> Result<Source, Error> {
         loop {
             let view = call.view().await?;
-            let partition = view.table.partitions.of(self.walk.token());
+            let partitions = view.table.partitions;
+            let partition = partitions.holding(namespace, self.walk.token());
             let state = view.state(partition)?;
             let tries = (call.detours(), call.attempts());
             let hop = (self.client.core()).first_hop(&view, state, Nature::Read, tries);

@@ -14,7 +14,7 @@ use torc_proto::v1::kv_server::KvServer;
 use torc_record::{Digest, DigestKey, Epoch, NamespaceId};
 use torc_ring::replicas::Config;
 use torc_ring::topology::{
-    Incarnation, Member, MemberState, Namespace, NamespaceMode, NewMember, PartitionState,
+    Incarnation, Layers, Member, MemberState, Namespace, NamespaceMode, NewMember, PartitionState,
 };
 use torc_ring::{Partitions, Ring, Weight};
 
@@ -147,7 +147,8 @@ impl Cluster {
         let lead = self.nodes[node].id;
         let keys = (0..).map(|number| Bytes::from(format!("key-{number}")));
         let led = keys.filter(|key| {
-            let partition = table.partition_of(&digest(&table, "default", key));
+            let partition =
+                table.partition_of(NamespaceId::DEFAULT, &digest(&table, "default", key));
             table.state(partition).unwrap().lead == lead
         });
         led.take(count).collect()
@@ -159,7 +160,7 @@ impl Cluster {
 
     pub(crate) fn partition_of(&self, key: &[u8]) -> Partition {
         let table = self.table();
-        table.partition_of(&digest(&table, "default", key))
+        table.partition_of(NamespaceId::DEFAULT, &digest(&table, "default", key))
     }
 
     /// How many operations of this name have arrived at all nodes.
@@ -215,6 +216,7 @@ fn first_table(nodes: &[Arc<Node>]) -> RoutingTable {
         digest_key: DigestKey([9; 32]),
         epoch: Epoch(1),
         partitions,
+        layers: Layers::BASE,
         replicas: 1,
         members: nodes.iter().map(member).collect(),
         ring,

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tonic::{Response, Status};
 use torc_client::{NodeId, NodeSlot, RoutingTable, Version};
 use torc_proto::{Fault, Reason, ScanPosition, v1, version_from_wire, version_to_wire};
-use torc_record::{Digest, HybridTime};
+use torc_record::{Digest, HybridTime, NamespaceId};
 use torc_ring::Partition;
 
 use crate::gate::Gate;
@@ -135,9 +135,12 @@ impl Node {
     pub(crate) fn hand_over(&self, partition: Partition) -> Vec<(Place, Stored)> {
         let table = self.table().unwrap();
         let mut records = self.records.lock().unwrap();
-        let (moved, kept) = std::mem::take(&mut *records)
-            .into_iter()
-            .partition(|((digest, _), _)| table.partition_of(digest) == partition);
+        let (moved, kept) =
+            std::mem::take(&mut *records)
+                .into_iter()
+                .partition(|((digest, _), _)| {
+                    table.partition_of(NamespaceId::DEFAULT, digest) == partition
+                });
         *records = kept;
         let moved: BTreeMap<_, _> = moved;
         moved.into_iter().collect()
@@ -221,7 +224,7 @@ impl Node {
         let nowhere = || Fault::new(Reason::NoSuchNamespace, "no such namespace");
         let expected = Digest::of(&table.digest_key, namespace.ok_or_else(nowhere)?, key);
         assert_eq!(digest, expected.0, "the digest came along and is right");
-        let partition = table.partition_of(&expected);
+        let partition = table.partition_of(namespace.unwrap(), &expected);
         let state = table.state(partition).unwrap();
         if let Some(route) = route {
             self.count("routed");
@@ -403,7 +406,7 @@ impl Reading {
                 ScanPosition::At(_) => true,
                 ScanPosition::After { digest: d, key: k } => (digest, &key[..]) > (d, k.as_bytes()),
             };
-            table.partition_of(digest) == partition && behind
+            table.partition_of(NamespaceId::DEFAULT, digest) == partition && behind
         });
         let page: Vec<_> = here.take(PAGE.min(self.left)).collect();
         let entries: Vec<_> = page

@@ -287,12 +287,13 @@ impl Cluster for Service {
         let work = || {
             let table = self.0.table()?;
             let digest = crate::cluster::digest(&table, &namespace, &key);
-            let partition = table.partition_of(&digest);
+            let namespace = table.namespace_id(&namespace).unwrap();
+            let partition = table.partition_of(namespace, &digest);
             let state = table.state(partition).unwrap();
             Ok(v1::ExplainResponse {
                 digest: digest.0.to_vec().into(),
                 token: digest.high(),
-                partition: Some(torc_proto::partition_state_to_wire(partition, state)),
+                partition: Some(torc_proto::partition_state_to_wire(state)),
                 successor: Some(v1::Position {
                     token: u64::MAX,
                     node: state.lead.0,

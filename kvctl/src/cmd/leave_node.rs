@@ -18,7 +18,9 @@ pub(crate) struct Args {
     /// The node's id, as `status` shows it.
     #[arg(value_name = "ID")]
     node: NodeId,
-    /// Even if fewer nodes than replicas stay: every partition has fewer replicas then.
+    /// Even if fewer nodes than replicas stay: every partition has fewer replicas then. With
+    /// `--dead` also where no majority of the replicas of some keys is left: what only the
+    /// dead node held is lost.
     #[arg(long)]
     force: bool,
     #[command(flatten)]

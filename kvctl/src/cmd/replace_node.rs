@@ -23,6 +23,10 @@ pub(crate) struct Args {
     /// The new node: host:port of its gRPC address.
     #[arg(value_name = "ADDR")]
     address: Address,
+    /// With `--dead`: go on also where no majority of the replicas of some keys is left, as in
+    /// namespaces of one or two replicas. What only OLD held is lost.
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     dead: DeadArgs,
     #[command(flatten)]
@@ -34,7 +38,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let address = args.address.0.as_str();
     let options = GoOptions {
         parallel: args.change.parallel,
-        force: false,
+        force: args.force,
         dead: args
             .dead
             .is_dead(&client, args.old, args.change.plan)

@@ -3,7 +3,7 @@ use crate::out::Screen;
 use std::collections::BTreeMap;
 use torc_record::{DigestKey, Epoch, NodeSlot};
 use torc_ring::replicas::Config;
-use torc_ring::topology::{ClusterId, Incarnation, Member, NewMember};
+use torc_ring::topology::{ClusterId, Incarnation, Layers, Member, NewMember};
 use torc_ring::{Partitions, PreferenceList, Ring, Weight, Zone};
 
 const PLAIN: Screen = Screen {
@@ -55,6 +55,7 @@ fn table() -> RoutingTable {
         digest_key: DigestKey([7; 32]),
         epoch: Epoch(3),
         partitions,
+        layers: Layers::BASE,
         replicas: 1,
         members: BTreeMap::from([
             member(1, MemberState::Active),

@@ -198,7 +198,10 @@ async fn writes_led_elsewhere_go_on(client: &Client, address: &str) {
     for number in 0..400 {
         let key = format!("elsewhere-{number}");
         let digest = Digest::of(&table.digest_key, NamespaceId::DEFAULT, key.as_bytes());
-        let lead = table.state(table.partition_of(&digest)).unwrap().lead;
+        let lead = table
+            .state(table.partition_of(NamespaceId::DEFAULT, &digest))
+            .unwrap()
+            .lead;
         if table.address(lead) != Some(address) {
             client.put(key, "v").await.unwrap();
             written += 1;

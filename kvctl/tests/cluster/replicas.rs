@@ -113,3 +113,65 @@ async fn with_three_replicas_a_join_moves_slices_as_they_are() {
     );
     assert_eq!(dumped(&cluster), before);
 }
+
+/// What a namespace has, line by line.
+fn dumped_of(cluster: &Cluster, namespace: &str) -> BTreeSet<String> {
+    let dump = cluster.kvctl(&["--namespace", namespace, "dump"]);
+    assert!(dump.status.success(), "{dump:?}");
+    let text = String::from_utf8(dump.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn namespaces_keep_their_own_number_of_replicas_and_force_replaces_what_they_wait_for() {
+    let mut cluster = Cluster::start_with(3, &THREE).await;
+    let client = cluster.client().await;
+    let too_many = cluster.kvctl(&["namespace", "create", "five", "--replicas", "5"]);
+    assert_eq!(too_many.status.code(), Some(6), "{too_many:?}");
+    let file = cluster.dir.path().join("records.ndjson");
+    let records = (0..FILLER).map(|n| format!("{{\"key\":\"filler-{n}\",\"value\":\"v{n}\"}}\n"));
+    std::fs::write(&file, records.collect::<String>()).unwrap();
+    for (name, replicas) in [("one", "1"), ("two", "2")] {
+        let created = ["namespace", "create", name, "--replicas", replicas];
+        assert!(cluster.kvctl(&created).status.success());
+        let load = ["--namespace", name, "load", file.to_str().unwrap()];
+        let loaded = cluster.kvctl(&load);
+        assert!(loaded.status.success(), "{loaded:?}");
+    }
+    fill(&client, FILLER).await;
+    let all = |cluster: &Cluster| ["default", "one", "two"].map(|name| dumped_of(cluster, name));
+    let before = all(&cluster);
+    assert!(before.iter().all(|dump| dump.len() == FILLER));
+
+    let fourth = cluster.spare_with("node-4", &THREE).await;
+    let address = cluster.nodes[fourth].grpc.to_string();
+    let join = cluster.kvctl(&["join-node", &address]);
+    assert!(join.status.success(), "{join:?}");
+    settled(&client, 4).await;
+    let leave = cluster.kvctl(&["leave-node", "2"]);
+    assert!(leave.status.success(), "{leave:?}");
+    settled(&client, 3).await;
+    assert!(all(&cluster) == before, "nothing was lost on the way");
+
+    cluster.nodes[2].kill_9();
+    let fifth = cluster.spare_with("node-5", &THREE).await;
+    let address = cluster.nodes[fifth].grpc.to_string();
+    let replace = ["replace-node", "3", &address, "--dead"];
+    until("its death is seen, and that it is missed", async || {
+        let refused = cluster.kvctl(&replace);
+        String::from_utf8_lossy(&refused.stderr).contains("force it")
+    })
+    .await;
+    let replaced = cluster.kvctl(&[&replace[..], &["--force"]].concat());
+    assert!(replaced.status.success(), "{replaced:?}");
+    settled(&client, 3).await;
+    let [default, one, two] = all(&cluster);
+    assert!(default == before[0] && two == before[2], "a copy was left");
+    assert!(one.is_subset(&before[1]) && !one.is_empty() && one.len() < FILLER);
+    let put = ["--namespace", "one", "load", file.to_str().unwrap()];
+    assert!(
+        cluster.kvctl(&put).status.success(),
+        "it takes writes again"
+    );
+    assert!(dumped_of(&cluster, "one") == before[1]);
+}

@@ -1,6 +1,6 @@
 //! Envelopes from the wire, all bounds checked.
 
-use torc_record::{Digest, Epoch, HybridTime};
+use torc_record::{Digest, Epoch, HybridTime, NamespaceId};
 use torc_replication::{Envelope, LogPosition, Message, OpId, Tag};
 use torc_ring::{Partition, Partitions, Token};
 
@@ -27,8 +27,9 @@ pub fn envelope_from_wire(
         round: HybridTime(wire.round),
     };
     let message = message_from_wire(message, tag)?;
-    let is_here = |digest: &Digest| partitions.of(Token::of(digest)) == partition;
-    if wire.partition >= partitions.count() || !all_keys(&message, is_here) {
+    let is_here =
+        |namespace, digest: &Digest| partitions.holding(namespace, Token::of(digest)) == partition;
+    if !partitions.contains(partition) || !all_keys(&message, is_here) {
         return Err(WireError::Misplaced { partition });
     }
     Ok(Envelope {
@@ -117,24 +118,30 @@ fn message_from_wire(message: Wire, tag: Tag) -> Result<Message, WireError> {
 }
 
 /// Whether this holds of every key that a message names.
-fn all_keys(message: &Message, holds: impl Fn(&Digest) -> bool) -> bool {
+fn all_keys(message: &Message, holds: impl Fn(NamespaceId, &Digest) -> bool) -> bool {
     match message {
-        Message::Read { at, .. } | Message::Prepare { at, .. } => holds(&at.digest),
+        Message::Read { at, .. } | Message::Prepare { at, .. } => holds(at.namespace, &at.digest),
         Message::Accept { record, .. }
         | Message::Learn { record }
         | Message::Store { record, .. }
-        | Message::Repair { record, .. } => holds(&record.digest),
-        Message::Pull { after, .. } => after.iter().all(|id| holds(&id.digest)),
+        | Message::Repair { record, .. } => holds(record.namespace, &record.digest),
+        Message::Pull { after, .. } => after.iter().all(|id| holds(id.namespace, &id.digest)),
         Message::Page {
             after,
             records,
             next,
             ..
         } => {
-            after.iter().chain(next).all(|id| holds(&id.digest))
-                && records.iter().all(|record| holds(&record.digest))
+            after
+                .iter()
+                .chain(next)
+                .all(|id| holds(id.namespace, &id.digest))
+                && records.iter().all(|it| holds(it.namespace, &it.digest))
         }
-        Message::List { listing } => listing.entries.iter().all(|(at, _)| holds(&at.digest)),
+        Message::List { listing } => listing
+            .entries
+            .iter()
+            .all(|(at, _)| holds(at.namespace, &at.digest)),
         Message::Holding { .. }
         | Message::Promised { .. }
         | Message::Accepted { .. }

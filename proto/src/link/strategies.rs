@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use proptest::prelude::*;
-use torc_record::{Ballot, Digest, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State};
+use torc_record::{
+    Ballot, Digest, Epoch, HybridTime, Key, Layer, NamespaceId, NodeSlot, Record, State,
+};
 use torc_replication::compare::{Listing, MAX_RANGES, Range, RangeSum};
 use torc_replication::{Content, Envelope, Held, KeyId, Locator, LogPosition, Message, OpId, Tag};
 use torc_ring::Partition;
@@ -28,8 +30,9 @@ fn tags() -> impl Strategy<Value = Tag> {
 
 fn locators() -> impl Strategy<Value = Locator> {
     let key = proptest::collection::vec(any::<u8>(), 1..40);
-    (any::<(u32, [u8; 16])>(), key).prop_map(|((namespace, digest), key)| Locator {
-        namespace: NamespaceId(namespace),
+    // Of the layer whose one partition all envelopes are about.
+    (any::<(u32, [u8; 16])>(), key).prop_map(|((number, digest), key)| Locator {
+        namespace: NamespaceId::in_layer(Layer::BASE, number),
         digest: Digest(digest),
         key: Key::new(key).unwrap(),
     })

@@ -178,12 +178,16 @@ impl Config {
         settled && self.may_read(holders, mutations) && self.votes_not_copies(holders, mutations)
     }
 
-    /// Newcomers that merged a majority may hold a version that few voted for, while
-    /// readers of the epoch before may still go by the votes alone. So while the new set
-    /// reads, the old set must agree; with a displaced replica its snapshot is its vote.
+    /// Newcomers that merged a majority, because nobody is displaced or a dead one is, may
+    /// hold a version that few voted for. Readers of the epoch before may still go by the
+    /// votes alone, and so does everybody after an abort, when the dead one counts again. So
+    /// while the new set reads, the old set must agree; with a displaced replica its
+    /// snapshot is its vote.
     fn votes_not_copies(&self, holders: Votes, mutations: Mutations) -> bool {
-        let grows = self.seats.iter().any(|seat| seat.displaced.is_none());
-        if !grows || self.stage != Stage::WriteBothReadNew {
+        let dead = self.not_counting(mutations);
+        let mut displaced = self.seats.iter().map(|seat| seat.displaced);
+        let merges = displaced.any(|index| index.is_none_or(|index| dead.contains(index)));
+        if !merges || self.stage != Stage::WriteBothReadNew {
             return true;
         }
         mutations.has(Mutation::GrowthCopiesVote)

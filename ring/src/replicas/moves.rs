@@ -131,8 +131,12 @@ pub enum MoveError {
         /// The node.
         node: NodeId,
     },
-    /// Without the dead there is no majority left to merge.
-    #[error("without the excluded replicas no majority of the old set is left")]
+    /// Without the dead there is no majority left to merge. Wait for them to come back, or
+    /// force it: what only they held is lost then.
+    #[error(
+        "without the dead no majority of the replicas of some keys is left: wait for it to come \
+         back, or force it and lose what only it held"
+    )]
     NoMajority,
     /// Too late to exclude: the new set reads already.
     #[error("the new set reads already: let the move end")]
@@ -237,6 +241,39 @@ impl Config {
             Stage::Copying | Stage::WriteBothReadOld => {}
         }
         self.enter(epoch, self.stage).excluding(node)
+    }
+
+    /// Whether no majority of the old set is left without a dead replica: then no stage can
+    /// be left any more.
+    #[must_use]
+    pub fn is_lost_without(&self, node: NodeId) -> bool {
+        let index = self.index(node).filter(|index| self.old.contains(*index));
+        index.is_some_and(|index| {
+            let gone = self.excluded.union(Votes::one(index));
+            !self.old.is_majority_of(self.old, gone)
+        })
+    }
+
+    /// Stable on the nodes `to` at once, where the old set [is lost](Self::is_lost_without):
+    /// those who are replicas already count with what they hold, the others begin empty.
+    ///
+    /// Of two replicas the one that is left has every acknowledged write, and every quorum
+    /// of two includes it. Of one nothing is left.
+    ///
+    /// # Errors
+    /// [`MoveError::BadSize`], [`MoveError::EpochNotLater`].
+    pub fn go_on_with(&self, epoch: Epoch, to: &[NodeId]) -> Result<Self, MoveError> {
+        self.check_later(epoch)?;
+        if to.is_empty() || to.len() > MAX_MEMBERS / 2 {
+            return Err(MoveError::BadSize { wanted: to.len() });
+        }
+        let mut next = self.end(epoch, Votes::NONE);
+        let known = |node| self.member(node);
+        let begins = |node| Member { node, since: epoch };
+        let members = to.iter().map(|node| known(*node).unwrap_or(begins(*node)));
+        next.members = members.collect();
+        next.old = Votes::first(next.members.len());
+        Ok(next)
     }
 
     /// Goes back to the old set; two steps once the new set reads, see the module.

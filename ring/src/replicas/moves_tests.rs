@@ -123,6 +123,23 @@ fn while_growing_copies_do_not_count_as_votes() {
     assert!(read_new.is_chosen(ballot(1), votes(&read_new, &[A, B, D]), HOLD));
 }
 
+/// Seed 890540 of the simulation: after an abort the dead one, A, counts again, and A and
+/// C do not hold what B alone accepted and D merged.
+#[test]
+fn while_a_dead_replica_is_displaced_what_its_successor_merged_does_not_count_as_a_vote() {
+    let [_, _, read_new] = replacing(&[A]);
+    assert!(
+        !read_new.is_chosen(ballot(1), votes(&read_new, &[B, D]), HOLD),
+        "D may have merged what B alone accepted"
+    );
+    assert!(read_new.is_chosen(ballot(1), votes(&read_new, &[B, C]), HOLD));
+    let [_, _, copied] = replacing(&[]);
+    assert!(
+        copied.is_chosen(ballot(1), votes(&copied, &[B, D]), HOLD),
+        "D holds what A voted for"
+    );
+}
+
 #[test]
 fn a_stage_is_left_only_when_all_that_makes_it_safe_is_known() {
     let [copying, read_old, read_new] = replacing(&[]);

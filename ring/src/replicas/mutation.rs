@@ -56,7 +56,7 @@ pub enum Mutation {
     GrowthStartsEmpty,
     /// In a set that shrinks, those who stay do not merge the others.
     ShrinkWithoutMerge,
-    /// While growing, a one-round get trusts copies as if they were votes.
+    /// While growing, or without a dead replica, one round trusts copies as if they were votes.
     GrowthCopiesVote,
     /// A bulk copy taken before the write-both stage counts as the snapshot.
     BulkIsSnapshot,

@@ -12,7 +12,7 @@ use super::{
     TransitionKind,
 };
 use crate::replicas::{Config, Milestones, MoveError, Mutations, Stage};
-use crate::{NodeId, Partition, Ring, TransitionPlan};
+use crate::{NodeId, Partition, Ring};
 
 /// Commands.
 impl Topology {
@@ -33,8 +33,8 @@ impl Topology {
             });
         }
         let target = self.target_ring(&kind, proposal.force)?;
-        let after = self.stored.placement_after(&target, &kind);
-        let plan = TransitionPlan::between(&self.current, &after);
+        let after = self.stored.placements_after(&target, &kind);
+        let plan = self.current.plan_to(&after);
         if let Some(node) = kind.removes() {
             self.stored.set_state(node, MemberState::Leaving);
         }
@@ -94,17 +94,25 @@ impl Topology {
         Outcome::Done
     }
 
-    /// Counts a displaced node out of every move that has not ended.
-    pub(super) fn exclude(&mut self, node: NodeId) -> Result<Outcome, TopologyError> {
+    /// Counts a displaced node out of every move that has not ended. Where no majority is
+    /// left without it: refuses, or goes on with what is left.
+    pub(super) fn exclude(
+        &mut self,
+        node: NodeId,
+        lossy: bool,
+        at_ms: u64,
+    ) -> Result<Outcome, TopologyError> {
         let running = self.running()?;
-        if running.dead.contains(&node) {
+        if running.dead.contains(&node) && !lossy {
             return Ok(Outcome::Done);
         }
         let epoch = Epoch(self.stored.epoch.0 + 1);
         let mut displaced = false;
         let mut excluding = Vec::new();
         for (&partition, at) in &running.moves {
-            let config = &self.stored.configs[partition.index()];
+            let Some(config) = self.config(partition) else {
+                continue;
+            };
             let goes = config.index(node).is_some() && !self.destination(partition).contains(&node);
             let step = match at {
                 Move::Moving if goes => config.exclude(epoch, node),
@@ -112,6 +120,11 @@ impl Topology {
                 Move::Moving | Move::Waiting | Move::Done => continue,
             };
             displaced = true;
+            if lossy && config.is_lost_without(node) {
+                let to = self.destination(partition);
+                excluding.push(config.go_on_with(epoch, to)?);
+                continue;
+            }
             match step {
                 Ok(next) if *at == Move::Moving => excluding.push(next),
                 // What moves later begins without the node; what reads the new set ends soon.
@@ -130,6 +143,10 @@ impl Topology {
         }
         for next in excluding {
             self.enter(next);
+        }
+        if lossy {
+            self.begin_due_moves();
+            self.finish_if_done(at_ms);
         }
         Ok(Outcome::Done)
     }
@@ -156,12 +173,13 @@ impl Topology {
         }
         let epoch = self.advance_epoch();
         for (partition, at) in moves {
-            let config = Arc::clone(&self.stored.configs[partition.index()]);
+            let config = self.config(partition).cloned();
             match at {
                 Move::Waiting => self.mark(partition, Move::Done),
                 Move::Done => self.mark(partition, Move::Waiting),
                 Move::Moving => {
-                    if let Ok(next) = config.abort(epoch, Mutations::NONE) {
+                    let next = config.map(|config| config.abort(epoch, Mutations::NONE));
+                    if let Some(Ok(next)) = next {
                         self.enter(next);
                     }
                 }
@@ -186,9 +204,9 @@ impl Topology {
     pub(super) fn moving(&self) -> impl Iterator<Item = (Partition, Arc<Config>)> + '_ {
         let moves = self.stored.transition.iter().flat_map(|t| &t.moves);
         let moving = moves.filter(|(_, at)| **at == Move::Moving);
-        moving.map(|(&partition, _)| {
-            let config = Arc::clone(&self.stored.configs[partition.index()]);
-            (partition, config)
+        moving.filter_map(|(&partition, _)| {
+            let config = Arc::clone(self.config(partition)?);
+            Some((partition, config))
         })
     }
 
@@ -216,14 +234,16 @@ impl Topology {
             Move::Moving
         };
         self.mark(partition, at);
-        self.stored.configs[partition.index()] = Arc::new(next);
+        let at = self.layers.index(self.stored.partitions, partition);
+        if let Some(config) = at.and_then(|at| self.stored.configs.get_mut(at)) {
+            *config = Arc::new(next);
+        }
     }
 
     /// Notes a fact; the configuration it is about, unless the fact is void.
     fn note(&mut self, node: NodeId, report: &Report) -> Option<Arc<Config>> {
         let partition = report.partition;
-        let config = self.stored.configs.get(partition.index())?;
-        let config = Arc::clone(config);
+        let config = Arc::clone(self.config(partition)?);
         let known = self.stored.known.get_mut(&partition)?;
         let (milestone, sizes) = report.fact.milestone(report.epoch);
         if !known.note(&config, node, milestone) {
@@ -260,8 +280,9 @@ impl Topology {
         let epoch = self.stored.epoch;
         let due = self.stored.transition.as_ref().map(Transition::due);
         for partition in due.unwrap_or_default() {
-            let stable = Arc::clone(&self.stored.configs[partition.index()]);
-            if let Ok(copying) = self.first_step(partition, &stable, epoch, None) {
+            let stable = self.config(partition).cloned();
+            let step = stable.map(|stable| self.first_step(partition, &stable, epoch, None));
+            if let Some(Ok(copying)) = step {
                 self.enter(copying);
             }
         }
@@ -274,11 +295,7 @@ impl Topology {
         if !running.is_some_and(Transition::is_done) {
             return;
         }
-        let states = |topology: &Self| -> Vec<_> {
-            let all = topology.stored.partitions.iter();
-            all.map(|partition| topology.state(partition)).collect()
-        };
-        let before = states(self);
+        let before = self.states();
         let (Some(mut transition), Some(target)) =
             (self.stored.transition.take(), self.target.take())
         else {
@@ -295,7 +312,7 @@ impl Topology {
         transition.end(at_ms);
         self.stored.last_transition = Some(transition);
         let epoch = self.stored.epoch;
-        for (before, after) in before.iter().zip(states(self)) {
+        for (before, after) in before.iter().zip(self.states()) {
             if !before.same_placement(&after) {
                 self.stored.reordered.insert(after.config.partition, epoch);
             }
@@ -341,9 +358,10 @@ impl Topology {
     }
 
     fn check_may_shrink(&self, force: bool) -> Result<(), TopologyError> {
-        let replicas = self.stored.replicas;
-        let members = self.stored.members.values();
-        let active = members.filter(|m| m.state == MemberState::Active).count();
+        let namespaces = self.stored.namespaces.values();
+        let replicas = namespaces.map(|namespace| namespace.replicas).max();
+        let replicas = replicas.unwrap_or(self.stored.replicas);
+        let active = self.stored.active();
         if active <= usize::from(replicas) && !force {
             return Err(TopologyError::TooFewNodes { active, replicas });
         }

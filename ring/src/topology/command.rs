@@ -42,6 +42,12 @@ pub enum Command {
     Exclude {
         /// The dead node.
         node: NodeId,
+        /// Whether partitions of which no majority is left go on with what is left.
+        #[serde(default)]
+        lossy: bool,
+        /// Unix milliseconds.
+        #[serde(default)]
+        at_ms: u64,
     },
     /// The running transition goes back: what has moved moves back. Repeating it is
     /// harmless.

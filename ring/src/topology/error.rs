@@ -81,15 +81,23 @@ pub enum TopologyError {
     /// No partition can change like that.
     #[error(transparent)]
     Move(#[from] MoveError),
-    /// A namespace has as many replicas as its cluster.
+    /// A cluster founded with one replica knows no quorums. Leave the number out, or found
+    /// a cluster with more.
     #[error(
-        "{asked} replicas asked for: every namespace of this cluster has {cluster}, leave it out"
+        "{asked} replicas asked for, but this cluster was founded with one: leave the number \
+         out, or found a cluster with `--replicas 2` or more"
     )]
-    NamespaceReplicas {
+    OneReplica {
         /// Replicas asked for.
         asked: u8,
-        /// Replicas of every partition.
-        cluster: u8,
+    },
+    /// Nobody could hold all the replicas. Join further nodes first.
+    #[error("{asked} replicas asked for, but the cluster has {active} nodes: join more first")]
+    TooFewNodesFor {
+        /// Replicas asked for.
+        asked: u8,
+        /// Active members now.
+        active: usize,
     },
     /// There is a namespace of this name with other settings. Choose another name.
     #[error("there is a namespace `{name}` with other settings: choose another name")]

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use serde::Deserialize;
 use torc_record::{DigestKey, Epoch, NamespaceId};
 
+use super::layers::Placements;
 use super::stored::{Stored, VERSION};
 use super::{
     ClusterId, MalformedTopology, Member, Move, Namespace, NamespaceMode, Sizes, Topology,
     Transition, TransitionKind,
 };
 use crate::replicas::{Config, Milestone, Milestones, Stage};
-use crate::{NodeId, Partition, Partitions, Placement, Ring};
+use crate::{NodeId, Partition, Partitions, Ring};
 
 /// A stored topology of any version.
 #[derive(Deserialize)]
@@ -246,9 +247,9 @@ impl Topology {
         for (partition, epoch) in self.stored.partitions.iter().zip(epochs) {
             let moving = moves.get(&partition);
             let stage = moving.map_or(FormerStage::Waiting, |moving| moving.stage);
-            let of = |placement: &Option<Placement>| {
-                let placement = placement.as_ref().unwrap_or(&self.current);
-                placement.nodes(partition).to_vec()
+            let of = |placements: &Option<Placements>| {
+                let placements = placements.as_ref().unwrap_or(&self.current);
+                placements.nodes(partition).to_vec()
             };
             let (old, new) = match stage {
                 FormerStage::Waiting => (of(&None), Vec::new()),

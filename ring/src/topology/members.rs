@@ -77,6 +77,12 @@ impl Stored {
         Ok(id)
     }
 
+    /// How many members have positions on the ring and keep them.
+    pub(super) fn active(&self) -> usize {
+        let members = self.members.values();
+        members.filter(|m| m.state == MemberState::Active).count()
+    }
+
     pub(super) fn set_state(&mut self, node: NodeId, state: MemberState) {
         if let Some(member) = self.members.get_mut(&node) {
             member.state = state;

@@ -20,6 +20,7 @@ mod change;
 mod command;
 mod error;
 mod former;
+mod layers;
 mod member;
 mod members;
 mod namespace;
@@ -36,6 +37,7 @@ use torc_record::{Epoch, NamespaceId};
 pub use crate::replicas::Stage;
 pub use command::{Command, Fact, Founding, Outcome, Proposal, Report, Sizes};
 pub use error::TopologyError;
+pub use layers::Layers;
 pub use member::{ClusterId, Incarnation, Member, MemberState, NewMember};
 pub use namespace::{MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace};
 pub use routing::{PartitionState, RoutingTable};
@@ -43,9 +45,10 @@ pub use stored::MalformedTopology;
 pub use transition::{Move, Transition, TransitionKind};
 
 use crate::replicas::{Config, Votes};
-use crate::{NodeId, Partition, Partitions, Placement, PreferenceList, Ring, TransitionPlan};
+use crate::{NodeId, Partition, Partitions, PreferenceList, Ring, TransitionPlan};
 
 use former::Readable;
+use layers::Placements;
 use stored::{Stored, is_set_of};
 
 /// Most members a cluster may have.
@@ -56,10 +59,12 @@ pub const MAX_MEMBERS: usize = 1 << 12;
 #[serde(try_from = "Readable", into = "Stored")]
 pub struct Topology {
     stored: Stored,
+    /// Derived from the namespaces; never stored.
+    layers: Layers,
     /// Derived from the ring; never stored.
-    current: Placement,
+    current: Placements,
     /// Derived from the transition's target ring; never stored.
-    target: Option<Placement>,
+    target: Option<Placements>,
 }
 
 /// Getters.
@@ -76,10 +81,15 @@ impl Topology {
         self.stored.epoch
     }
 
-    /// The partitions, fixed when the cluster was created.
+    /// The partitions of each layer, fixed when the cluster was created.
     #[must_use]
     pub fn partitions(&self) -> Partitions {
         self.stored.partitions
+    }
+
+    /// Every partition of the layers in use, in the order of their numbers.
+    pub fn partitions_in_use(&self) -> impl Iterator<Item = Partition> + use<> {
+        self.layers.partitions(self.stored.partitions)
     }
 
     /// Members by id, joining and leaving ones included.
@@ -110,16 +120,22 @@ impl Topology {
         self.stored.last_transition.as_ref()
     }
 
-    /// The replicas of one partition.
+    /// The replicas of one partition; none when there is no such partition in use.
     #[must_use]
-    pub fn config(&self, partition: Partition) -> &Arc<Config> {
-        &self.stored.configs[partition.index()]
+    pub fn config(&self, partition: Partition) -> Option<&Arc<Config>> {
+        let at = self.layers.index(self.stored.partitions, partition)?;
+        self.stored.configs.get(at)
     }
 
-    /// State of one partition: stage, lead, preference lists.
+    /// State of one partition: stage, lead, preference lists; none when there is no such
+    /// partition in use.
     #[must_use]
-    pub fn state(&self, partition: Partition) -> PartitionState {
-        let config = Arc::clone(self.config(partition));
+    pub fn state(&self, partition: Partition) -> Option<PartitionState> {
+        self.config(partition).map(|config| self.state_of(config))
+    }
+
+    fn state_of(&self, config: &Arc<Config>) -> PartitionState {
+        let (config, partition) = (Arc::clone(config), config.partition);
         let reordered = self.stored.reordered.get(&partition);
         let list = |set| self.in_order(&config, set);
         PartitionState {
@@ -137,7 +153,8 @@ impl Topology {
     /// stable, and a majority of its replicas has adopted that.
     #[must_use]
     pub fn may_discard(&self, partition: Partition) -> bool {
-        let stable = self.config(partition).stage == Stage::Stable;
+        let config = self.config(partition);
+        let stable = config.is_some_and(|config| config.stage == Stage::Stable);
         stable && !self.stored.known.contains_key(&partition)
     }
 
@@ -163,16 +180,19 @@ impl Topology {
             digest_key: stored.digest_key,
             epoch: stored.epoch,
             partitions: stored.partitions,
+            layers: self.layers,
             replicas: stored.replicas,
             members: stored.members.clone(),
             ring: stored.ring.clone(),
-            states: stored
-                .partitions
-                .iter()
-                .map(|partition| self.state(partition))
-                .collect(),
+            states: self.states(),
             namespaces: stored.namespaces.clone(),
         }
+    }
+
+    /// Of every partition in use.
+    fn states(&self) -> Vec<PartitionState> {
+        let configs = self.stored.configs.iter();
+        configs.map(|config| self.state_of(config)).collect()
     }
 
     /// The nodes of a set in the order of the ring that placed them.
@@ -183,7 +203,7 @@ impl Topology {
         }
     }
 
-    fn placed(&self, config: &Config, set: Votes) -> Option<&Placement> {
+    fn placed(&self, config: &Config, set: Votes) -> Option<&Placements> {
         let mut placements = std::iter::once(&self.current).chain(&self.target);
         placements.find(|placement| is_set_of(config, set, placement.nodes(config.partition)))
     }
@@ -240,8 +260,8 @@ impl Topology {
             let id = stored.admit(member, MemberState::Active)?;
             stored.ring = stored.allocate(&TransitionKind::Join(id))?;
         }
-        let placement = stored.placement(&stored.ring);
-        let founded = |p| Arc::new(Config::founded(p, Epoch(1), placement.nodes(p)));
+        let placements = stored.placements(&stored.ring);
+        let founded = |p| Arc::new(Config::founded(p, Epoch(1), placements.nodes(p)));
         stored.configs = stored.partitions.iter().map(founded).collect();
         Ok(Self::over(stored))
     }
@@ -262,7 +282,7 @@ impl Topology {
             Command::Begin(proposal) => self.begin(&proposal),
             Command::Report { node, reports } => Ok(self.report(node, &reports)),
             Command::Retreat { node } => Ok(self.retreat(node)),
-            Command::Exclude { node } => self.exclude(node),
+            Command::Exclude { node, lossy, at_ms } => self.exclude(node, lossy, at_ms),
             Command::Abort { transition, at_ms } => self.abort(transition, at_ms),
             Command::CreateNamespace(new) => self.create_namespace(new),
         }
@@ -279,11 +299,13 @@ impl Topology {
         force: bool,
     ) -> Result<TransitionPlan, TopologyError> {
         let target = self.target_ring(change, force)?;
-        let after = self.stored.placement_after(&target, change);
-        Ok(TransitionPlan::between(&self.current, &after))
+        let after = self.stored.placements_after(&target, change);
+        Ok(self.current.plan_to(&after))
     }
 }
 
+#[cfg(test)]
+mod layer_tests;
 #[cfg(test)]
 mod replica_tests;
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use torc_record::{Digest, DigestKey, Epoch, NamespaceId};
 
-use super::{ClusterId, Member, Namespace};
+use super::layers::replicas_in;
+use super::{ClusterId, Layers, Member, Namespace};
 use crate::replicas::{Config, Stage};
 use crate::{NodeId, Partition, Partitions, PreferenceList, Ring, Token};
 
@@ -69,31 +70,41 @@ pub struct RoutingTable {
     pub digest_key: DigestKey,
     /// Number of the topology.
     pub epoch: Epoch,
-    /// Number of partitions.
+    /// Number of partitions of each layer.
     pub partitions: Partitions,
-    /// Copies of every partition.
+    /// The layers in use.
+    pub layers: Layers,
+    /// Copies of every partition of the base layer.
     pub replicas: u8,
     /// Members by id.
     pub members: BTreeMap<NodeId, Member>,
     /// Positions on the ring.
     pub ring: Ring,
-    /// One state a partition, in ring order.
+    /// One state a partition of the layers in use, in the order of their numbers.
     pub states: Vec<PartitionState>,
     /// Namespaces by name.
     pub namespaces: BTreeMap<String, Namespace>,
 }
 
 impl RoutingTable {
-    /// The partition a digest falls into.
+    /// The partition that a namespace's key of this digest lies in.
     #[must_use]
-    pub fn partition_of(&self, digest: &Digest) -> Partition {
-        self.partitions.of(Token::of(digest))
+    pub fn partition_of(&self, namespace: NamespaceId, digest: &Digest) -> Partition {
+        self.partitions.holding(namespace, Token::of(digest))
     }
 
-    /// State of a partition; none when it is out of range.
+    /// State of a partition; none when there is no such partition in use.
     #[must_use]
     pub fn state(&self, partition: Partition) -> Option<&PartitionState> {
-        self.states.get(partition.0 as usize)
+        self.states
+            .get(self.layers.index(self.partitions, partition)?)
+    }
+
+    /// How many copies a partition is to have.
+    #[must_use]
+    pub fn replicas_of(&self, partition: Partition) -> u8 {
+        let layer = self.partitions.layer(partition).unwrap_or_default();
+        replicas_in(layer, self.replicas)
     }
 
     /// gRPC address of a member.

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use serde::Serialize;
 use torc_record::{DigestKey, Epoch};
 
+use super::layers::{Placements, layer_of, replicas_in};
 use super::{
-    ClusterId, Member, MemberState, Move, Namespace, Topology, Transition, TransitionKind,
+    ClusterId, Layers, Member, MemberState, Move, Namespace, Topology, Transition, TransitionKind,
 };
 use crate::replicas::{Config, Milestones, Stage, Votes};
 use crate::{AllocateError, NodeId, NodeSpec, Partition, Partitions, Placement, Ring, allocate};
@@ -40,7 +41,7 @@ pub(super) struct Stored {
     pub(super) members: BTreeMap<NodeId, Member>,
     pub(super) namespaces: BTreeMap<String, Namespace>,
     pub(super) ring: Ring,
-    /// One a partition, in ring order.
+    /// One a partition of the layers in use, in the order of their numbers.
     pub(super) configs: Vec<Arc<Config>>,
     /// Of partitions that move, and of those that have moved until a majority works in
     /// the epoch they ended in.
@@ -54,11 +55,13 @@ pub(super) struct Stored {
 impl Topology {
     /// Adds what is derived.
     pub(super) fn over(stored: Stored) -> Self {
-        let current = stored.placement(&stored.ring);
+        let layers = Layers::of(&stored.namespaces);
+        let current = stored.placements(&stored.ring);
         let transition = stored.transition.as_ref();
-        let target = transition.map(|t| stored.placement_after(&t.target, &t.kind));
+        let target = transition.map(|t| stored.placements_after(&t.target, &t.kind));
         Self {
             stored,
+            layers,
             current,
             target,
         }
@@ -67,14 +70,24 @@ impl Topology {
     /// Checks what was read.
     pub(super) fn checked(self) -> Result<Self, MalformedTopology> {
         let stored = &self.stored;
-        if stored.configs.len() != stored.partitions.count() as usize {
+        if !stored
+            .namespaces
+            .values()
+            .all(|it| stored.has_layer_of(*it))
+        {
+            return Err(MalformedTopology(
+                "a namespace in a layer of another number of replicas",
+            ));
+        }
+        let wanted = self.layers.count() * stored.partitions.count() as usize;
+        if stored.configs.len() != wanted {
             return Err(MalformedTopology("not one configuration a partition"));
         }
         stored.check_ring(&stored.ring)?;
         if let Some(transition) = &stored.transition {
             stored.check_ring(&transition.target)?;
         }
-        for (partition, config) in stored.partitions.iter().zip(&stored.configs) {
+        for (partition, config) in self.partitions_in_use().zip(&stored.configs) {
             self.check_config(partition, config)?;
         }
         Ok(self)
@@ -135,19 +148,31 @@ impl Stored {
             .collect()
     }
 
-    pub(super) fn placement(&self, ring: &Ring) -> Placement {
-        Placement::compute(ring, self.partitions, self.replicas, &self.specs())
+    fn has_layer_of(&self, namespace: Namespace) -> bool {
+        let layer = layer_of(namespace.replicas, self.replicas);
+        layer == Some(namespace.id.layer())
     }
 
-    /// The placement on the ring that a change leads to.
-    pub(super) fn placement_after(&self, ring: &Ring, kind: &TransitionKind) -> Placement {
+    pub(super) fn placements(&self, ring: &Ring) -> Placements {
+        self.placements_of(ring, &self.specs())
+    }
+
+    fn placements_of(&self, ring: &Ring, specs: &BTreeMap<NodeId, NodeSpec>) -> Placements {
+        Placements::new(Layers::of(&self.namespaces), |layer| {
+            let replicas = replicas_in(layer, self.replicas);
+            Placement::compute(ring, self.partitions, replicas, specs)
+        })
+    }
+
+    /// The placements on the ring that a change leads to.
+    pub(super) fn placements_after(&self, ring: &Ring, kind: &TransitionKind) -> Placements {
         let mut specs = self.specs();
         if let TransitionKind::Reweight { node, weight } = kind
             && let Some(spec) = specs.get_mut(node)
         {
             spec.weight = *weight;
         }
-        Placement::compute(ring, self.partitions, self.replicas, &specs)
+        self.placements_of(ring, &specs)
     }
 
     /// The ring that a change leads to.

@@ -50,7 +50,7 @@ fn begin(topology: &mut Topology, kind: TransitionKind, parallel: u32) -> Outcom
 }
 
 fn report(topology: &mut Topology, node: NodeId, partition: Partition, fact: Fact) {
-    let epoch = topology.state(partition).epoch;
+    let epoch = topology.state(partition).unwrap().epoch;
     let report = Report {
         partition,
         epoch,
@@ -69,13 +69,13 @@ fn in_stage(topology: &Topology, stage: Stage) -> Vec<Partition> {
     topology
         .partitions()
         .iter()
-        .filter(|p| topology.state(*p).stage == stage)
+        .filter(|p| topology.state(*p).unwrap().stage == stage)
         .collect()
 }
 
 /// Reports whatever the partition's present stage waits for.
 fn satisfy(topology: &mut Topology, partition: Partition) {
-    let state = topology.state(partition);
+    let state = topology.state(partition).unwrap();
     let old = state.nodes[0];
     let new = state.next.as_ref().map(|next| next[0]);
     match (state.stage, new) {
@@ -109,7 +109,7 @@ fn run_to_end(topology: &mut Topology) {
         let moving: Vec<_> = topology
             .partitions()
             .iter()
-            .filter(|p| topology.state(*p).stage != Stage::Stable)
+            .filter(|p| topology.state(*p).unwrap().stage != Stage::Stable)
             .collect();
         assert!(
             !moving.is_empty(),
@@ -127,21 +127,21 @@ fn a_move_goes_through_every_stage_each_an_epoch_of_its_own() {
     let new = enrol(&mut topology, 2);
     begin(&mut topology, TransitionKind::Join(new), 1);
     let partition = in_stage(&topology, Stage::Copying)[0];
-    let mut epochs = vec![topology.state(partition).epoch];
+    let mut epochs = vec![topology.state(partition).unwrap().epoch];
     let mut leads = Vec::new();
     for stage in [
         Stage::Copying,
         Stage::WriteBothReadOld,
         Stage::WriteBothReadNew,
     ] {
-        let state = topology.state(partition);
+        let state = topology.state(partition).unwrap();
         assert_eq!(state.stage, stage);
         leads.push(state.lead);
         satisfy(&mut topology, partition);
-        epochs.push(topology.state(partition).epoch);
+        epochs.push(topology.state(partition).unwrap().epoch);
     }
-    assert_eq!(topology.state(partition).stage, Stage::Stable);
-    leads.push(topology.state(partition).lead);
+    assert_eq!(topology.state(partition).unwrap().stage, Stage::Stable);
+    leads.push(topology.state(partition).unwrap().lead);
     assert_eq!(
         leads,
         [NodeId(1), NodeId(1), new, new],
@@ -166,7 +166,7 @@ fn a_stage_is_not_left_before_everything_that_makes_it_safe_is_known() {
         Fact::Copied(Sizes::default()),
     );
     assert_eq!(
-        topology.state(partition).stage,
+        topology.state(partition).unwrap().stage,
         Stage::Copying,
         "the source has not to copy"
     );
@@ -178,17 +178,20 @@ fn a_stage_is_not_left_before_everything_that_makes_it_safe_is_known() {
         partition,
         Fact::Snapshotted(Sizes::default()),
     );
-    let stage = topology.state(partition).stage;
+    let stage = topology.state(partition).unwrap().stage;
     assert_eq!(
         stage,
         Stage::WriteBothReadOld,
         "the old node has not adopted the epoch"
     );
     report(&mut topology, NodeId(1), partition, Fact::Adopted);
-    assert_eq!(topology.state(partition).stage, Stage::WriteBothReadNew);
+    assert_eq!(
+        topology.state(partition).unwrap().stage,
+        Stage::WriteBothReadNew
+    );
 
     report(&mut topology, new, partition, Fact::Adopted);
-    let stage = topology.state(partition).stage;
+    let stage = topology.state(partition).unwrap().stage;
     assert_eq!(
         stage,
         Stage::WriteBothReadNew,
@@ -203,7 +206,7 @@ fn a_fact_of_another_epoch_is_void() {
     begin(&mut topology, TransitionKind::Join(new), 1);
     let partition = in_stage(&topology, Stage::Copying)[0];
     let before = topology.clone();
-    let late = Epoch(topology.state(partition).epoch.0 - 1);
+    let late = Epoch(topology.state(partition).unwrap().epoch.0 - 1);
     let report = Report {
         partition,
         epoch: late,
@@ -237,7 +240,7 @@ fn the_plan_that_is_shown_is_the_plan_that_runs() {
     assert_eq!(moving, planned);
     run_to_end(&mut topology);
     for planned in &plan.moves {
-        assert_eq!(topology.state(planned.partition).nodes, planned.to);
+        assert_eq!(topology.state(planned.partition).unwrap().nodes, planned.to);
     }
 }
 
@@ -276,7 +279,7 @@ fn no_more_moves_are_in_flight_than_the_transition_allows() {
         let moving: Vec<_> = topology
             .partitions()
             .iter()
-            .filter(|p| topology.state(*p).stage != Stage::Stable)
+            .filter(|p| topology.state(*p).unwrap().stage != Stage::Stable)
             .collect();
         satisfy(&mut topology, moving[0]);
     }
@@ -318,10 +321,10 @@ fn when_a_newcomer_falls_silent_writes_stop_waiting_for_it() {
     begin(&mut topology, TransitionKind::Join(new), 2);
     let moving = in_stage(&topology, Stage::Copying);
     satisfy(&mut topology, moving[0]);
-    let waiting = topology.state(moving[0]);
+    let waiting = topology.state(moving[0]).unwrap();
     assert_eq!(waiting.stage, Stage::WriteBothReadOld);
     topology.apply(Command::Retreat { node: new }).unwrap();
-    let state = topology.state(moving[0]);
+    let state = topology.state(moving[0]).unwrap();
     assert_eq!((state.stage, state.lead), (Stage::Copying, NodeId(1)));
     assert!(state.epoch > waiting.epoch, "an abort is one more epoch");
     run_to_end(&mut topology);
@@ -439,7 +442,7 @@ proptest! {
         for (which, what) in choices {
             let before = topology.routing();
             let moving: Vec<_> = topology.partitions().iter()
-                .filter(|p| topology.state(*p).stage != Stage::Stable).collect();
+                .filter(|p| topology.state(*p).unwrap().stage != Stage::Stable).collect();
             if moving.is_empty() {
                 break;
             }

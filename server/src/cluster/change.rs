@@ -43,6 +43,7 @@ pub(super) async fn join(
         address: request.address,
         plan_only: request.plan_only,
         parallel: request.parallel,
+        force: false,
         dead: None,
     };
     coming
@@ -72,6 +73,7 @@ pub(super) async fn replace(
         address: request.address,
         plan_only: request.plan_only,
         parallel: request.parallel,
+        force: request.force,
         dead: request.dead.then_some(old),
     };
     let kind = |new| TransitionKind::Replace { old, new };
@@ -83,6 +85,7 @@ struct Coming {
     address: String,
     plan_only: bool,
     parallel: u32,
+    force: bool,
     dead: Option<NodeId>,
 }
 
@@ -107,7 +110,7 @@ impl Coming {
             kind: kind(node),
             address: self.address.clone(),
             parallel: self.parallel,
-            force: false,
+            force: self.force,
             dead: self.dead,
         };
         if is_there_already(&topology, &member, wish.kind) {
@@ -265,7 +268,7 @@ async fn begin(
             .await;
         match begun {
             Ok(Outcome::Begun { transition }) => {
-                declare_dead(shared, wish.dead, deadline).await?;
+                declare_dead(shared, &wish, deadline).await?;
                 return Ok(ChangeResponse {
                     plan: Some(plan),
                     transition,
@@ -296,7 +299,7 @@ async fn under_way(
         return Ok(None);
     };
     if !plan_only {
-        declare_dead(shared, wish.dead, deadline).await?;
+        declare_dead(shared, wish, deadline).await?;
     }
     Ok(Some(ChangeResponse {
         plan: Some(settled_plan(topology, wish)),
@@ -304,19 +307,12 @@ async fn under_way(
     }))
 }
 
-async fn declare_dead(
-    shared: &Shared,
-    dead: Option<NodeId>,
-    deadline: Instant,
-) -> Result<(), Fault> {
-    let Some(node) = dead else {
+async fn declare_dead(shared: &Shared, wish: &Wish, deadline: Instant) -> Result<(), Fault> {
+    let Some(node) = wish.dead else {
         return Ok(());
     };
-    match shared
-        .group
-        .propose(Command::Exclude { node }, deadline)
-        .await
-    {
+    let exclude = wish.exclusion(node);
+    match shared.group.propose(exclude, deadline).await {
         // There was nothing to move.
         Ok(_) | Err(GroupError::Refused(TopologyError::NoTransition)) => Ok(()),
         Err(error) => Err(error.into()),

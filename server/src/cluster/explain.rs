@@ -33,7 +33,7 @@ pub(super) async fn explain(
     let namespace = find_namespace(&table, &request.namespace)?;
     let key = Key::new(request.key.clone()).map_err(WireError::from)?;
     let digest = Digest::of(&table.digest_key, namespace, key.as_bytes());
-    let partition = table.partition_of(&digest);
+    let partition = table.partition_of(namespace, &digest);
     let state = table
         .state(partition)
         .ok_or(WireError::Field { field: "partition" })?;
@@ -135,7 +135,7 @@ fn placement(
     Ok(ExplainResponse {
         digest: digest.0.to_vec().into(),
         token: token.0,
-        partition: Some(partition_state_to_wire(partition, state)),
+        partition: Some(partition_state_to_wire(state)),
         arc_start: table.partitions.start(partition).0,
         arc_end: table.partitions.end(partition).0,
         nodes: members

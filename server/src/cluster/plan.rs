@@ -50,6 +50,16 @@ impl Wish {
     }
 }
 
+impl Wish {
+    pub(super) fn exclusion(&self, node: NodeId) -> Command {
+        Command::Exclude {
+            node,
+            lossy: self.force,
+            at_ms: unix_ms(),
+        }
+    }
+}
+
 /// Whether the topology would carry the change out, without its dead if it has any.
 pub(super) fn rehearse(topology: &Topology, wish: &Wish) -> Result<(), Fault> {
     let Some(node) = wish.dead else {
@@ -67,9 +77,7 @@ pub(super) fn rehearse(topology: &Topology, wish: &Wish) -> Result<(), Fault> {
         .apply(Command::Begin(all_at_once))
         .map_err(refused)?;
     if rehearsal.transition().is_some() {
-        rehearsal
-            .apply(Command::Exclude { node })
-            .map_err(refused)?;
+        rehearsal.apply(wish.exclusion(node)).map_err(refused)?;
     }
     Ok(())
 }
@@ -162,8 +170,11 @@ fn journeys(
 /// Partitions each node holds before and after.
 fn node_shares(topology: &Topology, plan: &TransitionPlan) -> BTreeMap<NodeId, NodeShare> {
     let mut shares: BTreeMap<NodeId, NodeShare> = BTreeMap::new();
-    for partition in topology.partitions().iter() {
-        for node in topology.state(partition).nodes.iter() {
+    for state in topology
+        .partitions_in_use()
+        .filter_map(|it| topology.state(it))
+    {
+        for node in state.nodes.iter() {
             let share = shares.entry(*node).or_default();
             share.partitions_before += 1;
             share.partitions_after += 1;

@@ -50,7 +50,7 @@ pub(crate) async fn gather(shared: &Arc<Shared>, local: bool) -> Result<StatusRe
         nodes,
         transition: transition.map(transition_to_wire),
         last_transition: last.map(transition_to_wire),
-        partitions: table.partitions.count(),
+        partitions: table.states.len() as u32,
         replicas: table.replicas.into(),
         under_replicated: short.map(|short| short.under_replicated),
         without_quorum: short.map(|short| short.without_quorum),
@@ -74,7 +74,8 @@ impl Short {
         let mut short = Self::default();
         for state in &table.states {
             let (count, is_quorum) = answering_replicas(state, &answering);
-            short.under_replicated += u32::from(count < u32::from(table.replicas));
+            short.under_replicated +=
+                u32::from(count < u32::from(table.replicas_of(state.config.partition)));
             short.without_quorum += u32::from(!is_quorum);
         }
         short

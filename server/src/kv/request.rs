@@ -118,7 +118,7 @@ impl Target {
                 digest
             }
         };
-        let partition = table.partition_of(&digest);
+        let partition = table.partition_of(namespace, &digest);
         if route
             .as_ref()
             .is_some_and(|route| route.partition != partition.0)

@@ -144,7 +144,9 @@ impl Scan {
     }
 
     fn at(&self, table: &RoutingTable) -> Partition {
-        table.partitions.of(self.position.token())
+        table
+            .partitions
+            .holding(self.namespace, self.position.token())
     }
 
     /// The node that leads the next partition, unless it is this one.

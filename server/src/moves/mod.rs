@@ -49,7 +49,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         shared: Arc::clone(&shared),
     });
     tasks.spawn(retreat::run(Arc::clone(&shared)));
-    let mut handled = vec![Epoch(0); shared.settings.partitions.count() as usize];
+    let mut handled = HashMap::new();
     let mut changes = shared.gates.subscribe();
     loop {
         changes.mark_unchanged();
@@ -76,21 +76,24 @@ struct Mover {
 
 impl Mover {
     /// Partitions that have adopted an epoch since they were last looked at.
-    async fn unhandled(&self, handled: &mut [Epoch]) -> Vec<(Partition, Adopted, Arc<Config>)> {
+    async fn unhandled(
+        &self,
+        handled: &mut HashMap<Partition, Epoch>,
+    ) -> Vec<(Partition, Adopted, Arc<Config>)> {
         let Ok(table) = self.shared.routing() else {
             return Vec::new();
         };
         let mut found = Vec::new();
-        for (index, state) in table.states.iter().enumerate() {
-            let partition = Partition(index as u32);
-            if handled[index] == state.epoch {
+        for state in &table.states {
+            let partition = state.config.partition;
+            if handled.get(&partition) == Some(&state.epoch) {
                 continue;
             }
             let Some(adopted) = self.shared.gates.adopted(partition).await else {
                 continue;
             };
             if adopted.epoch == state.epoch {
-                handled[index] = state.epoch;
+                handled.insert(partition, state.epoch);
                 found.push((partition, adopted, Arc::clone(&state.config)));
             }
         }

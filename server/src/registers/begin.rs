@@ -7,6 +7,7 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
+use torc_record::Layer;
 use torc_replication::{Envelope, Milestone};
 use torc_ring::NodeId;
 use torc_ring::topology::{Fact, RoutingTable, Sizes};
@@ -79,7 +80,7 @@ pub(crate) fn begin(
     );
     let (reports, reached) = mpsc::unbounded_channel();
     // All of a node's partitions may be moving.
-    let (slices, wanted) = mpsc::channel(table.partitions.count() as usize);
+    let (slices, wanted) = mpsc::channel(table.partitions.count() as usize * Layer::COUNT);
     let registers = Arc::new(Registers::recover(
         Me { node, slot },
         table.partitions,

@@ -157,7 +157,9 @@ impl Registers {
     /// Whether the hint is done with.
     async fn hand_over(&self, hint: Hint) -> bool {
         let metrics = &self.hints.metrics;
-        let partition = self.partitions.of(Token::of(&hint.record.digest));
+        let partition = self
+            .partitions
+            .holding(hint.record.namespace, Token::of(&hint.record.digest));
         let Some(config) = self.config(partition) else {
             return false;
         };
@@ -208,7 +210,7 @@ fn id_of(name: &[u8]) -> Option<HintId> {
 /// As a message between nodes, whose bounds are checked when it is read.
 fn bytes_of(hint: &Hint, partitions: Partitions) -> Vec<u8> {
     let envelope = Envelope {
-        partition: partitions.of(Token::of(&hint.record.digest)),
+        partition: partitions.holding(hint.record.namespace, Token::of(&hint.record.digest)),
         epoch: Epoch(0),
         message: Message::Store {
             tag: Tag::default(),

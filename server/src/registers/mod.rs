@@ -52,7 +52,7 @@ use torc_replication::{
     Request, Seq,
 };
 use torc_ring::topology::NamespaceMode;
-use torc_ring::{NodeId, Partition, Partitions};
+use torc_ring::{Layered, NodeId, Partition, Partitions};
 use torc_store::{Store, StoreError};
 
 use crate::clock::unix_ms;
@@ -103,7 +103,7 @@ pub(crate) struct Registers {
     store: Store,
     links: Links,
     started: Instant,
-    hosts: Vec<Mutex<Host>>,
+    hosts: Layered<Mutex<Host>>,
     shards: Vec<Mutex<Shard>>,
     durable: mpsc::UnboundedSender<Durable>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Durable>>>,
@@ -142,10 +142,6 @@ impl Registers {
         ),
         metrics: RegisterMetrics,
     ) -> Self {
-        let hosts = partitions
-            .iter()
-            .map(|partition| Mutex::new(host(me, &store, partition, 0)))
-            .collect();
         let ceiling = store.node_ceiling();
         let options = CoordinatorOptions {
             near: Some(me.node),
@@ -170,7 +166,7 @@ impl Registers {
             store,
             links,
             started,
-            hosts,
+            hosts: Layered::new(partitions),
             shards: (0..SHARDS).map(shard).collect(),
             durable,
             inbox: Mutex::new(Some(inbox)),
@@ -247,8 +243,7 @@ impl Registers {
     /// Displaced replicas forget their records where that is allowed.
     pub(crate) fn discard_where(&self, may_discard: impl Fn(Partition) -> bool) {
         let mut work = Work::new(self);
-        for (index, host) in self.hosts.iter().enumerate() {
-            let partition = Partition(index as u32);
+        for (partition, host) in self.hosts.iter() {
             if may_discard(partition) && host.lock().is_left_over(self.me.node) {
                 work.step(partition, Input::Discard);
                 work.finish();
@@ -264,8 +259,18 @@ impl Registers {
 
     /// The configuration that this node's replica of a partition acts in.
     pub(crate) fn config(&self, partition: Partition) -> Option<Arc<Config>> {
-        let host = self.hosts.get(partition.index())?.lock();
+        let host = self.host_of(partition)?.lock();
         host.replica.config().cloned()
+    }
+
+    fn host_of(&self, partition: Partition) -> Option<&Mutex<Host>> {
+        let recovered = |partition| Mutex::new(self.host(partition, 0));
+        self.hosts.get_or(partition, recovered)
+    }
+
+    /// The partitions that this node was ever told of.
+    fn known_partitions(&self) -> Vec<Partition> {
+        self.hosts.iter().map(|(partition, _)| partition).collect()
     }
 
     fn now(&self) -> Now {

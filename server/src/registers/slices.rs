@@ -125,7 +125,7 @@ impl Copier {
         drop(place);
         if let Some(arrival) = arrival {
             let publishing = {
-                let Some(host) = self.registers.hosts.get(partition.index()) else {
+                let Some(host) = self.registers.host_of(partition) else {
                     return Ok(());
                 };
                 let host = host.lock();
@@ -158,7 +158,7 @@ impl Registers {
         partition: Partition,
         epoch: Epoch,
     ) -> Option<Result<SealedPartition, StoreError>> {
-        let mut host = self.hosts.get(partition.index())?.lock();
+        let mut host = self.host_of(partition)?.lock();
         host.replica.serves_slices(epoch).then(|| {
             host.hold_folds(&self.store, partition);
             self.store.sealed(partition)
@@ -166,7 +166,7 @@ impl Registers {
     }
 
     fn takes_slices(&self, wanted: Wanted) -> bool {
-        let host = self.hosts.get(wanted.partition.index());
+        let host = self.host_of(wanted.partition);
         host.is_some_and(|host| host.lock().takes_slices(wanted.from, wanted.epoch))
     }
 

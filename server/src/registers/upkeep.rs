@@ -94,10 +94,11 @@ async fn beat(registers: Arc<Registers>) {
 async fn pull_again(registers: Arc<Registers>) {
     loop {
         tokio::time::sleep(PULL_AGAIN).await;
-        for index in 0..registers.hosts.len() {
-            if registers.hosts[index].lock().is_moving() {
+        for (partition, host) in registers.hosts.iter() {
+            let is_moving = host.lock().is_moving();
+            if is_moving {
                 let mut work = Work::new(&registers);
-                work.step(Partition(index as u32), Input::Tick);
+                work.step(partition, Input::Tick);
                 work.finish();
             }
         }
@@ -128,9 +129,12 @@ async fn settle(registers: Arc<Registers>, mut unsettled: mpsc::Receiver<Settle>
 /// Compares partition after partition with one other replica, another one each time.
 async fn compare(registers: Arc<Registers>) {
     for pass in 0_u64.. {
-        for index in 0..registers.hosts.len() {
+        let partitions = registers.known_partitions();
+        if partitions.is_empty() {
             tokio::time::sleep(COMPARE).await;
-            let partition = Partition(index as u32);
+        }
+        for partition in partitions {
+            tokio::time::sleep(COMPARE).await;
             registers.compare(partition, pass);
             if pass % COLLECT_EVERY == 1 {
                 registers.collect(partition);
@@ -186,7 +190,7 @@ impl Registers {
     }
 
     fn compare(&self, partition: Partition, pass: u64) {
-        let Some(host) = self.hosts.get(partition.index()) else {
+        let Some(host) = self.host_of(partition) else {
             return;
         };
         let mut host = host.lock();
@@ -213,7 +217,7 @@ impl Registers {
     /// Begins a collection where this node is the first replica and there is something to
     /// collect.
     fn collect(&self, partition: Partition) {
-        let Some(host) = self.hosts.get(partition.index()) else {
+        let Some(host) = self.host_of(partition) else {
             return;
         };
         if self.store.summary(partition).tombstones == 0 {

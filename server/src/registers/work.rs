@@ -126,7 +126,7 @@ impl<'a> Work<'a> {
         else {
             return;
         };
-        let Some(host) = self.registers.hosts.get(envelope.partition.index()) else {
+        let Some(host) = self.registers.host_of(envelope.partition) else {
             return;
         };
         let mut host = host.lock();
@@ -196,7 +196,7 @@ impl<'a> Work<'a> {
     /// Lets a partition's replica take one input.
     pub(super) fn step(&mut self, partition: Partition, input: Input) {
         let registers = self.registers;
-        let Some(host) = registers.hosts.get(partition.index()) else {
+        let Some(host) = registers.host_of(partition) else {
             return;
         };
         let mut wishes = Vec::new();
@@ -220,7 +220,7 @@ impl<'a> Work<'a> {
     /// is on its way to the disk.
     pub(super) fn landed(&mut self, partition: Partition, life: u64, durable: Option<Seq>) {
         let registers = self.registers;
-        let Some(host) = registers.hosts.get(partition.index()) else {
+        let Some(host) = registers.host_of(partition) else {
             return;
         };
         let mut host = host.lock();

@@ -17,10 +17,10 @@ use torc_proto::v1::{
     SummarizeResponse, VerifyRequest, VerifyResponse,
 };
 use torc_proto::{Fault, Reason, record_from_wire};
-use torc_record::{Epoch, Record};
+use torc_record::{Epoch, Layer, Record};
 use torc_replication::Role;
 use torc_ring::topology::{ClusterId, Incarnation};
-use torc_ring::{NodeId, Partition};
+use torc_ring::{NodeId, Partition, Token};
 
 use crate::gate::stale;
 use crate::identity::{IdentityError, Membership};
@@ -149,11 +149,18 @@ impl Replica for ReplicaService {
     ) -> Result<Response<SummarizeResponse>, Status> {
         let asked = request.into_inner().partitions;
         let all = asked.is_empty();
-        let count = self.shared.settings.partitions.count();
-        if asked.len() > count as usize || asked.iter().any(|partition| *partition >= count) {
+        let partitions = self.shared.settings.partitions;
+        let exists = |partition: &u32| partitions.contains(Partition(*partition));
+        let most = partitions.count() as usize * Layer::COUNT;
+        if asked.len() > most || !asked.iter().all(exists) {
             return Err(Fault::new(Reason::Invalid, "there is no such partition").into());
         }
-        let partitions = if all { (0..count).collect() } else { asked };
+        let partitions = if all {
+            let held = self.shared.store.partitions().into_iter();
+            held.map(|partition| partition.0).collect()
+        } else {
+            asked
+        };
         let summaries = partitions
             .into_iter()
             .map(|p| summary(&self.shared, Partition(p)));
@@ -207,7 +214,7 @@ pub(crate) fn records_of(
     let partitions = shared.settings.partitions;
     let check = |wire| {
         let record = record_from_wire(wire)?;
-        if partitions.of(torc_ring::Token::of(&record.digest)) != partition {
+        if partitions.holding(record.namespace, Token::of(&record.digest)) != partition {
             return Err(Fault::new(Reason::Invalid, "a record of another partition"));
         }
         Ok(record)

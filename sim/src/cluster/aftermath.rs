@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use torc_client::{Client, ScanOptions};
 use torc_proto::v1::SummarizeRequest;
 use torc_proto::v1::replica_client::ReplicaClient;
+use torc_ring::Partition;
 use torc_sim::history::{Kind, Value};
 
 use super::group::{Contact, Group};
@@ -197,7 +198,7 @@ async fn differing(group: &Group, client: &Client) -> Result<usize, String> {
         return Err("no replica tells of any record".to_owned());
     }
     let differs = |partition: &u32| {
-        let Some(state) = table.states.get(*partition as usize) else {
+        let Some(state) = table.state(Partition(*partition)) else {
             return false;
         };
         let mut copies = state
@@ -207,6 +208,6 @@ async fn differing(group: &Group, client: &Client) -> Result<usize, String> {
         let first = copies.next();
         copies.any(|copy| Some(copy) != first)
     };
-    let partitions = 0..table.partitions.count();
+    let partitions = table.states.iter().map(|state| state.config.partition.0);
     Ok(partitions.filter(differs).count())
 }

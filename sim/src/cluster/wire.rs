@@ -183,7 +183,7 @@ impl Wire {
     fn route(&self, key: &[u8]) -> Option<(Digest, v1::Route)> {
         let table = self.library.known_topology()?;
         let digest = Digest::of(&table.digest_key, NamespaceId::DEFAULT, key);
-        let partition = table.partition_of(&digest);
+        let partition = table.partition_of(NamespaceId::DEFAULT, &digest);
         let epoch = table.state(partition)?.epoch;
         let route = v1::Route {
             partition: partition.0,

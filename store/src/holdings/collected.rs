@@ -64,36 +64,36 @@ impl Shard {
 
 impl Holdings {
     pub(crate) fn facts(&self, partition: Partition) -> Facts {
-        let shard = self.shards.get(partition.index());
+        let shard = self.shard(partition);
         shard.map_or_else(Facts::default, |shard| shard.read().facts)
     }
 
     /// Up to where what was collected may be left out of slices, if the log keeps the
     /// entries after `through`: nowhere while it has one that must stay superseded.
     pub(crate) fn droppable(&self, partition: Partition, through: Seq) -> Ballot {
-        let shard = self.shards.get(partition.index()).map(|shard| shard.read());
+        let shard = self.shard(partition).map(|shard| shard.read());
         let shard = shard.filter(|shard| shard.stale_at <= through);
         shard.map_or(Ballot::default(), |shard| shard.facts.watermark)
     }
 
     /// Of all partitions that have some.
     pub(crate) fn all_facts(&self) -> Vec<(Partition, Facts)> {
-        let facts = self.partitions.iter().zip(&self.shards);
-        let facts = facts.map(|(partition, shard)| (partition, shard.read().facts));
+        let places = self.partitions.iter();
+        let facts = places.map(|(partition, place)| (partition, place.shard.read().facts));
         facts
             .filter(|(_, facts)| *facts != Facts::default())
             .collect()
     }
 
     pub(crate) fn set_meta(&self, partition: Partition, meta: PartitionMeta) {
-        if let Some(shard) = self.shards.get(partition.index()) {
+        if let Some(shard) = self.shard(partition) {
             shard.write().facts.meta = meta;
         }
     }
 
     /// Raises the watermark of a partition.
     pub(crate) fn purge(&self, partition: Partition, watermark: Ballot) {
-        if let Some(shard) = self.shards.get(partition.index()) {
+        if let Some(shard) = self.shard(partition) {
             let mut shard = shard.write();
             if watermark > shard.facts.watermark {
                 shard.facts.watermark = watermark;
@@ -104,7 +104,7 @@ impl Holdings {
 
     /// What a partition holds that was not collected.
     pub(crate) fn summary(&self, partition: Partition) -> PartitionSummary {
-        let Some(lock) = self.shards.get(partition.index()) else {
+        let Some(lock) = self.shard(partition) else {
             return PartitionSummary::default();
         };
         loop {

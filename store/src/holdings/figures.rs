@@ -7,13 +7,11 @@ use super::{Holdings, Slices};
 use crate::packed::{Packed, Position};
 use crate::segment::Slice;
 use crate::{Seq, SliceStats};
-use torc_ring::Token;
 
 impl Holdings {
     /// The version that the overlay holds of a key, with its number, and the slices beneath.
     pub(crate) fn look_up(&self, position: &Position<'_>) -> (Option<(Seq, Packed)>, Slices) {
-        let index = self.partitions.of(Token(position.token)).index();
-        let shard = self.shards[index].read();
+        let shard = self.place(position).shard.read();
         let slot = shard.overlay.get(position);
         let held = slot.map(|slot| (slot.seq, slot.packed.clone()));
         (held, Arc::clone(&shard.slices))

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use torc_record::Ballot;
-use torc_ring::{Partition, Partitions, Token};
+use torc_ring::{Layered, Partition, Partitions, Token};
 
 pub(crate) use self::merge::{Damaged, MergedSlices};
 use self::ordered::{Ordered, Upsert};
@@ -70,12 +70,17 @@ struct Shard {
     stale_at: Seq,
 }
 
+/// A partition: what it holds, and how reads of it went.
+#[derive(Debug, Default)]
+struct Place {
+    shard: RwLock<Shard>,
+    counts: ReadCounts,
+}
+
 /// All records of a node.
 #[derive(Debug)]
 pub(crate) struct Holdings {
-    partitions: Partitions,
-    shards: Vec<RwLock<Shard>>,
-    counts: Vec<ReadCounts>,
+    partitions: Layered<Place>,
     bytes: AtomicU64,
 }
 
@@ -103,12 +108,8 @@ pub(crate) fn cost(packed: &Packed) -> u64 {
 
 impl Holdings {
     pub(crate) fn new(partitions: Partitions) -> Self {
-        let shards = partitions.iter().map(|_| RwLock::default());
-        let counts = partitions.iter().map(|_| ReadCounts::default());
         Self {
-            partitions,
-            shards: shards.collect(),
-            counts: counts.collect(),
+            partitions: Layered::new(partitions),
             bytes: AtomicU64::new(0),
         }
     }
@@ -133,7 +134,7 @@ impl Holdings {
     /// What the slices hold of a record's key, unless the overlay has a version.
     fn beneath(&self, packed: &Packed) -> Beneath {
         let position = packed.position();
-        let shard = self.shard(packed.token()).read();
+        let shard = self.place(&position).shard.read();
         let is_in_overlay = shard.overlay.get(&position).is_some();
         let slices = Arc::clone(&shard.slices);
         drop(shard);
@@ -148,7 +149,7 @@ impl Holdings {
     /// Applies a record; `None` if slices came or went since `beneath` was looked up: with
     /// them the version that was in the overlay may have moved.
     fn apply_above(&self, beneath: &Beneath, seq: Seq, packed: &Packed) -> Option<bool> {
-        let mut shard = self.shard(packed.token()).write();
+        let mut shard = self.place(&packed.position()).shard.write();
         if !Arc::ptr_eq(&beneath.slices, &shard.slices) {
             return None;
         }
@@ -195,7 +196,7 @@ impl Holdings {
     /// are the slices, but on recovery some may have come later: those that have the effect
     /// of entries from `seq` on stay.
     pub(crate) fn drop_partition(&self, partition: Partition, seq: Seq) -> PartitionSummary {
-        let Some(lock) = self.shards.get(partition.index()) else {
+        let Some(lock) = self.shard(partition) else {
             return PartitionSummary::default();
         };
         let mut shard = lock.write();
@@ -232,8 +233,8 @@ impl Holdings {
     /// what was collected, that is included.
     pub(crate) fn total(&self) -> PartitionSummary {
         let mut total = PartitionSummary::default();
-        for shard in &self.shards {
-            let shard = shard.read();
+        for (_, place) in self.partitions.iter() {
+            let shard = place.shard.read();
             total.merge(&shard.visible().unwrap_or(shard.summary));
         }
         total
@@ -241,13 +242,13 @@ impl Holdings {
 
     /// The slices of a partition.
     pub(crate) fn slices(&self, partition: Partition) -> Slices {
-        let shard = self.shards.get(partition.index());
+        let shard = self.shard(partition);
         shard.map_or_else(Slices::default, |shard| Arc::clone(&shard.read().slices))
     }
 
     /// The slices of a partition and what they come to.
     pub(crate) fn sealed(&self, partition: Partition) -> (Slices, PartitionSummary) {
-        let shard = self.shards.get(partition.index());
+        let shard = self.shard(partition);
         shard.map_or_else(Default::default, |shard| {
             let shard = shard.read();
             (Arc::clone(&shard.slices), shard.sealed)
@@ -261,7 +262,7 @@ impl Holdings {
         partition: Partition,
         last: Seq,
     ) -> (Slices, PartitionSummary, Seq) {
-        let Some(shard) = self.shards.get(partition.index()) else {
+        let Some(shard) = self.shard(partition) else {
             return (Slices::default(), PartitionSummary::default(), last);
         };
         let shard = shard.read();
@@ -284,7 +285,7 @@ impl Holdings {
             last: None,
             slices: Slices::default(),
         };
-        let Some(shard) = self.shards.get(partition.index()) else {
+        let Some(shard) = self.shard(partition) else {
             return stretch;
         };
         let shard = shard.read();
@@ -315,11 +316,23 @@ impl Holdings {
 
     /// How reads went, summed over all partitions.
     pub(crate) fn read_counts(&self) -> [u64; reads::COUNTS] {
-        reads::total(&self.counts)
+        reads::total(self.partitions.iter().map(|(_, place)| &place.counts))
     }
 
-    fn shard(&self, token: u64) -> &RwLock<Shard> {
-        &self.shards[self.partitions.of(Token(token)).index()]
+    /// Every partition that anything was ever asked of, in the order of their numbers.
+    pub(crate) fn partitions(&self) -> Vec<Partition> {
+        let places = self.partitions.iter();
+        places.map(|(partition, _)| partition).collect()
+    }
+
+    /// Where a key lies.
+    fn place(&self, position: &Position<'_>) -> &Place {
+        let token = Token(position.token);
+        self.partitions.holding(position.rest.1, token)
+    }
+
+    fn shard(&self, partition: Partition) -> Option<&RwLock<Shard>> {
+        self.partitions.get(partition).map(|place| &place.shard)
     }
 }
 

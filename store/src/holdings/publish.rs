@@ -47,19 +47,19 @@ impl Holdings {
                 .push(slice);
         }
         for (partition, slices) in by_partition {
-            if let Some(lock) = self.shards.get(partition.index()) {
+            if let Some(lock) = self.shard(partition) {
                 lock.write().slices = slices.into();
             }
         }
         for (partition, summary) in sealed {
-            if let Some(lock) = self.shards.get(partition.index()) {
+            if let Some(lock) = self.shard(*partition) {
                 let mut shard = lock.write();
                 shard.sealed = *summary;
                 shard.summary = *summary;
             }
         }
         for (partition, facts) in facts {
-            if let Some(lock) = self.shards.get(partition.index()) {
+            if let Some(lock) = self.shard(*partition) {
                 let mut shard = lock.write();
                 shard.facts = *facts;
                 shard.is_uncounted = facts.watermark > Ballot::default();
@@ -69,9 +69,8 @@ impl Holdings {
 
     /// All slices that count, and what those of each partition come to.
     pub(crate) fn live(&self) -> Vec<(Partition, Slices, PartitionSummary)> {
-        let shards = self.partitions.iter().zip(&self.shards);
-        let live = shards.map(|(partition, lock)| {
-            let shard = lock.read();
+        let live = self.partitions.iter().map(|(partition, place)| {
+            let shard = place.shard.read();
             (partition, Arc::clone(&shard.slices), shard.sealed)
         });
         live.filter(|(_, slices, _)| !slices.is_empty()).collect()
@@ -79,7 +78,7 @@ impl Holdings {
 
     /// Whether a partition was dropped by an entry above this one.
     pub(crate) fn was_dropped_after(&self, partition: Partition, seq: Seq) -> bool {
-        let shard = self.shards.get(partition.index());
+        let shard = self.shard(partition);
         shard.is_none_or(|shard| shard.read().dropped_at > seq)
     }
 
@@ -94,7 +93,7 @@ impl Holdings {
         through: Seq,
         skipped: &BTreeSet<Seq>,
     ) -> bool {
-        let Some(lock) = self.shards.get(partition.index()) else {
+        let Some(lock) = self.shard(partition) else {
             return false;
         };
         let mut shard = lock.write();
@@ -125,7 +124,7 @@ impl Holdings {
     /// Puts a slice in place of those it was folded from, or nothing if nothing is left;
     /// not if they are gone.
     pub(crate) fn install_folded(&self, folded: &Folded<'_>) -> bool {
-        let Some(lock) = self.shards.get(folded.partition.index()) else {
+        let Some(lock) = self.shard(folded.partition) else {
             return false;
         };
         let mut shard = lock.write();
@@ -166,7 +165,7 @@ impl Holdings {
         sealed: PartitionSummary,
         after: Seq,
     ) -> Result<bool, StoreError> {
-        let Some(lock) = self.shards.get(partition.index()) else {
+        let Some(lock) = self.shard(partition) else {
             return Ok(false);
         };
         let mut shard = lock.write();

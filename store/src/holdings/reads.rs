@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use torc_record::{Ballot, Digest, NamespaceId};
-use torc_ring::Token;
 
-use super::{Holdings, Slices};
+use super::{Holdings, Place, Slices};
 use crate::StoreError;
 use crate::packed::{Packed, Position};
 use crate::segment::Slice;
@@ -33,8 +32,8 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-pub(super) fn total(counts: &[ReadCounts]) -> [u64; COUNTS] {
-    counts.iter().fold([0; COUNTS], |mut sum, one| {
+pub(super) fn total<'a>(counts: impl Iterator<Item = &'a ReadCounts>) -> [u64; COUNTS] {
+    counts.fold([0; COUNTS], |mut sum, one| {
         let one = [
             &one.gets,
             &one.overlay_hits,
@@ -188,10 +187,9 @@ impl Holdings {
     /// # Errors
     /// [`StoreError::Damaged`].
     pub(crate) fn packed(&self, position: &Position<'_>) -> Result<Option<Packed>, StoreError> {
-        let index = self.partitions.of(Token(position.token)).index();
-        let counts = &self.counts[index];
+        let Place { shard, counts } = self.place(position);
         count(&counts.gets);
-        let shard = self.shards[index].read();
+        let shard = shard.read();
         let watermark = shard.facts.watermark;
         let upper = shard.overlay.get(position).map(|slot| slot.packed.clone());
         if upper.is_some() {
@@ -219,7 +217,7 @@ impl Holdings {
         let candidates = self.ask_gates(&pending);
         for candidate in candidates {
             let pending = &pending[candidate.pending];
-            let counts = &self.counts[self.index_of(&pending.position)];
+            let counts = &self.place(&pending.position).counts;
             let slice = &pending.slices[candidate.slice];
             let found = match (slice.view(), candidate.slot, candidate.place) {
                 (Ok(view), Some(slot), Some(place)) => view
@@ -246,14 +244,14 @@ impl Holdings {
             let index = index as usize;
             let (namespace, digest, key) = &reads[index];
             let position = Position::new(digest, *namespace, key);
-            let at = self.index_of(&position);
-            count(&self.counts[at].gets);
-            let shard = self.shards[at].read();
+            let Place { shard, counts } = self.place(&position);
+            count(&counts.gets);
+            let shard = shard.read();
             let upper = shard.overlay.get(&position).map(|slot| slot.packed.clone());
             let is_found = upper.is_some();
             answers[index] = Answer::above(upper, shard.facts.watermark);
             if is_found {
-                count(&self.counts[at].overlay_hits);
+                count(&counts.overlay_hits);
                 if !is_damaged(&shard.slices) {
                     continue;
                 }
@@ -283,7 +281,7 @@ impl Holdings {
                 let view = slice.view().ok();
                 let gate = view.as_ref().map(SliceView::gate);
                 if gate.is_some_and(|gate| !gate.may_contain(&one.digest)) {
-                    count(&self.counts[self.index_of(&one.position)].gate_negatives);
+                    count(&self.place(&one.position).counts.gate_negatives);
                     continue;
                 }
                 if let Some(mphf) = view.and_then(|view| view.mphf()) {
@@ -317,9 +315,5 @@ impl Holdings {
             }
         }
         candidates
-    }
-
-    fn index_of(&self, position: &Position<'_>) -> usize {
-        self.partitions.of(Token(position.token)).index()
     }
 }

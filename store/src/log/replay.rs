@@ -143,7 +143,7 @@ impl Replay<'_> {
         for _ in 0..frame.count {
             let entry = Entry::take(&mut body)?;
             let named = entry.partition();
-            if named.is_some_and(|partition| partition.0 >= self.partitions.count()) {
+            if named.is_some_and(|partition| !self.partitions.contains(partition)) {
                 return Err("a partition that does not exist");
             }
             end.last_seq += 1;

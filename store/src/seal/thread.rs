@@ -166,7 +166,7 @@ fn write(shared: &Shared, number: u64, through: Seq) -> Result<Files, StoreError
     let mut writer: Option<SegmentWriter> = None;
     let mut gates = GateRates::default();
     let mut sealed = Vec::new();
-    for partition in partitions.iter() {
+    for partition in shared.holdings.partitions() {
         if shared.seals.is_stopping() {
             return Err(StoreError::Closed);
         }

@@ -212,7 +212,7 @@ impl SliceHeader {
         };
         let is_possible = header.records_len < 1 << 48
             && header.order_len() == u32_at(bytes, 44) as usize
-            && header.partition.0 < header.partitions.count()
+            && header.partitions.contains(header.partition)
             && (held.tombstones..=held.records).contains(&u64::from(header.collectable))
             && bytes[122..COLLECTABLE_AT] == [0; 2];
         if !is_possible || header.len() != u64_at(bytes, 8) {

@@ -274,7 +274,8 @@ impl<'a> SliceView<'a> {
             if wanted.is_some_and(|wanted| wanted != digest) {
                 return Err("a record with the digest of another key");
             }
-            if partitions.of(Token(digest.high())) != self.header.partition {
+            if partitions.holding(record.namespace(), Token(digest.high())) != self.header.partition
+            {
                 return Err("a record of another partition");
             }
             if record.ballot().time > self.header.highest_time {

@@ -121,7 +121,7 @@ fn what_was_not_announced_or_does_not_belong_is_refused_by_name() {
         refusal(arrive(&wide, HOME, &sealed)),
         "a slice of another partition"
     );
-    assert!(to.receive(Partition(8), &infos).is_err());
+    assert!(to.receive(Partition(8 * 8), &infos).is_err());
 
     assert_eq!(to.summary(HOME).records, 0, "nothing of all this was taken");
     copy(&from, &to, HOME).unwrap();

@@ -36,7 +36,7 @@ pub(in super::super) fn founding(nodes: u8) -> Founding {
 pub(in super::super) fn next_reports(topology: &Topology) -> Vec<Command> {
     let mut of_node: BTreeMap<NodeId, Vec<Report>> = BTreeMap::new();
     for partition in topology.partitions().iter() {
-        let state = topology.state(partition);
+        let state = topology.state(partition).unwrap();
         let old = state.nodes[0];
         let new = state.next.as_ref().map_or(old, |next| next[0]);
         let facts = match state.stage {

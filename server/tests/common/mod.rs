@@ -1,0 +1,171 @@
+//! A cluster of three real nodes in this process, its partitions with three replicas.
+#![allow(
+    dead_code,
+    reason = "every test binary uses its part of what all share"
+)]
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use tonic::Request;
+use tonic::transport::Channel;
+use torc_proto::v1::cluster_client::ClusterClient;
+use torc_proto::v1::kv_client::KvClient;
+use torc_proto::v1::{GetRequest, JoinRequest, NodeStatus, ScanRequest, StatusRequest};
+use torc_server::Node;
+use torc_server::config::RawSettings;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Servers {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) dir: tempfile::TempDir,
+}
+
+pub(crate) fn settings(dir: PathBuf) -> RawSettings {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    RawSettings {
+        test_link_faults: Some(dir.join("link-faults.json")),
+        data_dir: Some(dir),
+        grpc_addr: Some(any),
+        http_addr: Some(any),
+        partitions: Some(64),
+        replicas: Some(3),
+        ..RawSettings::default()
+    }
+}
+
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+impl Servers {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut nodes = Vec::new();
+        for number in [2, 3] {
+            let settings = settings(dir.path().join(number.to_string()));
+            nodes.push(Node::start(settings.check().unwrap()).await.unwrap());
+        }
+        let others = nodes.iter().map(|node| node.grpc_addr().to_string());
+        let founder = RawSettings {
+            bootstrap: Some(true),
+            found_with: Some(others.collect()),
+            ..settings(dir.path().join("1"))
+        };
+        nodes.insert(0, Node::start(founder.check().unwrap()).await.unwrap());
+        let servers = Self { nodes, dir };
+        servers.formed().await;
+        servers
+    }
+
+    pub(crate) async fn formed(&self) {
+        until("the cluster forms", async || {
+            self.nodes.iter().all(|node| node.ready().is_ok())
+        })
+        .await;
+    }
+
+    /// Another node joins; returns when that is over and all know.
+    pub(crate) async fn join(&mut self) {
+        let number = self.nodes.len() + 1;
+        let settings = settings(self.dir.path().join(number.to_string()));
+        self.nodes
+            .push(Node::start(settings.check().unwrap()).await.unwrap());
+        let join = JoinRequest {
+            address: self.nodes[number - 1].grpc_addr().to_string(),
+            ..JoinRequest::default()
+        };
+        self.cluster(0).await.join(join).await.unwrap();
+        until("it has joined, and all know", async || {
+            let mut cluster = self.cluster(number - 1).await;
+            let status = cluster.status(StatusRequest::default()).await;
+            status.is_ok_and(|status| {
+                let status = status.into_inner();
+                let knows = |node: &NodeStatus| node.epoch == status.epoch;
+                let is_over = status.transition.is_none() && status.last_transition.is_some();
+                is_over && status.nodes.len() == number && status.nodes.iter().all(knows)
+            })
+        })
+        .await;
+    }
+
+    pub(crate) async fn channel(&self, index: usize) -> Channel {
+        let url = format!("http://{}", self.nodes[index].grpc_addr());
+        Channel::from_shared(url).unwrap().connect().await.unwrap()
+    }
+
+    pub(crate) async fn kv(&self, index: usize) -> KvClient<Channel> {
+        KvClient::new(self.channel(index).await)
+    }
+
+    pub(crate) async fn cluster(&self, index: usize) -> ClusterClient<Channel> {
+        ClusterClient::new(self.channel(index).await)
+    }
+
+    /// Cuts or heals a node's links, once it has read that.
+    pub(crate) fn link_faults(&self, index: usize, faults: &str) {
+        let dir = self.dir.path().join((index + 1).to_string());
+        std::fs::write(dir.join("new.json"), faults).unwrap();
+        std::fs::rename(dir.join("new.json"), dir.join("link-faults.json")).unwrap();
+    }
+
+    /// The metrics of a node, line by line.
+    pub(crate) async fn metrics(&self, index: usize) -> String {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let address = self.nodes[index].http_addr();
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    /// The first of a node's metrics whose line begins like this.
+    pub(crate) async fn metric(&self, index: usize, name: &str) -> u64 {
+        let metrics = self.metrics(index).await;
+        let line = metrics.lines().find(|line| line.starts_with(name));
+        let line = line.unwrap_or_else(|| panic!("{name} is missing:\n{metrics}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+/// With little time, for what is to fail.
+pub(crate) fn timed<T>(request: T) -> Request<T> {
+    let mut request = Request::new(request);
+    request.set_timeout(Duration::from_millis(800));
+    request
+}
+
+pub(crate) async fn value_of(kv: &mut KvClient<Channel>, request: GetRequest) -> Option<String> {
+    let answer = kv.get(request).await.unwrap().into_inner();
+    let value = String::from_utf8(answer.value.to_vec()).unwrap();
+    answer.found.then_some(value)
+}
+
+/// What a scan of a namespace finds, in order of the keys.
+pub(crate) async fn entries_of(
+    kv: &mut KvClient<Channel>,
+    namespace: &str,
+) -> Vec<(String, String)> {
+    let request = ScanRequest {
+        namespace: namespace.into(),
+        ..ScanRequest::default()
+    };
+    let pages = kv.scan(request).await.unwrap().into_inner();
+    let pages: Vec<_> = pages.map(Result::unwrap).collect().await;
+    let entries = pages.iter().flat_map(|page| &page.entries);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let mut entries: Vec<_> = entries
+        .map(|entry| (text(&entry.key), text(&entry.value)))
+        .collect();
+    entries.sort();
+    entries
+}

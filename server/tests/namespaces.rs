@@ -1,0 +1,148 @@
+//! Namespaces with a number of replicas of their own, beside those of the cluster, as a
+//! client in any language sees them: real nodes, real sockets.
+#![allow(missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use common::{Servers, entries_of, settings, until, value_of};
+use torc_proto::v1::{
+    CreateNamespaceRequest, ExplainRequest, GetRequest, NamespaceMode, PartitionState, PutRequest,
+};
+use torc_proto::{Fault, Reason};
+use torc_server::Node;
+
+const KEYS: usize = 40;
+/// Partitions of a layer.
+const PARTITIONS: u32 = 64;
+
+async fn create(
+    servers: &Servers,
+    name: &str,
+    mode: NamespaceMode,
+    replicas: u32,
+) -> Result<(), Fault> {
+    let request = CreateNamespaceRequest {
+        name: name.to_owned(),
+        mode: mode.into(),
+        replicas,
+    };
+    let created = servers.cluster(1).await.create_namespace(request).await;
+    let created = created.map_err(|status| Fault::from_status(&status))?;
+    assert_eq!(created.into_inner().namespace.unwrap().replicas, replicas);
+    Ok(())
+}
+
+fn get(namespace: &str, key: &str) -> GetRequest {
+    GetRequest {
+        namespace: namespace.to_owned(),
+        key: key.to_owned().into(),
+        ..GetRequest::default()
+    }
+}
+
+async fn put(servers: &Servers, index: usize, namespace: &str, key: &str) {
+    let mut kv = servers.kv(index).await;
+    until("the node knows the namespace and writes", async || {
+        let request = PutRequest {
+            namespace: namespace.to_owned(),
+            key: key.to_owned().into(),
+            value: format!("{namespace} {key}").into(),
+            ..PutRequest::default()
+        };
+        kv.put(request).await.is_ok()
+    })
+    .await;
+}
+
+async fn partition_of(servers: &Servers, namespace: &str, key: &str) -> PartitionState {
+    let request = ExplainRequest {
+        namespace: namespace.to_owned(),
+        key: key.to_owned().into(),
+        ..ExplainRequest::default()
+    };
+    let explained = servers.cluster(0).await.explain(request).await;
+    let explained = explained.unwrap().into_inner();
+    let partition = explained.partition.unwrap();
+    let holds = explained.replicas.iter().filter(|replica| replica.found);
+    assert_eq!(holds.count(), partition.nodes.len(), "{namespace} {key}");
+    partition
+}
+
+/// Every node gets and lists everything in every namespace, and nothing else.
+async fn check(servers: &Servers, namespaces: &[&str]) {
+    for index in 0..servers.nodes.len() {
+        let mut kv = servers.kv(index).await;
+        for namespace in namespaces {
+            let wanted = (0..KEYS).map(|n| (format!("k{n:02}"), format!("{namespace} k{n:02}")));
+            let wanted: Vec<_> = wanted.collect();
+            for (key, value) in &wanted {
+                let got = value_of(&mut kv, get(namespace, key)).await;
+                assert_eq!(got.as_ref(), Some(value), "node {index}");
+            }
+            let listed = entries_of(&mut kv, namespace).await;
+            assert_eq!(listed, wanted, "{namespace} listed by node {index}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_have_as_many_replicas_as_their_namespace_through_a_join_and_a_restart() {
+    let mut servers = Servers::start().await;
+    create(&servers, "one", NamespaceMode::Linearizable, 1)
+        .await
+        .unwrap();
+    create(&servers, "two", NamespaceMode::Eventual, 2)
+        .await
+        .unwrap();
+    let refused = create(&servers, "four", NamespaceMode::Linearizable, 4).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.reason, Reason::Refused, "{refused:?}");
+    assert!(refused.message.contains("has 3 nodes"), "{refused:?}");
+
+    let namespaces = ["default", "one", "two"];
+    for number in 0..KEYS {
+        for namespace in namespaces {
+            put(&servers, number % 3, namespace, &format!("k{number:02}")).await;
+        }
+    }
+    check(&servers, &namespaces).await;
+    for (namespace, replicas, layer) in [("default", 3, 0), ("one", 1, 1), ("two", 2, 2)] {
+        let partition = partition_of(&servers, namespace, "k07").await;
+        assert_eq!(partition.nodes.len(), replicas, "{namespace}");
+        assert_eq!(partition.partition / PARTITIONS, layer, "{namespace}");
+    }
+
+    servers.join().await;
+    create(&servers, "four", NamespaceMode::Linearizable, 4)
+        .await
+        .unwrap();
+    for number in 0..KEYS {
+        put(&servers, number % 4, "four", &format!("k{number:02}")).await;
+    }
+    let namespaces = ["default", "one", "two", "four"];
+    check(&servers, &namespaces).await;
+    let mut on_the_newcomer = [0; 4];
+    for (namespace, count) in namespaces.into_iter().zip(&mut on_the_newcomer) {
+        for number in 0..KEYS {
+            let partition = partition_of(&servers, namespace, &format!("k{number:02}")).await;
+            *count += usize::from(partition.nodes.contains(&4));
+        }
+    }
+    let all_have_some = on_the_newcomer.iter().all(|count| *count > 0);
+    assert!(
+        all_have_some && on_the_newcomer[3] == KEYS,
+        "{on_the_newcomer:?}"
+    );
+
+    servers.nodes.remove(0).stop().await.unwrap();
+    let settings = settings(servers.dir.path().join("1"));
+    let again = Node::start(settings.check().unwrap()).await.unwrap();
+    servers.nodes.insert(0, again);
+    servers.formed().await;
+    check(&servers, &namespaces).await;
+}
