@@ -64,6 +64,27 @@ impl Core {
         &self.late_hedges
     }
 
+    /// Another replica answered a get before this one, although it was asked later.
+    ///
+    /// If that happens often it is spared gets, as long as most others are not slow as
+    /// well. Where most are, there is too much to do, and sparing some would leave it all to
+    /// the others.
+    pub(crate) fn was_late(&self, peer: &Arc<Peer>) {
+        if !peer.was_late() {
+            return;
+        }
+        let everybody = self.everybody(|_| true);
+        let is_slow = |other: &&Arc<Peer>| other.is_slow() || Arc::ptr_eq(other, peer);
+        let slow = everybody.iter().filter(is_slow).count();
+        if slow > everybody.len() / 2 && everybody.len() > 2 {
+            for other in &everybody {
+                other.keeps_up();
+            }
+        } else {
+            peer.fell_behind();
+        }
+    }
+
     /// What is known of hot keys.
     pub(crate) fn hot(&self) -> &Hot {
         &self.hot
@@ -170,10 +191,30 @@ impl Core {
             .peer(state.lead)
             .filter(|lead| detours == 0 && lead.is_usable(nature));
         match lead {
-            Some(lead) => Hop::to_lead(lead),
+            Some(lead) if nature == Nature::Write || lead.has_room() => Hop::to_lead(lead),
+            Some(lead) => Self::least_waited_for(view, state, lead),
             None => self
                 .hops(view, state, nature, (detours, attempt))
                 .swap_remove(0),
+        }
+    }
+
+    /// Where a get goes whose lead has no place for it: to the replica with the fewest waiting
+    /// for one. Else whichever node is a little slower than the others comes to have nearly
+    /// all the work of an overloaded client, and its share sets the pace for all.
+    fn least_waited_for(view: &View, state: &PartitionState, lead: &Arc<Peer>) -> Hop {
+        if view.table.replicas < 2 {
+            return Hop::to_lead(lead);
+        }
+        let others = state.nodes.iter().filter_map(|node| view.peer(*node));
+        let others = others.filter(|peer| peer.is_usable(Nature::Read));
+        let least = others.min_by_key(|peer| (!peer.has_room(), peer.waiting()));
+        match least {
+            Some(peer) if peer.has_room() || peer.waiting() < lead.waiting() => Hop {
+                leads: Arc::ptr_eq(peer, lead),
+                ..Hop::new(peer, true)
+            },
+            _ => Hop::to_lead(lead),
         }
     }
 
@@ -273,5 +314,92 @@ impl Hop {
 
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.direct == other.direct && Arc::ptr_eq(&self.peer, &other.peer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use torc_ring::topology::{ClusterId, Founding, Incarnation, NewMember, Topology};
+    use torc_ring::{Partitions, Weight, Zone};
+
+    use super::*;
+
+    fn address(number: u8) -> String {
+        format!("127.0.0.1:{number}")
+    }
+
+    /// A client of three nodes with three replicas, of which nothing was asked yet.
+    fn core_and_view() -> (Core, View) {
+        let seeds = (1..=3).map(address).collect();
+        let core = Core::new(Config {
+            seeds,
+            connect_timeout: Duration::from_secs(1),
+            channels: 1,
+            hot_keys: false,
+        });
+        let core = core.unwrap();
+        let member = |number| NewMember {
+            incarnation: Incarnation([number; 16]),
+            address: address(number),
+            http_address: String::new(),
+            zone: Zone::new("z").unwrap(),
+            weight: Weight::NORMAL,
+        };
+        let topology = Topology::found(Founding {
+            cluster: ClusterId([9; 16]),
+            digest_key: torc_record::DigestKey([1; 32]),
+            partitions: Partitions::new(64).unwrap(),
+            replicas: 3,
+            positions: 4,
+            members: (1..=3).map(member).collect(),
+        });
+        let table = topology.unwrap().routing();
+        let view = View::of(table, &core.peers);
+        (core, view)
+    }
+
+    fn late_for_long(core: &Core, peer: &Arc<Peer>) {
+        for _ in 0..3 {
+            core.was_late(peer);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_slow_node_is_spared_and_where_most_are_slow_none_is() {
+        let (core, _) = core_and_view();
+        let peers = core.everybody(|_| true);
+        let slow = || peers.iter().filter(|peer| peer.is_slow()).count();
+        late_for_long(&core, &peers[0]);
+        assert!(peers[0].is_slow());
+        assert_eq!(slow(), 1);
+        late_for_long(&core, &peers[1]);
+        assert_eq!(slow(), 0, "there is too much to do, and nobody is to blame");
+        late_for_long(&core, &peers[1]);
+        assert!(peers[1].is_slow() && slow() == 1);
+    }
+
+    #[tokio::test]
+    async fn a_get_whose_lead_has_no_place_goes_to_the_replica_with_the_fewest_waiting() {
+        let (core, view) = core_and_view();
+        let state = view.state(Partition(0)).unwrap();
+        let lead = view.peer(state.lead).unwrap();
+        let first = |nature| core.first_hop(&view, state, nature, (0, 0));
+        assert!(first(Nature::Read).leads);
+
+        let places = lead.take_places();
+        let hop = first(Nature::Read);
+        assert!(!hop.leads && hop.direct && !Arc::ptr_eq(&hop.peer, lead));
+        assert!(first(Nature::Write).leads, "writes stay with their lead");
+        let others = core.everybody(|peer| !Arc::ptr_eq(peer, lead));
+        let taken: Vec<_> = others.iter().map(|peer| peer.take_places()).collect();
+        assert!(
+            first(Nature::Read).leads,
+            "nobody has a place, and nobody waits yet"
+        );
+        drop(taken);
+        drop(places);
+        assert!(first(Nature::Read).leads);
     }
 }

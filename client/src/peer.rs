@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tonic::transport::{Channel, Endpoint};
 use torc_proto::{Fault, Reason};
 
@@ -43,6 +43,8 @@ pub(crate) struct Peer {
     slots: Box<[Slot]>,
     /// Places for operations on sessions.
     window: Arc<Semaphore>,
+    /// Operations that wait for a place.
+    waiting: AtomicUsize,
     turn: AtomicUsize,
     /// Whether `state` has anything against using it: what nearly never is costs
     /// nothing to ask.
@@ -113,6 +115,7 @@ impl Peer {
             endpoint,
             slots: (0..config.channels).map(|_| Slot::default()).collect(),
             window: Arc::new(Semaphore::new(WINDOW * config.channels)),
+            waiting: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
             suspect: AtomicBool::new(false),
             state: Mutex::default(),
@@ -187,13 +190,33 @@ impl Peer {
         self.avoid(|state| &mut state.reach);
     }
 
-    /// Another replica answered a get first, although it was asked later.
-    pub(crate) fn was_late(&self) {
-        if self.late.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_LATE {
-            tracing::debug!(address = %self.address, "is slow: avoided for a while");
+    /// Another replica answered a get first, although it was asked later. Whether that
+    /// happens often enough to avoid this one.
+    pub(crate) fn was_late(&self) -> bool {
+        let is_slow = self.late.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_LATE;
+        if is_slow {
             self.late.store(0, Ordering::Relaxed);
-            self.avoid(|state| &mut state.pace);
         }
+        is_slow
+    }
+
+    /// Whether it is avoided because it is slow.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.suspect.load(Ordering::Acquire) && self.state.lock().pace.is_avoided()
+    }
+
+    /// It is slower than others: spare it gets for a while.
+    pub(crate) fn fell_behind(&self) {
+        tracing::debug!(address = %self.address, "is slow: avoided for a while");
+        self.avoid(|state| &mut state.pace);
+    }
+
+    /// It is no slower than others.
+    pub(crate) fn keeps_up(&self) {
+        let mut state = self.state.lock();
+        state.pace.connected();
+        self.suspect
+            .store(state.reach.is_avoided(), Ordering::Release);
     }
 
     /// It answered a get first.
@@ -226,7 +249,7 @@ impl Peer {
     /// A place on the first session that is not full, else on the one with least to do. Takes as long as
     /// [`channel`](Self::channel), and until there is a place.
     pub(crate) async fn line(&self) -> Result<Line, Fault> {
-        let place = Arc::clone(&self.window).acquire_owned().await;
+        let place = self.place().await;
         // Nobody closes it.
         let place = place.map_err(|_| Fault::new(Reason::Internal, "the client has ended"))?;
         let slot = self.slot_with_room();
@@ -235,6 +258,32 @@ impl Peer {
             None => slot.begin_session(self.connected(slot).await?),
         };
         Ok(session.line(place))
+    }
+
+    async fn place(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
+        if let Ok(place) = Arc::clone(&self.window).try_acquire_owned() {
+            return Ok(place);
+        }
+        let _waiting = Counted::new(&self.waiting);
+        Arc::clone(&self.window).acquire_owned().await
+    }
+
+    /// Whether an operation on a session would be sent at once.
+    pub(crate) fn has_room(&self) -> bool {
+        self.window.available_permits() > 0
+    }
+
+    /// All places, as if so many operations were under way.
+    #[cfg(test)]
+    pub(crate) fn take_places(&self) -> OwnedSemaphorePermit {
+        let count = self.window.available_permits() as u32;
+        let places = Arc::clone(&self.window).try_acquire_many_owned(count);
+        places.expect("as many as are free")
+    }
+
+    /// Operations that wait for a place on a session.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     fn slot_with_room(&self) -> &Slot {
@@ -297,6 +346,22 @@ impl Peer {
         let state = self.state.lock();
         let (at, fault) = state.last_failure.as_ref()?;
         (*at >= asked).then(|| fault.clone())
+    }
+}
+
+/// One more, as long as it lives.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -420,9 +485,11 @@ mod tests {
         let peer = Arc::new(Peer::new("127.0.0.1:1", &config(&[])).unwrap());
         for _ in 0..MOST_LATE {
             assert!(peer.is_usable(Nature::Read));
-            peer.was_late();
+            if peer.was_late() {
+                peer.fell_behind();
+            }
         }
-        assert!(!peer.is_usable(Nature::Read));
+        assert!(peer.is_slow() && !peer.is_usable(Nature::Read));
         assert!(peer.is_usable(Nature::Write), "it leads as before");
         peer.fell_silent();
         assert!(!peer.is_usable(Nature::Write));

@@ -70,7 +70,8 @@ where
     let mut waited = timeout_at(began + wait, &mut alone).await;
     // Held until one has answered.
     let _place = if waited.is_err() && (queues() || !core.pace().may_hedge()) {
-        let mut until = began + wait.max(LATE);
+        let mut time = wait.max(LATE);
+        let mut until = began + time;
         loop {
             waited = timeout_at(until, &mut alone).await;
             let free = || core.late_hedges().try_acquire().ok();
@@ -78,7 +79,9 @@ where
             if waited.is_ok() || place.is_some() {
                 break place;
             }
-            until += LATE;
+            // Thousands may wait here for their turn.
+            time = if queues() { time * 2 } else { LATE };
+            until += time;
         }
     } else {
         None
@@ -97,7 +100,7 @@ where
         }
         Either::Left((Err(failure), other)) => other.await.map_err(|_| failure),
         Either::Right((Ok(answer), _)) => {
-            first.hop.peer.was_late();
+            core.was_late(&first.hop.peer);
             won(core, &second, hedged);
             Ok(answer)
         }

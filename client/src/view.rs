@@ -37,6 +37,14 @@ pub(crate) struct View {
 }
 
 impl View {
+    pub(crate) fn of(table: RoutingTable, peers: &Peers) -> Self {
+        let members = table.members.iter();
+        let addresses = members.map(|(id, member)| (*id, member.identity.address.as_str()));
+        let peers = peers.of(addresses).into_iter().collect();
+        let table = Arc::new(table);
+        Self { table, peers }
+    }
+
     /// Who serves a partition.
     ///
     /// # Errors
@@ -170,11 +178,7 @@ impl Known {
 
     fn publish(&self, peers: &Peers, table: RoutingTable) {
         tracing::debug!(epoch = %table.epoch, members = table.members.len(), "new topology");
-        let members = table.members.iter();
-        let addresses = members.map(|(id, member)| (*id, member.identity.address.as_str()));
-        let peers = peers.of(addresses).into_iter().collect();
-        let table = Arc::new(table);
-        self.view.store(Some(Arc::new(View { table, peers })));
+        self.view.store(Some(Arc::new(View::of(table, peers))));
     }
 }
 

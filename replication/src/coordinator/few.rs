@@ -7,7 +7,7 @@
 //!
 //! While a partition moves everyone is asked: who will be in both quorums is not worth working out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use torc_ring::NodeId;
 use torc_ring::topology::Stage;
@@ -23,6 +23,16 @@ const LONGEST_ABSENCE_MS: u64 = 5_000;
 #[derive(Debug, Default)]
 pub(super) struct Latecomers {
     nodes: BTreeMap<NodeId, Absence>,
+    /// Those that nothing is to be expected from, as the caller knows.
+    gone: BTreeSet<NodeId>,
+}
+
+/// Whether a replica will answer, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Doubt {
+    None,
+    Late,
+    Gone,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +45,17 @@ impl Latecomers {
     fn is_out(&self, node: NodeId, now: Now) -> bool {
         let absence = self.nodes.get(&node);
         absence.is_some_and(|absence| now.elapsed_ms < absence.until_ms)
+    }
+
+    /// Who was late may be in time; who is gone is not.
+    fn doubt(&self, node: NodeId, now: Now) -> Doubt {
+        if self.gone.contains(&node) {
+            Doubt::Gone
+        } else if self.is_out(node, now) {
+            Doubt::Late
+        } else {
+            Doubt::None
+        }
     }
 
     /// It was asked and did not answer in time. Of many gets that wait for it one counts.
@@ -59,6 +80,12 @@ impl Latecomers {
 }
 
 impl Coordinator {
+    /// Takes note of the nodes that cannot be reached or say nothing: no get waits for them
+    /// as long as others make a quorum. All others are expected to answer.
+    pub fn expect_nothing_of(&mut self, nodes: &BTreeSet<NodeId>) {
+        self.late.gone.clone_from(nodes);
+    }
+
     /// A bare read quorum, or everyone where that is not worth it.
     pub(super) fn few(&self, now: Now, op: &Op, config: &Config) -> Votes {
         let all = config.acceptors().without(op.silent);
@@ -70,7 +97,7 @@ impl Coordinator {
             let is_before = near.is_some_and(|near| node < near);
             (
                 Some(node) != near,
-                self.late.is_out(node, now),
+                self.late.doubt(node, now),
                 is_before,
                 node,
             )
@@ -190,5 +217,11 @@ mod tests {
         }
         late.was_late(NODE, at(10_000));
         assert!(!late.is_out(NODE, at(15_000)), "it is tried now and then");
+        assert_eq!(late.doubt(NODE, at(14_999)), Doubt::Late);
+        late.gone.insert(NODE);
+        for ms in [14_999, 15_000] {
+            let doubt = late.doubt(NODE, at(ms));
+            assert_eq!(doubt, Doubt::Gone, "who is only late is asked before");
+        }
     }
 }

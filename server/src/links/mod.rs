@@ -26,7 +26,7 @@ mod queue;
 mod sender;
 mod service;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,6 +163,15 @@ impl Links {
     pub fn is_silent(&self, to: NodeId) -> bool {
         let known = self.inner.queues.read().get(&to).cloned();
         known.is_some_and(|queue| queue.is_silent_for(SILENCE))
+    }
+
+    /// The peers that cannot be reached, or owe an answer for long. O(peers).
+    #[must_use]
+    pub fn out_of_reach(&self) -> BTreeSet<NodeId> {
+        let queues = self.inner.queues.read();
+        let is_out = |queue: &Queue| queue.is_unreachable() || queue.is_silent_for(SILENCE);
+        let out = queues.iter().filter(|(_, queue)| is_out(queue));
+        out.map(|(node, _)| *node).collect()
     }
 
     /// The other end, handing what arrives to `inbox`.

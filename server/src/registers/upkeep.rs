@@ -1,7 +1,7 @@
 //! What happens by itself: what became durable is told, deadlines pass, copies go on, keys
 //! that differ are settled, copies are compared, tombstones are collected.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,8 @@ const SETTLE_TIME: Duration = Duration::from_secs(5);
 const BEAT: Duration = Duration::from_millis(2);
 /// Between reminders of those who are asked for copies.
 const PULL_AGAIN: Duration = Duration::from_millis(100);
+/// Between looks at who can be reached.
+const WATCH: Duration = Duration::from_millis(20);
 /// Between two partitions' comparisons; a node with 4,096 compares each every 40 s.
 const COMPARE: Duration = Duration::from_millis(10);
 /// A collection leaves alone what may still be under way.
@@ -65,6 +67,7 @@ pub(crate) fn run(
     }
     spawn(Box::pin(beat(Arc::clone(registers))));
     spawn(Box::pin(pull_again(Arc::clone(registers))));
+    spawn(Box::pin(watch_peers(Arc::clone(registers))));
     spawn(Box::pin(compare(Arc::clone(registers))));
     spawn(Box::pin(hints::write(
         Arc::clone(registers),
@@ -101,6 +104,21 @@ async fn pull_again(registers: Arc<Registers>) {
                 work.step(partition, Input::Tick);
                 work.finish();
             }
+        }
+    }
+}
+
+/// Tells the coordinators whom nothing is to be expected of.
+async fn watch_peers(registers: Arc<Registers>) {
+    let mut known = BTreeSet::new();
+    loop {
+        tokio::time::sleep(WATCH).await;
+        let out = registers.links.out_of_reach();
+        if out != known {
+            for shard in &registers.shards {
+                shard.lock().coordinator.expect_nothing_of(&out);
+            }
+            known = out;
         }
     }
 }

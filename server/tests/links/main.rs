@@ -252,7 +252,7 @@ fn a_message_that_cannot_be_read_is_lost_alone_and_a_broken_batch_ends_the_strea
     };
     let mut batch = BytesMut::from(&[1, 0xff][..]);
     let elsewhere = Envelope {
-        partition: Partition(4096),
+        partition: Partition(4096 * 8),
         ..message(0)
     };
     push_envelope(&mut batch, elsewhere);
