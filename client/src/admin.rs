@@ -258,7 +258,9 @@ impl Client {
     }
 
     /// Creates a namespace with as many `replicas` as the cluster has, unless it is told a
-    /// number. Every member that answers knows it when this returns. Asking again with
+    /// number, 1 to 5 and no more than there are nodes; it is fixed for life. The first
+    /// namespace of a number waits for a running change ([`ErrorKind::Refused`](crate::ErrorKind::Refused)
+    /// until then). Every member that answers knows it when this returns. Asking again with
     /// the same settings is harmless, so this is retried like a read.
     ///
     /// # Errors
