@@ -103,7 +103,8 @@ impl Topology {
         at_ms: u64,
     ) -> Result<Outcome, TopologyError> {
         let running = self.running()?;
-        if running.dead.contains(&node) && !lossy {
+        let was_dead = running.dead.contains(&node);
+        if was_dead && !lossy {
             return Ok(Outcome::Done);
         }
         let epoch = Epoch(self.stored.epoch.0 + 1);
@@ -125,6 +126,9 @@ impl Topology {
                 excluding.push(config.go_on_with(epoch, to)?);
                 continue;
             }
+            if was_dead {
+                continue;
+            }
             match step {
                 Ok(next) if *at == Move::Moving => excluding.push(next),
                 // What moves later begins without the node; what reads the new set ends soon.
@@ -132,7 +136,7 @@ impl Topology {
                 Err(error) => return Err(error.into()),
             }
         }
-        if !displaced {
+        if !displaced && !was_dead {
             return Err(MoveError::NotDisplaced { node }.into());
         }
         if let Some(transition) = &mut self.stored.transition {

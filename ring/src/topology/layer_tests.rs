@@ -170,6 +170,14 @@ fn a_dead_node_whose_vote_is_needed_is_replaced_by_force_and_whoever_is_left_cou
 
         let (new, done) = replace_dead(&mut topology, true, parallel);
         assert_eq!(done, Ok(Outcome::Done));
+        let once = topology.clone();
+        let again = topology.apply(Command::Exclude {
+            node: NodeId(1),
+            lossy: true,
+            at_ms: 8,
+        });
+        assert_eq!(again, Ok(Outcome::Done));
+        assert!(topology == once, "asking again begins nothing anew");
         let json = serde_json::to_string(&topology).unwrap();
         topology = serde_json::from_str(&json).expect("what it says holds together");
         run_to_end(&mut topology, &[NodeId(1)]);

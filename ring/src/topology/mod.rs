@@ -307,6 +307,8 @@ impl Topology {
 #[cfg(test)]
 mod layer_tests;
 #[cfg(test)]
+mod random_tests;
+#[cfg(test)]
 mod replica_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,245 @@
+//! Any commands in any order: the rules hold after each, on every node alike.
+
+use proptest::prelude::*;
+
+use super::replica_tests::{HOLD, exclude, founded, member, proposal, report_all};
+use super::*;
+use crate::Weight;
+
+/// One step of a random history.
+#[derive(Debug, Clone)]
+enum Step {
+    Enrol(u8),
+    Begin(u8, u16, bool),
+    Exclude(u16),
+    Abort,
+    Retreat(u16),
+    Report(u16, u16, u8),
+    ReportAll(u16),
+    Namespace(u8),
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (4_u8..12).prop_map(Step::Enrol),
+        6 => (0_u8..8, any::<u16>(), any::<bool>()).prop_map(|(k, n, f)| Step::Begin(k, n, f)),
+        2 => any::<u16>().prop_map(Step::Exclude),
+        1 => Just(Step::Abort),
+        1 => any::<u16>().prop_map(Step::Retreat),
+        12 => (any::<u16>(), any::<u16>(), 0_u8..3).prop_map(|(p, n, f)| Step::Report(p, n, f)),
+        20 => any::<u16>().prop_map(Step::ReportAll),
+        1 => (0_u8..7).prop_map(Step::Namespace),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn nth<T: Copy>(of: &[T], which: u16) -> T {
+    of[usize::from(which) % of.len()]
+}
+
+/// The command of a step on this topology, if it has one.
+fn command_of(topology: &Topology, step: &Step, zones: u8) -> Vec<Command> {
+    let nodes: Vec<_> = topology.members().keys().copied().collect();
+    let in_state = |wanted, which| {
+        let all = topology.members().iter();
+        let fits: Vec<_> = all
+            .filter(|(_, m)| m.state == wanted)
+            .map(|(n, _)| *n)
+            .collect();
+        (!fits.is_empty()).then(|| nth(&fits, which))
+    };
+    let (joining, active) = (MemberState::Joining, MemberState::Active);
+    let command = match *step {
+        Step::Enrol(number) => Some(Command::Enrol(member(number, zones))),
+        Step::Begin(kind, which, force) => {
+            let kind = match kind {
+                0..=2 => in_state(joining, which).map(TransitionKind::Join),
+                3 => in_state(active, which).map(TransitionKind::Leave),
+                4 => in_state(joining, which).map(TransitionKind::Leave),
+                5 | 6 => in_state(active, which)
+                    .zip(in_state(joining, which))
+                    .map(|(old, new)| TransitionKind::Replace { old, new }),
+                _ => in_state(active, which).map(|node| TransitionKind::Reweight {
+                    node,
+                    weight: Weight::new(50 + u32::from(which % 200)).unwrap(),
+                }),
+            };
+            kind.map(|kind| {
+                Command::Begin(Proposal {
+                    force,
+                    ..proposal(topology, kind, 1 + u32::from(which % 16))
+                })
+            })
+        }
+        Step::Exclude(which) => Some(exclude(nth(&nodes, which))),
+        Step::Abort => topology.transition().map(|running| Command::Abort {
+            transition: running.id,
+            at_ms: 5,
+        }),
+        Step::Retreat(which) => Some(Command::Retreat {
+            node: nth(&nodes, which),
+        }),
+        Step::Report(partition, which, fact) => {
+            let facts = [
+                Fact::Adopted,
+                Fact::Copied(Sizes::default()),
+                Fact::Snapshotted(Sizes::default()),
+            ];
+            let in_use: Vec<_> = topology.partitions_in_use().collect();
+            let at = in_use[usize::from(partition) % in_use.len()];
+            let config = topology.config(at).unwrap();
+            let reports = vec![Report::of(config, facts[usize::from(fact)], 4)];
+            let node = nth(&nodes, which);
+            Some(Command::Report { node, reports })
+        }
+        Step::Namespace(replicas) => Some(Command::CreateNamespace(NewNamespace {
+            name: format!("of-{replicas}"),
+            mode: NamespaceMode::Linearizable,
+            replicas: Some(replicas),
+        })),
+        Step::ReportAll(_) | Step::Restart => None,
+    };
+    command.into_iter().collect()
+}
+
+/// Whether `next` is one of the configurations that the rules allow after `config`.
+fn is_legal(config: &Config, next: &Config, topology: &Topology) -> bool {
+    let at = next.epoch;
+    let to: Vec<_> = topology
+        .state(next.partition)
+        .unwrap()
+        .next
+        .unwrap_or_default()
+        .to_vec();
+    let in_dead = |node: &NodeId| topology.transition().is_some_and(|t| t.dead.contains(node));
+    let dead: Vec<_> = config
+        .nodes(config.old)
+        .filter(|node| in_dead(node) && !to.contains(node))
+        .collect();
+    let again = |stable: Config| stable.begin(at, &to, &dead).ok();
+    let back = Epoch(at.0 - 1);
+    let excluded: Vec<_> = next.nodes(next.excluded.without(config.excluded)).collect();
+    let steps = [
+        config.advance(at, HOLD).ok(),
+        config.abort(at, HOLD).ok(),
+        config.begin(at, &to, &dead).ok(),
+        excluded
+            .first()
+            .and_then(|node| config.exclude(at, *node).ok()),
+        config.abort(back, HOLD).ok().and_then(again),
+    ];
+    steps.iter().flatten().any(|step| step == next)
+}
+
+/// Whether whatever is a quorum to accept in one epoch meets every quorum to read in
+/// the next: what was acknowledged before is seen after. Tried on all votes.
+fn quorums_meet(config: &Config, next: &Config) -> bool {
+    let votes = |config: &Config, bits: u16, of: &Config| {
+        let in_bits = |(i, _): &(usize, &crate::replicas::Member)| bits & (1 << i) != 0;
+        let members = config.members.iter().enumerate().filter(in_bits);
+        let indexes = members.filter_map(|(_, member)| of.index(member.node));
+        indexes.fold(Votes::NONE, |set, index| set.union(Votes::one(index)))
+    };
+    let all = 0..1_u16 << config.members.len();
+    let quorums = all.filter(|bits| config.may_accept(votes(config, *bits, config), HOLD));
+    for bits in quorums {
+        let accepted = votes(config, bits, next);
+        let others = Votes::first(next.members.len()).without(accepted);
+        if next.may_read(others, HOLD) {
+            return false;
+        }
+    }
+    true
+}
+
+fn check_stable(topology: &Topology, replicas: u8) -> Result<(), TestCaseError> {
+    let ring_nodes = topology.routing().ring.nodes().len();
+    for partition in topology.partitions_in_use() {
+        let state = topology.state(partition).unwrap();
+        let replicas = match partition.0 / 64 {
+            0 => replicas,
+            layer => layer as u8,
+        };
+        let readers: Vec<_> = state.config.nodes(state.config.readers()).collect();
+        prop_assert!(readers.contains(&state.lead), "{state:?}");
+        prop_assert!(state.config.check().is_ok());
+        if topology.transition().is_none() {
+            prop_assert_eq!(state.stage, Stage::Stable);
+            let distinct: BTreeSet<_> = state.nodes.iter().collect();
+            prop_assert_eq!(distinct.len(), ring_nodes.min(usize::from(replicas)));
+            prop_assert_eq!(state.nodes.len(), distinct.len());
+        }
+    }
+    Ok(())
+}
+
+fn check_step(before: &Topology, after: &Topology) -> Result<(), TestCaseError> {
+    prop_assert!(before.epoch() <= after.epoch());
+    let mut router_sees = false;
+    for partition in after.partitions_in_use() {
+        let new = after.state(partition).unwrap();
+        let Some(old) = before.state(partition) else {
+            prop_assert_eq!(new.epoch, after.epoch(), "its layer came now");
+            continue;
+        };
+        prop_assert_eq!(old.config == new.config, old.epoch == new.epoch);
+        prop_assert!(old.changed <= new.changed && new.changed <= after.epoch());
+        let changed = !old.same_placement(&new) || old.config != new.config;
+        prop_assert_eq!(changed, old.changed != new.changed, "{:?} {:?}", old, new);
+        router_sees |= changed;
+        if old.config != new.config {
+            prop_assert!(new.epoch > before.epoch());
+            prop_assert!(is_legal(&old.config, &new.config, after), "{old:?} {new:?}");
+            prop_assert!(quorums_meet(&old.config, &new.config), "{old:?} {new:?}");
+        }
+    }
+    prop_assert!(!router_sees || before.epoch() < after.epoch());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    /// Any commands, in any order, with restarts from the stored form in between.
+    #[test]
+    fn random_commands_keep_the_rules(
+        replicas in 1_u8..=5,
+        nodes in 1_u8..=5,
+        zones in 1_u8..=3,
+        steps in proptest::collection::vec(step(), 1..80),
+    ) {
+        let mut topology = founded(replicas, nodes, zones);
+        let mut other = topology.clone();
+        for step in steps {
+            if let Step::Restart = step {
+                let json = serde_json::to_string(&topology).unwrap();
+                topology = serde_json::from_str(&json).unwrap();
+                prop_assert_eq!(&topology, &other);
+            }
+            let before = topology.clone();
+            if let Step::ReportAll(which) = step {
+                let nodes: Vec<_> = topology.members().keys().copied().collect();
+                let silent = if which % 3 == 0 { vec![nth(&nodes, which)] } else { vec![] };
+                // Reports go a node at a time, so each is a command of its own to check.
+                for node in nodes.iter().filter(|node| !silent.contains(node)) {
+                    let quiet: Vec<_> = nodes.iter().filter(|n| *n != node).copied().collect();
+                    let before = topology.clone();
+                    report_all(&mut topology, &quiet);
+                    report_all(&mut other, &quiet);
+                    check_step(&before, &topology)?;
+                }
+            }
+            for command in command_of(&before, &step, zones) {
+                let outcome = topology.apply(command.clone());
+                prop_assert_eq!(&outcome, &other.apply(command));
+                if outcome.is_err() {
+                    prop_assert_eq!(&before, &topology, "a refusal changes nothing");
+                }
+                check_step(&before, &topology)?;
+            }
+            check_stable(&topology, replicas)?;
+            prop_assert_eq!(&topology, &other, "the same commands, the same topology");
+        }
+    }
+}
