@@ -56,6 +56,7 @@ impl Digest {
 
     /// The first 64 bits, big-endian: the key's position on the ring.
     #[must_use]
+    #[inline]
     pub fn high(&self) -> u64 {
         let mut half = [0; 8];
         half.copy_from_slice(&self.0[..8]);
@@ -64,6 +65,7 @@ impl Digest {
 
     /// The last 64 bits, big-endian: independent of [`Digest::high`].
     #[must_use]
+    #[inline]
     pub fn low(&self) -> u64 {
         let mut half = [0; 8];
         half.copy_from_slice(&self.0[8..]);
