@@ -40,7 +40,8 @@ pub enum Effect {
     /// Copy the sealed slices of a partition from this node, which serves them if its replica
     /// [may](crate::Replica::serves_slices), and put them in force, if this replica
     /// [may](crate::Replica::takes_slices) still take them; then say
-    /// [`Input::SlicesCopied`](crate::Input::SlicesCopied). Repeated until then.
+    /// [`Input::SlicesCopied`](crate::Input::SlicesCopied). Repeated until then. Whoever merges
+    /// asks for those of several nodes.
     CopySlices {
         /// From whom.
         from: NodeId,

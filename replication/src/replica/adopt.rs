@@ -63,7 +63,7 @@ impl Replica {
         if let Some(since) = since.filter(|since| *since != self.meta.since) {
             // Whatever an earlier membership left here missed votes since.
             batch.wipe = true;
-            self.slices = None;
+            self.slices.clear();
             self.meta = Meta {
                 since,
                 collected: Ballot::default(),
@@ -120,7 +120,7 @@ impl Replica {
             epoch: self.meta.epoch,
             ..Meta::default()
         };
-        self.slices = None;
+        self.slices.clear();
         let batch = Batch {
             wipe: true,
             meta: Some(self.meta),

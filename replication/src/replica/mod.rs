@@ -139,7 +139,7 @@ pub struct Replica {
     clock: HybridClock,
     pulling: Option<Pulling>,
     /// Whose slices are here, and up to where they go.
-    slices: Option<(NodeId, LogPosition)>,
+    slices: Vec<(NodeId, LogPosition)>,
     /// Collections whose floor is on its way to the disk.
     summing: Vec<(Seq, NodeId, Ballot)>,
     reached: Vec<(Seq, Milestone)>,
@@ -184,7 +184,7 @@ impl Replica {
             durable: Seq(0),
             clock: HybridClock::resume(meta.ceiling),
             pulling: None,
-            slices: None,
+            slices: Vec::new(),
             summing: Vec::new(),
             reached: Vec::new(),
             parked: VecDeque::new(),

@@ -7,8 +7,8 @@
 //!
 //! The same is done once before, while copying, for the bulk; that copy only makes the
 //! second one short. It must come from the same replicas, or it would bring votes that
-//! are not the newcomer's. From a displaced replica the bulk comes as sealed slices, and
-//! the second copy is the tail of its log from there on (`slices`).
+//! are not the newcomer's. The bulk comes as sealed slices, and the second copy is the tail
+//! of each source's log from there on (`slices`).
 //!
 //! A member that stays in a set that shrinks must hold what a majority held, too. It reads
 //! here and has made promises, so it may not take over what it finds: every key of which
@@ -92,14 +92,8 @@ impl Replica {
             done: false,
         };
         let skips = nodes.is_empty() || stays && config.stage == Stage::Copying;
-        let is_merge = config
-            .seat_of(self.me)
-            .is_some_and(|seat| config.merges(seat));
         self.pulling = Some(Pulling {
-            by_slices: self.options.copies_slices
-                && config.stage == Stage::Copying
-                && !is_merge
-                && !stays,
+            by_slices: self.options.copies_slices && config.stage == Stage::Copying && !stays,
             sources: nodes.into_iter().map(source).collect(),
             needed: if skips { 0 } else { needed },
             settles: stays,

@@ -12,6 +12,9 @@
 //! * The newcomer puts them in force in that epoch only. Slices of a copy that was aborted
 //!   must not get into the next membership.
 //!
+//! Who merges takes the slices of each of its sources. The highest version of every key is
+//! among them as they lie there, side by side.
+//!
 //! Where slices end is remembered in memory alone: after a restart all records are copied.
 
 use torc_record::Epoch;
@@ -52,7 +55,7 @@ impl Replica {
         if !self.takes_slices(from, epoch) {
             return;
         }
-        self.slices = Some((from, through));
+        self.slices.push((from, through));
         for source in self.pulling.iter_mut().flat_map(|it| &mut it.sources) {
             source.done |= source.node == from;
         }
@@ -70,7 +73,8 @@ impl Replica {
 
     /// From where on the log of a displaced replica has what is not here.
     pub(super) fn tail_of(&self, node: NodeId, stage: Stage) -> Option<LogPosition> {
-        let (_, through) = self.slices.filter(|(from, _)| *from == node)?;
+        let mut copied = self.slices.iter();
+        let (_, through) = *copied.find(|(from, _)| *from == node)?;
         if self.mutations.has(Mutation::TailForgotten) {
             return Some(LogPosition(u64::MAX));
         }

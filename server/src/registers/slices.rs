@@ -1,4 +1,5 @@
-//! Copying sealed slices between replicas: what a newcomer's replica wants of a displaced one.
+//! Copying sealed slices between replicas: what a newcomer's replica wants of the one it
+//! displaces, or of those that it merges.
 //!
 //! The replica says when slices may be served and when they may be put in force; it is asked
 //! under its lock, together with the store, so that no change of epoch comes between.
@@ -52,12 +53,13 @@ pub(super) fn run(
     tasks.spawn(async move {
         let spawning = async {
             while let Some(wanted) = wanted.recv().await {
-                if copier.under_way.lock().insert(wanted.partition) {
+                let copy = (wanted.partition, wanted.from);
+                if copier.under_way.lock().insert(copy) {
                     let (copier, cancel) = (Arc::clone(&copier), copier.shared.cancel.clone());
                     spawner.spawn(async move {
                         let copying = Box::pin(copier.copy(wanted));
                         cancel.run_until_cancelled(copying).await;
-                        copier.under_way.lock().remove(&wanted.partition);
+                        copier.under_way.lock().remove(&copy);
                     });
                 }
             }
@@ -70,8 +72,8 @@ struct Copier {
     shared: Arc<Shared>,
     registers: Arc<Registers>,
     places: Semaphore,
-    /// Partitions that are being copied, or wait for a place.
-    under_way: Mutex<HashSet<Partition>>,
+    /// Copies under way, and those that wait for a place.
+    under_way: Mutex<HashSet<(Partition, NodeId)>>,
 }
 
 impl Copier {
