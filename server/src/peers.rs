@@ -11,12 +11,14 @@ use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason};
 
+use crate::replica::MESSAGE_BYTES;
+
 /// Messages between nodes may be somewhat larger than a client's: they carry whole pages.
 const MAX_PEER_MESSAGE_LEN: usize = 2 * MAX_MESSAGE_LEN;
 const CHANNELS: usize = 4;
-/// A message with a piece of a slice comes in one frame, not in sixty of the usual size: each
+/// A message with a piece of a slice comes in one frame, not in eight of the usual size: each
 /// costs a system call on either side.
-const MAX_FRAME_LEN: u32 = (1 << 20) + (1 << 10);
+const MAX_FRAME_LEN: u32 = MESSAGE_BYTES as u32 + (1 << 10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A few channels to each address, connected when first used.

@@ -1,4 +1,5 @@
-//! Torc's function: one part for every partition, looked up through the table of parts.
+//! Torc's function: one part for every partition, looked up through the table of parts; and
+//! one of all keys.
 
 use anyhow::Result;
 use torc_index::{Mphf, PerfectHash as _, Stitched};
@@ -46,6 +47,45 @@ pub(super) struct Ours<'a> {
 }
 
 impl Function for Ours<'_> {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[inline]
+    fn slot(&self, digest: &Digest) -> usize {
+        self.function.slot(digest)
+    }
+
+    #[inline]
+    fn slots(&self, digests: &[Digest; BATCH], out: &mut Vec<u32>) -> bool {
+        self.function.slots(digests, out);
+        true
+    }
+}
+
+/// One function of all keys, encoded.
+pub(super) struct OneFunction(Vec<u8>);
+
+impl OneFunction {
+    pub(super) fn build(digests: &[Digest]) -> Result<Self> {
+        Ok(Self(Mphf::build(digests, SEED)?))
+    }
+
+    pub(super) fn view(&self) -> Result<One<'_>> {
+        Ok(One {
+            function: Mphf::view(&self.0)?,
+            bytes: self.0.len(),
+        })
+    }
+}
+
+/// The function in its bytes.
+pub(super) struct One<'a> {
+    function: Mphf<'a>,
+    bytes: usize,
+}
+
+impl Function for One<'_> {
     fn bytes(&self) -> usize {
         self.bytes
     }

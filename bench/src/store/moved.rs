@@ -15,7 +15,7 @@ use super::torc::CLUSTER;
 use crate::process;
 
 /// Bytes of a message between nodes.
-const MESSAGE: usize = 1 << 20;
+const MESSAGE: usize = 1 << 17;
 /// Partitions that are put in force together.
 const TOGETHER: usize = 64;
 const MIB: f64 = 1_048_576.0;

@@ -1,14 +1,13 @@
 //! Lookups of a batch: their cache misses overlap.
 //!
-//! Three passes over 32 digests: ask for each seed's memory, and compute where each window begins,
-//! which needs no seed; add where in its window each key is, as if none were bumped, without a
-//! branch; then answer anew for the few that are. A branch taken
-//! for each key would be guessed wrongly for every bumped one, and what is loaded ahead then
-//! waits for it (the pipeline of PtrHash, section 3.5, cut into batches).
+//! Two passes over 32 digests: ask for the memory of each seed, then answer. Nothing is kept
+//! in between: to compute a bucket again takes less than to write it down and read it. A
+//! bumped key's branch is guessed wrongly, but of 32 keys that is hardly one (arrays of
+//! what was computed, and a pass of its own for the bumped, were measured: no faster).
 
 use torc_record::Digest;
 
-use super::direct::{BUMPED, Direct};
+use super::direct::Direct;
 
 /// Lookups whose memory is asked for before the first is answered.
 const BATCH: usize = 32;
@@ -31,77 +30,29 @@ pub(crate) trait Parts {
 #[inline]
 pub(crate) fn slots(parts: &impl Parts, digests: &[Digest], out: &mut Vec<u32>) {
     out.reserve(digests.len());
-    let (batches, rest) = digests.as_chunks();
-    append::<BATCH>(parts, batches, out);
-    let (batches, rest) = rest.as_chunks();
-    append::<FEW>(parts, batches, out);
-    append::<1>(parts, rest.as_chunks().0, out);
-}
-
-/// Appends the slots of some batches.
-#[inline]
-fn append<const N: usize>(parts: &impl Parts, batches: &[[Digest; N]], out: &mut Vec<u32>) {
-    let mut asked = Asked::<N>::new();
+    let (batches, rest) = digests.as_chunks::<BATCH>();
     for batch in batches {
-        out.extend_from_slice(&[0; N]);
-        if let Some(out) = out.last_chunk_mut() {
-            asked.answer(parts, batch, out);
-        }
+        out.extend(answer(parts, batch));
+    }
+    let (batches, rest) = rest.as_chunks::<FEW>();
+    for batch in batches {
+        out.extend(answer(parts, batch));
+    }
+    for digest in rest {
+        out.extend(answer(parts, std::array::from_ref(digest)));
     }
 }
 
-/// Lookups that wait for their seeds. What is kept of each is as little as can be: writing and
-/// reading it is a good part of the work.
-struct Asked<const N: usize> {
-    parts: [u32; N],
-    buckets: [u32; N],
-}
-
-impl<const N: usize> Asked<N> {
-    #[inline]
-    fn new() -> Self {
-        Self {
-            parts: [0; N],
-            buckets: [0; N],
-        }
+/// The slots of one batch.
+#[inline]
+fn answer<const N: usize>(parts: &impl Parts, digests: &[Digest; N]) -> [u32; N] {
+    for digest in digests {
+        let (index, along) = parts.place(*digest);
+        parts.part(index).prefetch(along);
     }
-
-    /// One batch.
-    #[inline]
-    fn answer(&mut self, parts: &impl Parts, digests: &[Digest; N], out: &mut [u32; N]) {
-        self.ask(parts, digests, out);
-        let mut unanswered = self.guess(parts, digests, out);
-        while unanswered != 0 {
-            let at = N - 1 - unanswered.trailing_zeros() as usize % N;
-            unanswered &= unanswered - 1;
-            out[at] = parts.slow_slot(digests[at]);
-        }
-    }
-
-    /// Asks for the seeds, and says where the windows begin.
-    // Apart, so that the loop has the registers for itself.
-    #[inline(never)]
-    fn ask(&mut self, parts: &impl Parts, digests: &[Digest; N], out: &mut [u32; N]) {
-        for at in 0..N {
-            let (index, along) = parts.place(digests[at]);
-            self.parts[at] = index;
-            let part = parts.part(index);
-            self.buckets[at] = part.prefetch(along);
-            out[at] = part.start(along);
-        }
-    }
-
-    /// Adds where in its window every key is, as if none were bumped. Tells which have no seed,
-    /// the last in the lowest bit.
-    #[inline(never)]
-    fn guess(&self, parts: &impl Parts, digests: &[Digest; N], out: &mut [u32; N]) -> u32 {
-        let mut bumped = 0_u32;
-        for at in 0..N {
-            let part = parts.part(self.parts[at]);
-            let seed = part.seed_at(self.buckets[at]);
-            bumped = bumped + bumped + u32::from(seed == BUMPED);
-            out[at] = out[at].wrapping_add(part.offset(digests[at], seed));
-        }
-        bumped
-    }
+    std::array::from_fn(|at| {
+        let (index, along) = parts.place(digests[at]);
+        let slot = parts.part(index).slot_in_batch(along, digests[at]);
+        slot.unwrap_or_else(|| parts.slow_slot(digests[at]))
+    })
 }

@@ -109,26 +109,24 @@ impl<'a> Direct<'a> {
         scale(along, self.seeds.len())
     }
 
-    /// Starts loading the seed of a key's bucket, and tells which bucket that is.
+    /// Starts loading the seed of a key's bucket.
     #[inline]
-    pub(crate) fn prefetch(&self, along: u64) -> u32 {
-        let bucket = self.bucket(along);
-        prefetch(self.seeds, bucket);
-        bucket as u32
+    pub(crate) fn prefetch(&self, along: u64) {
+        prefetch(self.seeds, self.bucket(along));
     }
 
     /// The seed of a bucket.
     #[inline]
-    pub(crate) fn seed_at(&self, bucket: u32) -> u8 {
-        match self.seeds.get(bucket as usize) {
+    fn seed_at(&self, bucket: usize) -> u8 {
+        match self.seeds.get(bucket) {
             Some(seed) => *seed,
             None => no_seed(),
         }
     }
 
-    /// Where the window of a key begins. With [`offset`](Self::offset) it makes the slot.
+    /// Where the window of a key begins.
     #[inline]
-    pub(crate) fn start(&self, along: u64) -> u32 {
+    fn start(&self, along: u64) -> u32 {
         // As `Shape::start`, of at least as many slots as a window has.
         let ahead = u32::from(self.ahead);
         let place = scale(along, self.keys as usize) as u32;
@@ -136,17 +134,21 @@ impl<'a> Direct<'a> {
         self.base.wrapping_add(place.max(ahead).min(last))
     }
 
-    /// Where in its window a key is, given its seed; if that is [`BUMPED`], any number.
+    /// The slot of a key that has a seed, as one of many: it takes the fewest instructions.
     #[inline]
-    pub(crate) fn offset(&self, digest: Digest, seed: u8) -> u32 {
+    pub(crate) fn slot_in_batch(&self, along: u64, digest: Digest) -> Option<u32> {
+        let seed = self.seed_at(self.bucket(along));
+        if seed == BUMPED {
+            return None;
+        }
         let hash = self.hash(digest).wrapping_mul(FACTORS[usize::from(seed)]);
-        self.shifted(hash, seed)
+        Some(self.start(along).wrapping_add(self.shifted(hash, seed)))
     }
 
     /// The slot of a key that has a seed, where nothing else is done until the seed is there.
     #[inline]
     pub(crate) fn slot(&self, along: u64, digest: Digest) -> Option<u32> {
-        let seed = self.seed_at(self.bucket(along) as u32);
+        let seed = self.seed_at(self.bucket(along));
         if seed == BUMPED {
             return None;
         }

@@ -84,33 +84,71 @@ async fn metric(node: &Node, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_three_replicas_a_join_moves_slices_as_they_are() {
-    const SEALED: &str = "torc_store_sealed_keys ";
-    let mut cluster = Cluster::start_with(3, &THREE).await;
-    let client = cluster.client().await;
-    fill(&client, 8_000).await;
-    let before = dumped(&cluster);
-    for node in &cluster.nodes {
+/// Most keys of these nodes are sealed.
+async fn sealed(nodes: &[&Node]) {
+    for node in nodes {
         until("most keys are sealed", async || {
-            metric(node, SEALED).await > 6_000
+            metric(node, "torc_store_sealed_keys ").await > 6_000
         })
         .await;
     }
-    let spare = cluster.spare_with("node-4", &THREE).await;
-    let address = cluster.nodes[spare].grpc.to_string();
-    let join = cluster.kvctl(&["join-node", &address]);
-    assert!(join.status.success(), "{join:?}");
-    settled(&client, 4).await;
+}
 
-    let newcomer = &cluster.nodes[spare];
+/// What a newcomer holds came as slices, not record by record through its log.
+async fn holds_slices(newcomer: &Node, at_least: u64) {
     let held = metric(newcomer, "torc_store_records ").await;
-    assert!(held > 5_000, "three of four parts of all: {held}");
+    assert!(held > at_least, "it holds {held}");
     let logged = metric(newcomer, "torc_store_log_records_total ").await;
     assert!(
         logged < held / 2,
         "of {held} records {logged} were logged, the others came sealed"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_three_replicas_a_join_moves_slices_as_they_are() {
+    let mut cluster = Cluster::start_with(3, &THREE).await;
+    let client = cluster.client().await;
+    fill(&client, 8_000).await;
+    let before = dumped(&cluster);
+    sealed(&cluster.nodes.iter().collect::<Vec<_>>()).await;
+    let spare = cluster.spare_with("node-4", &THREE).await;
+    let address = cluster.nodes[spare].grpc.to_string();
+    let join = cluster.kvctl(&["join-node", &address]);
+    assert!(join.status.success(), "{join:?}");
+    settled(&client, 4).await;
+    // Three of four parts of all.
+    holds_slices(&cluster.nodes[spare], 5_000).await;
+    assert_eq!(dumped(&cluster), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_merges_several_replicas_takes_their_slices_as_they_are() {
+    let mut cluster = Cluster::start_with(2, &THREE).await;
+    let client = cluster.client().await;
+    fill(&client, 8_000).await;
+    let before = dumped(&cluster);
+    sealed(&[&cluster.nodes[0], &cluster.nodes[1]]).await;
+    // A third copy displaces nobody: it is what a majority of two holds together.
+    let third = cluster.spare_with("node-3", &THREE).await;
+    let address = cluster.nodes[third].grpc.to_string();
+    let join = cluster.kvctl(&["join-node", &address]);
+    assert!(join.status.success(), "{join:?}");
+    settled(&client, 3).await;
+    holds_slices(&cluster.nodes[third], 7_999).await;
+    assert_eq!(dumped(&cluster), before);
+
+    // Nor does the dead tell its successor anything.
+    cluster.nodes[0].kill_9();
+    let fourth = cluster.spare_with("node-4", &THREE).await;
+    let address = cluster.nodes[fourth].grpc.to_string();
+    let replace = ["replace-node", "1", &address, "--dead"];
+    until("its death is seen", async || {
+        cluster.kvctl(&replace).status.success()
+    })
+    .await;
+    settled(&client, 3).await;
+    holds_slices(&cluster.nodes[fourth], 7_999).await;
     assert_eq!(dumped(&cluster), before);
 }
 

@@ -16,6 +16,9 @@ use crate::shared::{Shared, store_fault};
 /// A message that takes longer than this has lost its connection.
 const MESSAGE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// Bytes of messages that are written together.
+const TOGETHER: u64 = 1 << 20;
+
 /// Slices that have arrived and were verified, and what they stand for.
 pub(crate) struct Received {
     /// None if there are none.
@@ -88,12 +91,23 @@ pub(crate) async fn receive(
     let announced: u64 = infos.iter().map(|info| info.len).sum();
     let mut arrived = 0;
     while arrived < announced {
-        let bytes = next(&mut messages).await?.ok_or_else(hung_up)?.bytes;
-        let metrics = &shared.metrics;
-        metrics.transfer_received_bytes.inc_by(bytes.len() as u64);
-        arrived += bytes.len() as u64;
+        let mut pieces = Vec::new();
+        let together = announced.min(arrived + TOGETHER);
+        while arrived < together {
+            let bytes = next(&mut messages).await?.ok_or_else(hung_up)?.bytes;
+            let metrics = &shared.metrics;
+            metrics.transfer_received_bytes.inc_by(bytes.len() as u64);
+            arrived += bytes.len() as u64;
+            if bytes.is_empty() {
+                let message = "the source sends messages without anything";
+                return Err(Fault::new(Reason::Corrupt, message));
+            }
+            pieces.push(bytes);
+        }
         arrival = work(move || {
-            arrival.write(bytes)?;
+            for bytes in pieces {
+                arrival.write(bytes)?;
+            }
             if arrived >= announced {
                 // At once, while the last bytes are still in the processor's cache.
                 arrival.verify(Some(&key))?;

@@ -24,9 +24,12 @@ use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
 
 pub(crate) type CopyStream = Pin<Box<dyn Stream<Item = Result<CopySlicesResponse, Status>> + Send>>;
 
-/// Bytes of slices in a message.
+/// Bytes of slices that are read together.
 const CHUNK_BYTES: usize = 1 << 20;
-const CHUNKS_AHEAD: usize = 4;
+/// Bytes of slices in a message: buffers of this size stay in the processor's cache and are
+/// used again on both sides, larger ones are mapped and cleared anew each time.
+pub(crate) const MESSAGE_BYTES: usize = 1 << 17;
+const MESSAGES_AHEAD: usize = 16;
 /// Most slices that an asker has already.
 pub(crate) const MAX_HAVE: usize = 256;
 
@@ -43,7 +46,7 @@ pub(super) async fn start(
         let digest = slice.info().digest;
         !request.have.iter().any(|have| have[..] == digest)
     });
-    let (messages, receiver) = mpsc::channel(CHUNKS_AHEAD);
+    let (messages, receiver) = mpsc::channel(MESSAGES_AHEAD);
     tokio::spawn(send(Arc::clone(shared), sealed, messages));
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
@@ -90,7 +93,7 @@ async fn send(
             let (chunk_of, from) = (slice.clone(), at);
             // The file may have to be read from the disk.
             let read = tokio::task::spawn_blocking(move || chunk_of.read(from, CHUNK_BYTES));
-            let Ok(bytes) = read.await.map_err(drop) else {
+            let Ok(mut bytes) = read.await.map_err(drop) else {
                 let fault = Fault::new(Reason::Internal, "reading a slice has failed");
                 let _ = messages.send(Err(fault.into())).await;
                 return;
@@ -99,12 +102,15 @@ async fn send(
             shared.throttle.take(bytes.len() as u64).await;
             let sent = bytes.len() as u64;
             shared.metrics.transfer_sent_bytes.inc_by(sent);
-            let message = CopySlicesResponse {
-                bytes,
-                ..CopySlicesResponse::default()
-            };
-            if messages.send(Ok(message)).await.is_err() {
-                return;
+            while !bytes.is_empty() {
+                let piece = bytes.split_to(bytes.len().min(MESSAGE_BYTES));
+                let message = CopySlicesResponse {
+                    bytes: piece,
+                    ..CopySlicesResponse::default()
+                };
+                if messages.send(Ok(message)).await.is_err() {
+                    return;
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 mod copy;
 mod pull;
 
-pub(crate) use copy::MAX_HAVE;
+pub(crate) use copy::{MAX_HAVE, MESSAGE_BYTES};
 pub(crate) use pull::checksum as pull_checksum;
 
 use std::sync::Arc;

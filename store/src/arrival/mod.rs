@@ -9,6 +9,7 @@
 //! An arrival that is given up leaves its room in the segment unused; the next fold gives it
 //! back.
 
+mod buffers;
 mod file;
 mod sealed;
 mod thread;
@@ -34,9 +35,9 @@ use crate::{Seq, StoreError};
 const MAX_SLICES: usize = 256;
 /// Most bytes of one arrival.
 const MAX_LEN: u64 = 1 << 40;
-/// Bytes of an arrival that are kept in memory until they are verified: those of slices that
-/// came in one piece. What is more is read again from the file.
-const MAX_KEPT: usize = 8 << 20;
+/// Bytes of an arrival that are kept in memory until they are verified: those of small slices.
+/// What is more is read again from the file.
+const MAX_KEPT: u64 = 8 << 20;
 
 /// What a receiver must know of a slice before it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,15 +58,35 @@ pub struct Arrival {
     partition: Partition,
     file: Arc<LandingFile>,
     regions: Vec<Region>,
-    /// The slice being written and how much of it is.
+    /// The slice that comes now and how much of it has.
     current: usize,
-    written: u64,
+    arrived: u64,
+    /// Of a slice that is written piece by piece.
     hasher: blake3::Hasher,
-    /// Slices that came in one piece, by their places among the announced ones.
-    kept: BTreeMap<usize, Bytes>,
-    kept_bytes: usize,
+    /// What has come of a slice that is written when it is whole.
+    gathered: Vec<u8>,
+    /// Whole slices, by their places among the announced ones.
+    kept: BTreeMap<usize, Whole>,
+    kept_bytes: u64,
     landed: Vec<Landed>,
     is_over: bool,
+}
+
+/// All bytes of a slice.
+#[derive(Debug)]
+enum Whole {
+    /// As they came, in one piece.
+    Piece(Bytes),
+    Gathered(Vec<u8>),
+}
+
+impl Whole {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Piece(bytes) => bytes,
+            Self::Gathered(bytes) => bytes,
+        }
+    }
 }
 
 impl Arrival {
@@ -90,8 +111,9 @@ impl Arrival {
             file,
             regions,
             current: 0,
-            written: 0,
+            arrived: 0,
             hasher: blake3::Hasher::new(),
+            gathered: Vec::new(),
             kept: BTreeMap::new(),
             kept_bytes: 0,
             landed: Vec::new(),
@@ -100,40 +122,78 @@ impl Arrival {
     }
 
     /// Takes the next bytes of the slices, one slice after the other. Writes a file: not for
-    /// a thread that must not wait. A slice that comes in one piece is kept until it is
-    /// verified, up to 8 MiB of them.
+    /// a thread that must not wait. Small slices are gathered and kept until they are
+    /// verified, up to 8 MiB of them; give them in pieces of some 100 KB, which are cheaper to
+    /// come by than large ones.
     ///
     /// # Errors
     /// [`StoreError::BadArrival`]: too many bytes, or a slice that is not the one announced.
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`]. The arrival is of no use then.
     pub fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
-        let held = bytes.len();
         while !bytes.is_empty() {
             let Some(&region) = self.regions.get(self.current) else {
                 return Err(self.bad("more bytes than were announced"));
             };
-            let left = region.info.len - self.written;
+            let left = region.info.len - self.arrived;
             let now = bytes.split_to(bytes.len().min(left as usize));
-            let content_left = left.saturating_sub(SLICE_DIGEST_LEN as u64);
-            self.hasher
-                .update(&now[..now.len().min(content_left as usize)]);
-            self.file.write(&now, region.at + self.written)?;
-            self.written += now.len() as u64;
-            if self.written == region.info.len {
-                let digest = self.hasher.finalize();
-                if *digest.as_bytes() != region.info.digest {
-                    return Err(self.bad("its digest is another one"));
-                }
-                // Each keeps all that came with it in memory.
-                if now.len() as u64 == region.info.len && self.kept_bytes + held <= MAX_KEPT {
-                    self.kept_bytes += held;
-                    self.kept.insert(self.current, now);
-                }
-                self.hasher.reset();
-                self.current += 1;
-                self.written = 0;
+            if self.kept_bytes + region.info.len <= MAX_KEPT {
+                self.gather(&region, now)?;
+            } else {
+                self.write_through(&region, &now)?;
             }
         }
+        Ok(())
+    }
+
+    /// Takes a piece of a slice that is written when it is whole.
+    fn gather(&mut self, region: &Region, now: Bytes) -> Result<(), StoreError> {
+        self.arrived += now.len() as u64;
+        let whole = if now.len() as u64 == region.info.len {
+            Whole::Piece(now)
+        } else {
+            if self.gathered.capacity() == 0 {
+                let buffers = &self.shared.landing.buffers;
+                self.gathered = buffers.take(region.info.len as usize);
+            }
+            self.gathered.extend_from_slice(&now);
+            if self.arrived < region.info.len {
+                return Ok(());
+            }
+            Whole::Gathered(std::mem::take(&mut self.gathered))
+        };
+        let content = whole.bytes().split_last_chunk::<SLICE_DIGEST_LEN>();
+        let content = content.map(|(content, _)| content).unwrap_or_default();
+        self.hasher.update(content);
+        self.end_slice(region)?;
+        self.file.write(whole.bytes(), region.at)?;
+        self.kept_bytes += region.info.len;
+        self.kept.insert(self.current - 1, whole);
+        Ok(())
+    }
+
+    /// Takes a piece of a slice that is too large to be kept.
+    fn write_through(&mut self, region: &Region, now: &[u8]) -> Result<(), StoreError> {
+        let left = region.info.len - self.arrived;
+        let content_left = left.saturating_sub(SLICE_DIGEST_LEN as u64);
+        let content = now.len().min(content_left as usize);
+        self.hasher.update(&now[..content]);
+        self.file.write(now, region.at + self.arrived)?;
+        self.arrived += now.len() as u64;
+        if self.arrived == region.info.len {
+            self.end_slice(region)?;
+        }
+        Ok(())
+    }
+
+    /// What has come must be what was announced; then the next slice comes.
+    fn end_slice(&mut self, region: &Region) -> Result<(), StoreError> {
+        let digest = self.hasher.finalize();
+        if *digest.as_bytes() != region.info.digest {
+            return Err(self.bad("its digest is another one"));
+        }
+        self.hasher.reset();
+        self.current += 1;
+        self.arrived = 0;
         Ok(())
     }
 
@@ -152,7 +212,7 @@ impl Arrival {
         let mut landed = Vec::with_capacity(self.regions.len());
         for (place, region) in self.regions.iter().enumerate() {
             let bytes = if let Some(kept) = kept.get(&place) {
-                kept
+                kept.bytes()
             } else {
                 let map = match &mut map {
                     Some(map) => map,
@@ -165,6 +225,9 @@ impl Arrival {
             landed.push(self.checked(region, bytes, cluster)?);
         }
         self.landed = landed;
+        for whole in kept.into_values() {
+            self.shared.landing.buffers.give_back(whole);
+        }
         Ok(())
     }
 
@@ -237,6 +300,9 @@ impl Arrival {
 
 impl Drop for Arrival {
     fn drop(&mut self) {
+        for whole in std::mem::take(&mut self.kept).into_values() {
+            self.shared.landing.buffers.give_back(whole);
+        }
         if !self.is_over {
             self.file.give_up(&self.regions);
             self.shared.landing.wake();

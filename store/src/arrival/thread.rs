@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use torc_ring::Partition;
 
 use super::SliceInfo;
+use super::buffers::Buffers;
 use super::file::{LandingFile, Ready, Region};
 use crate::holdings::{Damaged, MergedSlices};
 use crate::publish::Change;
@@ -24,6 +25,7 @@ const NAP: Duration = Duration::from_millis(100);
 pub(crate) struct Landing {
     state: Mutex<State>,
     changed: Condvar,
+    pub(super) buffers: Buffers,
 }
 
 #[derive(Debug, Default)]
@@ -104,6 +106,9 @@ impl Landing {
             }
             if let Some(file) = leaving.take_if(|file| !file.progress().1) {
                 return Some(file);
+            }
+            if state.open.is_none() && leaving.is_none() {
+                self.buffers.clear();
             }
             self.changed.wait_for(&mut state, NAP);
         }

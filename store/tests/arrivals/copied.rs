@@ -1,11 +1,12 @@
 //! What a copy holds: all that the sender had, whatever either side did before.
 
 use crate::common::{Model, block_on, check_summaries, get, open, put, scan_all, tombstone};
-use crate::{HOME, arrive, bytes_of, copy, copy_sealed, keys_of, sender, write_all};
+use crate::{HOME, arrive, bytes_of, copy, copy_sealed, infos, keys_of, sender, write_all};
+use bytes::Bytes;
 use proptest::prelude::*;
 use torc_record::{HybridTime, Record};
-use torc_store::Seq;
 use torc_store::testing::{CrashFs, Survives};
+use torc_store::{Seq, StoreError};
 
 #[test]
 fn a_partition_is_copied_to_a_store_that_has_nothing() {
@@ -74,6 +75,36 @@ fn what_is_copied_stays_readable_while_the_sender_writes_seals_folds_and_drops()
         .for_each(|one| model.write(one));
     let expected: Vec<_> = model.records.values().map(|(_, one)| one.clone()).collect();
     assert_eq!(scan_all(&to, HOME, Seq(0)), expected);
+}
+
+#[test]
+fn what_is_too_large_to_be_kept_in_memory_is_verified_from_the_file() {
+    let (from, _) = open(&CrashFs::new()).unwrap();
+    let keys: Vec<u64> = keys_of(HOME).take(120).collect();
+    // Two slices of 6 MB, of which an arrival keeps one.
+    for half in keys.chunks(60) {
+        let value = |key: &u64| vec![*key as u8; 100_000];
+        write_all(&from, half.iter().map(|key| put(*key, 10, value(key))));
+        block_on(from.seal()).unwrap();
+    }
+    let sealed = from.sealed(HOME).unwrap();
+    assert_eq!(sealed.slices.len(), 2);
+    let (to, _) = open(&CrashFs::new()).unwrap();
+    block_on(arrive(&to, HOME, &sealed).unwrap().publish()).unwrap();
+    assert_eq!(scan_all(&to, HOME, Seq(0)), scan_all(&from, HOME, Seq(0)));
+    let mut bytes = bytes_of(&sealed);
+    // In the one that is not kept.
+    let at = bytes.len() - 1_000_000;
+    bytes[at] ^= 1;
+    let (to, _) = open(&CrashFs::new()).unwrap();
+    let mut arrival = to.receive(HOME, &infos(&sealed)).unwrap();
+    let refused = bytes
+        .chunks(100_000)
+        .try_for_each(|piece| arrival.write(Bytes::copy_from_slice(piece)));
+    assert!(
+        matches!(refused, Err(StoreError::BadArrival { .. })),
+        "{refused:?}"
+    );
 }
 
 #[derive(Debug, Clone)]
