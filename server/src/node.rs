@@ -234,6 +234,7 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
         hot: Hot::new(settings.hot),
         sketchers: tokio::sync::Semaphore::new(2),
+        landers: tokio::sync::Semaphore::new(settings.worker_threads),
         started: now,
         workers: std::sync::OnceLock::new(),
         cancel: CancellationToken::new(),

@@ -55,6 +55,9 @@ pub(crate) struct Shared {
     pub(crate) hot: Hot,
     /// Sketches of keys that are made at a time.
     pub(crate) sketchers: Semaphore,
+    /// Arrivals that are written and verified at a time, as many as there are threads that
+    /// serve. More would wait for one another's file, each on a thread with memory of its own.
+    pub(crate) landers: Semaphore,
     pub(crate) started: Instant,
     /// The runtimes of the threads that serve gRPC, from when they do.
     pub(crate) workers: OnceLock<Vec<Handle>>,

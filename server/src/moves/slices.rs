@@ -104,7 +104,7 @@ pub(crate) async fn receive(
             }
             pieces.push(bytes);
         }
-        arrival = work(move || {
+        arrival = work(shared, move || {
             for bytes in pieces {
                 arrival.write(bytes)?;
             }
@@ -156,9 +156,12 @@ fn hung_up() -> Fault {
 
 /// Does what writes and reads files where it may wait for them.
 async fn work<T: Send + 'static>(
+    shared: &Shared,
     work: impl FnOnce() -> Result<T, torc_store::StoreError> + Send + 'static,
 ) -> Result<T, Fault> {
+    let turn = shared.landers.acquire().await;
     let done = spawn_blocking(work).await;
+    drop(turn);
     done.map_err(|_| Fault::new(Reason::Internal, "receiving a slice has failed"))?
         .map_err(|error| store_fault(&error))
 }
