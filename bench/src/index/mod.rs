@@ -2,8 +2,9 @@
 //! beside its peers.
 //!
 //! Torc's function is measured through its table of partitions, closed parts of about so many
-//! keys, and as one function of all keys, which the peers have alone. Every function builds on one thread, from digests that are already sorted, and is asked for
-//! digests, which none of them hashes again.
+//! keys, and as one function of all keys, which the peers have alone. Every function builds on
+//! one thread, from digests that are already sorted, and is asked for digests, which none of
+//! them hashes again.
 
 mod digests;
 mod gigahash;

@@ -2,7 +2,7 @@
 //! one of all keys.
 
 use anyhow::Result;
-use torc_index::{Mphf, PerfectHash as _, Stitched};
+use torc_index::{Mphf, PerfectHash, Stitched};
 use torc_record::Digest;
 
 use super::digests;
@@ -26,7 +26,7 @@ impl Parts {
         Ok(Self { bytes, ends })
     }
 
-    pub(super) fn stitch(&self) -> Result<Ours<'_>> {
+    pub(super) fn stitch(&self) -> Result<Ours<Stitched<'_>>> {
         let starts = std::iter::once(&0).chain(&self.ends);
         let parts = starts.zip(&self.ends);
         let parts: Vec<&[u8]> = parts
@@ -40,29 +40,6 @@ impl Parts {
     }
 }
 
-/// The parts with their table.
-pub(super) struct Ours<'a> {
-    function: Stitched<'a>,
-    bytes: usize,
-}
-
-impl Function for Ours<'_> {
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    #[inline]
-    fn slot(&self, digest: &Digest) -> usize {
-        self.function.slot(digest)
-    }
-
-    #[inline]
-    fn slots(&self, digests: &[Digest; BATCH], out: &mut Vec<u32>) -> bool {
-        self.function.slots(digests, out);
-        true
-    }
-}
-
 /// One function of all keys, encoded.
 pub(super) struct OneFunction(Vec<u8>);
 
@@ -71,21 +48,21 @@ impl OneFunction {
         Ok(Self(Mphf::build(digests, SEED)?))
     }
 
-    pub(super) fn view(&self) -> Result<One<'_>> {
-        Ok(One {
+    pub(super) fn view(&self) -> Result<Ours<Mphf<'_>>> {
+        Ok(Ours {
             function: Mphf::view(&self.0)?,
             bytes: self.0.len(),
         })
     }
 }
 
-/// The function in its bytes.
-pub(super) struct One<'a> {
-    function: Mphf<'a>,
+/// A function of ours, in its bytes.
+pub(super) struct Ours<F> {
+    function: F,
     bytes: usize,
 }
 
-impl Function for One<'_> {
+impl<F: PerfectHash> Function for Ours<F> {
     fn bytes(&self) -> usize {
         self.bytes
     }

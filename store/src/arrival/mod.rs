@@ -130,6 +130,7 @@ impl Arrival {
     /// [`StoreError::BadArrival`]: too many bytes, or a slice that is not the one announced.
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`]. The arrival is of no use then.
     pub fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
+        let held = bytes.len();
         while !bytes.is_empty() {
             let Some(&region) = self.regions.get(self.current) else {
                 return Err(self.bad("more bytes than were announced"));
@@ -137,7 +138,7 @@ impl Arrival {
             let left = region.info.len - self.arrived;
             let now = bytes.split_to(bytes.len().min(left as usize));
             if self.kept_bytes + region.info.len <= MAX_KEPT {
-                self.gather(&region, now)?;
+                self.gather(&region, now, held)?;
             } else {
                 self.write_through(&region, &now)?;
             }
@@ -145,10 +146,12 @@ impl Arrival {
         Ok(())
     }
 
-    /// Takes a piece of a slice that is written when it is whole.
-    fn gather(&mut self, region: &Region, now: Bytes) -> Result<(), StoreError> {
+    /// Takes a piece of a slice that is written when it is whole; it came in a message of
+    /// `held` bytes.
+    fn gather(&mut self, region: &Region, now: Bytes, held: usize) -> Result<(), StoreError> {
         self.arrived += now.len() as u64;
-        let whole = if now.len() as u64 == region.info.len {
+        // A part of a message would keep all of it in memory.
+        let whole = if now.len() as u64 == region.info.len && now.len() == held {
             Whole::Piece(now)
         } else {
             if self.gathered.capacity() == 0 {
