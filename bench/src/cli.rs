@@ -10,7 +10,8 @@ use crate::index;
 use crate::join;
 use crate::sketch;
 use crate::store::{self, child::ChildArgs};
-use crate::wire::memory;
+use crate::wire::paths::echo::EchoArgs;
+use crate::wire::{memory, paths};
 
 /// Measure Torc beside its peers: what a table says is the median of several rounds, in
 /// which the subjects take turns
@@ -32,9 +33,9 @@ pub(crate) struct Options {
     /// One JSON object a figure instead of the table; all else goes to the standard error
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Times that everything is measured
-    #[arg(long, global = true, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
-    pub(crate) rounds: u16,
+    /// Times that everything is measured; without it, 3 (5 in `paths`)
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
     /// Tiny sizes: shows that it works, measures nothing worth keeping
     #[arg(long, global = true)]
     pub(crate) quick: bool,
@@ -45,6 +46,9 @@ pub(crate) struct Options {
     /// Measure this kvd instead of the one built beside torc-bench
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kvd: Option<PathBuf>,
+    /// Load and drive the cluster with this kvctl instead of the one built beside torc-bench
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kvctl: Option<PathBuf>,
     /// Put data here instead of under the directory for temporary files; it decides which
     /// disk is measured
     #[arg(long, global = true, value_name = "DIR")]
@@ -67,6 +71,9 @@ pub(crate) enum Suite {
     Store(store::Args),
     /// A kvd process over the wire, beside redis, memcached and etcd where they are installed
     Wire,
+    /// Processor time of the servers for each operation, on one node and on three, beside an
+    /// earlier build
+    Paths(paths::Args),
     /// Three kvd processes with three replicas of each key, beside three of etcd where it is
     /// installed; then with a slow node, a dead one, and five times the load
     Replicas,
@@ -75,18 +82,36 @@ pub(crate) enum Suite {
     Hot(hot::Args),
     /// A fourth node joining three under traffic, beside a plain copy of the same bytes
     Join(join::Args),
-    /// Memory of a kvd process for each of its sealed keys, beside redis and memcached where
+    /// How fast `kvctl load` and the client library store records: three replicas beside one
+    Load,
+    /// Memory of kvd processes for each of their sealed keys, beside redis and memcached where
     /// they are installed
     Ram(memory::Args),
     /// One task of the store suite, in a process of its own
     #[command(hide = true)]
     StoreChild(ChildArgs),
+    /// An echo server, to compare with
+    #[command(hide = true)]
+    Echo(EchoArgs),
     /// Another program, for as long as its parent lives
     #[command(hide = true)]
     Bound(BoundArgs),
 }
 
 impl Options {
+    /// Times that everything is measured.
+    pub(crate) const fn rounds(&self) -> u16 {
+        self.rounds_or(3)
+    }
+
+    /// Times that everything is measured, `usual` unless told otherwise.
+    pub(crate) const fn rounds_or(&self, usual: u16) -> u16 {
+        match self.rounds {
+            Some(rounds) => rounds,
+            None => usual,
+        }
+    }
+
     /// Records to store, `usual` unless told otherwise.
     pub(crate) fn records_or(&self, usual: u64) -> u64 {
         let usual = if self.quick { usual / 50 } else { usual };

@@ -57,11 +57,14 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
         Suite::Sketch(args) => &|options| sketch::run(*args, options),
         Suite::Store(args) => &|options| store::run(args, options),
         Suite::Wire => &wire::run,
+        Suite::Paths(args) => &|options| wire::paths::run(args, options),
         Suite::Replicas => &wire::replicas::run,
         Suite::Hot(args) => &|options| hot::run(*args, options),
         Suite::Join(args) => &|options| join::run(*args, options),
+        Suite::Load => &wire::load::run,
         Suite::Ram(args) => &|options| wire::memory::run(*args, options),
         Suite::StoreChild(args) => return store::child::run(args),
+        Suite::Echo(args) => return wire::paths::echo::serve(*args),
         Suite::Bound(args) => return cleanup::become_bound(args),
     };
     cleanup::on_signals()?;

@@ -1,7 +1,8 @@
 //! Processes: started, watched through `/proc`, and killed when dropped.
 
+use std::io::Read as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Output};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -55,6 +56,27 @@ impl Process {
         let _ = self.child.kill();
         self.wait()?;
         Ok(())
+    }
+
+    /// Waits until it has ended; what it printed, where that is piped.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(crate) fn output(mut self) -> Result<Output> {
+        let mut output = Output {
+            status: ExitStatus::default(),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+        };
+        // Standard error is expected to fit into the pipe.
+        if let Some(mut printed) = self.child.stdout.take() {
+            printed.read_to_end(&mut output.stdout)?;
+        }
+        if let Some(mut printed) = self.child.stderr.take() {
+            printed.read_to_end(&mut output.stderr)?;
+        }
+        output.status = self.wait()?;
+        Ok(output)
     }
 
     fn wait(&mut self) -> Result<ExitStatus> {

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 use torc_proto::{Fault, Reason, v1};
 use torc_ring::topology::PartitionState;
@@ -14,6 +13,7 @@ use torc_ring::topology::PartitionState;
 use crate::Error;
 use crate::client::Locator;
 use crate::core::{Core, Hop};
+use crate::naming::Connection;
 use crate::peer::Peer;
 use crate::race::{Lane, race};
 use crate::retry::{Effort, Failure, Nature, Stop, blame};
@@ -74,7 +74,7 @@ pub(crate) struct Patience {
 pub(crate) async fn attempt_patiently<W, T, F, Fut>(
     peer: &Peer,
     deadline: Instant,
-    patience: Option<Patience>,
+    Patience { time, nature }: Patience,
     send: F,
 ) -> Result<T, Failure>
 where
@@ -82,9 +82,6 @@ where
     F: FnOnce(W, Duration) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
-    let Some(Patience { time, nature }) = patience else {
-        return attempt(peer, deadline, send).await;
-    };
     let began = std::time::Instant::now();
     let mut trying = pin!(attempt(peer, deadline, send));
     if let Ok(outcome) = timeout(time, &mut trying).await {
@@ -110,6 +107,11 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
         return Failure::connecting(Fault::new(Reason::OwnerUnreachable, message));
     }
     let mut fault = Fault::from_status(status);
+    if fault.reason == Reason::WrongCluster {
+        fault.message = format!("{peer}: {}", fault.message);
+        peer.is_a_strangers(&fault);
+        return Failure::connecting(fault);
+    }
     if !status.details().is_empty() {
         peer.heard();
         return Failure::sent(fault);
@@ -219,13 +221,13 @@ impl<'a> Call<'a> {
         self.detours
     }
 
-    /// How long a silent node is waited for; none where no other can do as well.
-    pub(crate) fn patience(&self, view: &View) -> Option<Patience> {
+    /// How long a silent node is waited for.
+    pub(crate) fn patience(&self) -> Patience {
         let doublings = self.effort.attempts().min(6);
-        (view.table.replicas > 1).then(|| Patience {
+        Patience {
             time: FIRST_PATIENCE * 2_u32.pow(doublings),
             nature: self.nature,
-        })
+        }
     }
 
     /// The topology, waiting for one if none is known yet.
@@ -240,9 +242,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Sends to the lead of the key's partition, by whatever way reaches it, or where
-    /// there are several replicas to another one, and again while that is safe and the
-    /// deadline allows it.
+    /// Sends to the lead of the key's partition, by whatever way reaches it, or to another
+    /// replica, and again while that is safe and the deadline allows it.
     pub(crate) async fn on_lead<T, F, Fut>(mut self, at: Locator, send: F) -> Result<T, Error>
     where
         F: Fn(Line, Duration, Option<v1::Route>) -> Fut,
@@ -252,15 +253,16 @@ impl<'a> Call<'a> {
             let view = self.view().await?;
             let partition = view.table.partition_of(at.namespace, &at.digest);
             let state = view.state(partition)?;
-            let patience = self.patience(&view);
+            let patience = self.patience();
             let tries = (self.detours, self.attempts());
             let usual = || self.core.first_hop(&view, state, self.nature, tries);
             let hop = self.turn(&view, state).unwrap_or_else(usual);
             let first = Lane::new(hop.clone(), &view, partition);
-            let outcome = if let (Some(patience), Nature::Read) = (patience, self.nature) {
+            let outcome = if self.nature == Nature::Read {
                 let second = || {
                     let hops = self.core.hops(&view, state, self.nature, tries);
-                    let other = hops.into_iter().find(|other| !other.is_same(&hop))?;
+                    let is_other = |other: &Hop| other.direct && !other.is_same(&hop);
+                    let other = hops.into_iter().find(is_other)?;
                     Some(Lane::new(other, &view, partition))
                 };
                 race(self.core, first, second, self.deadline, patience, &send).await
@@ -279,7 +281,7 @@ impl<'a> Call<'a> {
     /// it.
     pub(crate) async fn on_any<T, F, Fut>(mut self, send: F) -> Result<T, Error>
     where
-        F: Fn(Channel, Duration) -> Fut,
+        F: Fn(Connection, Duration) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         loop {
@@ -307,7 +309,7 @@ impl<'a> Call<'a> {
             let goes_on = self.pause(&failures, view, peer).await;
             let [Failure { fault, .. }] = failures;
             if goes_on {
-                self.earlier = Some(fault);
+                self.earlier = Some(blame(fault, self.earlier.take(), self.nature));
                 return Ok(());
             }
             let fault = blame(fault, self.earlier.take(), self.nature);

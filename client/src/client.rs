@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::Channel;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::{MAX_MESSAGE_LEN, v1};
 use torc_record::{Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
@@ -15,6 +14,7 @@ use torc_ring::topology::RoutingTable;
 use crate::builder::ClientBuilder;
 use crate::call::Call;
 use crate::core::Core;
+use crate::naming::Connection;
 use crate::retry::Nature;
 use crate::session::Line;
 use crate::view::View;
@@ -336,6 +336,25 @@ impl Client {
         key: impl Into<Bytes>,
         condition: Option<Condition>,
     ) -> Result<Deleted, Error> {
+        self.delete_by(key, condition, true).await
+    }
+
+    /// Deletes a key without telling whether it had a value: one round of messages instead of
+    /// two. The version of the deletion.
+    ///
+    /// # Errors
+    /// As [`Client::put`].
+    pub async fn erase(&self, key: impl Into<Bytes>) -> Result<Version, Error> {
+        let deleted = self.delete_by(key, None, false).await?;
+        Ok(deleted.version)
+    }
+
+    async fn delete_by(
+        &self,
+        key: impl Into<Bytes>,
+        condition: Option<Condition>,
+        want_existed: bool,
+    ) -> Result<Deleted, Error> {
         let key = checked_key(key)?;
         let mut call = self.call(Nature::Write);
         let at = self.place(&mut call).await?.locate(&key);
@@ -347,6 +366,7 @@ impl Client {
                 route,
                 condition: condition.map(Condition::to_wire),
                 quorum: self.quorum.into(),
+                want_existed,
             };
             async move { line.delete(message, budget).await }
         };
@@ -399,7 +419,7 @@ fn late() -> Error {
     Error::new(ErrorKind::Deadline, message)
 }
 
-pub(crate) fn kv(channel: Channel) -> KvClient<Channel> {
+pub(crate) fn kv(channel: Connection) -> KvClient<Connection> {
     KvClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE_LEN)
         .max_encoding_message_size(MAX_MESSAGE_LEN)

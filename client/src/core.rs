@@ -15,7 +15,6 @@ use crate::builder::Config;
 use crate::hedge::Pace;
 use crate::hot::Hot;
 use crate::peer::{Peer, Peers};
-use crate::reach::{Way, choose};
 use crate::retry::{Failure, Nature};
 use crate::view::{Known, View};
 
@@ -122,9 +121,8 @@ impl Core {
 
     /// Where an operation on a partition may go, the best first; never empty.
     ///
-    /// With one replica only to the lead. With several to the lead, the other replicas,
-    /// then by any node that forwards; those that cannot be used are left out as long as
-    /// others can. `detours` counts the nodes that the operation found unable to, which
+    /// To the lead, the other replicas, then by any node that forwards; those that cannot be
+    /// used are left out as long as others can. `detours` counts the nodes that the operation found unable to, which
     /// goes on to the next; `attempt` its tries.
     pub(crate) fn hops(
         &self,
@@ -133,9 +131,6 @@ impl Core {
         nature: Nature,
         (detours, attempt): (usize, usize),
     ) -> Vec<Hop> {
-        if view.table.replicas < 2 {
-            return vec![self.hop(view, state.lead, attempt)];
-        }
         let mut replicas = vec![state.lead];
         for node in state
             .nodes
@@ -203,9 +198,6 @@ impl Core {
     /// for one. Else whichever node is a little slower than the others comes to have nearly
     /// all the work of an overloaded client, and its share sets the pace for all.
     fn least_waited_for(view: &View, state: &PartitionState, lead: &Arc<Peer>) -> Hop {
-        if view.table.replicas < 2 {
-            return Hop::to_lead(lead);
-        }
         let others = state.nodes.iter().filter_map(|node| view.peer(*node));
         let others = others.filter(|peer| peer.is_usable(Nature::Read));
         let least = others.min_by_key(|peer| (!peer.has_room(), peer.waiting()));
@@ -222,7 +214,7 @@ impl Core {
     /// can be used.
     pub(crate) fn next_replica(&self, view: &View, state: &PartitionState) -> Option<Hop> {
         let count = state.nodes.len();
-        if view.table.replicas < 2 || count < 2 {
+        if count < 2 {
             return None;
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -236,33 +228,6 @@ impl Core {
         })
     }
 
-    /// How to reach the node that leads a partition: directly, else by a node that
-    /// forwards. `attempt` counts the operation's tries.
-    pub(crate) fn hop(&self, view: &View, lead: NodeId, attempt: usize) -> Hop {
-        // Where there is one replica nobody is found slow.
-        let usable = |peer: &Arc<Peer>| peer.is_usable(Nature::Write);
-        let lead = view.peer(lead);
-        if let Some(lead) = lead.filter(|lead| usable(lead)) {
-            return Hop::to_lead(lead);
-        }
-        let others = self.everybody(|peer| lead.is_none_or(|lead| !Arc::ptr_eq(peer, lead)));
-        let mut usable: Vec<_> = others.iter().map(usable).collect();
-        // Advertised addresses may mean nothing here: whoever was reached before goes first.
-        let proven = |index: usize| others[index].was_reached();
-        if (0..others.len()).any(|index| usable[index] && proven(index)) {
-            for (index, usable) in usable.iter_mut().enumerate() {
-                *usable &= proven(index);
-            }
-        }
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        match (choose(false, &usable, turn, attempt), lead) {
-            (Way::Lead, Some(lead)) => Hop::to_lead(lead),
-            // Without a lead's address no seed was left out of the others.
-            (Way::Lead, None) => Hop::new(&others[attempt % others.len()], false),
-            (Way::Other(index), _) => Hop::new(&others[index], false),
-        }
-    }
-
     /// The node to ask what any node can answer: in the order in which the user named
     /// them, then the other members, those that cannot be used last.
     pub(crate) fn any_peer(&self, attempt: usize) -> Arc<Peer> {
@@ -272,6 +237,13 @@ impl Core {
             .partition(|peer| peer.is_usable(Nature::Read));
         let all = if usable.is_empty() { avoided } else { usable };
         Arc::clone(&all[attempt % all.len()])
+    }
+
+    /// This node if it can be used, else any that passes on to it.
+    pub(crate) fn towards(&self, view: &View, node: NodeId, attempt: usize) -> Arc<Peer> {
+        let usable = |peer: &&Arc<Peer>| peer.is_usable(Nature::Write);
+        let direct = view.peer(node).filter(usable).cloned();
+        direct.unwrap_or_else(|| self.any_peer(attempt))
     }
 
     /// Seeds, then members, each once.

@@ -192,7 +192,9 @@ const fn kind_of(reason: Reason) -> ErrorKind {
         Reason::OutOfSpace => ErrorKind::OutOfSpace,
         Reason::Corrupt => ErrorKind::Corrupt,
         Reason::NoSuchNode => ErrorKind::NoSuchNode,
-        Reason::Refused => ErrorKind::Refused,
+        Reason::Refused | Reason::WrongCluster | Reason::WrongNode | Reason::Superseded => {
+            ErrorKind::Refused
+        }
         Reason::Deadline => ErrorKind::Deadline,
         // The library computed the digest: if it is wrong, the library is.
         Reason::DigestMismatch | Reason::Internal | Reason::Unspecified => ErrorKind::Internal,
@@ -204,7 +206,7 @@ mod tests {
     use super::*;
 
     fn every_reason() -> impl Iterator<Item = Reason> {
-        (0..=16).filter_map(|number| Reason::try_from(number).ok())
+        (0..=19).filter_map(|number| Reason::try_from(number).ok())
     }
 
     #[test]

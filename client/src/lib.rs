@@ -52,8 +52,8 @@
 //! What it does so that callers need not: it knows the ring and sends every operation
 //! to the node that leads its partition; learns of a newer topology when it is told
 //! that its own is stale; reaches nodes whose address does not answer through others;
-//! where partitions have several replicas, goes to another one while the lead cannot be
-//! reached or does not answer, and sends a get that takes long to a second one;
+//! goes to another replica while the lead cannot be reached or does not answer, and sends a
+//! get that takes long to a second one;
 //! puts operations on single keys on streams that they share;
 //! spreads the gets of hot keys over their replicas and lets identical ones that wait share
 //! a request;
@@ -85,6 +85,7 @@ mod core;
 mod error;
 mod hedge;
 mod hot;
+mod naming;
 mod options;
 mod overlap;
 mod peer;
@@ -100,9 +101,9 @@ pub use builder::ClientBuilder;
 pub use client::Client;
 pub use cluster::{
     Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, HotKey,
-    HotKeyNode, HotKeys, HotMajority, HotNode, Member, MemberState, Namespace, NamespaceMode,
-    NodeShare, NodeStatus, Overlap, OverlapEstimate, OverlapJoin, OverlapSet, Plan, Position,
-    Quorum, SliceTrace, SliceVerdict, Stage, Transition,
+    HotKeyNode, HotKeys, HotMajority, HotNode, Losses, Member, MemberState, Namespace,
+    NamespaceMode, NodeShare, NodeStatus, Overlap, OverlapEstimate, OverlapJoin, OverlapSet, Plan,
+    Position, Quorum, SliceTrace, SliceVerdict, Stage, Transition,
 };
 pub use error::{Error, ErrorKind};
 pub use hot::HotGets;

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt as _};
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::Channel;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::{Fault, MAX_KEY_WEIGHTS, MAX_MESSAGE_LEN, Reason, v1};
 use torc_record::DigestKey;
@@ -17,6 +16,7 @@ use torc_sketch::overlap::{KeySet, seed_of};
 
 use crate::call::{attempt, failure, no_answer};
 use crate::client::digest_to_wire;
+use crate::naming::Connection;
 use crate::peer::Peer;
 use crate::retry::{Failure, Nature, Stop};
 use crate::view::View;
@@ -236,29 +236,29 @@ impl Gathering<'_> {
         };
         let sent = self.namespaces.iter().flat_map(|it| &it.weights);
         let mut bytes: u64 = sent.map(|it| it.digest.len() as u64 + 8).sum();
-        let hop = self.client.core().hop(view, node, attempts);
+        let peer = self.client.core().towards(view, node, attempts);
         let silence = self.client.deadline();
-        let sending = |channel: Channel, _| async move {
+        let sending = |channel: Connection, _| async move {
             ClusterClient::new(channel)
                 .max_decoding_message_size(MAX_MESSAGE_LEN)
                 .sketch_keys(message)
                 .await
         };
-        let opening = attempt(&hop.peer, Instant::now() + silence, sending);
+        let opening = attempt(&peer, Instant::now() + silence, sending);
         let mut messages = opening.await?;
         let (mut sets, mut records) = (Vec::new(), 0);
         while sets.len() < self.namespaces.len() {
             let message = timeout_at(Instant::now() + silence, messages.message()).await;
-            let message = message.map_err(|_| no_answer(&hop.peer))?;
-            let message = message.map_err(|status| failure(&hop.peer, &status))?;
-            let message = message.ok_or_else(|| cut_short(&hop.peer))?;
+            let message = message.map_err(|_| no_answer(&peer))?;
+            let message = message.map_err(|status| failure(&peer, &status))?;
+            let message = message.ok_or_else(|| cut_short(&peer))?;
             records = message.records;
             if let Some(sketch) = message.sketch {
                 bytes += (sketch.keys.len() + sketch.accesses.len()) as u64;
                 sets.push(decode(sketch, view.table.digest_key).await?);
             }
         }
-        let sets = Sets::try_from(sets).map_err(|_| cut_short(&hop.peer))?;
+        let sets = Sets::try_from(sets).map_err(|_| cut_short(&peer))?;
         Ok(Part {
             sets,
             records,

@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use torc_proto::{Fault, Reason};
+use torc_ring::topology::ClusterId;
 
 use crate::builder::Config;
 use crate::call::deepest;
+use crate::naming::{Connection, Naming};
 use crate::reach::{Advice, Reach};
 use crate::retry::Nature;
 use crate::session::{Line, Session, WINDOW};
@@ -40,6 +42,7 @@ const PROBE_TIME: Duration = Duration::from_millis(100);
 pub(crate) struct Peer {
     address: String,
     endpoint: Endpoint,
+    naming: Naming,
     slots: Box<[Slot]>,
     /// Places for operations on sessions.
     window: Arc<Semaphore>,
@@ -49,6 +52,8 @@ pub(crate) struct Peer {
     /// Whether `state` has anything against using it: what nearly never is costs
     /// nothing to ask.
     suspect: AtomicBool,
+    /// It said that it is about to stop.
+    leaving: Arc<AtomicBool>,
     state: Mutex<State>,
     born: Instant,
     /// When it last answered anything, ms since it was born.
@@ -61,7 +66,7 @@ pub(crate) struct Peer {
 /// Room for one connection.
 #[derive(Default)]
 struct Slot {
-    channel: Mutex<Option<Channel>>,
+    channel: Mutex<Option<Connection>>,
     /// On that connection.
     session: Mutex<Option<Arc<Session>>>,
     /// Held while connecting, so that many operations wait for one connection.
@@ -71,6 +76,8 @@ struct Slot {
 #[derive(Default)]
 struct State {
     reach: Reach,
+    /// It answers that others should be asked: it is stopping, or belongs to another cluster.
+    refusal: Reach,
     /// It answers, later than others.
     pace: Reach,
     last_failure: Option<(Instant, Fault)>,
@@ -86,17 +93,17 @@ impl Slot {
     }
 
     /// One on this connection, unless another caller has begun one meanwhile.
-    fn begin_session(&self, channel: Channel) -> Arc<Session> {
+    fn begin_session(&self, channel: Connection, leaving: &Arc<AtomicBool>) -> Arc<Session> {
         let mut session = self.session.lock();
         match session.as_ref().filter(|session| session.is_open()) {
             Some(begun) => Arc::clone(begun),
-            None => Arc::clone(session.insert(Session::open(channel))),
+            None => Arc::clone(session.insert(Session::open(channel, Arc::clone(leaving)))),
         }
     }
 }
 
 impl Peer {
-    fn new(address: &str, config: &Config) -> Result<Self, Error> {
+    fn new(address: &str, config: &Config, naming: &Naming) -> Result<Self, Error> {
         let refused = |e| {
             let message = format!("`{address}` is not an address: {e}");
             Error::new(ErrorKind::Invalid, message)
@@ -113,11 +120,13 @@ impl Peer {
         Ok(Self {
             address: address.to_owned(),
             endpoint,
+            naming: naming.clone(),
             slots: (0..config.channels).map(|_| Slot::default()).collect(),
             window: Arc::new(Semaphore::new(WINDOW * config.channels)),
             waiting: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
             suspect: AtomicBool::new(false),
+            leaving: Arc::default(),
             state: Mutex::default(),
             born: Instant::now(),
             heard_ms: AtomicU64::new(0),
@@ -137,19 +146,25 @@ impl Peer {
     /// Where it is only slow, writes go on going to it: two nodes that write the same keys refuse each other,
     /// and what they refuse ends in doubt.
     pub(crate) fn is_usable(self: &Arc<Self>, nature: Nature) -> bool {
+        if self.leaving.load(Ordering::Acquire) && self.leaving.swap(false, Ordering::AcqRel) {
+            tracing::debug!(address = %self.address, "is stopping: avoided for a while");
+            self.avoid(|state| &mut state.refusal);
+        }
         if !self.suspect.load(Ordering::Acquire) {
             return true;
         }
         let now = Instant::now();
-        let (reach, pace) = {
+        let (reach, refusal, pace) = {
             let mut state = self.state.lock();
-            (state.reach.advice(now), state.pace.advice(now))
+            let (reach, refusal) = (state.reach.advice(now), state.refusal.advice(now));
+            (reach, refusal, state.pace.advice(now))
         };
-        if [reach, pace].contains(&Advice::AvoidAndProbe) {
+        if [reach, refusal, pace].contains(&Advice::AvoidAndProbe) {
             let peer = Arc::clone(self);
             tokio::spawn(async move { peer.probe().await });
         }
-        reach == Advice::Use && (nature == Nature::Write || pace == Advice::Use)
+        let answers = reach == Advice::Use && refusal == Advice::Use;
+        answers && (nature == Nature::Write || pace == Advice::Use)
     }
 
     /// Connecting tells of an address that could not be reached that it works again; of
@@ -164,7 +179,13 @@ impl Peer {
         } else if self.mute.load(Ordering::Relaxed) {
             self.avoid(|state| &mut state.reach);
         } else {
-            self.avoid(|state| &mut state.pace);
+            self.avoid(|state| {
+                if state.refusal.is_avoided() {
+                    &mut state.refusal
+                } else {
+                    &mut state.pace
+                }
+            });
         }
     }
 
@@ -188,6 +209,12 @@ impl Peer {
         tracing::debug!(address = %self.address, "does not answer: avoided for a while");
         self.mute.store(true, Ordering::Relaxed);
         self.avoid(|state| &mut state.reach);
+    }
+
+    /// A node of another cluster answers here: avoid the address until one of ours does.
+    pub(crate) fn is_a_strangers(&self, fault: &Fault) {
+        tracing::debug!(address = %self.address, %fault, "avoided for a while");
+        self.avoid(|state| &mut state.refusal);
     }
 
     /// Another replica answered a get first, although it was asked later. Whether that
@@ -215,8 +242,8 @@ impl Peer {
     pub(crate) fn keeps_up(&self) {
         let mut state = self.state.lock();
         state.pace.connected();
-        self.suspect
-            .store(state.reach.is_avoided(), Ordering::Release);
+        let suspect = state.reach.is_avoided() || state.refusal.is_avoided();
+        self.suspect.store(suspect, Ordering::Release);
     }
 
     /// It answered a get first.
@@ -235,13 +262,14 @@ impl Peer {
         self.late.store(0, Ordering::Relaxed);
         let mut state = self.state.lock();
         state.reach.connected();
+        state.refusal.connected();
         state.pace.connected();
         self.suspect.store(false, Ordering::Release);
     }
 
     /// A connection; the next of a few in turn. Takes at most the connect timeout
     /// for every caller that is there when connecting begins.
-    pub(crate) async fn channel(&self) -> Result<Channel, Fault> {
+    pub(crate) async fn channel(&self) -> Result<Connection, Fault> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         self.connected(&self.slots[turn % self.slots.len()]).await
     }
@@ -255,7 +283,7 @@ impl Peer {
         let slot = self.slot_with_room();
         let session = match slot.open_session() {
             Some(session) => session,
-            None => slot.begin_session(self.connected(slot).await?),
+            None => slot.begin_session(self.connected(slot).await?, &self.leaving),
         };
         Ok(session.line(place))
     }
@@ -295,7 +323,7 @@ impl Peer {
         slot.unwrap_or(&self.slots[0])
     }
 
-    async fn connected(&self, slot: &Slot) -> Result<Channel, Fault> {
+    async fn connected(&self, slot: &Slot) -> Result<Connection, Fault> {
         let ready = || slot.channel.lock().clone();
         if let Some(channel) = ready() {
             return Ok(channel);
@@ -310,11 +338,12 @@ impl Peer {
         }
         match self.endpoint.connect().await {
             Ok(channel) => {
+                let channel = self.naming.on(channel);
                 *slot.channel.lock() = Some(channel.clone());
                 let mut state = self.state.lock();
                 state.reach.connected();
-                self.suspect
-                    .store(state.pace.is_avoided(), Ordering::Release);
+                let suspect = state.pace.is_avoided() || state.refusal.is_avoided();
+                self.suspect.store(suspect, Ordering::Release);
                 Ok(channel)
             }
             Err(error) => Err(self.failed(&error)),
@@ -381,21 +410,29 @@ impl fmt::Display for Peer {
 #[derive(Debug)]
 pub(crate) struct Peers {
     config: Config,
+    naming: Naming,
     seeds: Vec<Arc<Peer>>,
     known: Mutex<HashMap<String, Arc<Peer>>>,
 }
 
 impl Peers {
     pub(crate) fn new(config: Config) -> Result<Self, Error> {
-        let make = |seed: &String| Peer::new(seed, &config).map(Arc::new);
+        let naming = Naming::default();
+        let make = |seed: &String| Peer::new(seed, &config, &naming).map(Arc::new);
         let seeds: Vec<_> = config.seeds.iter().map(make).collect::<Result<_, _>>()?;
         let by_address = |seed: &Arc<Peer>| (seed.address.clone(), Arc::clone(seed));
         let known = Mutex::new(seeds.iter().map(by_address).collect());
         Ok(Self {
             config,
+            naming,
             seeds,
             known,
         })
+    }
+
+    /// The cluster that requests are for from now on.
+    pub(crate) fn belong_to(&self, cluster: ClusterId) {
+        self.naming.set(cluster);
     }
 
     /// The addresses that the user named.
@@ -415,7 +452,7 @@ impl Peers {
         for (key, address) in addresses {
             let peer = match known.get(address) {
                 Some(peer) => Arc::clone(peer),
-                None => match Peer::new(address, &self.config) {
+                None => match Peer::new(address, &self.config, &self.naming) {
                     Ok(peer) => Arc::new(peer),
                     Err(error) => {
                         tracing::warn!(%error, "a member is advertised under");
@@ -450,7 +487,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_found_no_connection_in_time_was_not_sent() {
-        let peer = Peer::new("127.0.0.1:1", &config(&[])).unwrap();
+        let peer = Peer::new("127.0.0.1:1", &config(&[]), &Naming::default()).unwrap();
         let _connecting = peer.slots[0].connecting.lock().await;
         let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
         let sent = attempt(&peer, deadline, |_: Line, _| async {
@@ -466,7 +503,7 @@ mod tests {
         let reserved = tokio::net::TcpSocket::new_v4().unwrap();
         reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = reserved.local_addr().unwrap().to_string();
-        let peer = Arc::new(Peer::new(&address, &config(&[])).unwrap());
+        let peer = Arc::new(Peer::new(&address, &config(&[]), &Naming::default()).unwrap());
         assert!(peer.is_usable(Nature::Read));
         let waiting = (0..10).map(|_| peer.channel());
         for outcome in futures::future::join_all(waiting).await {
@@ -482,7 +519,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_slow_is_spared_gets_and_who_is_silent_writes_too() {
-        let peer = Arc::new(Peer::new("127.0.0.1:1", &config(&[])).unwrap());
+        let peer = Arc::new(Peer::new("127.0.0.1:1", &config(&[]), &Naming::default()).unwrap());
         for _ in 0..MOST_LATE {
             assert!(peer.is_usable(Nature::Read));
             if peer.was_late() {

@@ -58,7 +58,7 @@ where
                 sent.store(true, Ordering::Relaxed);
                 send(line, budget, route)
             };
-            attempt_patiently(&peer, deadline, Some(patience), sending).await
+            attempt_patiently(&peer, deadline, patience, sending).await
         }
     };
     let began = Instant::now();

@@ -74,38 +74,9 @@ impl Reach {
     }
 }
 
-/// Which way an operation takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// To the lead, with the route that it checks.
-    Lead,
-    /// To this one of the others, without a route: it forwards.
-    Other(usize),
-}
-
-/// Chooses a way: the lead if it can be used, else the next usable of the others,
-/// else each in turn, since one of them may have come back.
-///
-/// `others` says which of them can be used, `turn` spreads callers over them, and
-/// `attempt` counts this operation's tries.
-pub(crate) fn choose(lead: bool, others: &[bool], turn: usize, attempt: usize) -> Way {
-    if lead || others.is_empty() {
-        return Way::Lead;
-    }
-    let count = others.len();
-    let rotated = (0..count).map(|step| turn.wrapping_add(step) % count);
-    let mut usable = rotated.filter(|&index| others[index]);
-    match (usable.next(), attempt % (count + 1)) {
-        (Some(index), _) => Way::Other(index),
-        (None, 0) => Way::Lead,
-        (None, step) => Way::Other(step - 1),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn after(start: Instant, ms: u64) -> Instant {
         start + Duration::from_millis(ms)
@@ -159,39 +130,5 @@ mod tests {
         reach.failed(start);
         assert_eq!(reach.advice(after(start, 1_000)), Advice::AvoidAndProbe);
         assert_eq!(reach.advice(after(start, 2_000)), Advice::AvoidAndProbe);
-    }
-
-    #[test]
-    fn callers_are_spread_over_those_who_can_forward() {
-        let others = [true, false, true];
-        let chosen: Vec<_> = (0..3).map(|turn| choose(false, &others, turn, 0)).collect();
-        assert_eq!(chosen, [Way::Other(0), Way::Other(2), Way::Other(2)]);
-    }
-
-    #[test]
-    fn when_nobody_can_be_used_every_one_is_tried_in_turn() {
-        let others = [false, false];
-        let chosen: Vec<_> = (0..4).map(|n| choose(false, &others, 9, n)).collect();
-        let expected = [Way::Lead, Way::Other(0), Way::Other(1), Way::Lead];
-        assert_eq!(chosen, expected);
-    }
-
-    proptest! {
-        #[test]
-        fn a_usable_address_is_never_passed_over_for_an_avoided_one(
-            lead: bool,
-            others in proptest::collection::vec(any::<bool>(), 0..6),
-            turn: usize,
-            attempt in 0_usize..100,
-        ) {
-            let way = choose(lead, &others, turn, attempt);
-            match way {
-                Way::Lead => prop_assert!(lead || !others.contains(&true)),
-                Way::Other(index) => {
-                    prop_assert!(!lead);
-                    prop_assert!(others[index] || !others.contains(&true));
-                }
-            }
-        }
     }
 }

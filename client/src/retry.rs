@@ -36,7 +36,7 @@ pub(crate) enum Nature {
 /// Where an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// No connection came to be: nothing was sent.
+    /// No connection to the node came to be: nothing was sent, or a stranger refused it.
     Connecting,
     /// The request was sent; the fault is the node's answer or the transport's.
     Sent,
@@ -71,7 +71,13 @@ impl Failure {
     /// Whether sending again is safe and may help.
     pub(crate) fn may_retry(&self, nature: Nature) -> bool {
         let lost = self.fault.maybe_applied || self.fault.reason == Reason::OutcomeUnknown;
-        self.fault.is_retryable() || (lost && nature == Nature::Read)
+        self.fault.is_retryable() || self.went_astray() || (lost && nature == Nature::Read)
+    }
+
+    /// Whether the address belongs to a stranger now, who did nothing. Other nodes may.
+    pub(crate) fn went_astray(&self) -> bool {
+        let stranger = matches!(self.fault.reason, Reason::WrongCluster | Reason::WrongNode);
+        stranger && !self.fault.maybe_applied
     }
 
     /// Whether a newer topology may name another node for the operation.
@@ -80,7 +86,9 @@ impl Failure {
             Reason::StaleEpoch
             | Reason::NotServing
             | Reason::OwnerUnreachable
-            | Reason::OutcomeUnknown => true,
+            | Reason::OutcomeUnknown
+            | Reason::WrongCluster
+            | Reason::WrongNode => true,
             Reason::Unspecified
             | Reason::ConditionNotMet
             | Reason::Invalid
@@ -92,6 +100,7 @@ impl Failure {
             | Reason::Internal
             | Reason::NoSuchNode
             | Reason::Refused
+            | Reason::Superseded
             | Reason::Deadline
             | Reason::NoTopologyLeader => false,
         }
@@ -117,13 +126,22 @@ impl Failure {
 }
 
 /// What to tell of an operation that ended with `last`: if it only ran out of time
-/// while it was trying again, then what made that necessary (`earlier`) says more. A
-/// write that is in doubt stays in doubt.
+/// while it was trying again, then what made that necessary (`earlier`) says more, and a
+/// stranger at an address says more than nobody at another. A write that is in doubt stays
+/// in doubt.
 pub(crate) fn blame(last: Fault, earlier: Option<Fault>, nature: Nature) -> Fault {
     let in_doubt = nature == Nature::Write && last.maybe_applied;
     match earlier {
-        Some(earlier) if last.reason == Reason::Deadline && !in_doubt => earlier,
+        Some(earlier) if !in_doubt && says_more(&earlier, &last) => earlier,
         _ => last,
+    }
+}
+
+fn says_more(earlier: &Fault, last: &Fault) -> bool {
+    match last.reason {
+        Reason::Deadline => true,
+        Reason::OwnerUnreachable => earlier.reason == Reason::WrongCluster,
+        _ => false,
     }
 }
 
@@ -210,7 +228,7 @@ mod tests {
     }
 
     fn any_failure() -> impl Strategy<Value = Failure> {
-        (0..=16_i32, any::<bool>(), any::<bool>()).prop_map(|(number, maybe_applied, connect)| {
+        (0..=18_i32, any::<bool>(), any::<bool>()).prop_map(|(number, maybe_applied, connect)| {
             let reason = Reason::try_from(number).unwrap();
             let fault = Fault {
                 maybe_applied,
@@ -285,7 +303,12 @@ mod tests {
             maybe_applied: true,
             ..late.clone()
         };
+        let stranger = fault(Reason::WrongCluster);
+        let nobody = fault(Reason::OwnerUnreachable);
+        let last = nobody.clone();
+        assert_eq!(blame(last, Some(stranger.clone()), Nature::Write), stranger);
         let told = |last: &Fault, nature| blame(last.clone(), Some(busy.clone()), nature);
+        assert_eq!(told(&nobody, Nature::Write), nobody);
         assert_eq!(told(&late, Nature::Write), busy);
         assert_eq!(told(&in_doubt, Nature::Read), busy);
         assert_eq!(told(&in_doubt, Nature::Write), in_doubt);

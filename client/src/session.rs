@@ -5,39 +5,43 @@
 //! A node's first session is filled before its next connection gets one, for the same reason.
 //!
 //! Invariants:
-//! * An operation that ended with [`Unsent`] was not sent and never will be.
-//! * What was sent when the stream broke is in doubt.
+//! * An operation that ended with [`Unsent`] was not begun and never will be.
+//! * Nothing is sent before the node has accepted the stream.
+//! * What was sent when the stream broke is in doubt; what was still waiting here, and what a
+//!   node says that it has not read, is [`Unsent`].
 //! * At most [`WINDOW`] operations a connection are under way at a node; more wait here, first come first served,
 //!   where giving up costs nothing.
 //!
-//! A node that is about to stop says so with a message without an outcome: operations then go to a new
-//! session, and this one ends when those that were sent are answered.
+//! A stream that is old, or whose node is about to stop, takes no more operations and ends when
+//! those that were sent are answered.
 
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::{Stream, StreamExt as _, stream};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use tonic::transport::Channel;
 use tonic::{Response, Status};
+use torc_proto::v1::farewell::Stage;
 use torc_proto::v1::session_request::Operation;
 use torc_proto::v1::session_response::Outcome;
 use torc_proto::{Fault, v1};
 
 use crate::client::kv;
+use crate::naming::Connection;
 
 /// Most operations under way at a node, for each connection to it.
 pub(crate) const WINDOW: usize = 256;
 /// A session with so many under way is full while another one of the node is not.
 const FILL: usize = 64;
 
-/// The operation was not sent: the session had ended.
+/// The operation was not begun: the session ended before it was sent, or read.
 #[derive(Debug, thiserror::Error)]
-#[error("the stream to the node ended before the operation was sent")]
+#[error("the stream to the node ended before the operation was begun")]
 pub(crate) struct Unsent;
 
 /// One stream.
@@ -51,6 +55,10 @@ struct Shared {
     state: Mutex<State>,
     /// Nothing is to be sent any more.
     is_closed: AtomicBool,
+    /// The last operation that was handed to the connection.
+    sent_id: AtomicU64,
+    /// The node is about to stop.
+    leaving: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -68,18 +76,23 @@ pub(crate) struct Line {
 }
 
 impl Session {
-    /// A stream on this connection. Sends what it is given at once; if it cannot be opened, its operations
-    /// fail of the same.
+    /// A stream on this connection. Sends what it is given as soon as the node has accepted it. Says
+    /// by `leaving` that the node is about to stop.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
-    pub(crate) fn open(channel: Channel) -> Arc<Self> {
+    pub(crate) fn open(channel: Connection, leaving: Arc<AtomicBool>) -> Arc<Self> {
         let (requests, outgoing) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            leaving,
+            ..Shared::default()
+        });
         shared.state.lock().requests = Some(requests);
         let end = End {
             shared: Arc::clone(&shared),
             status: lost("its runtime has stopped"),
+            unread: unsent(),
+            is_clean: false,
         };
         tokio::spawn(run(channel, outgoing, end));
         Arc::new(Self {
@@ -206,8 +219,12 @@ impl Drop for Waiting<'_> {
 /// Ends the session when dropped, however that comes.
 struct End {
     shared: Arc<Shared>,
-    /// Of what the operations under way fail.
+    /// Of what the operations fail that were sent and not answered.
     status: Status,
+    /// Of what those fail that were not begun.
+    unread: Status,
+    /// The node has read nothing that it did not answer.
+    is_clean: bool,
 }
 
 impl End {
@@ -216,39 +233,74 @@ impl End {
         self.shared.is_closed.store(true, Ordering::Release);
         self.shared.state.lock().requests = None;
     }
+
+    fn part(&mut self, farewell: v1::Farewell) {
+        self.retire();
+        let is_over = farewell.stage() == Stage::Ended;
+        if is_over || farewell.stage() == Stage::Leaving {
+            self.shared.leaving.store(true, Ordering::Release);
+        }
+        self.is_clean |= is_over;
+    }
 }
 
 impl Drop for End {
     fn drop(&mut self) {
         self.retire();
         let waiting = std::mem::take(&mut self.shared.state.lock().waiting);
-        for answer in waiting.into_values() {
-            let _ = answer.send(Err(self.status.clone()));
+        let sent_id = self.shared.sent_id.load(Ordering::Acquire);
+        for (id, answer) in waiting {
+            let is_unread = self.is_clean || id > sent_id;
+            let status = if is_unread {
+                &self.unread
+            } else {
+                &self.status
+            };
+            let _ = answer.send(Err(status.clone()));
         }
     }
 }
 
+/// The operations, once the node has accepted the stream.
+fn outgoing(
+    shared: Arc<Shared>,
+    requests: mpsc::UnboundedReceiver<v1::SessionRequest>,
+    accepted: oneshot::Receiver<()>,
+) -> impl Stream<Item = v1::SessionRequest> {
+    let requests = async move {
+        let accepted = accepted.await.is_ok();
+        accepted.then(|| UnboundedReceiverStream::new(requests))
+    };
+    let requests = stream::once(requests).filter_map(ready).flatten();
+    requests.inspect(move |request| shared.sent_id.store(request.id, Ordering::Release))
+}
+
 async fn run(
-    channel: Channel,
+    channel: Connection,
     requests: mpsc::UnboundedReceiver<v1::SessionRequest>,
     mut end: End,
 ) {
     let mut client = kv(channel);
-    let opened = client.session(UnboundedReceiverStream::new(requests)).await;
-    let mut answers = match opened {
+    let (accept, accepted) = oneshot::channel();
+    let requests = outgoing(Arc::clone(&end.shared), requests, accepted);
+    let mut answers = match client.session(requests).await {
         Ok(answers) => answers.into_inner(),
         Err(status) => {
-            end.status = status;
+            if !Fault::from_status(&status).maybe_applied {
+                end.unread = status;
+            }
             return;
         }
     };
+    // Fails when the connection has ended, which the answers tell.
+    let _ = accept.send(());
     loop {
         match answers.message().await {
-            Ok(Some(v1::SessionResponse {
-                id,
-                outcome: Some(outcome),
-            })) => end.shared.answer(id, outcome),
-            Ok(Some(_)) => end.retire(),
+            Ok(Some(v1::SessionResponse { id, outcome })) => match outcome {
+                Some(Outcome::Farewell(farewell)) => end.part(farewell),
+                Some(outcome) => end.shared.answer(id, outcome),
+                None => {}
+            },
             Ok(None) => {
                 end.status = lost("the node ended the stream");
                 return;
@@ -295,7 +347,7 @@ pub(crate) trait Way: Sized {
     fn to(peer: &crate::peer::Peer) -> impl Future<Output = Result<Self, Fault>> + Send;
 }
 
-impl Way for Channel {
+impl Way for Connection {
     async fn to(peer: &crate::peer::Peer) -> Result<Self, Fault> {
         peer.channel().await
     }

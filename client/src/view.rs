@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::time::{Instant, timeout_at};
-use tonic::transport::Channel;
 use torc_proto::v1::cluster_client::ClusterClient;
-use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason, merge_topology, v1};
-use torc_ring::topology::{PartitionState, RoutingTable};
+use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason, merge_topology, v1, wrong_cluster};
+use torc_ring::topology::{ClusterId, PartitionState, RoutingTable};
 use torc_ring::{NodeId, Partition};
 
 use crate::call;
+use crate::naming::Connection;
 use crate::peer::{Peer, Peers};
 use crate::retry::{Failure, Nature};
 use crate::{Error, ErrorKind};
@@ -164,10 +164,11 @@ impl Known {
         let wire = fetch(peer, known_epoch, deadline).await?;
         let table = match adopt(before, wire) {
             Ok(table) => table,
-            Err(Misfit::Refused(fault)) => return Err(fault),
+            Err(Misfit::Stranger(found)) => return Err(self.stranger(peer, found)),
             Err(Misfit::Incomplete) => {
                 let whole = fetch(peer, 0, deadline).await?;
-                adopt(before, whole).map_err(Misfit::into_fault)?
+                let contradicts = "a node sent a topology that contradicts itself";
+                adopt(before, whole).map_err(|_| Fault::new(Reason::Internal, contradicts))?
             }
         };
         if let Some(table) = table {
@@ -176,8 +177,20 @@ impl Known {
         Ok(())
     }
 
+    fn stranger(&self, peer: &Peer, found: ClusterId) -> Fault {
+        let ours = self.view().map(|view| view.table.cluster);
+        let fault = wrong_cluster(
+            format_args!("the node at {peer}"),
+            found,
+            ours.unwrap_or(found),
+        );
+        peer.is_a_strangers(&fault);
+        fault
+    }
+
     fn publish(&self, peers: &Peers, table: RoutingTable) {
         tracing::debug!(epoch = %table.epoch, members = table.members.len(), "new topology");
+        peers.belong_to(table.cluster);
         self.view.store(Some(Arc::new(View::of(table, peers))));
     }
 }
@@ -196,30 +209,18 @@ fn more_hopeful(earlier: Fault, later: Fault) -> Fault {
 enum Misfit {
     /// It leaves out what was not known: ask for all of it.
     Incomplete,
-    /// It will never fit.
-    Refused(Fault),
-}
-
-impl Misfit {
-    fn into_fault(self) -> Fault {
-        match self {
-            Self::Incomplete => Fault::new(
-                Reason::Internal,
-                "a node sent a topology that contradicts itself",
-            ),
-            Self::Refused(fault) => fault,
-        }
-    }
+    /// It is another cluster's.
+    Stranger(ClusterId),
 }
 
 /// The topology to adopt; none when it is not newer than the one known.
 fn adopt(before: Option<&Arc<View>>, wire: v1::Topology) -> Result<Option<RoutingTable>, Misfit> {
     let known = before.map(|view| view.table.as_ref());
     if let Some(known) = known {
-        if wire.cluster_id[..] != known.cluster.0[..] {
-            let message = "the node belongs to another cluster than the one this client \
-                           is connected to: check the endpoints, or connect anew";
-            return Err(Misfit::Refused(Fault::new(Reason::Refused, message)));
+        let cluster = <[u8; 16]>::try_from(&wire.cluster_id[..]);
+        let cluster = ClusterId(cluster.map_err(|_| Misfit::Incomplete)?);
+        if cluster != known.cluster {
+            return Err(Misfit::Stranger(cluster));
         }
         if wire.epoch <= known.epoch.0 {
             return Ok(None);
@@ -240,7 +241,7 @@ pub(crate) async fn answers_within(peer: &Peer, time: Duration) -> bool {
 }
 
 async fn fetch(peer: &Peer, known_epoch: u64, deadline: Instant) -> Result<v1::Topology, Fault> {
-    let answer = call::attempt(peer, deadline, |channel: Channel, budget| async move {
+    let answer = call::attempt(peer, deadline, |channel: Connection, budget| async move {
         let mut client = ClusterClient::new(channel).max_decoding_message_size(MAX_MESSAGE_LEN);
         let request = call::request(v1::GetTopologyRequest { known_epoch }, budget);
         client.get_topology(request).await

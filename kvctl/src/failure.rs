@@ -95,8 +95,8 @@ impl Failure {
             | Self::NothingRuns
             | Self::NotDeclaredDead { .. } => Code::Refused,
             Self::Input { error, .. } => match error {
-                ReadError::OutOfBounds { .. } => Code::Refused,
-                ReadError::Malformed { .. } | ReadError::Io(_) => Code::Usage,
+                ReadError::Bad(row) if row.problem.is_of_limits() => Code::Refused,
+                ReadError::Bad(_) | ReadError::Io(_) | ReadError::Aside { .. } => Code::Usage,
             },
             Self::Cluster(error) => code_of(error.kind(), error.maybe_applied()),
             Self::Stopped { what, .. } => what.code(),
@@ -147,7 +147,7 @@ fn code_of(kind: ErrorKind, maybe_applied: bool) -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::Problem;
+    use crate::format::{BadRow, Problem};
 
     #[test]
     fn every_kind_of_error_has_its_exit_code() {
@@ -177,25 +177,28 @@ mod tests {
         }
     }
 
-    fn input(error: ReadError) -> Failure {
+    fn input(problem: Problem) -> Failure {
+        let bad = BadRow {
+            line: 3,
+            last_line: 3,
+            problem,
+            bytes: bytes::Bytes::new(),
+        };
         Failure::Input {
             path: "f.csv".into(),
-            error,
+            error: bad.into(),
         }
     }
 
     #[test]
     fn a_malformed_line_is_usage_and_an_oversized_value_is_refused() {
-        let malformed = input(ReadError::Malformed {
-            line: 3,
-            problem: Problem::NotUtf8,
-        });
+        let malformed = input(Problem::Base64("key"));
         assert_eq!(malformed.code(), Code::Usage);
-        assert_eq!(malformed.line(), "kvctl: f.csv: line 3: not UTF-8");
-        let oversized = input(ReadError::OutOfBounds {
-            line: 3,
-            problem: "too long".into(),
-        });
+        assert_eq!(
+            malformed.line(),
+            "kvctl: f.csv: line 3: `key_base64` is not base64"
+        );
+        let oversized = input(Problem::OutOfBounds("too long".into()));
         assert_eq!(oversized.code(), Code::Refused);
     }
 

@@ -3,32 +3,37 @@
 //! Invariant: reading what was written gives the same rows, byte for byte, in every
 //! format and for any bytes. Text is written as text; a key or value that is not
 //! UTF-8 is written in base64 under another name, so that a file is always valid
-//! UTF-8 and says itself how to read it.
+//! UTF-8 and says itself how to read it. Nothing is guessed: a row that is not exactly
+//! in its format is a [`BadRow`].
 //!
 //! The formats, for users, are written down in `FORMATS.md` beside this crate.
 //!
 //! Absent on purpose: versions. A version belongs to the cluster that gave it; a file
 //! holds what was stored, not when.
 
-mod bounded;
 mod csv;
 mod ndjson;
+mod reading;
 mod tsv;
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::Path;
 
+use self::csv::Csv;
+use self::ndjson::Ndjson;
+use self::reading::Records;
+use self::tsv::Tsv;
 use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use torc_record::{Key, MAX_VALUE_LEN, RecordError};
 
 pub(crate) use ndjson::JsonRow;
 
-/// Longest line that is read, bytes: the largest value with every byte escaped as
+/// Longest row that is read, bytes: the largest value with every byte escaped as
 /// `\u0000`, and room for the rest.
-const MAX_LINE_LEN: usize = 8 << 20;
+const MAX_ROW_LEN: usize = 8 << 20;
 
 /// Standard alphabet; written with padding, read with or without.
 pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -67,38 +72,60 @@ pub(crate) struct Numbered {
     pub(crate) row: Row,
 }
 
-/// Why a file could not be read on.
+/// Why a row could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// A line that is not in the format.
-    #[error("line {line}: {problem}")]
-    Malformed {
-        /// Counted from 1.
-        line: u64,
-        /// What is wrong with it.
-        problem: Problem,
-    },
-    /// A well-formed line whose key or value no cluster would take.
-    #[error("line {line}: {problem}")]
-    OutOfBounds {
-        /// Counted from 1.
-        line: u64,
-        /// Which limit, and what was found.
-        problem: String,
-    },
+    /// A row that is not in the format, or that no cluster would take.
+    #[error(transparent)]
+    Bad(#[from] BadRow),
     /// The file itself failed.
     #[error("reading failed: {0}")]
     Io(#[from] io::Error),
+    /// A bad row could not be set aside.
+    #[error("cannot write to {path}: {source}")]
+    Aside {
+        /// The file for bad rows.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
 }
 
-/// What is wrong with a line.
+/// A row that cannot be stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub(crate) struct BadRow {
+    /// The line it begins on, counted from 1.
+    pub(crate) line: u64,
+    /// The line it ends on.
+    pub(crate) last_line: u64,
+    /// What is wrong with it.
+    pub(crate) problem: Problem,
+    /// What the file says there, with the line end; of a longer row the first 8 MiB.
+    pub(crate) bytes: Bytes,
+}
+
+/// What is wrong with a row.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
-    #[error("longer than {MAX_LINE_LEN} bytes (or a quote is never closed)")]
+    #[error("the row is longer than {MAX_ROW_LEN} bytes")]
     TooLong,
+    #[error("a quote that opens here is never closed")]
+    OpenQuote,
+    #[error(
+        "a quote inside a cell that does not begin with one: put the cell in quotes and write \
+         this one twice"
+    )]
+    BareQuote,
+    #[error("text behind the quote that closes a cell: write a quote inside of quotes twice")]
+    BehindQuote,
+    #[error("a carriage return that no line feed follows: quote the cell, or write \\r in TSV")]
+    CarriageReturn,
+    #[error("a JSON array: write one object a line, for example with `jq -c '.[]'`")]
+    Array,
     #[error("not the JSON expected: {0}")]
     Json(String),
-    #[error("not UTF-8")]
+    #[error("not UTF-8: give such bytes in `key_base64` or `value_base64`")]
     NotUtf8,
     #[error("it has no `{0}`")]
     Missing(&'static str),
@@ -110,10 +137,13 @@ pub(crate) enum Problem {
     NullValue,
     #[error("`expires_at_ms` is not a whole number of milliseconds since 1970")]
     Expiry,
-    #[error("{found} fields, but the header names {expected}")]
-    FieldCount { found: usize, expected: usize },
+    #[error("the number of cells is {found} instead of {expected}")]
+    CellCount { found: usize, expected: usize },
     #[error("`\\{0}` is no escape: use \\t, \\n, \\r, and \\\\ for a backslash")]
     Escape(String),
+    /// Beyond the limits of keys and values.
+    #[error("{0}")]
+    OutOfBounds(String),
     #[error(
         "the header names no `key` and `value`: name the columns, or pass --no-header if the \
          file has no header"
@@ -126,28 +156,19 @@ pub(crate) enum Problem {
     UnknownColumn(String),
 }
 
-impl ReadError {
-    /// The line at fault, and whether the lines behind it can be read all the same.
-    pub(crate) const fn line(&self) -> Option<(u64, bool)> {
-        match self {
-            Self::OutOfBounds { line, .. } => Some((*line, true)),
-            Self::Malformed { line, problem } => Some((*line, problem.leaves_the_next_row_whole())),
-            Self::Io(_) => None,
-        }
-    }
-}
-
 impl Problem {
-    /// Without a header, or inside a quote that was never closed, no row can be told.
-    const fn leaves_the_next_row_whole(&self) -> bool {
-        !matches!(
-            self,
-            Self::TooLong | Self::NoHeader | Self::UnknownColumn(_)
-        )
+    /// Whether the rows behind can be read all the same; not without a header.
+    pub(crate) const fn is_of_one_row(&self) -> bool {
+        !matches!(self, Self::NoHeader | Self::UnknownColumn(_))
+    }
+
+    /// Whether the row is in the format, but beyond the limits of keys and values.
+    pub(crate) const fn is_of_limits(&self) -> bool {
+        matches!(self, Self::OutOfBounds(_))
     }
 }
 
-/// What a reader yields. Behind an error it may yield more, see [`ReadError::line`].
+/// What a reader yields. Behind a bad row it goes on, see [`Problem::is_of_one_row`].
 pub(crate) type Rows = Box<dyn Iterator<Item = Result<Numbered, ReadError>> + Send>;
 
 impl Format {
@@ -165,12 +186,12 @@ impl Format {
     /// Reads rows, checking each against the limits of keys and values. `header`
     /// says whether a CSV or TSV file begins with the names of its columns.
     ///
-    /// Memory is bounded by the longest line allowed, whatever the file holds.
+    /// Memory is bounded by the longest row allowed, whatever the file holds.
     pub(crate) fn read(self, input: impl io::Read + Send + 'static, header: bool) -> Rows {
         match self {
-            Self::Ndjson => Box::new(checked(ndjson::Reader::new(input))),
-            Self::Csv => Box::new(checked(csv::Reader::new(input, header))),
-            Self::Tsv => Box::new(checked(tsv::Reader::new(input, header))),
+            Self::Ndjson => Box::new(Records::new(input, Ndjson::default())),
+            Self::Csv => Box::new(Records::new(input, Csv::new(header))),
+            Self::Tsv => Box::new(Records::new(input, Tsv::new(header))),
         }
     }
 
@@ -191,25 +212,6 @@ impl Format {
             Self::Tsv => tsv::write(row, out),
         }
     }
-}
-
-/// Turns the first row that breaks a limit into an error.
-fn checked(
-    rows: impl Iterator<Item = Result<Numbered, ReadError>> + Send,
-) -> impl Iterator<Item = Result<Numbered, ReadError>> + Send {
-    rows.map(|numbered| {
-        let numbered = numbered?;
-        let out_of_bounds = |problem: String| ReadError::OutOfBounds {
-            line: numbered.line,
-            problem,
-        };
-        Key::new(numbered.row.key.clone()).map_err(|error| out_of_bounds(error.to_string()))?;
-        let len = numbered.row.value.len();
-        if len > MAX_VALUE_LEN {
-            return Err(out_of_bounds(RecordError::ValueTooLong { len }.to_string()));
-        }
-        Ok(numbered)
-    })
 }
 
 /// Columns of CSV and TSV, as `dump` writes them.
@@ -238,13 +240,14 @@ impl Columns {
         }
     }
 
-    fn of_header<'a>(cells: impl Iterator<Item = &'a [u8]>) -> Result<Self, Problem> {
-        let mut columns = Self::default();
+    fn of_header(cells: &[Cow<'_, str>]) -> Result<Self, Problem> {
+        let mut columns = Self {
+            width: cells.len(),
+            ..Self::default()
+        };
         let mut unknown = None;
-        for (place, cell) in cells.enumerate() {
-            let name = String::from_utf8_lossy(cell).trim().to_owned();
-            columns.width += 1;
-            match COLUMNS.iter().position(|column| *column == name) {
+        for (place, name) in cells.iter().enumerate() {
+            match COLUMNS.iter().position(|column| column == name) {
                 Some(column) if columns.places[column].is_none() => {
                     columns.places[column] = Some(place);
                 }
@@ -264,53 +267,55 @@ impl Columns {
         }
     }
 
-    /// A row from the cells of a line.
-    fn row(&self, cells: &[Bytes]) -> Result<Row, Problem> {
-        if cells.len() != self.width {
-            return Err(Problem::FieldCount {
-                found: cells.len(),
+    /// A row from the first cells of a line that has `count` of them.
+    fn row(&self, cells: &[Cow<'_, str>], count: usize) -> Result<Row, Problem> {
+        if count != self.width {
+            return Err(Problem::CellCount {
+                found: count,
                 expected: self.width,
             });
         }
-        let cell = |column: usize| self.places[column].map(|place| cells[place].clone());
+        let cell = |column: usize| {
+            let place = self.places.get(column).copied().flatten();
+            place
+                .and_then(|place| cells.get(place))
+                .map_or("", |cell| cell)
+        };
         let [key, value, key_base64, value_base64, expires] = [0, 1, 2, 3, 4].map(cell);
         let key = either("key", key, key_base64)?;
+        if key.is_empty() {
+            return Err(Problem::Missing("key"));
+        }
         Ok(Row {
-            key: if key.is_empty() {
-                return Err(Problem::Missing("key"));
-            } else {
-                key
-            },
+            key,
             value: either("value", value, value_base64)?,
-            expires_at_ms: expires
-                .filter(|cell| !cell.is_empty())
-                .map(|cell| parse_expiry(&cell))
-                .transpose()?,
+            expires_at_ms: parse_expiry(expires)?,
         })
     }
 }
 
-fn either(
-    name: &'static str,
-    text: Option<Bytes>,
-    base64: Option<Bytes>,
-) -> Result<Bytes, Problem> {
-    let text = text.unwrap_or_default();
-    match base64.filter(|cell| !cell.is_empty()) {
-        None => Ok(text),
-        Some(_) if !text.is_empty() => Err(Problem::Both(name)),
-        Some(cell) => decode_base64(name, &cell),
+fn either(name: &'static str, text: &str, base64: &str) -> Result<Bytes, Problem> {
+    match (text, base64) {
+        (text, "") => Ok(Bytes::copy_from_slice(text.as_bytes())),
+        ("", base64) => decode_base64(name, base64),
+        _ => Err(Problem::Both(name)),
     }
 }
 
-fn decode_base64(name: &'static str, text: &[u8]) -> Result<Bytes, Problem> {
+fn decode_base64(name: &'static str, text: &str) -> Result<Bytes, Problem> {
     let decoded = BASE64.decode(text).map_err(|_| Problem::Base64(name))?;
     Ok(Bytes::from(decoded))
 }
 
-fn parse_expiry(cell: &Bytes) -> Result<u64, Problem> {
-    let text = std::str::from_utf8(cell).map_err(|_| Problem::Expiry)?;
-    text.trim().parse().map_err(|_| Problem::Expiry)
+fn parse_expiry(cell: &str) -> Result<Option<u64>, Problem> {
+    match cell {
+        "" => Ok(None),
+        // `parse` would take a sign.
+        digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+            digits.parse().map(Some).map_err(|_| Problem::Expiry)
+        }
+        _ => Err(Problem::Expiry),
+    }
 }
 
 /// Cells of a row in the order of [`COLUMNS`]. A key or value that is text goes into

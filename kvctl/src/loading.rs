@@ -217,8 +217,8 @@ where
                 self.full = self.batcher.push(row);
             }
             Err(error) => {
-                if let Some((line, _)) = error.line() {
-                    self.next_line = line;
+                if let ReadError::Bad(row) = &error {
+                    self.next_line = row.line;
                 }
                 self.waiting.clear();
                 self.end = Some(LoadEnd::Input(error));

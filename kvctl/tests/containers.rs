@@ -79,10 +79,16 @@ fn the_fourth_joins_and_takes_its_share(cluster: &Cluster) {
         .kvctl("torc-1", &["join-node", "torc-4:7400", "--parallel", "256"])
         .succeeds();
     cluster.becomes_healthy("torc-4");
+    // The node asked to lead the change knows first that it is done.
+    eventually("torc-4 knows that it has joined", || {
+        let node = node_at(&cluster.status("torc-4"), "torc-4:7400").clone();
+        (node["state"] == "active")
+            .then_some(())
+            .ok_or_else(|| node.to_string())
+    });
     let status = cluster.status("torc-4");
     let partitions = status["partitions"].as_u64().unwrap();
     let node = node_at(&status, "torc-4:7400");
-    assert_eq!(node["state"], "active");
     let leads = node["leads"].as_u64().unwrap();
     assert!(
         4 * leads > partitions * 9 / 10,

@@ -1,7 +1,7 @@
 //! Configurations on the wire.
 //!
-//! A node of a former release sends none; then what its stage and lists tell is taken,
-//! and nothing is claimed of the past. What is sent is checked as a stored one is.
+//! What is sent is checked as a stored one is. The history of a partition is not sent,
+//! clients judge no versions: who reads a configuration here takes no earlier epoch for settled.
 
 use torc_record::Epoch;
 use torc_ring::replicas::{Config, Member, Seat, Settled, Stage, Votes};
@@ -41,15 +41,6 @@ pub(crate) fn config_to_wire(config: &Config) -> v1::Config {
             })
             .collect(),
         returning: config.returning,
-        transitional: config
-            .settled
-            .transitional()
-            .iter()
-            .map(|(first, last)| v1::EpochRange {
-                first: first.0,
-                last: last.0,
-            })
-            .collect(),
     }
 }
 
@@ -58,11 +49,7 @@ pub(crate) fn config_from_wire(
     (partition, epoch, stage): (Partition, Epoch, Stage),
     wire: &v1::PartitionState,
 ) -> Result<Config, WireError> {
-    let Some(sent) = &wire.config else {
-        let list = |ids: &[u64]| -> Vec<_> { ids.iter().copied().map(NodeId).collect() };
-        let (old, new) = (list(&wire.nodes), list(&wire.next_nodes));
-        return Config::assumed(partition, epoch, stage, &old, &new).map_err(|_| IMPOSSIBLE);
-    };
+    let sent = wire.config.as_ref().ok_or(IMPOSSIBLE)?;
     let members = sent.members.iter().map(|replica| Member {
         node: NodeId(replica.node),
         since: Epoch(replica.since),
@@ -71,8 +58,6 @@ pub(crate) fn config_from_wire(
         newcomer: seat.newcomer as usize,
         displaced: seat.displaced.map(|index| index as usize),
     });
-    let ranges = sent.transitional.iter();
-    let ranges: Vec<_> = ranges.map(|r| (Epoch(r.first), Epoch(r.last))).collect();
     let config = Config {
         partition,
         epoch,
@@ -86,7 +71,7 @@ pub(crate) fn config_from_wire(
         new: votes(sent.new)?,
         excluded: votes(sent.excluded)?,
         seats: seats.collect(),
-        settled: Settled::try_from(ranges).map_err(|_| IMPOSSIBLE)?,
+        settled: Settled::unknown_before(epoch),
     };
     config.check().map_err(|_| IMPOSSIBLE)?;
     Ok(config)
@@ -122,25 +107,28 @@ mod tests {
         let nodes = |ids: &[u64]| -> Vec<_> { ids.iter().copied().map(NodeId).collect() };
         let stable = Config::founded(Partition(3), Epoch(1), &nodes(&[1, 2, 3]));
         let (to, dead) = (nodes(&[4, 2, 3]), nodes(&[1]));
+        let without_history = |config: &Config| Config {
+            settled: Settled::unknown_before(config.epoch),
+            ..config.clone()
+        };
         let mut config = stable.begin(Epoch(2), &to, &dead).unwrap();
         for epoch in 3..6 {
-            assert_eq!(through_the_wire(&config), Ok(config.clone()));
+            assert_eq!(through_the_wire(&config), Ok(without_history(&config)));
             config = config.advance(Epoch(epoch), Mutations::NONE).unwrap();
         }
         assert_eq!(config.stage, Stage::Stable);
-        assert_eq!(through_the_wire(&config), Ok(config));
+        assert_eq!(through_the_wire(&config), Ok(without_history(&config)));
     }
 
     #[test]
-    fn a_former_release_is_understood_and_nonsense_is_not() {
+    fn nonsense_is_refused() {
         let config = Config::founded(Partition(3), Epoch(7), &[NodeId(1)]);
-        let former = v1::PartitionState {
+        let at = (Partition(3), Epoch(7), Stage::Stable);
+        let none = v1::PartitionState {
             config: None,
             ..state_of(&config)
         };
-        let at = (Partition(3), Epoch(7), Stage::Stable);
-        let assumed = config_from_wire(at, &former).unwrap();
-        assert_eq!(assumed.index(NodeId(1)), Some(0));
+        assert_eq!(config_from_wire(at, &none), Err(IMPOSSIBLE));
         let mut nonsense = state_of(&config);
         if let Some(sent) = &mut nonsense.config {
             sent.new = 1;

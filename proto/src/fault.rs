@@ -90,7 +90,10 @@ impl Fault {
             | Reason::Internal
             | Reason::NoSuchNode
             | Reason::Refused
-            | Reason::Deadline => false,
+            | Reason::Deadline
+            | Reason::WrongCluster
+            | Reason::WrongNode
+            | Reason::Superseded => false,
         };
         passing && !self.maybe_applied
     }
@@ -100,7 +103,11 @@ impl Fault {
     pub fn code(&self) -> Code {
         match self.reason {
             Reason::StaleEpoch => Code::Aborted,
-            Reason::ConditionNotMet | Reason::Refused => Code::FailedPrecondition,
+            Reason::ConditionNotMet
+            | Reason::Refused
+            | Reason::WrongCluster
+            | Reason::WrongNode
+            | Reason::Superseded => Code::FailedPrecondition,
             Reason::OutcomeUnknown | Reason::Unspecified => Code::Unknown,
             Reason::Invalid | Reason::DigestMismatch => Code::InvalidArgument,
             Reason::NoSuchNamespace | Reason::NoSuchNode => Code::NotFound,
@@ -259,7 +266,7 @@ mod tests {
     use super::*;
 
     fn every_reason() -> impl Iterator<Item = Reason> {
-        (0..=16).filter_map(|number| Reason::try_from(number).ok())
+        (0..=18).filter_map(|number| Reason::try_from(number).ok())
     }
 
     #[test]

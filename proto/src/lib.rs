@@ -11,14 +11,13 @@ mod config;
 mod convert;
 mod fault;
 pub mod link;
+mod names;
 mod scan;
 mod topology;
 
-pub use convert::{
-    WireError, digest_from_wire, record_from_wire, record_to_wire, version_from_wire,
-    version_to_wire,
-};
+pub use convert::{WireError, digest_from_wire, version_from_wire, version_to_wire};
 pub use fault::{Fault, Reason};
+pub use names::{CLUSTER_HEADER, NODE_HEADER, Names, wrong_cluster};
 pub use scan::ScanPosition;
 pub use topology::{
     member_to_wire, merge_topology, namespace_to_wire, partition_state_to_wire, topology_to_wire,

@@ -42,7 +42,8 @@ pub type Sends = Vec<(NodeId, Envelope)>;
 
 impl Collector {
     /// A collection up to `upto`, a ballot of the configuration's epoch; none unless the
-    /// partition is stable. Choose it some seconds in the past: what is under way below
+    /// partition is stable. While it moves a collection would be safe, because newcomers are
+    /// asked too, and hopeless, because they hold something else. Choose it some seconds in the past: what is under way below
     /// it is refused.
     #[must_use]
     pub fn new(config: Arc<Config>, upto: Ballot, mutations: Mutations) -> Option<Self> {

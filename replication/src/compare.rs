@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use torc_record::{Ballot, Digest, NamespaceId};
+use torc_record::{Ballot, Digest, Key, NamespaceId};
 
 use crate::{Entry, KeyId, Locator, Storage};
 
@@ -160,14 +160,16 @@ pub fn list(range: Range, disk: &impl Storage) -> Listing {
 /// The keys of a peer's listing that are held differently here.
 pub(crate) fn differences(theirs: &Listing, disk: &impl Storage) -> Vec<Locator> {
     let ours = list(theirs.range, disk);
-    let mut held: BTreeMap<KeyId, (Locator, Option<Ballot>)> = ours
+    // By the whole key: two may share a digest, if a record has a wrong one.
+    let name = |at: &Locator| (at.id(), at.key.clone());
+    let mut held: BTreeMap<(KeyId, Key), (Locator, Option<Ballot>)> = ours
         .entries
         .into_iter()
-        .map(|(at, ballot)| (at.id(), (at, ballot)))
+        .map(|(at, ballot)| (name(&at), (at, ballot)))
         .collect();
     let mut different = Vec::new();
     for (at, ballot) in theirs.entries.iter().take(MAX_LISTED) {
-        match held.remove(&at.id()) {
+        match held.remove(&name(at)) {
             Some((_, ours)) if ours == *ballot && ballot.is_some() => {}
             _ => different.push(at.clone()),
         }

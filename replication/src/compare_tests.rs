@@ -111,6 +111,40 @@ fn equal_copies_cost_one_message_and_one_difference_a_few() {
     assert!(messages <= 6, "{messages} messages for one of 20,000");
 }
 
+/// What a disk has of one digest: of two keys, if a record has a wrong one.
+struct Few(Vec<Record>);
+
+impl Storage for Few {
+    fn get(&self, at: &Locator) -> Lookup {
+        let found = self.0.iter().find(|record| Locator::of(record) == *at);
+        found.cloned().map_or(Lookup::Absent, Lookup::Found)
+    }
+
+    fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned {
+        let later = self
+            .0
+            .iter()
+            .filter(|record| after < Some(KeyId::of(record)));
+        Scanned::of(later.cloned().map(Entry::Found).collect(), limit)
+    }
+}
+
+#[test]
+fn of_two_keys_with_one_digest_each_is_compared_with_itself() {
+    let foreign = |time| Record {
+        key: Key::new(&b"foreign"[..]).unwrap(),
+        ..record(7, time)
+    };
+    let a = Few(vec![foreign(1), record(7, 2)]);
+    let b = Few(vec![foreign(1), record(7, 3)]);
+    let differ = |ours, theirs| differences(&list(Range::ALL, ours), theirs);
+    assert_eq!(differ(&a, &a), []);
+    assert_eq!(differ(&a, &b), [Locator::of(&record(7, 2))]);
+    let c = Few(vec![record(7, 2)]);
+    assert_eq!(differ(&c, &a), [Locator::of(&foreign(1))]);
+    assert_eq!(differ(&a, &c), [Locator::of(&foreign(1))]);
+}
+
 /// Made by a second implementation of the definition in Python, with integers masked to
 /// 64 bits: `state = mix(state ^ mix(word + seed))` over the five words, from `seed`.
 #[test]

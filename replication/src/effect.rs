@@ -3,7 +3,7 @@
 use torc_record::Epoch;
 use torc_ring::NodeId;
 
-use crate::{Batch, Envelope, Locator, Milestone, Seq};
+use crate::{Batch, Envelope, Locator, Milestone, Reading, Seq};
 
 /// An intention of a replica. The edge performs them in the order given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +48,17 @@ pub enum Effect {
         /// In which epoch.
         epoch: Epoch,
     },
+    /// A key of this message is not [at hand](crate::Storage::is_at_hand): read its
+    /// [keys](crate::Message::keys) where nobody waits for it, then say
+    /// [`Input::Fetched`](crate::Input::Fetched). May be lost like any message.
+    Fetch {
+        /// From whom the message is.
+        from: NodeId,
+        /// The message.
+        envelope: Envelope,
+    },
+    /// Read this where nobody waits for it, then say [`Input::Read`](crate::Input::Read).
+    Read(Reading),
     /// Run an operation that brings all replicas of this key together, see
     /// [`Request::Settle`](crate::Request::Settle).
     Settle {

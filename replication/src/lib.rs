@@ -5,14 +5,13 @@
 //! writes when warm, and replica sets that change under load.
 //!
 //! * [`Replica`]: one replica of one partition; [`Storage`] below it, [`Effect`]s out.
-//! * [`Coordinator`]: operations on registers; [`Intent`]s out.
+//! * [`Coordinator`]: operations of both modes; [`Intent`]s out.
 //! * [`Config`], [`Milestones`]: a partition's replicas in an epoch, its quorums, and the
 //!   way from one epoch to the next; from `torc-ring`, because the topology commits them.
 //! * [`Collector`]: tombstones and expired values. [`compare`]: anti-entropy.
-//! * [`EventualCoordinator`], [`EventualWrite`], [`EventualRead`], [`Hints`]: `eventual`
-//!   namespaces.
-//! * [`Fence`], [`Role`], [`WriteOp`]: the rules of partitions with one replica and one
-//!   lead that orders the writes.
+//! * [`ScanRound`]: pages of a partition as a quorum holds them.
+//! * [`Hints`]: what replicas of `eventual` namespaces have missed.
+//! * [`Fence`]: whether a message of an epoch may be acted on in another.
 //!
 //! Invariants, and where they are kept: an epoch is acted in once it is durable
 //! (`replica/adopt.rs`); nothing is said that is not durable (`replica/mod.rs`); a
@@ -28,34 +27,30 @@ mod collect;
 pub mod compare;
 mod coordinator;
 mod effect;
-mod eventual;
 mod fence;
 mod hints;
 mod locator;
 mod message;
 mod promise;
 mod replica;
-mod role;
+mod scan;
 mod storage;
-mod write;
 
 pub use clock::ReservedClock;
 pub use collect::{Collector, Sends};
-pub use coordinator::{Condition, Coordinator, CoordinatorOptions, Intent, Outcome, Request};
-pub use effect::Effect;
-pub use eventual::{
-    EventualCoordinator, EventualIntent, EventualOptions, EventualOutcome, EventualRead,
-    EventualRequest, EventualWrite, Quorum,
+pub use coordinator::{
+    Condition, Coordinator, CoordinatorOptions, EventualOptions, EventualRead, EventualWrite,
+    Intent, Operation, Outcome, Quorum, Request, Rules,
 };
+pub use effect::Effect;
 pub use fence::Fence;
 pub use hints::{Hint, HintId, Hints};
-pub use locator::{DigestHasher, KeyId, Locator};
+pub use locator::{DigestHasher, KeyId, Locator, NumberHasher, NumberTable};
 pub use message::{Content, Envelope, Held, Message, OpId, Tag};
-pub use replica::{Input, Now, Replica, ReplicaOptions};
-pub use role::Role;
+pub use replica::{Input, Now, Reading, Readout, Replica, ReplicaOptions};
+pub use scan::{Listed, ListedEntry, ScanPage, ScanRound};
 pub use storage::{Batch, Entry, LogPosition, Lookup, Meta, Scanned, Seq, Storage, is_collected};
 pub use torc_ring::replicas::{
     Config, MAX_MEMBERS, Member, Milestone, Milestones, MoveError, Mutation, Mutations, Seat,
     Settled, Votes,
 };
-pub use write::{Progress, WriteOp};

@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
+use bytes::Bytes;
 use torc_record::{Digest, Key, NamespaceId, Record};
 
 /// A key of a namespace with the digest computed once for its operation. Cheap to clone.
@@ -23,6 +24,17 @@ impl Locator {
             namespace: record.namespace,
             digest: record.digest,
             key: record.key.clone(),
+        }
+    }
+
+    /// With a copy of the key's bytes, which shares memory with nothing.
+    #[must_use]
+    pub(crate) fn detached(&self) -> Self {
+        let bytes = Bytes::copy_from_slice(self.key.as_bytes());
+        Self {
+            // Of the same length: there is no error.
+            key: Key::new(bytes).unwrap_or_else(|_| self.key.clone()),
+            ..*self
         }
     }
 
@@ -83,5 +95,44 @@ impl Hasher for DigestHasher {
     }
 }
 
+impl Hash for Locator {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.id().hash(state);
+    }
+}
+
+/// A table of keys. Two keys that share a digest, which a record with a wrong one can bring
+/// about, have an entry each.
+pub(crate) type LocatorTable<V> =
+    std::collections::HashMap<Locator, V, BuildHasherDefault<DigestHasher>>;
+
 /// A table of registers whose order does not depend on the process.
 pub(crate) type KeyTable<V> = std::collections::HashMap<KeyId, V, BuildHasherDefault<DigestHasher>>;
+
+/// Numbers that nobody else chooses, spread over a table.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    /// The high bits, which depend on all bits of the number, come first.
+    fn finish(&self) -> u64 {
+        self.0.rotate_left(32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(u64::from(number));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// A table by operation or partition.
+pub type NumberTable<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<NumberHasher>>;

@@ -112,6 +112,34 @@ impl Content {
 }
 
 impl Message {
+    /// Whether it is about a single key: it does not change who reads and writes.
+    #[must_use]
+    pub const fn is_about_a_key(&self) -> bool {
+        matches!(
+            self,
+            Self::Read { .. }
+                | Self::Prepare { .. }
+                | Self::Accept { .. }
+                | Self::Learn { .. }
+                | Self::Store { .. }
+                | Self::Repair { .. }
+        )
+    }
+
+    /// The keys that a replica looks up to handle this.
+    #[must_use]
+    pub fn keys(&self) -> Vec<Locator> {
+        match self {
+            Self::Read { at, .. } | Self::Prepare { at, .. } => vec![at.clone()],
+            Self::Accept { record, .. }
+            | Self::Learn { record }
+            | Self::Store { record, .. }
+            | Self::Repair { record, .. } => vec![Locator::of(record)],
+            Self::Page { records, .. } => records.iter().map(Locator::of).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The round that this answers, if it is an answer to a coordinator.
     #[must_use]
     pub const fn answers(&self) -> Option<Tag> {
@@ -138,6 +166,9 @@ pub enum Message {
         at: Locator,
         /// Whether the value's bytes are wanted.
         want_value: bool,
+        /// Before you answer: store nothing at or below that no replica has, from now on. Zero
+        /// where that is not asked for; `eventual` namespaces only.
+        closes: Ballot,
     },
     /// Answers `Read`.
     Holding {
@@ -262,6 +293,8 @@ pub enum Message {
         record: Record,
         /// The watermark of the replica that holds it.
         collected: Ballot,
+        /// A majority was closed up to there before it told what it holds (R9); zero if not.
+        closed: Ballot,
     },
     /// The sender is in a later epoch, the envelope's: nothing was done (R1).
     Epoch {

@@ -5,6 +5,9 @@
 //! * A batch is visible through [`Storage`] once it is durable, not before. What is on
 //!   its way is the replica's to remember.
 //! * After a crash any prefix of the batches that were not reported durable may be there.
+//! * A page of a scan never ends between two entries of one (digest, namespace): who goes on
+//!   after the last one would pass over the others. There are two only where a record has the
+//!   digest of another key.
 
 use torc_record::{Ballot, Epoch, HybridTime, Record, State};
 
@@ -80,8 +83,16 @@ pub trait Storage {
     /// The entry of a key.
     fn get(&self, at: &Locator) -> Lookup;
 
+    /// Whether [`get`](Self::get) of this key need not wait for the disk. A store that cannot
+    /// tell says yes.
+    fn is_at_hand(&self, at: &Locator) -> bool {
+        let _ = at;
+        true
+    }
+
     /// Up to `limit` entries after `after`, in ring order; fewer only at the end, or where
-    /// more would be too many bytes.
+    /// more would be too many bytes. Beyond the limit go only those that have the last one's
+    /// digest and namespace.
     fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned;
 
     /// As [`scan`](Self::scan), but of what was stored up to `since` it may leave out all

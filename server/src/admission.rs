@@ -11,19 +11,21 @@
 //! Absent on purpose: scans, which read a page at a time and wait for their reader; and
 //! what nodes say to each other, without which no operation would end.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use torc_proto::{Fault, Reason};
 
 /// What a refused caller is advised to wait, at least.
 const RETRY_AFTER: Duration = Duration::from_millis(20);
+const IDLE_EVERY: Duration = Duration::from_millis(5);
 
 /// Counts the operations under way.
 #[derive(Debug)]
 pub(crate) struct Admission {
     most: usize,
     under_way: AtomicUsize,
+    is_closed: AtomicBool,
 }
 
 /// Held while operations are under way.
@@ -38,30 +40,64 @@ impl Admission {
         Self {
             most,
             under_way: AtomicUsize::new(0),
+            is_closed: AtomicBool::new(false),
         }
     }
 
     /// Takes on so many operations, or none of them.
     pub(crate) fn admit(&self, count: usize) -> Result<Admitted<'_>, Fault> {
-        let before = self.under_way.fetch_add(count, Ordering::Relaxed);
-        let admitted = Admitted {
+        self.enter(count)?;
+        Ok(Admitted {
             admission: self,
             count,
-        };
-        if before == 0 || before + count <= self.most {
-            return Ok(admitted);
+        })
+    }
+
+    /// As [`admit`](Self::admit); the caller says when they [`leave`](Self::leave).
+    pub(crate) fn enter(&self, count: usize) -> Result<(), Fault> {
+        let before = self.under_way.fetch_add(count, Ordering::SeqCst);
+        if self.is_closed.load(Ordering::SeqCst) {
+            self.leave(count);
+            return Err(stopping());
         }
+        if before == 0 || before + count <= self.most {
+            return Ok(());
+        }
+        self.leave(count);
         let message = "the node has all the operations under way that it takes on, and nothing \
                        was changed: try again later, or spread the load over more nodes";
         Err(Fault::new(Reason::Overloaded, message).retry_after(RETRY_AFTER))
     }
+
+    /// So many operations have ended.
+    pub(crate) fn leave(&self, count: usize) {
+        self.under_way.fetch_sub(count, Ordering::SeqCst);
+    }
+}
+
+impl Admission {
+    /// Refuses all operations from now on.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns when no operation is under way. Once closed, none will be.
+    pub(crate) async fn idle(&self) {
+        while self.under_way.load(Ordering::SeqCst) > 0 {
+            tokio::time::sleep(IDLE_EVERY).await;
+        }
+    }
+}
+
+/// The node takes on nothing more.
+pub(crate) fn stopping() -> Fault {
+    let message = "the node is stopping, and nothing was changed: try another one";
+    Fault::new(Reason::NotServing, message)
 }
 
 impl Drop for Admitted<'_> {
     fn drop(&mut self) {
-        self.admission
-            .under_way
-            .fetch_sub(self.count, Ordering::Relaxed);
+        self.admission.leave(self.count);
     }
 }
 
@@ -88,6 +124,20 @@ mod tests {
         );
         drop(held);
         assert!(admission.admit(3).is_ok());
+    }
+
+    #[tokio::test]
+    async fn once_closed_nothing_is_taken_on_and_what_is_under_way_is_waited_for() {
+        let admission = Admission::new(3);
+        let held = admission.admit(1).unwrap();
+        admission.close();
+        let refused = admission.admit(1).unwrap_err();
+        assert_eq!(refused.reason, Reason::NotServing);
+        assert!(refused.is_retryable(), "another node may");
+        let mut idle = std::pin::pin!(admission.idle());
+        assert!(futures::poll!(&mut idle).is_pending());
+        drop(held);
+        idle.await;
     }
 
     #[test]

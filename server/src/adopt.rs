@@ -1,19 +1,14 @@
 //! Taking a committed topology into force.
 //!
-//! The topology group publishes a topology once it is durable here. The routing
-//! table is replaced first, so that writes waiting for the other side of a move see
-//! that their epoch is over; then each changed partition's gate is taken, which
-//! waits for the operations of the epoch before.
+//! The topology group publishes a topology once it is durable here. The routing table is
+//! replaced first, then each changed partition's replica is told its configuration.
 
 use std::sync::Arc;
 
-use futures::future::join_all;
 use tokio_util::task::TaskTracker;
-use torc_replication::Role;
-use torc_ring::topology::{RoutingTable, Topology};
+use torc_ring::topology::Topology;
 use torc_ring::{NodeId, Partition};
 
-use crate::gate::Adopted;
 use crate::registers;
 use crate::shared::Shared;
 
@@ -21,13 +16,15 @@ use crate::shared::Shared;
 pub(crate) async fn run(shared: Arc<Shared>) {
     let tasks = TaskTracker::new();
     let mut published = shared.group.watch();
+    let mut confirmed = shared.confirmed.subscribe();
     loop {
         let topology = published.borrow_and_update().clone();
         if let (Some(topology), Some(me)) = (topology, shared.identity.node()) {
-            adopt(&shared, me, &topology, &tasks).await;
+            adopt(&shared, me, &topology, &tasks);
         }
         tokio::select! {
             changed = published.changed() => if changed.is_err() { break },
+            _ = confirmed.changed() => {}
             () = shared.cancel.cancelled() => break,
         }
     }
@@ -35,12 +32,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     tasks.wait().await;
 }
 
-async fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTracker) {
+fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTracker) {
     let known = shared.routing.load_full();
-    if known
+    let is_known = known
         .as_ref()
-        .is_some_and(|table| table.epoch >= topology.epoch())
-    {
+        .is_some_and(|table| table.epoch >= topology.epoch());
+    let may_begin = *shared.confirmed.borrow() && shared.registers.get().is_none();
+    if is_known && !may_begin {
         return;
     }
     let table = Arc::new(topology.routing());
@@ -66,22 +64,11 @@ async fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &Ta
             registers.configure(&state.config);
         }
         registers.discard_where(|partition| topology.may_discard(partition));
-        return announce(shared, &table, known.is_none(), me);
     }
-    let adoptions = changed.map(|state| {
-        let adopted = Adopted::new(state.epoch, Role::of(me, state));
-        shared.gates.adopt(state.config.partition, adopted)
-    });
-    let count = join_all(adoptions).await.len();
-    tracing::debug!(partitions = count, "fenced");
-    announce(shared, &table, known.is_none(), me);
-}
-
-fn announce(shared: &Shared, table: &RoutingTable, is_first: bool, me: NodeId) {
-    shared.gates.announce();
+    shared.adopted.send_replace(table.epoch);
     shared.metrics.topology_epoch.set(table.epoch.0 as i64);
     tracing::debug!(epoch = %table.epoch, "adopted a topology");
-    if is_first {
+    if known.is_none() {
         tracing::info!(epoch = %table.epoch, node = %me, "serving");
     }
 }

@@ -1,4 +1,4 @@
-//! The node's clocks: the only place that reads the wall clock.
+//! The node's wall clock: the only place that reads it.
 //!
 //! For tests of real clusters a process that was started with `TORC_TEST_CLOCK_SHIFT=FILE`
 //! reads the file every 100 ms: a whole number, the milliseconds by which its wall clock is
@@ -9,9 +9,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use parking_lot::Mutex;
-use torc_record::{HybridClock, HybridTime};
 
 const READ_EVERY: Duration = Duration::from_millis(100);
 
@@ -47,40 +44,5 @@ fn read_shift(file: &Path) {
     };
     if SHIFT_MS.swap(shift_ms, Ordering::Relaxed) != shift_ms {
         tracing::warn!(shift_ms, "the wall clock was set");
-    }
-}
-
-/// The hybrid clock that issues ballots, shared by all requests.
-#[derive(Debug)]
-pub(crate) struct Clock(Mutex<HybridClock>);
-
-impl Clock {
-    /// Continues after the highest time in the store.
-    pub(crate) fn resume(last: HybridTime) -> Self {
-        Self(Mutex::new(HybridClock::resume(last)))
-    }
-
-    /// A time later than every one before, and later than `seen`.
-    pub(crate) fn tick_after(&self, seen: HybridTime) -> HybridTime {
-        let mut clock = self.0.lock();
-        let unix_ms = unix_ms();
-        // What our own store holds is followed however far ahead it is: order comes first.
-        let tick = clock.tick(unix_ms);
-        if tick > seen {
-            return tick;
-        }
-        *clock = HybridClock::resume(seen);
-        clock.tick(unix_ms)
-    }
-
-    /// Follows a peer's time unless it is too far ahead.
-    pub(crate) fn observe(&self, seen: HybridTime) {
-        if let Err(error) = self.0.lock().observe(seen, unix_ms()) {
-            tracing::warn!(%error, "a peer's time was not followed");
-        }
-    }
-
-    pub(crate) fn last(&self) -> HybridTime {
-        self.0.lock().last()
     }
 }

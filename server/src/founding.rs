@@ -87,7 +87,7 @@ fn self_as_member(shared: &Shared) -> NewMember {
 }
 
 async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fault> {
-    let mut client = shared.peers.replica(address)?;
+    let mut client = shared.peers.stranger(address)?;
     let answer = client
         .identify(within(ASK_TIMEOUT, IdentifyRequest {}))
         .await;
@@ -118,7 +118,7 @@ async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fa
 
 /// Tells the cluster where this node is reachable now, if that has changed.
 pub(crate) async fn announce_address(shared: Arc<Shared>) {
-    let mut changes = shared.gates.subscribe();
+    let mut changes = shared.adopted.subscribe();
     loop {
         if let (Ok(table), Ok(node)) = (shared.routing(), shared.node()) {
             let known = table.members.get(&node).map(|member| &member.identity);
@@ -167,7 +167,7 @@ impl Enlister for EnlistByRpc {
                 node: node.0,
                 incarnation: member.identity.incarnation.0.to_vec().into(),
             };
-            let mut client = self.0.peers.replica(&member.identity.address)?;
+            let mut client = self.0.peers.stranger(&member.identity.address)?;
             let answer = client.enlist(within(ASK_TIMEOUT, request)).await;
             answer
                 .map(drop)

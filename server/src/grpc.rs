@@ -24,7 +24,8 @@ use torc_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_LEN};
 use crate::cluster::ClusterService;
 use crate::hot;
 use crate::kv::KvService;
-use crate::node::{DRAIN, NodeError};
+use crate::node::{HANG_UP, NodeError};
+use crate::recipient::CheckRecipient;
 use crate::replica::ReplicaService;
 use crate::shared::Shared;
 
@@ -40,7 +41,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 type Connections = mpsc::Receiver<std::net::TcpStream>;
 
-/// Starts the workers and the accepting task; all end when the node is cancelled.
+/// Starts the workers and the accepting task; all end when the node has closed.
 ///
 /// # Errors
 /// [`NodeError::Reflection`] or [`NodeError::Thread`]; what was started then ends by itself.
@@ -114,7 +115,7 @@ fn start_worker(
     Ok((handle, ended))
 }
 
-/// Serves connections until the node stops, then lets requests under way end.
+/// Serves connections until no more come, then lets requests under way end.
 async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     let cancel = shared.cancel.clone();
     tokio::spawn(hot::track(Arc::clone(shared)));
@@ -127,11 +128,12 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .initial_stream_window_size(4 << 20)
         .initial_connection_window_size(16 << 20)
+        .layer(CheckRecipient(Arc::clone(shared)))
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, cancel.clone().cancelled_owned());
     let drained = async {
         cancel.cancelled().await;
-        tokio::time::sleep(DRAIN).await;
+        tokio::time::sleep(HANG_UP).await;
     };
     tokio::select! {
         served = serving => if let Err(error) = served {
@@ -150,8 +152,11 @@ async fn accept(
 ) {
     for worker in workers.iter().cycle() {
         let accepted = tokio::select! {
+            biased;
             accepted = listener.accept() => accepted,
-            () = shared.cancel.cancelled() => return,
+            // What the system has accepted before is served: else it would be reset, and what
+            // came on it would be in doubt.
+            () = shared.closing.cancelled() => return,
         };
         let handed_over = accepted.and_then(|(stream, _)| {
             stream.set_nodelay(true)?;
@@ -176,19 +181,19 @@ async fn report_health(shared: Arc<Shared>, health: HealthReporter) {
     use tonic_health::ServingStatus::{NotServing, Serving};
     let mut shown = None;
     loop {
-        let ready = shared.ready().is_ok() && !shared.cancel.is_cancelled();
+        let ready = shared.ready().is_ok();
         if shown != Some(ready) {
             let status = if ready { Serving } else { NotServing };
             health.set_service_status("", status).await;
             health.set_service_status("torc.v1.Kv", status).await;
             shown = Some(ready);
         }
-        if shared.cancel.is_cancelled() {
+        if shared.leaving.is_cancelled() {
             return;
         }
         tokio::select! {
             () = tokio::time::sleep(HEALTH_EVERY) => {}
-            () = shared.cancel.cancelled() => {}
+            () = shared.leaving.cancelled() => {}
         }
     }
 }

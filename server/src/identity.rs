@@ -7,8 +7,8 @@ use torc_ring::NodeId;
 use torc_ring::topology::{ClusterId, Incarnation};
 use torc_store::{Store, StoreError};
 
-const INCARNATION: &str = "incarnation";
-const MEMBERSHIP: &str = "membership";
+pub(crate) const INCARNATION: &str = "incarnation";
+pub(crate) const MEMBERSHIP: &str = "membership";
 
 /// The cluster a node belongs to and its id there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

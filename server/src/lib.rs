@@ -5,24 +5,26 @@
 //! `torc-replication` (what a node does in a stage); what it keeps, `torc-store` keeps.
 //!
 //! Map:
-//! * [`config`]: settings from flags, variables and a file; [`node`]: starting and stopping.
-//! * `shared`: what all parts of a node hold; `gate`: the epoch fence of every partition.
-//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc`; `http`: health, metrics, JSON.
+//! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
+//! * `data_dir`: whether the parts of a data directory belong together; `boot`: whether it is an older copy or a clone.
+//! * `shared`: what all parts of a node hold.
+//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `http`: health, metrics, JSON.
 //! * [`links`]: messages between replicas.
 //! * `admission`: how many operations are taken on at a time.
 //! * `hot`: which keys are accessed most.
 //! * [`group`]: the topology group; `adopt`: taking a new topology into force;
-//!   `moves`: copying partitions and reporting facts.
+//!   `registers`: replicas and coordinators; `moves`: receiving slices and reporting facts.
 //! * [`mutants`]: rules that a test build breaks.
 //! * [`playground`]: a whole cluster in one process.
 
 mod admission;
 mod adopt;
+mod boot;
 mod clock;
 mod cluster;
 pub mod config;
+mod data_dir;
 mod founding;
-mod gate;
 pub mod group;
 mod grpc;
 mod hot;
@@ -30,16 +32,19 @@ mod http;
 mod identity;
 mod kv;
 pub mod links;
+mod memory;
 mod metrics;
 mod moves;
 pub mod mutants;
 pub mod node;
-mod order;
 mod peers;
 pub mod playground;
+mod recipient;
 mod registers;
 mod replica;
 mod shared;
 pub mod telemetry;
+pub mod variables;
 
+pub use data_dir::DataDirError;
 pub use node::{Node, NodeError};

@@ -1,15 +1,16 @@
 //! `kvd`: one node of Torc, or a whole cluster to play with.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use torc_server::config::RawSettings;
 use torc_server::node::Node;
 use torc_server::playground::{Playground, PlaygroundOptions};
 use torc_server::telemetry::{self, LogFormat};
+use torc_server::variables;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -35,6 +36,16 @@ enum Command {
         #[command(flatten)]
         settings: Box<RawSettings>,
     },
+    /// Let this stopped node alone decide on the topology, after the majority of its voters was lost for good
+    ///
+    /// Without a majority nothing can be agreed on, not even to replace the lost. The lost
+    /// nodes must never start again. Then start this one, and write the lost off:
+    /// `kvctl replace-node ID ADDRESS --dead --force`.
+    Recover {
+        /// The data directory of the node that is left
+        #[arg(long, env = "TORC_DATA_DIR", value_name = "DIR")]
+        data_dir: PathBuf,
+    },
     /// Run a whole cluster in this process
     Playground {
         /// Number of nodes
@@ -56,7 +67,7 @@ pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
     let default = match cli.command {
         Command::Serve { .. } => "info,openraft=off,sled=warn,h2=warn",
-        Command::Playground { .. } => "warn,openraft=off,h2=error",
+        Command::Recover { .. } | Command::Playground { .. } => "warn,openraft=off,h2=error",
     };
     let ran = telemetry::start(cli.log_format, default)
         .map_err(|error| anyhow::anyhow!("logging: {error}"))
@@ -70,13 +81,24 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// Every segment of the store is an open file, and so is every connection.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Refused: the node runs with the limit that it has.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 fn run(command: Command) -> anyhow::Result<()> {
+    raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     let result = runtime.block_on(async {
         match command {
             Command::Serve { config, settings } => serve(config, *settings).await,
+            Command::Recover { data_dir } => recover(&data_dir),
             Command::Playground {
                 nodes,
                 data_dir,
@@ -97,7 +119,22 @@ fn run(command: Command) -> anyhow::Result<()> {
     result
 }
 
+/// The variables of every setting.
+fn known_variables() -> Vec<String> {
+    let cli = Cli::command();
+    let commands = std::iter::once(&cli).chain(cli.get_subcommands());
+    let variables = commands.flat_map(clap::Command::get_arguments);
+    let names = variables.filter_map(clap::Arg::get_env);
+    names
+        .filter_map(|name| Some(name.to_str()?.to_owned()))
+        .collect()
+}
+
 async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for foreign in variables::check(names, &known_variables())? {
+        tracing::warn!("`{foreign}` is no setting and was not read");
+    }
     let file = config
         .map(|file| RawSettings::read(&file))
         .transpose()?
@@ -121,6 +158,19 @@ async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()
         anyhow::bail!("the node stopped itself: {reason}");
     }
     Ok(stopped?)
+}
+
+fn recover(data_dir: &Path) -> anyhow::Result<()> {
+    let recovered = torc_server::node::recover(data_dir)?;
+    let voters: Vec<String> = recovered.voters.iter().map(ToString::to_string).collect();
+    let told = writeln!(
+        std::io::stdout(),
+        "node {} decides on the topology alone now; before: {}",
+        recovered.node,
+        voters.join(", ")
+    );
+    // It is done, whether or not anybody reads that.
+    told.or(Ok(()))
 }
 
 async fn playground(options: PlaygroundOptions) -> anyhow::Result<()> {

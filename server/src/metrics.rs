@@ -71,7 +71,8 @@ type Histograms = Family<OperationLabels, Histogram, fn() -> Histogram>;
 /// All counters of a node.
 pub(crate) struct Metrics {
     registry: Registry,
-    seconds: Histograms,
+    /// By operation.
+    seconds: [Histogram; Operation::ALL.len()],
     faults: Family<FaultLabels, Counter>,
     pub(crate) forwarded: Counter,
     pub(crate) scan_searched_bytes: Counter,
@@ -80,7 +81,6 @@ pub(crate) struct Metrics {
     pub(crate) transfer_received_bytes: Counter,
     pub(crate) transfer_received_records: Counter,
     pub(crate) transfer_retries: Counter,
-    pub(crate) transfer_differences: Counter,
     pub(crate) links: LinkMetrics,
     pub(crate) registers: RegisterMetrics,
     readouts: Readouts,
@@ -163,10 +163,6 @@ impl Metrics {
             "Records received as a new owner",
         );
         let transfer_retries = counter("transfer_retries", "Steps of a transfer tried again");
-        let transfer_differences = counter(
-            "transfer_differences",
-            "Times a copy differed from its source when they were compared",
-        );
         let topology_epoch = Gauge::default();
         registry.register(
             "topology_epoch",
@@ -178,7 +174,11 @@ impl Metrics {
         let readouts = Readouts::register(&mut registry);
         Self {
             registry,
-            seconds,
+            seconds: Operation::ALL.map(|operation| {
+                seconds
+                    .get_or_create(&OperationLabels { operation })
+                    .clone()
+            }),
             faults,
             forwarded,
             scan_searched_bytes,
@@ -187,7 +187,6 @@ impl Metrics {
             transfer_received_bytes,
             transfer_received_records,
             transfer_retries,
-            transfer_differences,
             links,
             registers,
             readouts,
@@ -199,6 +198,17 @@ impl Metrics {
             metrics: self,
             operation,
             started: Instant::now(),
+        }
+    }
+
+    /// Counts an operation that has ended, and how long it took.
+    pub(crate) fn ended(&self, operation: Operation, started: Instant, fault: Option<&Fault>) {
+        let elapsed = started.elapsed().as_secs_f64();
+        self.seconds[operation as usize].observe(elapsed);
+        if let Some(fault) = fault {
+            let reason = name_of(fault.reason);
+            let labels = FaultLabels { operation, reason };
+            self.faults.get_or_create(&labels).inc();
         }
     }
 
@@ -220,19 +230,8 @@ pub(crate) struct Timer<'a> {
 
 impl Timer<'_> {
     pub(crate) fn stop<T>(self, result: &Result<T, Fault>) {
-        let elapsed = self.started.elapsed().as_secs_f64();
-        let labels = OperationLabels {
-            operation: self.operation,
-        };
-        self.metrics.seconds.get_or_create(&labels).observe(elapsed);
-        if let Err(fault) = result {
-            let reason = name_of(fault.reason);
-            let labels = FaultLabels {
-                operation: self.operation,
-                reason,
-            };
-            self.metrics.faults.get_or_create(&labels).inc();
-        }
+        let fault = result.as_ref().err();
+        self.metrics.ended(self.operation, self.started, fault);
     }
 }
 
@@ -360,6 +359,11 @@ const GAUGES: &[Readout] = &[
         "store_damaged_slices",
         "Slices of which something was found damaged",
         |r| r.store.sliced.damaged,
+    ),
+    (
+        "store_shared_digests",
+        "Sealed records beside another key's with the same digest",
+        |r| r.store.sliced.shared_digests,
     ),
     ("resident_memory_bytes", "Resident memory", |r| {
         r.resident_memory_bytes

@@ -1,6 +1,7 @@
 //! One node: started, serving, stopped.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,21 +11,25 @@ use tokio_util::task::TaskTracker;
 use torc_store::{Advisory, Store, StoreError, StoreOptions};
 
 use crate::admission::Admission;
-use crate::clock::{self, Clock};
 use crate::config::Settings;
+use crate::data_dir::{DataDir, DataDirError};
 use crate::founding::{EnlistByRpc, announce_address, found};
-use crate::gate::Gates;
-use crate::group::{GroupError, GroupOptions, TopologyGroup, keep_membership};
+use crate::group::{GroupError, GroupOptions, Recovered, TopologyGroup, keep_membership};
 use crate::hot::{self, Hot};
 use crate::identity::{Identity, IdentityError};
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
-use crate::order::KeyOrder;
 use crate::shared::Shared;
-use crate::{adopt, founding, grpc, http, moves};
+use crate::{adopt, founding, grpc, http, memory, moves};
+use crate::{boot, clock};
 
-/// How long requests under way may take to end when the node stops.
-pub(crate) const DRAIN: Duration = Duration::from_secs(5);
+/// How long callers have to go to other nodes when the node stops.
+const LEAVE: Duration = Duration::from_millis(300);
+/// How long operations under way may take to end then.
+const DRAIN: Duration = Duration::from_secs(5);
+/// How long connections may take to close after that.
+pub(crate) const HANG_UP: Duration = Duration::from_secs(1);
+
 /// Why a node did not start. Nothing that was stored is lost.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -35,6 +40,12 @@ pub enum NodeError {
     /// The node does not know who it is.
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    /// The data directory lacks a part, or has one of another.
+    #[error(transparent)]
+    DataDir(#[from] DataDirError),
+    /// Another process runs with a copy of the data directory.
+    #[error("{0}")]
+    Superseded(String),
     /// The topology group did not open.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -52,6 +63,18 @@ pub enum NodeError {
     /// The system gave no thread.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
+}
+
+/// Makes a stopped node the only voter of the topology group, after the majority of the voters
+/// was lost for good. Blocks for the disk.
+///
+/// # Errors
+/// [`GroupError`]; nothing was changed.
+pub fn recover(data_dir: &Path) -> Result<Recovered, GroupError> {
+    TopologyGroup::recover(&GroupOptions {
+        dir: DataDir::new(data_dir).topology,
+        ..GroupOptions::default()
+    })
 }
 
 /// A running node. Stop it with [`Node::stop`]; dropping it stops it without waiting.
@@ -74,26 +97,18 @@ impl Node {
         let (grpc_listener, grpc_addr) = bind(settings.grpc_addr).await?;
         let (http, http_addr) = bind(settings.http_addr).await?;
         let shared = Arc::new(open(settings, grpc_addr, http_addr)?);
-        if let Some(membership) = shared.identity.membership()
-            && !founding::is_due(&shared)
-        {
-            shared
-                .group
-                .start(membership.node, membership.cluster)
-                .await?;
-        }
         let tasks = TaskTracker::new();
         tasks.spawn(serve_http(Arc::clone(&shared), http));
         grpc::serve(&shared, grpc_listener, &tasks)?;
         tasks.spawn(adopt::run(Arc::clone(&shared)));
-        tasks.spawn(moves::run(Arc::clone(&shared)));
+        tasks.spawn(moves::retreat::run(Arc::clone(&shared)));
         tasks.spawn(until_cancelled(
             shared.cancel.clone(),
             found(Arc::clone(&shared)),
         ));
         tasks.spawn(until_cancelled(
             shared.cancel.clone(),
-            announce_address(Arc::clone(&shared)),
+            confirm_and_announce(Arc::clone(&shared)),
         ));
         tasks.spawn(hot::keep(Arc::clone(&shared)));
         if let Some(shift) = shift {
@@ -107,12 +122,31 @@ impl Node {
         ));
         tasks.close();
         tracing::info!(grpc = %grpc_addr, http = %http_addr, "listening");
-        Ok(Self {
+        let node = Self {
             shared,
             tasks,
             grpc_addr,
             http_addr,
-        })
+        };
+        if let Err(error) = node.take_part().await {
+            node.stop().await?;
+            return Err(error);
+        }
+        Ok(node)
+    }
+
+    /// Starts this node's part in the topology group, unless it is to be founded or joined.
+    async fn take_part(&self) -> Result<(), NodeError> {
+        let shared = &self.shared;
+        if let Some(membership) = shared.identity.membership()
+            && !founding::is_due(shared)
+        {
+            let alone = boot::check_alone(shared, membership).await;
+            alone.map_err(|fault| NodeError::Superseded(fault.message))?;
+            let started = shared.group.start(membership.node, membership.cluster);
+            started.await?;
+        }
+        Ok(())
     }
 
     /// Where gRPC is served.
@@ -148,20 +182,35 @@ impl Node {
         }
     }
 
-    /// Takes no new requests, lets those under way end (at most five seconds), syncs
-    /// and closes everything.
+    /// Stops in order, so that no operation is left in doubt: callers go to other nodes while
+    /// everything is served; then nothing more is taken on and what was begun ends (at most
+    /// five seconds), for which the other nodes are still spoken to; then connections end, and
+    /// everything is synced and closed.
     ///
     /// # Errors
     /// [`NodeError::Store`] when the last sync failed.
     pub async fn stop(self) -> Result<(), NodeError> {
-        self.shared.cancel.cancel();
-        if tokio::time::timeout(DRAIN, self.tasks.wait())
+        let shared = &self.shared;
+        shared.leaving.cancel();
+        tokio::time::sleep(LEAVE).await;
+        tracing::debug!("taking no more operations");
+        shared.admission.close();
+        shared.closing.cancel();
+        let idle = tokio::time::timeout(DRAIN, shared.admission.idle());
+        if idle.await.is_err() {
+            tracing::warn!("some operations did not end in time: their outcome is unknown");
+        }
+        tracing::debug!("operations have ended, connections are closed");
+        shared.cancel.cancel();
+        if tokio::time::timeout(2 * HANG_UP, self.tasks.wait())
             .await
             .is_err()
         {
-            tracing::warn!("some requests did not end in time");
+            tracing::warn!("some tasks did not end in time");
         }
+        tracing::debug!("connections have ended");
         self.shared.group.shutdown().await;
+        tracing::debug!("left the topology group");
         self.shared.advisory.clone().close().await;
         self.shared.store.clone().close().await?;
         tracing::info!("stopped");
@@ -182,8 +231,8 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeErro
     Ok((listener, bound))
 }
 
-fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared, NodeError> {
-    let mut options = StoreOptions::new(settings.data_dir.join("store"));
+fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
+    let mut options = StoreOptions::new(dir.store.clone());
     options.partitions = settings.partitions;
     options.overlay_limit_bytes = settings.overlay_limit_bytes;
     options.log_segment_bytes = settings.log_segment_bytes;
@@ -195,21 +244,36 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
     options.fold_job_bytes = settings.fold_job_bytes;
     options.fold_when_idle = settings.fold_when_idle;
     options.gate_rate = settings.gate_rate;
-    let (store, recovery) = Store::open(options)?;
+    options.release_memory = memory::release;
+    options
+}
+
+fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared, NodeError> {
+    let dir = DataDir::new(&settings.data_dir);
+    dir.check_store()?;
+    let (store, recovery) = Store::open(store_options(&settings, &dir))?;
+    dir.check_identity(&store)?;
     tracing::info!(
         records = recovery.records,
         sealed = recovery.sealed_records,
         log_bytes = recovery.log_bytes_replayed,
-        torn_bytes = recovery.torn_bytes_cut,
+        log_tail = ?recovery.log_tail,
         seconds = recovery.seconds,
         "recovered"
     );
     let identity = Identity::load(&store)?;
-    let group = GroupOptions {
-        dir: settings.data_dir.join("topology"),
+    let boot = boot::next(&store)?;
+    let group = TopologyGroup::open(GroupOptions {
+        dir: dir.topology.clone(),
+        incarnation: identity.incarnation,
+        boot,
+        faults_file: settings.test_link_faults.clone(),
         ..GroupOptions::default()
-    };
+    })?;
+    dir.check_group(&identity, &group)?;
+    boot::take(&store, boot)?;
     let now = Instant::now();
+    let cancel = CancellationToken::new();
     Ok(Shared {
         address: settings
             .advertise_addr
@@ -219,14 +283,14 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
             .advertise_http_addr
             .clone()
             .unwrap_or_else(|| http.to_string()),
-        advisory: Advisory::open(settings.data_dir.join("advisory")),
+        advisory: Advisory::open(dir.advisory),
         identity,
-        group: TopologyGroup::open(group)?,
-        gates: Gates::new(settings.partitions),
-        order: KeyOrder::new(),
+        boot,
+        confirmed: tokio::sync::watch::Sender::new(false),
+        group,
         admission: Admission::new(settings.max_operations),
         routing: arc_swap::ArcSwapOption::empty(),
-        clock: Clock::resume(recovery.highest_time),
+        adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::default(),
         link_service: std::sync::OnceLock::new(),
         registers: std::sync::OnceLock::new(),
@@ -237,10 +301,20 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
         landers: tokio::sync::Semaphore::new(settings.worker_threads),
         started: now,
         workers: std::sync::OnceLock::new(),
-        cancel: CancellationToken::new(),
+        leaving: cancel.child_token(),
+        closing: cancel.child_token(),
+        cancel,
         store,
         settings,
     })
+}
+
+/// Nobody is to be sent here before it is known that this node is the member it says.
+async fn confirm_and_announce(shared: Arc<Shared>) {
+    boot::confirm(Arc::clone(&shared)).await;
+    if *shared.confirmed.borrow() {
+        announce_address(shared).await;
+    }
 }
 
 async fn until_cancelled(cancel: CancellationToken, task: impl Future<Output = ()>) {

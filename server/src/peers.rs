@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::replica_client::ReplicaClient;
-use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason};
+use torc_proto::{Fault, MAX_MESSAGE_LEN, Names, Reason};
 
+use crate::recipient::Recipient;
 use crate::replica::MESSAGE_BYTES;
 
 /// Messages between nodes may be somewhat larger than a client's: they carry whole pages.
@@ -20,6 +22,9 @@ const CHANNELS: usize = 4;
 /// costs a system call on either side.
 const MAX_FRAME_LEN: u32 = MESSAGE_BYTES as u32 + (1 << 10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A connection whose requests name whom they are for.
+pub(crate) type Named = InterceptedService<Channel, Names>;
 
 /// A few channels to each address, connected when first used.
 #[derive(Debug, Default)]
@@ -56,20 +61,30 @@ impl Peers {
         Ok(first)
     }
 
-    pub(crate) fn replica(&self, address: &str) -> Result<ReplicaClient<Channel>, Fault> {
-        Ok(ReplicaClient::new(self.channel(address)?)
+    /// A node that is not known to be a member: it is asked who it is, or told its place.
+    pub(crate) fn stranger(&self, address: &str) -> Result<ReplicaClient<Channel>, Fault> {
+        Ok(ReplicaClient::new(self.channel(address)?))
+    }
+
+    fn named(&self, to: &Recipient) -> Result<Named, Fault> {
+        let channel = self.channel(to.address())?;
+        Ok(InterceptedService::new(channel, to.names()))
+    }
+
+    pub(crate) fn replica(&self, to: &Recipient) -> Result<ReplicaClient<Named>, Fault> {
+        Ok(ReplicaClient::new(self.named(to)?)
             .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
             .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
     }
 
-    pub(crate) fn kv(&self, address: &str) -> Result<KvClient<Channel>, Fault> {
-        Ok(KvClient::new(self.channel(address)?)
+    pub(crate) fn kv(&self, to: &Recipient) -> Result<KvClient<Named>, Fault> {
+        Ok(KvClient::new(self.named(to)?)
             .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
             .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
     }
 
-    pub(crate) fn cluster(&self, address: &str) -> Result<ClusterClient<Channel>, Fault> {
-        Ok(ClusterClient::new(self.channel(address)?)
+    pub(crate) fn cluster(&self, to: &Recipient) -> Result<ClusterClient<Named>, Fault> {
+        Ok(ClusterClient::new(self.named(to)?)
             .max_decoding_message_size(MAX_PEER_MESSAGE_LEN)
             .max_encoding_message_size(MAX_PEER_MESSAGE_LEN))
     }

@@ -1,34 +1,37 @@
 //! What all parts of a node hold.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use torc_proto::{Fault, Reason};
-use torc_record::NodeSlot;
-use torc_ring::NodeId;
-use torc_ring::topology::RoutingTable;
+use torc_record::{Epoch, NodeSlot};
+use torc_ring::topology::{Boot, PartitionState, RoutingTable};
+use torc_ring::{NodeId, Partition};
 use torc_store::{Advisory, Store, StoreError};
 
 use crate::admission::Admission;
-use crate::clock::Clock;
+use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
-use crate::gate::Gates;
 use crate::group::TopologyGroup;
 use crate::hot::Hot;
 use crate::identity::Identity;
 use crate::links::LinkService;
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
-use crate::order::KeyOrder;
 use crate::peers::Peers;
+use crate::recipient::Recipient;
 use crate::registers::Registers;
 
 /// How long an operation may take when its caller set no limit.
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long an operation may take at the longest.
+pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
 /// One node's parts. Everything here may be used from any task.
 pub(crate) struct Shared {
@@ -38,17 +41,20 @@ pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) advisory: Advisory,
     pub(crate) identity: Identity,
+    /// This start of the data directory.
+    pub(crate) boot: Boot,
+    /// Whether the topology group confirmed it: the node is no replica before.
+    pub(crate) confirmed: watch::Sender<bool>,
     pub(crate) group: TopologyGroup,
-    pub(crate) gates: Gates,
-    pub(crate) order: KeyOrder,
     pub(crate) admission: Admission,
     /// The newest adopted topology.
     pub(crate) routing: ArcSwapOption<RoutingTable>,
-    pub(crate) clock: Clock,
+    /// Its epoch, for those who wait for a newer one.
+    pub(crate) adopted: watch::Sender<Epoch>,
     pub(crate) peers: Peers,
     /// The receiving end of messages between replicas, once there is somebody to take them.
     pub(crate) link_service: OnceLock<LinkService>,
-    /// The replicas and coordinators, where partitions have several replicas.
+    /// The replicas and coordinators, once the node has a place in the topology.
     pub(crate) registers: OnceLock<Arc<Registers>>,
     pub(crate) metrics: Metrics,
     pub(crate) throttle: Throttle,
@@ -61,6 +67,11 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     /// The runtimes of the threads that serve gRPC, from when they do.
     pub(crate) workers: OnceLock<Vec<Handle>>,
+    /// The node is about to stop: everything is served, and callers are asked to go elsewhere.
+    pub(crate) leaving: CancellationToken,
+    /// No further operation is taken on; those under way end.
+    pub(crate) closing: CancellationToken,
+    /// Everything ends.
     pub(crate) cancel: CancellationToken,
 }
 
@@ -86,17 +97,30 @@ impl Shared {
         })
     }
 
+    /// The replicas and coordinators, once the node has a place in the topology.
+    pub(crate) fn registers(&self) -> Result<&Arc<Registers>, Fault> {
+        self.registers.get().ok_or_else(|| {
+            let message = if *self.confirmed.borrow() {
+                "the node has no place in its cluster's topology yet: try another one"
+            } else {
+                "the topology group has not confirmed this start of the node yet, for which a \
+                 majority of its voters has to run: try another node"
+            };
+            Fault::new(Reason::NotServing, message).retry_after(Duration::from_millis(100))
+        })
+    }
+
     /// Whether operations of a partition that `lead` leads are carried out here: by the lead,
-    /// and where any node can, while the lead is out of reach.
+    /// and by any node while the lead is out of reach.
     pub(crate) fn goes_here(&self, lead: NodeId) -> bool {
         let is_lead = self.identity.node() == Some(lead);
         let registers = self.registers.get();
         is_lead || registers.is_some_and(|registers| registers.is_out_of_reach(lead))
     }
 
-    /// Whether any node can carry out any operation: partitions have several replicas.
-    pub(crate) fn any_node_can(&self) -> bool {
-        self.registers.get().is_some()
+    /// Another member, to send requests to.
+    pub(crate) fn recipient(&self, node: NodeId) -> Result<Recipient, Fault> {
+        Recipient::of(&*self.routing()?, node)
     }
 
     /// This node's id.
@@ -120,8 +144,11 @@ impl Shared {
         })
     }
 
-    /// Whether the node is a member and has adopted a topology.
+    /// Whether the node is a member, has adopted a topology, and can serve a partition of it.
     pub(crate) fn ready(&self) -> Result<(), String> {
+        if self.leaving.is_cancelled() {
+            return Err("the node is stopping".to_owned());
+        }
         if let torc_store::StoreHealth::Failed(reason) = self.store.health() {
             return Err(reason);
         }
@@ -129,8 +156,35 @@ impl Shared {
             return Err(reason);
         }
         let table = self.routing().map_err(|fault| fault.message)?;
-        self.slot(&table).map(drop).map_err(|fault| fault.message)
+        self.slot(&table).map_err(|fault| fault.message)?;
+        let registers = self.registers().map_err(|fault| fault.message)?;
+        self.has_quorums(&table, &registers.lost())
     }
+
+    /// Refuses where no operation of this node's partitions can succeed.
+    fn has_quorums(&self, table: &RoutingTable, lost: &BTreeSet<NodeId>) -> Result<(), String> {
+        let me = self.identity.node();
+        let is_mine =
+            |state: &&PartitionState| me.is_some_and(|me| state.config.index(me).is_some());
+        let mut mine = table.states.iter().filter(is_mine).peekable();
+        let has_quorum = |state| answering_replicas(state, |node| !lost.contains(&node)).1;
+        if lost.is_empty() || mine.peek().is_none() || mine.any(has_quorum) {
+            return Ok(());
+        }
+        let lost: Vec<_> = lost.iter().map(ToString::to_string).collect();
+        Err(format!(
+            "no partition of this node has a quorum, because these nodes do not answer: {}. Start \
+             them; if one is lost for good, see `kvctl replace-node --help`",
+            lost.join(", ")
+        ))
+    }
+}
+
+/// The partition has moved on to the epoch `adopted`.
+pub(crate) fn stale(partition: Partition, adopted: Epoch) -> Fault {
+    let message =
+        format!("partition {partition} moved in epoch {adopted}: refresh the topology and retry");
+    Fault::new(Reason::StaleEpoch, message).at(adopted)
 }
 
 /// A store's error as clients see it.
@@ -163,7 +217,6 @@ pub(crate) fn deadline_of<T>(request: &tonic::Request<T>) -> Instant {
 
 /// At most eight digits and a unit, as the gRPC protocol has it.
 fn parse_grpc_timeout(text: &str) -> Option<Duration> {
-    const LONGEST: Duration = Duration::from_secs(24 * 3600);
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.is_empty() || digits.len() > 8 {
         return None;
@@ -178,7 +231,7 @@ fn parse_grpc_timeout(text: &str) -> Option<Duration> {
         "n" => Duration::from_nanos(count),
         _ => return None,
     };
-    Some(duration.min(LONGEST))
+    Some(duration.min(LONGEST_DEADLINE))
 }
 
 #[cfg(test)]
@@ -189,10 +242,7 @@ mod tests {
     fn a_grpc_timeout_is_read_in_every_unit_and_bounded() {
         assert_eq!(parse_grpc_timeout("250m"), Some(Duration::from_millis(250)));
         assert_eq!(parse_grpc_timeout("3S"), Some(Duration::from_secs(3)));
-        assert_eq!(
-            parse_grpc_timeout("99999999H"),
-            Some(Duration::from_secs(24 * 3600))
-        );
+        assert_eq!(parse_grpc_timeout("99999999H"), Some(LONGEST_DEADLINE));
         for text in ["", "m", "5", "5x", "123456789m", "-1S", "é"] {
             assert_eq!(parse_grpc_timeout(text), None, "{text:?}");
         }

@@ -139,6 +139,7 @@ async fn keys_of(kv: &mut KvClient<Channel>, namespace: &str) -> Vec<String> {
 
 fn delete(key: &str) -> DeleteRequest {
     DeleteRequest {
+        want_existed: true,
         namespace: "logs".into(),
         key: key.to_owned().into(),
         ..DeleteRequest::default()
@@ -358,6 +359,7 @@ async fn what_a_mode_does_not_promise_is_refused() {
     let is_fault = |at: usize| matches!(results[at].outcome, Some(put_result::Outcome::Fault(_)));
     assert!(is_fault(0) && !is_fault(1), "{results:?}");
     let conditional = DeleteRequest {
+        want_existed: true,
         condition: if_absent(),
         ..delete("k")
     };

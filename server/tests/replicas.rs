@@ -12,10 +12,13 @@ mod common;
 use common::{Servers, entries_of, until, value_of};
 use std::time::Duration;
 
+use futures::future::join_all;
 use tonic::{Code, Request};
 use torc_proto::v1::{
-    Condition, Consistency, CreateNamespaceRequest, DeleteRequest, ExplainRequest, GetRequest,
-    NamespaceMode, PutRequest, Route, StatusRequest, Version, condition,
+    BatchGetRequest, BatchPutRequest, Condition, Consistency, CreateNamespaceRequest,
+    DeleteRequest, ExplainRequest, GetRequest, NamespaceMode, PutRequest, Route, ScanRequest,
+    SessionRequest, StatusRequest, Version, condition, get_result, put_result, session_request,
+    session_response,
 };
 use torc_proto::{Fault, Reason};
 
@@ -106,6 +109,7 @@ async fn conditions_hold_at_every_node_and_an_unmet_one_changes_nothing() {
         .await;
         assert_eq!(value_of(&mut kv, get(key)).await.as_deref(), Some("4"));
         let delete = DeleteRequest {
+            want_existed: true,
             key: key.to_owned().into(),
             condition: Some(only(condition::Kind::IfVersion(version))),
             ..DeleteRequest::default()
@@ -153,6 +157,34 @@ async fn a_value_expires_and_a_stale_get_is_answered_by_whoever_is_asked() {
     let mut fresh = Request::new(get("long"));
     fresh.set_timeout(Duration::from_millis(500));
     assert!(kv.get(fresh).await.is_err(), "no quorum, no answer");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_that_expired_and_that_nobody_reads_are_collected() {
+    let servers = Servers::start().await;
+    let mut kv = servers.kv(0).await;
+    let records = async |index| servers.metric(index, "torc_store_records ").await;
+    for number in 0..20 {
+        let short = PutRequest {
+            ttl_ms: 300,
+            ..put(&format!("short-{number}"), "v")
+        };
+        kv.put(short).await.unwrap();
+    }
+    kv.put(put("long", "v")).await.unwrap();
+    for index in 0..3 {
+        until("every replica has each of them", async || {
+            records(index).await == 21
+        })
+        .await;
+    }
+    for index in 0..3 {
+        until("what has expired is gone", async || {
+            records(index).await == 1
+        })
+        .await;
+    }
+    assert_eq!(value_of(&mut kv, get("long")).await.as_deref(), Some("v"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -246,6 +278,7 @@ async fn keys_of_two_namespaces_do_not_meet() {
         assert_eq!(entries, [("k".to_owned(), "urls".to_owned())]);
     }
     let delete = DeleteRequest {
+        want_existed: true,
         namespace: "urls".into(),
         key: "k".into(),
         ..DeleteRequest::default()
@@ -331,4 +364,133 @@ async fn a_node_that_joined_coordinates_partitions_that_it_holds_no_copy_of() {
         assert_eq!(got.into_inner().value, key);
     }
     assert!(elsewhere > 0, "some partitions are none of its own");
+}
+
+/// A get may write, so a digest that is another key's would plant that key's value.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_digest_of_another_key_is_refused_by_every_door_and_plants_nothing() {
+    const WRITERS: usize = 16;
+    const READERS: usize = 8;
+    let servers = Servers::start().await;
+    let digest = servers.explain("k2").await.digest;
+    let wrong = GetRequest {
+        digest: digest.clone(),
+        ..get("k1")
+    };
+    let refused = |fault: &Fault| {
+        assert_eq!(fault.reason, Reason::DigestMismatch, "{fault}");
+        assert!(!fault.maybe_applied);
+    };
+    let writers = (0..WRITERS).map(|writer| {
+        let servers = &servers;
+        async move {
+            let mut kv = servers.kv(writer % 3).await;
+            for number in 0..20 {
+                // Two nodes that write one key at once may leave it open who did.
+                let written = kv.put(put("k2", &format!("{writer}-{number}"))).await;
+                assert!(
+                    written.map_or_else(|it| Fault::from_status(&it).maybe_applied, |_| true),
+                    "a right digest is not refused"
+                );
+            }
+        }
+    });
+    let readers = (0..READERS).map(|reader| {
+        let (servers, wrong) = (&servers, &wrong);
+        async move {
+            let mut kv = servers.kv(reader % 3).await;
+            for _ in 0..50 {
+                refused(&Fault::from_status(
+                    &kv.get(wrong.clone()).await.unwrap_err(),
+                ));
+            }
+        }
+    });
+    futures::join!(join_all(writers), join_all(readers));
+
+    let mut kv = servers.kv(0).await;
+    let stale = GetRequest {
+        consistency: Consistency::Stale.into(),
+        ..wrong.clone()
+    };
+    refused(&Fault::from_status(&kv.get(stale).await.unwrap_err()));
+    let delete = DeleteRequest {
+        want_existed: true,
+        key: "k1".into(),
+        digest: digest.clone(),
+        ..DeleteRequest::default()
+    };
+    refused(&Fault::from_status(&kv.delete(delete).await.unwrap_err()));
+    let write = PutRequest {
+        digest: digest.clone(),
+        ..put("k1", "v")
+    };
+    refused(&Fault::from_status(
+        &kv.put(write.clone()).await.unwrap_err(),
+    ));
+    let items = vec![wrong.clone(), get("k2")];
+    let answer = kv.batch_get(BatchGetRequest { items }).await.unwrap();
+    let [first, second] = <[_; 2]>::try_from(answer.into_inner().results).unwrap();
+    let Some(get_result::Outcome::Fault(fault)) = first.outcome else {
+        panic!("{first:?}");
+    };
+    refused(&fault.into());
+    assert!(matches!(second.outcome, Some(get_result::Outcome::Ok(_))));
+    let items = vec![write];
+    let answer = kv.batch_put(BatchPutRequest { items }).await.unwrap();
+    let Some(put_result::Outcome::Fault(fault)) = answer.into_inner().results.remove(0).outcome
+    else {
+        panic!("a batched put was not refused");
+    };
+    refused(&fault.into());
+    let message = SessionRequest {
+        id: 1,
+        operation: Some(session_request::Operation::Get(wrong)),
+        timeout_ms: 0,
+    };
+    let mut answers = kv.session(tokio_stream::iter([message])).await.unwrap();
+    let answer = answers.get_mut().message().await.unwrap().unwrap();
+    let Some(session_response::Outcome::Fault(fault)) = answer.outcome else {
+        panic!("{answer:?}");
+    };
+    refused(&fault.into());
+    let cursor = [&digest[..], b"k1"].concat().into();
+    let scan = ScanRequest {
+        after: cursor,
+        ..ScanRequest::default()
+    };
+    refused(&Fault::from_status(&kv.scan(scan).await.unwrap_err()));
+
+    assert_eq!(value_of(&mut kv, get("k1")).await, None);
+    let keys: Vec<_> = entries_of(&mut kv, "default").await;
+    assert_eq!(keys.len(), 1, "only k2 was ever put: {keys:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_join_of_unsealed_records_moves_is_what_was_planned() {
+    const COUNT: u64 = 300;
+    let mut servers = Servers::start().await;
+    let mut kv = servers.kv(0).await;
+    for number in 0..COUNT {
+        kv.put(put(&format!("key-{number}"), "value"))
+            .await
+            .unwrap();
+    }
+    let mut cluster = servers.cluster(0).await;
+    until("every replica has every record", async || {
+        let status = cluster.status(StatusRequest::default()).await.unwrap();
+        let nodes = status.into_inner().nodes;
+        nodes.iter().all(|node| node.records == COUNT)
+    })
+    .await;
+    let plan = servers.join().await;
+    assert!(
+        plan.records > 0 && plan.bytes > 10 * plan.records,
+        "{plan:?}"
+    );
+    let status = cluster.status(StatusRequest::default()).await.unwrap();
+    let last = status.into_inner().last_transition.unwrap();
+    let planned = (plan.records, plan.bytes);
+    assert_eq!((last.records_planned, last.bytes_planned), planned);
+    assert_eq!((last.records_moved, last.bytes_moved), planned);
 }

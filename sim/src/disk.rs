@@ -1,8 +1,9 @@
 //! A disk that keeps what was synced, and of the rest any prefix.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cell::Cell;
+use std::collections::VecDeque;
 
-use torc_record::{HybridTime, Record};
+use torc_record::{Digest, HybridTime, NamespaceId, Record};
 use torc_replication::{
     Batch, Entry, KeyId, Locator, LogPosition, Lookup, Meta, Scanned, Seq, Storage, is_collected,
 };
@@ -17,12 +18,33 @@ pub(crate) enum Write {
 /// One node's disk, for one partition.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Disk {
-    /// With the position in the log at which they were stored.
-    entries: BTreeMap<KeyId, (LogPosition, Entry)>,
+    /// By digest, namespace and key, with the position in the log at which they were stored.
+    entries: Vec<(LogPosition, Entry)>,
     log: u64,
     pub(crate) meta: Meta,
     pub(crate) clock: HybridTime,
     queue: VecDeque<Write>,
+    /// Breaks the contract of scans: a page may end between two keys of one digest.
+    pub(crate) splits_digests: bool,
+    /// Nothing is at hand for the present step.
+    pub(crate) is_far: bool,
+}
+
+type Name<'a> = (Digest, NamespaceId, &'a [u8]);
+
+fn name(entry: &Entry) -> Name<'_> {
+    match entry {
+        Entry::Found(record) => name_of(record),
+        Entry::Unreadable(at) => name_at(at),
+    }
+}
+
+fn name_of(record: &Record) -> Name<'_> {
+    (record.digest, record.namespace, record.key.as_bytes())
+}
+
+fn name_at(at: &Locator) -> Name<'_> {
+    (at.digest, at.namespace, at.key.as_bytes())
 }
 
 impl Disk {
@@ -32,16 +54,16 @@ impl Disk {
 
     /// The oldest write is synced.
     pub(crate) fn sync_one(&mut self) -> Option<Write> {
-        let write = self.queue.pop_front()?;
-        self.apply(&write);
+        let mut write = self.queue.pop_front()?;
+        self.apply(&mut write);
         Some(write)
     }
 
     /// Power is lost: the first `kept` writes on their way made it, the others did not,
     /// nor any part of them (the store's checksums cut a torn tail).
     pub(crate) fn crash(&mut self, kept: usize) {
-        for write in self.queue.drain(..).take(kept).collect::<Vec<_>>() {
-            self.apply(&write);
+        for mut write in std::mem::take(&mut self.queue).into_iter().take(kept) {
+            self.apply(&mut write);
         }
     }
 
@@ -49,21 +71,20 @@ impl Disk {
         self.queue.len()
     }
 
-    fn apply(&mut self, write: &Write) {
+    /// Takes the records out of what it applies.
+    fn apply(&mut self, write: &mut Write) {
         match write {
             Write::Clock(ceiling) => self.clock = self.clock.max(*ceiling),
             Write::Batch(_, batch) => {
                 self.log += 1;
-                let at = LogPosition(self.log);
                 if batch.wipe {
                     self.entries.clear();
                 }
-                for record in &batch.records {
-                    let entry = Entry::Found(record.clone());
-                    self.entries.insert(KeyId::of(record), (at, entry));
+                for record in std::mem::take(&mut batch.records) {
+                    self.insert(Entry::Found(record));
                 }
                 if let Some(collected) = batch.purge {
-                    self.entries.retain(|_, (_, entry)| match entry {
+                    self.entries.retain(|(_, entry)| match entry {
                         Entry::Found(r) => !is_collected(r.ballot, &r.state, collected),
                         Entry::Unreadable(_) => true,
                     });
@@ -75,11 +96,24 @@ impl Disk {
         }
     }
 
+    fn find(&self, wanted: Name<'_>) -> Result<usize, usize> {
+        self.entries
+            .binary_search_by(|(_, entry)| name(entry).cmp(&wanted))
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        let at = LogPosition(self.log);
+        match self.find(name(&entry)) {
+            Ok(index) => self.entries[index] = (at, entry),
+            Err(index) => self.entries.insert(index, (at, entry)),
+        }
+    }
+
     /// What was stored up to a moment before now, as slices hold it; none if a part of it
     /// cannot be read.
     pub(crate) fn slices(&self, back: u64) -> Option<(Vec<Record>, LogPosition)> {
         let through = LogPosition(self.log.saturating_sub(back));
-        let sealed = self.entries.values().filter(|(at, _)| *at <= through);
+        let sealed = self.entries.iter().filter(|(at, _)| *at <= through);
         let records = sealed.map(|(_, entry)| match entry {
             Entry::Found(record) => Some(record.clone()),
             Entry::Unreadable(_) => None,
@@ -90,33 +124,31 @@ impl Disk {
     /// Slices of another disk come into force here, at once and durably.
     pub(crate) fn receive(&mut self, slices: Vec<Record>) {
         self.log += 1;
-        let at = LogPosition(self.log);
         for record in slices {
-            let held = self.entries.get(&KeyId::of(&record));
-            let is_newer = match held {
-                Some((_, Entry::Found(held))) => record.supersedes(held),
-                Some((_, Entry::Unreadable(_))) => false,
+            let held = self.find(name_of(&record)).ok();
+            let is_newer = match held.map(|index| &self.entries[index].1) {
+                Some(Entry::Found(held)) => record.supersedes(held),
+                Some(Entry::Unreadable(_)) => false,
                 None => true,
             };
             if is_newer {
-                let id = KeyId::of(&record);
-                self.entries.insert(id, (at, Entry::Found(record)));
+                self.insert(Entry::Found(record));
             }
         }
     }
 
-    pub(crate) fn keys(&self) -> Vec<KeyId> {
-        self.entries.keys().copied().collect()
+    pub(crate) fn entries(&self) -> usize {
+        self.entries.len()
     }
 
     pub(crate) fn is_readable(&self) -> bool {
         let readable = |(_, entry): &(_, Entry)| matches!(entry, Entry::Found(_));
-        self.entries.values().all(readable)
+        self.entries.iter().all(readable)
     }
 
     /// A bit of this record flips.
-    pub(crate) fn corrupt(&mut self, key: KeyId) {
-        if let Some((_, entry)) = self.entries.get_mut(&key)
+    pub(crate) fn corrupt(&mut self, index: usize) {
+        if let Some((_, entry)) = self.entries.get_mut(index)
             && let Entry::Found(record) = entry
         {
             *entry = Entry::Unreadable(Locator::of(record));
@@ -124,39 +156,79 @@ impl Disk {
     }
 
     /// What would be left if everything up to `collected` were collected.
-    pub(crate) fn records(&self, collected: torc_record::Ballot) -> Vec<&Record> {
-        let kept = |record: &&Record| !is_collected(record.ballot, &record.state, collected);
-        let found = self.entries.values().filter_map(|(_, entry)| match entry {
+    pub(crate) fn records(&self, collected: torc_record::Ballot) -> impl Iterator<Item = &Record> {
+        let found = self.entries.iter().filter_map(|(_, entry)| match entry {
             Entry::Found(record) => Some(record),
             Entry::Unreadable(_) => None,
         });
-        found.filter(kept).collect()
+        found.filter(move |record| !is_collected(record.ballot, &record.state, collected))
+    }
+
+    fn page(&self, since: LogPosition, after: Option<KeyId>, limit: usize) -> Scanned {
+        let later = |(_, entry): &&(_, Entry)| after.is_none_or(|after| entry.id() > after);
+        let all = self.entries.iter().skip_while(|entry| !later(entry));
+        let all = all.filter(|(at, _)| since == LogPosition(0) || *at > since);
+        let mut entries: Vec<Entry> = Vec::new();
+        for (_, entry) in all {
+            let more = entries.last().is_some_and(|last| last.id() == entry.id());
+            if entries.len() >= limit && (self.splits_digests || !more) {
+                break;
+            }
+            entries.push(entry.clone());
+        }
+        Scanned::of(entries, limit)
     }
 }
 
 impl Storage for Disk {
     fn get(&self, at: &Locator) -> Lookup {
-        match self.entries.get(&at.id()) {
-            None => Lookup::Absent,
-            Some((_, Entry::Found(record))) => Lookup::Found(record.clone()),
-            Some((_, Entry::Unreadable(_))) => Lookup::Unreadable,
+        match self.find(name_at(at)) {
+            Err(_) => Lookup::Absent,
+            Ok(index) => match &self.entries[index].1 {
+                Entry::Found(record) => Lookup::Found(record.clone()),
+                Entry::Unreadable(_) => Lookup::Unreadable,
+            },
         }
     }
 
+    fn is_at_hand(&self, _at: &Locator) -> bool {
+        !self.is_far
+    }
+
     fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned {
-        use std::ops::Bound;
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let range = self.entries.range((from, Bound::Unbounded));
-        let entries = range.take(limit).map(|(_, (_, entry))| entry.clone());
-        Scanned::of(entries.collect(), limit)
+        self.page(LogPosition(0), after, limit)
     }
 
     fn tail(&self, since: LogPosition, after: Option<KeyId>, limit: usize) -> Scanned {
-        use std::ops::Bound;
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let range = self.entries.range((from, Bound::Unbounded));
-        let later = range.filter(|(_, (at, _))| *at > since);
-        let entries = later.take(limit).map(|(_, (_, entry))| entry.clone());
-        Scanned::of(entries.collect(), limit)
+        self.page(since, after, limit)
+    }
+}
+
+/// A disk that changes while it is read: some pages are of before, the rest of now.
+pub(crate) struct Torn<'a> {
+    pub(crate) before: &'a Disk,
+    pub(crate) now: &'a Disk,
+    pub(crate) pages_of_before: Cell<u32>,
+}
+
+impl Torn<'_> {
+    fn turn(&self) -> &Disk {
+        let left = self.pages_of_before.get();
+        self.pages_of_before.set(left.saturating_sub(1));
+        if left > 0 { self.before } else { self.now }
+    }
+}
+
+impl Storage for Torn<'_> {
+    fn get(&self, at: &Locator) -> Lookup {
+        self.turn().get(at)
+    }
+
+    fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned {
+        self.turn().scan(after, limit)
+    }
+
+    fn tail(&self, since: LogPosition, after: Option<KeyId>, limit: usize) -> Scanned {
+        self.turn().tail(since, after, limit)
     }
 }

@@ -1,11 +1,18 @@
 //! What goes wrong, and what nodes do regularly.
 
-use torc_record::{Ballot, HybridTime, NodeSlot};
-use torc_replication::{Collector, Config, Input, Locator, Mutation, Request};
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use torc_record::{Ballot, HybridTime, Key, NodeSlot, Record, State};
+use torc_replication::{
+    Collector, Config, Envelope, Hint, Input, Locator, Message, Mutation, Operation, Quorum,
+    Request, Rules, Tag,
+};
 use torc_ring::topology::Stage;
 
 use crate::group::Staff;
 use crate::node::PARTITION;
+use crate::workload::{is_eventual, settling_rules};
 use crate::world::{Event, MAX_NODES, World};
 
 const HOUR_MS: i64 = 3_600_000;
@@ -51,6 +58,9 @@ impl World {
         }
         if self.rng.chance(self.faults.wipe) {
             self.wipe(node);
+        }
+        if self.rng.chance(self.faults.foreign) {
+            self.plant_foreign(node);
         }
         let after = self.rng.between(1_500, 4_500);
         self.schedule(after, Event::Chaos);
@@ -108,9 +118,10 @@ impl World {
         if few || self.nodes.iter().any(spared) || config.index(id).is_none() {
             return;
         }
-        let keys = self.nodes[node].disk.keys();
-        if let Some(key) = self.rng.pick(&keys) {
-            self.nodes[node].disk.corrupt(key);
+        let entries = self.nodes[node].disk.entries() as u64;
+        if entries > 0 {
+            let index = self.rng.below(entries) as usize;
+            self.nodes[node].disk.corrupt(index);
             self.counts.add("corrupted");
             self.trace
                 .note(self.us, || format!("node {}: a record rots", node + 1));
@@ -135,7 +146,8 @@ impl World {
         self.counts.add("wiped");
         self.trace
             .note(self.us, || format!("node {} loses its disk", node + 1));
-        self.nodes[node].disk = crate::disk::Disk::default();
+        let empty = crate::node::Node::new(0, 0, self.mutations).disk;
+        self.nodes[node].disk = empty;
         if self.group.breaks(Mutation::WipedKeepsId) {
             return;
         }
@@ -167,8 +179,16 @@ impl World {
             }
             self.perform(node, effects);
         }
-        if self.rng.chance(self.faults.collect) && !self.healing {
+        if self.healing && self.holds_expired(node)
+            || self.rng.chance(self.faults.collect) && !self.healing
+        {
             self.collect(node);
+        }
+        if self.healing || self.rng.chance(self.faults.peers) {
+            self.tell_peers(node);
+        }
+        if self.healing || self.rng.chance(300) {
+            self.hand_over(node);
         }
         let after = self.rng.between(8_000, 25_000);
         self.schedule(after, Event::Beat { node, boot });
@@ -183,12 +203,18 @@ impl World {
         let mut effects = Vec::new();
         let this = &self.nodes[node];
         if let Some(process) = &this.process {
-            process
-                .replica
-                .compare_with(peer.node, &this.disk, &mut effects);
+            process.replica.compare_with(peer.node, &mut effects);
         }
         self.counts.add("compared");
         self.perform(node, effects);
+    }
+
+    /// Whether a node leads, and its replica knows, or may, of a value that has expired.
+    fn holds_expired(&self, node: usize) -> bool {
+        let this = &self.nodes[node];
+        let first = this.process.as_ref().map(|it| it.replica.first_expiry_ms());
+        let leads = self.group.config.members.first().map(|it| it.node) == Some(this.id);
+        leads && first.is_some_and(|first| first < this.now(self.us).unix_ms)
     }
 
     fn collect(&mut self, node: usize) {
@@ -222,17 +248,139 @@ impl World {
     /// Runs one repair a key and node at a time.
     pub(crate) fn settle(&mut self, node: usize, at: Locator, rewrite: bool) {
         let op = self.next_settle_id();
-        let deadline_ms = self.us / 1_000 + 60;
+        let (deadline_ms, rules) = (self.us / 1_000 + 60, settling_rules(&at));
         self.coordinate(node, |process, now, out| {
             if process.settling.iter().any(|(_, settling)| *settling == at) {
                 return;
             }
             process.settling.push((op, at.clone()));
             let request = Request::Settle { rewrite };
-            let place = (PARTITION, at);
-            process
-                .coordinator
-                .start(now, op, place, request, deadline_ms, out);
+            let operation = Operation {
+                partition: PARTITION,
+                at,
+                rules,
+                request,
+                deadline_ms,
+            };
+            process.coordinator.start(now, op, operation, out);
+        });
+    }
+
+    /// Somebody asks for a key by a digest that is not its own.
+    pub(crate) fn get_foreign(&mut self, node: usize, at: Locator) {
+        let op = self.next_settle_id();
+        let operation = Operation {
+            partition: PARTITION,
+            rules: settling_rules(&at),
+            at,
+            request: Request::Get,
+            deadline_ms: self.us / 1_000 + 40,
+        };
+        self.coordinate(node, |process, now, out| {
+            process.coordinator.start(now, op, operation, out);
+        });
+    }
+
+    /// A record of a key with the digest of another one comes from a peer, or is asked for.
+    fn plant_foreign(&mut self, node: usize) {
+        let key = self.rng.below(self.workload.keys.len() as u64) as usize;
+        let Ok(name) = Key::new(&b"foreign"[..]) else {
+            return;
+        };
+        let at = Locator {
+            key: name,
+            ..self.workload.keys[key].clone()
+        };
+        self.counts.add("foreign");
+        if self.rng.chance(500) {
+            return self.get_foreign(node, at);
+        }
+        let config = self.group.config.clone();
+        let to = self.rng.below(self.nodes.len() as u64) as usize;
+        let unix_ms = self.nodes[node].now(self.us).unix_ms;
+        let record = Record {
+            namespace: at.namespace,
+            digest: at.digest,
+            key: at.key,
+            ballot: Ballot {
+                epoch: config.epoch,
+                // No other one has this ballot.
+                time: HybridTime(HybridTime::from_unix_ms(unix_ms).0 + self.order % 60_000),
+                slot: NodeSlot(4_000),
+            },
+            origin: None,
+            state: State::Value {
+                value: Bytes::from_static(b"wrong"),
+                expires_at_ms: None,
+            },
+        };
+        let tag = Tag::default();
+        let message = if is_eventual(record.namespace) {
+            Message::Store { tag, record }
+        } else {
+            let next = None;
+            Message::Accept { tag, record, next }
+        };
+        let envelope = Envelope {
+            partition: PARTITION,
+            epoch: config.epoch,
+            message,
+        };
+        let (from, to) = (self.nodes[node].id, self.nodes[to].id);
+        self.schedule(500, Event::Deliver { from, to, envelope });
+    }
+
+    /// A node hears who is out of its reach: it may be wrong, or late.
+    fn tell_peers(&mut self, node: usize) {
+        let (mut silent, mut lost) = (BTreeSet::new(), BTreeSet::new());
+        for (other, peer) in self.nodes.iter().enumerate() {
+            let cut = self.cut_until[node][other].max(self.cut_until[other][node]);
+            let mut is_lost = other != node && (!peer.is_up() || cut > self.us);
+            if self.healing {
+                // Those that are down are about to start.
+                is_lost = peer.gone;
+            } else {
+                is_lost ^= self.rng.chance(100);
+                if self.rng.chance(150) {
+                    silent.insert(peer.id);
+                }
+            }
+            if is_lost {
+                lost.insert(peer.id);
+            }
+        }
+        self.counts.add("told of peers");
+        self.coordinate(node, |process, _, _| {
+            process.coordinator.on_peers(&silent, &lost);
+        });
+    }
+
+    /// Hands over one hint; it is taken for confirmed, which only makes hints weaker.
+    fn hand_over(&mut self, node: usize) {
+        let peers: Vec<_> = self.nodes.iter().map(|peer| peer.id).collect();
+        let Some(process) = &mut self.nodes[node].process else {
+            return;
+        };
+        let mut hints = peers.into_iter();
+        let hint = hints.find_map(|to| {
+            let record = process.hints.for_node(to, 1).next().cloned()?;
+            Some(Hint { to, record })
+        });
+        let Some(hint) = hint else {
+            return;
+        };
+        process.hints.confirmed(hint.to, &hint.record);
+        let op = self.next_settle_id();
+        let operation = Operation {
+            partition: PARTITION,
+            at: Locator::of(&hint.record),
+            rules: Rules::Eventual(Quorum::One),
+            request: Request::HandOver(hint),
+            deadline_ms: self.us / 1_000 + 40,
+        };
+        self.counts.add("hint handed over");
+        self.coordinate(node, |process, now, out| {
+            process.coordinator.start(now, op, operation, out);
         });
     }
 
@@ -312,7 +460,7 @@ impl World {
     fn announce(&mut self) {
         for node in 0..self.nodes.len() {
             if self.rng.chance(700) {
-                let after = self.rng.between(200, 20_000);
+                let after = self.rng.between(200, self.faults.deaf_us.max(20_000));
                 let config = self.group.config.clone();
                 self.schedule(after, Event::Topology { node, config });
             }

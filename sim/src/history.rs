@@ -17,8 +17,12 @@ pub enum Kind {
     PutIfAbsent(Value),
     /// Store the second if the first is there, named by its version.
     Cas(Value, Value),
-    /// Delete.
+    /// Delete, and tell whether there was something.
     Delete,
+    /// Delete whatever is there.
+    Erase,
+    /// Delete it if this is there, named by its version.
+    DeleteIf(Value),
 }
 
 /// What came of it.
@@ -53,7 +57,7 @@ impl Operation {
     pub const fn writes(&self) -> Option<Value> {
         match self.kind {
             Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value) => Some(value),
-            Kind::Get | Kind::Delete => None,
+            Kind::Get | Kind::Delete | Kind::Erase | Kind::DeleteIf(_) => None,
         }
     }
 }
@@ -65,6 +69,9 @@ pub struct KeyHistory {
     pub operations: Vec<Operation>,
     /// (value, first simulated millisecond at which any clock may call it expired).
     pub expiries: Vec<(Value, u64)>,
+    /// Of two operations that were under way at once, the first must take effect first:
+    /// they were asked for in this order, in one batch. Both are answered.
+    pub orders: Vec<(usize, usize)>,
 }
 
 impl KeyHistory {
@@ -98,7 +105,10 @@ impl KeyHistory {
                 (old == state && state != 0).then_some(value)
             }
             (Kind::Delete, Seen::Done) => (state != 0).then_some(0),
-            (Kind::Delete, Seen::Unknown) => Some(0),
+            (Kind::Delete, Seen::Unknown) | (Kind::Erase, Seen::Done | Seen::Unknown) => Some(0),
+            (Kind::DeleteIf(old), Seen::Done | Seen::Unknown) => {
+                (old == state && state != 0).then_some(0)
+            }
             (_, Seen::Value(value)) => seen(value),
         }
     }
@@ -110,13 +120,14 @@ impl KeyHistory {
     pub fn pruned(&self) -> Self {
         let observed = |value: Value| {
             self.operations.iter().any(|operation| {
-                let expects = matches!(operation.kind, Kind::Cas(old, _) if old == value);
+                let expects = matches!(operation.kind,
+                    Kind::Cas(old, _) | Kind::DeleteIf(old) if old == value);
                 operation.seen == Seen::Value(value) || expects
             })
         };
         let deletes = |after: u64| {
             self.operations.iter().any(|operation| {
-                operation.kind == Kind::Delete
+                matches!(operation.kind, Kind::Delete | Kind::DeleteIf(_))
                     && operation.seen == Seen::Done
                     && operation.ret > after
             })
@@ -126,10 +137,52 @@ impl KeyHistory {
                 && operation.writes().is_none_or(|value| {
                     !observed(value) && !self.expires(value) && !deletes(operation.call)
                 })
-                && operation.kind != Kind::Delete
+                && !matches!(
+                    operation.kind,
+                    Kind::Delete | Kind::Erase | Kind::DeleteIf(_)
+                )
         };
-        let mut pruned = self.clone();
-        pruned.operations.retain(|operation| !needless(operation));
+        let mut pruned = Self {
+            expiries: self.expiries.clone(),
+            ..Self::default()
+        };
+        let mut place = Vec::with_capacity(self.operations.len());
+        for operation in &self.operations {
+            place.push(pruned.operations.len());
+            if !needless(operation) {
+                pruned.operations.push(*operation);
+            }
+        }
+        let orders = self.orders.iter();
+        pruned.orders = orders.map(|(a, b)| (place[*a], place[*b])).collect();
         pruned
+    }
+
+    /// With the operations in the order of their calls.
+    pub(crate) fn sorted(mut self) -> Self {
+        let in_order = self.operations.is_sorted_by_key(|operation| operation.call);
+        if in_order {
+            return self;
+        }
+        let mut by_call: Vec<_> = (0..self.operations.len()).collect();
+        by_call.sort_by_key(|index| self.operations[*index].call);
+        let mut place = vec![0; by_call.len()];
+        for (at, index) in by_call.iter().enumerate() {
+            place[*index] = at;
+        }
+        self.operations = by_call.iter().map(|at| self.operations[*at]).collect();
+        for (first, second) in &mut self.orders {
+            (*first, *second) = (place[*first], place[*second]);
+        }
+        self
+    }
+
+    /// For each operation those that must take effect before it, as bits.
+    pub(crate) fn before(&self) -> Vec<u128> {
+        let mut before = vec![0; self.operations.len()];
+        for (first, second) in &self.orders {
+            before[*second] |= 1 << first;
+        }
+        before
     }
 }

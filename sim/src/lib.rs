@@ -14,16 +14,21 @@
 //! one partition (partitions share nothing but clocks), `eventual` namespaces (simulated
 //! beside their machines: `replication/tests/eventual.rs`), overload.
 
+mod answers;
 mod campaign;
 pub mod check;
 mod disk;
+mod doors;
 mod faults;
 mod group;
 pub mod history;
+mod ledger;
 mod node;
+mod perform;
 mod profile;
 mod rng;
 mod run;
+mod scans;
 mod shrink;
 mod trace;
 mod workload;

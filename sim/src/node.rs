@@ -2,8 +2,8 @@
 
 use torc_record::{HybridTime, NodeSlot};
 use torc_replication::{
-    Collector, Coordinator, CoordinatorOptions, Envelope, Locator, Milestone, Mutations, Now, OpId,
-    Replica, ReplicaOptions, Seq,
+    Collector, Coordinator, CoordinatorOptions, Envelope, EventualOptions, Hints, Locator,
+    Milestone, Mutation, Mutations, Now, OpId, Replica, ReplicaOptions, Seq,
 };
 use torc_ring::{NodeId, Partition};
 
@@ -23,6 +23,8 @@ pub(crate) struct Process {
     pub(crate) durable: Seq,
     pub(crate) sends: Vec<(Seq, NodeId, Envelope)>,
     pub(crate) reports: Vec<(Seq, Milestone)>,
+    /// Writes of `eventual` keys that replicas have missed.
+    pub(crate) hints: Hints,
     /// Keys being settled, so that one repair runs a key.
     pub(crate) settling: Vec<(OpId, Locator)>,
     /// When the coordinator is woken next, microseconds.
@@ -48,11 +50,13 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(number: u64, clock_error_ms: i64) -> Self {
+    pub(crate) fn new(number: u64, clock_error_ms: i64, mutations: Mutations) -> Self {
+        let mut disk = Disk::default();
+        disk.splits_digests = mutations.has(Mutation::PageSplitsDigest);
         Self {
             id: NodeId(number),
             slot: NodeSlot(number as u16),
-            disk: Disk::default(),
+            disk,
             boot: 0,
             process: None,
             gone: false,
@@ -91,7 +95,13 @@ impl Node {
             near: self.slot.0.is_multiple_of(2).then_some(self.id),
             pause_ms: 1,
             warm_keys: 2,
-            tries: CoordinatorOptions::default().tries,
+            eventual: EventualOptions {
+                resend_ms: 6,
+                settle_ms: 20,
+                linger_ms: 20,
+                lingering: 4,
+            },
+            ..CoordinatorOptions::default()
         };
         let ceiling: HybridTime = self.disk.clock;
         self.process = Some(Process {
@@ -101,6 +111,7 @@ impl Node {
             durable: Seq(0),
             sends: Vec::new(),
             reports: Vec::new(),
+            hints: Hints::new(8, 1 << 20),
             settling: Vec::new(),
             wake_us: u64::MAX,
         });

@@ -44,6 +44,8 @@ pub struct Faults {
     pub clock: u32,
     /// Constant clock error of a node, at most, milliseconds.
     pub skew_ms: u64,
+    /// Keys that a replica must fetch from its disk before it can handle a message.
+    pub far: u32,
     /// Records that become unreadable.
     pub corrupt: u32,
     /// Moves begun.
@@ -70,6 +72,22 @@ pub struct Faults {
     pub conditional: u32,
     /// Gets among the operations.
     pub get: u32,
+    /// Clients' turns that are a scan.
+    pub scan: u32,
+    /// Clients' turns that are several operations at once.
+    pub batch: u32,
+    /// Operations that their caller gives up in the middle.
+    pub cancel: u32,
+    /// Gets that the only reader of the partition answers from its disk.
+    pub alone: u32,
+    /// Moments at which a node is told who is out of reach, rightly or wrongly.
+    pub peers: u32,
+    /// Records of a key with another key's digest.
+    pub foreign: u32,
+    /// Whether the first two keys have one digest.
+    pub twins: bool,
+    /// Keys of `eventual` namespaces.
+    pub eventual: u32,
     /// Operations that go to the key's usual coordinator.
     pub affinity: u32,
     /// Operations that go to a node that is no replica.
@@ -78,6 +96,11 @@ pub struct Faults {
     pub promises: u16,
     /// Longest time a write to the disk takes, microseconds.
     pub sync_us: u64,
+    /// Longest time until a node hears of the topology, or of a new epoch if that is more than
+    /// usual, microseconds.
+    pub deaf_us: u64,
+    /// Longest time a reading of a stretch of the disk takes, microseconds.
+    pub read_us: u64,
 }
 
 /// A named way to draw [`Faults`].
@@ -111,11 +134,41 @@ pub enum Profile {
     Repair,
     /// Slices copied while tombstones are collected and moves aborted.
     Slices,
+    /// Scans, while values are written, moved and expire.
+    Scans,
+    /// Sets of one replica that grow and move: gets from the disk alone.
+    Alone,
+    /// Several keys and their collection while replicas move.
+    Copies,
+    /// Keys that share a digest, and records with a wrong one.
+    Digests,
+    /// Many writers at few coordinators, several operations at once, cancelled callers.
+    Lines,
+    /// Keys of `eventual` namespaces, and collection.
+    Eventual,
+    /// The same while replicas move.
+    EventualMoves,
+    /// The same with records that become unreadable.
+    EventualDamage,
+    /// What is learnt late, where records become unreadable.
+    Learns,
+    /// The same with keys of `eventual` namespaces.
+    EventualLearns,
+    /// Keys of `eventual` namespaces that expire, at nodes whose clocks differ and go back.
+    EventualExpiry,
+    /// Sets of one replica whose slices are copied before all know that it moves.
+    StaleSlices,
+    /// Epochs that are slow to become durable, and that nodes hear of late.
+    Adoptions,
+    /// Readings of the disk that take long, while replicas move.
+    SlowReads,
+    /// Keys that must be fetched from the disk, while replicas move and crash.
+    Cold,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 29] = [
         Self::Mixed,
         Self::Moves,
         Self::Dead,
@@ -130,6 +183,21 @@ impl Profile {
         Self::Warm,
         Self::Repair,
         Self::Slices,
+        Self::Scans,
+        Self::Alone,
+        Self::Copies,
+        Self::Digests,
+        Self::Lines,
+        Self::Eventual,
+        Self::EventualMoves,
+        Self::EventualDamage,
+        Self::Learns,
+        Self::EventualLearns,
+        Self::EventualExpiry,
+        Self::StaleSlices,
+        Self::Adoptions,
+        Self::SlowReads,
+        Self::Cold,
     ];
 
     /// Its name on the command line.
@@ -150,6 +218,21 @@ impl Profile {
             Self::Warm => "warm",
             Self::Repair => "repair",
             Self::Slices => "slices",
+            Self::Scans => "scans",
+            Self::Alone => "alone",
+            Self::Copies => "copies",
+            Self::Digests => "digests",
+            Self::Lines => "lines",
+            Self::Eventual => "eventual",
+            Self::EventualMoves => "eventual-moves",
+            Self::EventualDamage => "eventual-damage",
+            Self::Learns => "learns",
+            Self::EventualLearns => "eventual-learns",
+            Self::EventualExpiry => "eventual-expiry",
+            Self::StaleSlices => "stale-slices",
+            Self::Adoptions => "adoptions",
+            Self::SlowReads => "slow-reads",
+            Self::Cold => "cold",
         }
     }
 
@@ -182,6 +265,7 @@ impl Profile {
             gray: 0,
             clock: 0,
             skew_ms: 5,
+            far: 0,
             corrupt: 0,
             moves: 0,
             haste: 1_000,
@@ -195,10 +279,20 @@ impl Profile {
             delete: 100,
             conditional: 250,
             get: 350,
+            scan: 0,
+            batch: 0,
+            cancel: 0,
+            alone: 0,
+            peers: 0,
+            foreign: 0,
+            twins: false,
+            eventual: 0,
             affinity: 500,
             outside: 0,
             promises: 64,
             sync_us: 2_000,
+            deaf_us: 500,
+            read_us: 6_000,
         };
         match self {
             Self::Mixed => mixed(base, rng),
@@ -269,11 +363,11 @@ impl Profile {
                 split: 30,
                 ..moving
             },
-            _ => self.directed_at_rules(one_key),
+            _ => self.directed_at_rules(one_key, rng),
         }
     }
 
-    fn directed_at_rules(self, one_key: Faults) -> Faults {
+    fn directed_at_rules(self, one_key: Faults, rng: &mut Rng) -> Faults {
         match self {
             Self::Collection => Faults {
                 collect: 500,
@@ -290,6 +384,7 @@ impl Profile {
                 collect: 400,
                 expiry: 800,
                 skew_ms: 100,
+                drop: 100,
                 get: 700,
                 affinity: 0,
                 compare: 100,
@@ -341,7 +436,7 @@ impl Profile {
             },
             Self::Warm => Faults {
                 affinity: 900,
-                conditional: 500,
+                conditional: 700,
                 drop: 80,
                 crash: 60,
                 down_ms: 8,
@@ -357,16 +452,228 @@ impl Profile {
                 affinity: 0,
                 ..one_key
             },
-            Self::Mixed | Self::Moves | Self::Dead | Self::Resize | Self::Aborts | Self::Slices => {
-                one_key
-            }
+            _ => self.directed_at_doors(one_key, rng),
+        }
+    }
+
+    fn directed_at_doors(self, one_key: Faults, rng: &mut Rng) -> Faults {
+        let moving = Faults {
+            moves: 500,
+            late: 40,
+            split: 60,
+            ..one_key
+        };
+        match self {
+            Self::Scans => Faults {
+                keys: 4,
+                scan: 350,
+                get: 150,
+                expiry: 150,
+                collect: 100,
+                cut: 60,
+                drop: 60,
+                affinity: 0,
+                ..moving
+            },
+            Self::Alone => Faults {
+                replicas: 1,
+                resize: 400,
+                alone: 900,
+                get: 600,
+                expiry: 200,
+                affinity: 0,
+                clock: 20,
+                skew_ms: 100,
+                ..moving
+            },
+            Self::Copies => Faults {
+                keys: 4,
+                delete: 400,
+                collect: 500,
+                get: 450,
+                drop: 80,
+                abort: 60,
+                crash: 15,
+                slices: rng.chance(300),
+                ..moving
+            },
+            Self::Digests => Faults {
+                keys: 3,
+                twins: true,
+                foreign: 150,
+                scan: 100,
+                get: 200,
+                drop: 100,
+                crash: 20,
+                sync_us: 6_000,
+                moves: 200,
+                ..one_key
+            },
+            Self::Lines => Faults {
+                batch: 400,
+                cancel: 150,
+                peers: 200,
+                affinity: 800,
+                conditional: 150,
+                get: 300,
+                drop: 60,
+                cut: 40,
+                ..one_key
+            },
+            _ => self.directed_at_disks(one_key, rng),
+        }
+    }
+
+    fn directed_at_disks(self, one_key: Faults, rng: &mut Rng) -> Faults {
+        let moving = Faults {
+            moves: 500,
+            late: 40,
+            split: 60,
+            ..one_key
+        };
+        match self {
+            Self::Cold => Faults {
+                far: 400,
+                crash: 30,
+                abort: 60,
+                collect: 200,
+                delete: 200,
+                slices: rng.chance(300),
+                ..moving
+            },
+            Self::Learns => Faults {
+                corrupt: 500,
+                crash: 20,
+                drop: 200,
+                late: 350,
+                late_ms: 40,
+                duplicate: 300,
+                compare: 0,
+                delete: 30,
+                get: 600,
+                affinity: 300,
+                operations: 110,
+                ..one_key
+            },
+            Self::StaleSlices => Faults {
+                replicas: 1,
+                clients: 3,
+                slices: true,
+                moves: 300,
+                collect: 1_000,
+                delete: 500,
+                conditional: 0,
+                get: 150,
+                drop: 0,
+                affinity: 1_000,
+                compare: 0,
+                deaf_us: 60_000,
+                operations: 120,
+                ..one_key
+            },
+            Self::Adoptions => Faults {
+                moves: 1_000,
+                crash: 120,
+                down_ms: 2,
+                split: 60,
+                late: 20,
+                conditional: 0,
+                compare: 0,
+                affinity: 0,
+                get: 400,
+                delete: 0,
+                sync_us: 25_000,
+                read_us: 300,
+                deaf_us: 25_000,
+                ..one_key
+            },
+            Self::SlowReads => Faults {
+                read_us: 60_000,
+                ambush: 500,
+                compare: 0,
+                affinity: 0,
+                get: 500,
+                delete: 0,
+                drop: 60,
+                ..moving
+            },
+            _ => self.directed_at_eventual(one_key, rng),
+        }
+    }
+
+    fn directed_at_eventual(self, one_key: Faults, rng: &mut Rng) -> Faults {
+        let eventual = Faults {
+            eventual: 1_000,
+            keys: 2,
+            scan: 30,
+            collect: 300,
+            compare: 100,
+            delete: 250,
+            expiry: 150,
+            skew_ms: 30,
+            late: 60,
+            late_ms: 120,
+            cut: 60,
+            crash: 25,
+            ..one_key
+        };
+        match self {
+            Self::EventualLearns => Faults {
+                eventual: 1_000,
+                corrupt: 700,
+                drop: 250,
+                late: 300,
+                late_ms: 60,
+                compare: 0,
+                delete: 100,
+                get: 500,
+                operations: 110,
+                ..one_key
+            },
+            Self::EventualExpiry => Faults {
+                expiry: 700,
+                skew_ms: 100,
+                clock: 30,
+                get: 600,
+                delete: 50,
+                collect: 60,
+                scan: 60,
+                moves: if rng.chance(400) { 400 } else { 0 },
+                slices: rng.chance(500),
+                keys: 1,
+                ..eventual
+            },
+            Self::Eventual => eventual,
+            Self::EventualMoves => Faults {
+                moves: 500,
+                abort: 60,
+                haste: 300,
+                split: 30,
+                slices: true,
+                collect: 400,
+                ..eventual
+            },
+            Self::EventualDamage => Faults {
+                corrupt: 250,
+                drop: 150,
+                crash: 40,
+                compare: 40,
+                collect: 50,
+                ..eventual
+            },
+            _ => one_key,
         }
     }
 }
 
 fn mixed(base: Faults, rng: &mut Rng) -> Faults {
     // Of a copy: what the others draw does not depend on it.
-    let slices = rng.clone().chance(500);
+    let mut other = rng.clone();
+    let slices = other.chance(500);
+    let twins = other.chance(120);
+    let keys = if twins { 2 } else { 1 } + other.below(3) as u8;
+    let eventual = [0, 0, 0, 0, 0, 300, 700, 1_000][other.below(8) as usize];
+    let far = [0, 0, 0, 50, 400][other.below(5) as usize];
     let mut some = |most: u64| {
         let present = rng.chance(500);
         let drawn = rng.below(most + 1) as u32;
@@ -398,6 +705,16 @@ fn mixed(base: Faults, rng: &mut Rng) -> Faults {
         delete: some(300),
         conditional: some(500),
         get: 100 + some(500),
+        scan: some(80),
+        batch: some(150),
+        cancel: some(60),
+        alone: some(1000),
+        peers: some(100),
+        foreign: some(40),
+        twins,
+        keys,
+        far,
+        eventual,
         affinity: some(1000),
         outside: some(300),
         promises: 1 + some(64) as u16,

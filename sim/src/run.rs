@@ -1,14 +1,15 @@
 //! One run: faults and load, then healing, then what must be true.
 
-use torc_record::Ballot;
-use torc_replication::{Mutations, Request};
+use torc_record::{Ballot, Record};
+use torc_replication::Mutations;
 use torc_ring::topology::Stage;
 
 use crate::check::{Verdict, check, check_by_configurations};
-use crate::history::{KeyHistory, Kind, Operation, Seen};
+use crate::history::{KeyHistory, Operation, Seen};
 use crate::profile::{Faults, Profile};
 use crate::rng::Rng;
 use crate::trace::Trace;
+use crate::workload::{NOBODY, Wish, is_eventual};
 use crate::world::{Counts, World};
 
 /// Simulated time after which a healed cluster must be equal and answering.
@@ -34,6 +35,13 @@ pub enum Violation {
         key: usize,
         /// What clients saw of it.
         history: KeyHistory,
+    },
+    /// Something else that cannot be: of a key whose last writer wins, or of a scan.
+    Broken {
+        /// Which key's.
+        key: usize,
+        /// What it is.
+        what: String,
     },
     /// A version changed though nobody wrote.
     Renamed {
@@ -89,7 +97,13 @@ pub fn run_with(seed: u64, faults: Faults, mutations: Mutations, rng: Rng, trace
     }
     world.heal();
     let mut violation = world.converge();
+    if violation.is_none() {
+        world.look_at_ledgers();
+    }
     world.workload.finish();
+    if let Some((key, what)) = world.workload.broken.take() {
+        violation = Some(Violation::Broken { key, what });
+    }
     if let Some(key) = world.workload.renamed {
         violation.get_or_insert(Violation::Renamed { key });
     }
@@ -147,6 +161,10 @@ impl World {
             self.nodes[node].clock_error_ms = HEALED_CLOCK_MS;
             self.nodes[node].slow_until_us = 0;
             self.nodes[node].no_group_until_us = 0;
+            let (silent, lost) = Default::default();
+            self.coordinate(node, |process, _, _| {
+                process.coordinator.on_peers(&silent, &lost);
+            });
             self.schedule(1_000, crate::world::Event::Start { node });
         }
         self.trace.note(self.us, || "healed".to_owned());
@@ -159,12 +177,18 @@ impl World {
             return Some(Violation::NotConverged { what });
         }
         let began = self.moment;
-        for key in 0..self.workload.keys.len() {
-            for node in 0..self.nodes.len() {
-                if self.nodes[node].is_up() {
-                    self.ask(None, key, node, Request::Get, Kind::Get, 1_000);
-                }
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].is_up() {
+                let keys = 0..self.workload.keys.len();
+                let gets = keys.map(|key| Wish::get(&self.workload, key)).collect();
+                self.ask(NOBODY, node, gets, 1_000);
             }
+        }
+        let up: Vec<_> = (0..self.nodes.len())
+            .filter(|n| self.nodes[*n].is_up())
+            .collect();
+        if let Some(node) = self.rng.pick(&up) {
+            self.begin_scan(NOBODY, node, 1_000);
         }
         let waiting = |world: &Self| (world.waiting() > 0).then(|| "an operation".to_owned());
         if let Some(what) = self.run_until(self.us + PATIENCE_US, waiting) {
@@ -197,6 +221,36 @@ impl World {
         }
     }
 
+    /// What the replicas, which are equal, hold of keys of `eventual` namespaces.
+    fn look_at_ledgers(&mut self) {
+        let config = &self.group.config;
+        let members = config.members.iter();
+        let disks = members.filter_map(|m| Some(&self.nodes[self.index(m.node)?].disk));
+        let Some(disk) = disks.max_by_key(|disk| disk.meta.collected) else {
+            return;
+        };
+        let Faults {
+            wipe,
+            dead,
+            resize,
+            corrupt,
+            ..
+        } = self.faults;
+        // Nothing lost the only copy of a version.
+        let keeps_all = wipe == 0 && dead == 0 && resize == 0 && corrupt == 0;
+        let ms = self.told_ms();
+        let held = disk.records(disk.meta.collected);
+        let held: Vec<_> = held.filter(|r| is_eventual(r.namespace)).cloned().collect();
+        for (key, at) in self.workload.keys.iter().enumerate() {
+            if is_eventual(at.namespace) {
+                let held = held
+                    .iter()
+                    .find(|r| r.digest == at.digest && r.key == at.key);
+                self.workload.ledgers[key].held_in_the_end(held, ms, keeps_all);
+            }
+        }
+    }
+
     /// What keeps the replicas from being equal.
     fn difference(&self) -> Option<String> {
         let config = &self.group.config;
@@ -219,10 +273,14 @@ impl World {
         }
         let watermarks = disks.iter().map(|disk| disk.meta.collected);
         let collected = watermarks.max().unwrap_or_else(Ballot::default);
-        let first = disks.first().map(|disk| disk.records(collected));
-        let same = disks
-            .iter()
-            .all(|disk| Some(disk.records(collected)) == first);
+        let equal =
+            |pair: &[&crate::disk::Disk]| pair[0].records(collected).eq(pair[1].records(collected));
+        let same = disks.windows(2).all(equal);
+        // Nobody reads it any more: it has to go by itself.
+        let has_expired = |record: &Record| record.expires_at_ms().is_some();
+        if same && disks[0].records(collected).any(has_expired) {
+            return Some("a value that has expired is left".to_owned());
+        }
         (!same).then(|| "replicas hold different records".to_owned())
     }
 }

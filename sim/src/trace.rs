@@ -54,7 +54,7 @@ impl Trace {
             Outcome::Found { version, .. } | Outcome::Written { version, .. } => version.time.0,
             Outcome::Absent { .. } => 1,
             Outcome::Mismatch { .. } => 2,
-            Outcome::Settled => 3,
+            Outcome::Settled | Outcome::Refused => 3,
             Outcome::Unavailable => 4,
             Outcome::Unknown => 5,
         };
@@ -88,6 +88,12 @@ impl Trace {
             Event::Report { from, milestone } => {
                 self.note(us, || format!("{from} reports {milestone:?}"));
             }
+            Event::Alone { node, alone, .. } => {
+                self.note(us, || format!("node {} alone: {alone:?}", node + 1));
+            }
+            Event::Cancel { node, op } => {
+                self.note(us, || format!("op {} at node {} is given up", op.0, node + 1));
+            }
             Event::Start { node } => self.note(us, || format!("node {} starts", node + 1)),
             Event::Slices {
                 node,
@@ -109,6 +115,8 @@ impl Trace {
             | Event::Wake { .. }
             | Event::Beat { .. }
             | Event::Discard { .. }
+            | Event::Read { .. }
+            | Event::ScanLate { .. }
             | Event::Client(_)
             | Event::Group
             | Event::Chaos => {}

@@ -1,37 +1,118 @@
-//! Clients, what they ask, and what they saw.
+//! Clients, and what they ask.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use torc_record::{Ballot, Digest, Key, NamespaceId};
-use torc_replication::{Condition, Locator, OpId, Outcome, Request};
+use torc_replication::{
+    Condition, Locator, OpId, Operation as TorcOperation, Quorum, Request, Rules,
+};
 
 use crate::history::{KeyHistory, Kind, Operation, Seen, Value};
+use crate::ledger::Ledger;
 use crate::node::{PARTITION, START_MS};
 use crate::profile::Faults;
-use crate::run::HEALED_CLOCK_MS;
+use crate::rng::Rng;
 use crate::world::{Event, World};
+
+/// The namespace whose keys are registers.
+const REGISTERS: NamespaceId = NamespaceId::DEFAULT;
+/// The namespace whose last writer wins.
+const EVENTUAL: NamespaceId = NamespaceId(2);
+/// What is no client's: nobody waits for its end.
+pub(crate) const NOBODY: usize = usize::MAX;
+
+/// Whether the last writer of a namespace wins.
+pub(crate) fn is_eventual(namespace: NamespaceId) -> bool {
+    namespace == EVENTUAL
+}
+
+/// The rules by which replicas are brought together.
+pub(crate) fn settling_rules(at: &Locator) -> Rules {
+    if is_eventual(at.namespace) {
+        Rules::Eventual(Quorum::Majority)
+    } else {
+        Rules::Linearizable
+    }
+}
 
 /// An operation under way.
 #[derive(Debug)]
-struct Pending {
-    client: usize,
-    key: usize,
-    node: usize,
-    /// Where it is in its key's history.
-    index: usize,
+pub(crate) struct Pending {
+    pub(crate) client: usize,
+    pub(crate) key: usize,
+    pub(crate) node: usize,
+    pub(crate) asked: Asked,
 }
 
-/// The clients of a run and the histories of its keys.
+/// What was asked, for those who judge.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asked {
+    /// Where it is in its key's history.
+    Register { index: usize },
+    /// Of a key of an `eventual` namespace.
+    Eventual {
+        quorum: Quorum,
+        /// The value to be written.
+        value: Option<Value>,
+        is_write: bool,
+        /// The highest version that a majority had confirmed when it began, and the highest
+        /// that was found to have expired.
+        floor: (Ballot, Ballot),
+    },
+}
+
+/// One operation that a client wants.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    pub(crate) key: usize,
+    pub(crate) request: Request,
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum What {
+    Register(Kind),
+    Eventual {
+        quorum: Quorum,
+        value: Option<Value>,
+    },
+}
+
+impl Wish {
+    /// A get of a key, of a majority where it matters.
+    pub(crate) fn get(workload: &Workload, key: usize) -> Self {
+        let what = if workload.is_eventual(key) {
+            What::Eventual {
+                quorum: Quorum::Majority,
+                value: None,
+            }
+        } else {
+            What::Register(Kind::Get)
+        };
+        Self {
+            key,
+            request: Request::Get,
+            what,
+        }
+    }
+}
+
+/// The clients of a run and what they saw of its keys.
 #[derive(Debug)]
 pub(crate) struct Workload {
     pub(crate) keys: Vec<Locator>,
+    /// Of keys that are registers; empty for the others.
     pub(crate) histories: Vec<KeyHistory>,
-    pending: BTreeMap<OpId, Pending>,
+    /// Of keys of `eventual` namespaces.
+    pub(crate) ledgers: Vec<Ledger>,
+    pub(crate) pending: BTreeMap<OpId, Pending>,
+    /// Operations that each client waits for.
+    pub(crate) open: Vec<u32>,
     /// The newest version a client knows of a key, and its value.
-    known: BTreeMap<(usize, usize), (Ballot, Value)>,
+    pub(crate) known: BTreeMap<(usize, usize), (Ballot, Value)>,
     pub(crate) issued: u64,
-    limit: u64,
+    pub(crate) limit: u64,
     next_value: Value,
     /// How far ahead any clock ever was, milliseconds.
     ahead_ms: u64,
@@ -40,27 +121,39 @@ pub(crate) struct Workload {
     pub(crate) unknown: u64,
     /// Mismatches whose value was the expected one: an identity gave it a new version.
     pub(crate) renamed: Option<usize>,
+    /// What else cannot be, the first of it.
+    pub(crate) broken: Option<(usize, String)>,
 }
 
 impl Workload {
     pub(crate) fn new(seed: u64, faults: &Faults) -> Self {
-        let key = |number: u8| {
+        // Of its own: what the run draws does not depend on it.
+        let mut rng = Rng::new(seed ^ 0x6b65_7973);
+        let mut key = |number: u8| {
+            let of = if faults.twins && number == 1 {
+                0
+            } else {
+                number
+            };
             let mut digest = [0; 16];
-            let spread = (seed ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let spread = (seed ^ u64::from(of)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             digest[..8].copy_from_slice(&(spread | 1).to_be_bytes());
-            digest[8..].copy_from_slice(&u64::from(number).to_be_bytes());
+            digest[8..].copy_from_slice(&u64::from(of).to_be_bytes());
             let key = Key::new(Bytes::copy_from_slice(&[b'a' + number])).ok()?;
+            let eventual = rng.chance(faults.eventual);
             Some(Locator {
-                namespace: NamespaceId::DEFAULT,
+                namespace: if eventual { EVENTUAL } else { REGISTERS },
                 digest: Digest(digest),
                 key,
             })
         };
-        let keys: Vec<_> = (0..faults.keys.max(1)).filter_map(key).collect();
+        let keys: Vec<_> = (0..faults.keys.max(1)).filter_map(&mut key).collect();
         Self {
             histories: vec![KeyHistory::default(); keys.len()],
+            ledgers: vec![Ledger::default(); keys.len()],
             keys,
             pending: BTreeMap::new(),
+            open: vec![0; usize::from(faults.clients)],
             known: BTreeMap::new(),
             issued: 0,
             limit: u64::from(faults.operations),
@@ -70,7 +163,17 @@ impl Workload {
             answered: 0,
             unknown: 0,
             renamed: None,
+            broken: None,
         }
+    }
+
+    pub(crate) fn is_eventual(&self, key: usize) -> bool {
+        is_eventual(self.keys[key].namespace)
+    }
+
+    /// Which key of the run this is, if any.
+    pub(crate) fn key_of(&self, at: &Locator) -> Option<usize> {
+        self.keys.iter().position(|known| known == at)
     }
 
     pub(crate) fn note_clock(&mut self, error_ms: i64) {
@@ -81,11 +184,24 @@ impl Workload {
         self.issued >= self.limit && self.pending.is_empty()
     }
 
-    /// Expiries are bounded by the worst clock, known only at the end.
+    pub(crate) fn breaks(&mut self, key: usize, what: impl FnOnce() -> String) {
+        self.broken.get_or_insert_with(|| (key, what()));
+    }
+
+    /// Expiries are bounded by the worst clock, known only at the end; what is not known to
+    /// have been answered has no order.
     pub(crate) fn finish(&mut self) {
+        let early = self.ahead_ms + 2;
         for history in &mut self.histories {
             for (_, from) in &mut history.expiries {
-                *from = from.saturating_sub(self.ahead_ms + 2);
+                *from = from.saturating_sub(early);
+            }
+            let is_known = |index: &usize| history.operations[*index].seen != Seen::Unknown;
+            history.orders.retain(|(a, b)| is_known(a) && is_known(b));
+        }
+        for (key, ledger) in self.ledgers.iter_mut().enumerate() {
+            if let Some(what) = ledger.judge(early) {
+                self.broken.get_or_insert((key, what));
             }
         }
     }
@@ -97,21 +213,37 @@ impl World {
         if self.workload.issued >= self.workload.limit {
             return;
         }
+        let count = if self.rng.chance(self.faults.batch) {
+            self.rng.between(2, 5)
+        } else {
+            1
+        };
+        let scans = self.rng.chance(self.faults.scan);
+        let wishes: Vec<_> = (0..count).map(|_| self.wish(client)).collect();
+        let Some(node) = self.node_for(&wishes[0]) else {
+            self.schedule(5_000, Event::Client(client));
+            return;
+        };
+        let patience = self.rng.between(20, 90);
+        if scans {
+            self.begin_scan(client, node, patience);
+        } else {
+            self.ask(client, node, wishes, patience);
+        }
+    }
+
+    /// The node a client turns to.
+    fn node_for(&mut self, wish: &Wish) -> Option<usize> {
         let up: Vec<_> = (0..self.nodes.len())
             .filter(|n| self.nodes[*n].is_up())
             .collect();
-        let key = self.rng.below(self.workload.keys.len() as u64) as usize;
-        let (request, kind) = self.choose(client, key);
         // Reads of the usual coordinator would repair what the others never see.
-        let affinity = match kind {
-            Kind::Get => self.faults.affinity / 4,
+        let affinity = match wish.request {
+            Request::Get => self.faults.affinity / 4,
             _ => self.faults.affinity,
         };
-        let usual = self
-            .group
-            .config
-            .members
-            .get(key % self.group.config.members.len());
+        let members = &self.group.config.members;
+        let usual = members.get(wish.key % members.len());
         let usual = usual
             .and_then(|m| self.index(m.node))
             .filter(|n| self.nodes[*n].is_up());
@@ -125,71 +257,141 @@ impl World {
             Some(node) => Some(node),
             None => usual.filter(|_| self.rng.chance(affinity)),
         };
-        let node = match usual {
+        match usual {
             Some(node) => Some(node),
             None => self.rng.pick(&up),
-        };
-        let Some(node) = node else {
-            self.schedule(5_000, Event::Client(client));
-            return;
-        };
-        let patience = self.rng.between(20, 90);
-        self.ask(Some(client), key, node, request, kind, patience);
+        }
     }
 
-    /// Calls a node for an operation and notes the call.
-    pub(crate) fn ask(
+    /// Calls a node for operations, all at once, and notes the calls.
+    pub(crate) fn ask(&mut self, client: usize, node: usize, wishes: Vec<Wish>, patience_ms: u64) {
+        let mut calls = Vec::with_capacity(wishes.len());
+        let mut writes: BTreeMap<usize, usize> = BTreeMap::new();
+        if let Some(open) = self.workload.open.get_mut(client) {
+            *open += wishes.len() as u32;
+        }
+        for wish in wishes {
+            let (key, is_write) = (wish.key, wish.request.is_write());
+            let (op, asked, operation) = self.call(client, node, wish, patience_ms);
+            if let (Asked::Register { index }, true) = (asked, is_write)
+                && let Some(earlier) = writes.insert(key, index)
+            {
+                // Writers of a key take their turns in the order in which they came.
+                let orders = &mut self.workload.histories[key].orders;
+                orders.push((earlier, index));
+            }
+            calls.push((op, operation));
+        }
+        if let Some((op, operation)) = self.start_alone(node, calls) {
+            self.read_alone(node, op, operation);
+        }
+    }
+
+    /// Notes one call.
+    fn call(
         &mut self,
-        client: Option<usize>,
-        key: usize,
+        client: usize,
         node: usize,
-        request: Request,
-        kind: Kind,
+        wish: Wish,
         patience_ms: u64,
-    ) {
+    ) -> (OpId, Asked, TorcOperation) {
         self.workload.issued += 1;
         self.moment += 1;
+        let Wish { key, request, what } = wish;
         let op = OpId(self.workload.issued);
-        let history = &mut self.workload.histories[key];
+        let (asked, rules) = match what {
+            What::Register(kind) => {
+                let history = &mut self.workload.histories[key];
+                history.operations.push(Operation {
+                    kind,
+                    seen: Seen::Unknown,
+                    call: self.moment,
+                    ret: u64::MAX,
+                    ret_ms: u64::MAX,
+                });
+                let index = history.operations.len() - 1;
+                (Asked::Register { index }, Rules::Linearizable)
+            }
+            What::Eventual { quorum, value } => {
+                let asked = Asked::Eventual {
+                    quorum,
+                    value,
+                    is_write: request.is_write(),
+                    floor: self.workload.ledgers[key].floor(),
+                };
+                (asked, Rules::Eventual(quorum))
+            }
+        };
         let pending = Pending {
-            client: client.unwrap_or(usize::MAX),
+            client,
             key,
             node,
-            index: history.operations.len(),
+            asked,
         };
-        history.operations.push(Operation {
-            kind,
-            seen: Seen::Unknown,
-            call: self.moment,
-            ret: u64::MAX,
-            ret_ms: u64::MAX,
-        });
         self.workload.pending.insert(op, pending);
         let at = self.workload.keys[key].clone();
         self.trace.note(self.us, || {
             format!(
-                "op {} is asked at node {}: {kind:?} of key {key}",
+                "op {} is asked at node {}: {what:?} of key {key}",
                 op.0,
                 node + 1
             )
         });
-        let deadline_ms = self.us / 1_000 + patience_ms;
-        self.coordinate(node, |process, now, out| {
-            let place = (PARTITION, at);
-            process
-                .coordinator
-                .start(now, op, place, request, deadline_ms, out);
-        });
+        if !self.healing && self.rng.chance(self.faults.cancel) {
+            let after = self.rng.between(200, patience_ms * 1_000);
+            self.schedule(after, Event::Cancel { node, op });
+        }
+        let operation = TorcOperation {
+            partition: PARTITION,
+            at,
+            rules,
+            request,
+            deadline_ms: self.us / 1_000 + patience_ms,
+        };
+        (op, asked, operation)
     }
 
-    fn choose(&mut self, client: usize, key: usize) -> (Request, Kind) {
-        if self.rng.chance(self.faults.get) {
-            return (Request::Get, Kind::Get);
+    fn wish(&mut self, client: usize) -> Wish {
+        let key = self.rng.below(self.workload.keys.len() as u64) as usize;
+        if self.workload.is_eventual(key) {
+            return self.eventual_wish(key);
         }
-        if self.rng.chance(self.faults.delete) {
-            let condition = Condition::None;
-            return (Request::Delete { condition }, Kind::Delete);
+        let (request, kind) = self.choose(client, key);
+        Wish {
+            key,
+            request,
+            what: What::Register(kind),
         }
+    }
+
+    fn eventual_wish(&mut self, key: usize) -> Wish {
+        let quorum = match self.rng.below(5) {
+            0 => Quorum::One,
+            1 => Quorum::All,
+            _ => Quorum::Majority,
+        };
+        let mut value = None;
+        let request = if self.rng.chance(self.faults.get) {
+            Request::Get
+        } else if self.rng.chance(self.faults.delete) {
+            Request::Delete {
+                condition: Condition::None,
+                tells_existed: self.rng.chance(250),
+            }
+        } else {
+            let (number, expires_at_ms) = self.new_value(key);
+            value = Some(number);
+            put(number, expires_at_ms, Condition::None)
+        };
+        Wish {
+            key,
+            request,
+            what: What::Eventual { quorum, value },
+        }
+    }
+
+    /// A value that nobody wrote before, and when it expires.
+    fn new_value(&mut self, key: usize) -> (Value, Option<u64>) {
         self.workload.next_value += 1;
         let value = self.workload.next_value;
         let mut expires_at_ms = None;
@@ -197,10 +399,33 @@ impl World {
             let lives = self.rng.between(5, 120);
             let at = START_MS + self.us / 1_000 + lives;
             expires_at_ms = Some(at);
-            self.workload.histories[key]
-                .expiries
-                .push((value, at - START_MS));
+            let expiry = (value, at - START_MS);
+            self.workload.histories[key].expiries.push(expiry);
+            self.workload.ledgers[key].expiries.push(expiry);
         }
+        (value, expires_at_ms)
+    }
+
+    fn choose(&mut self, client: usize, key: usize) -> (Request, Kind) {
+        if self.rng.chance(self.faults.get) {
+            return (Request::Get, Kind::Get);
+        }
+        if self.rng.chance(self.faults.delete) {
+            let known = self.workload.known.get(&(client, key)).copied();
+            let (condition, tells_existed, kind) = match (self.rng.below(4), known) {
+                (0, Some((version, old))) => {
+                    (Condition::Version(version), true, Kind::DeleteIf(old))
+                }
+                (1, _) => (Condition::None, true, Kind::Delete),
+                _ => (Condition::None, false, Kind::Erase),
+            };
+            let request = Request::Delete {
+                condition,
+                tells_existed,
+            };
+            return (request, kind);
+        }
+        let (value, expires_at_ms) = self.new_value(key);
         let (condition, kind) = if self.rng.chance(self.faults.conditional) {
             match self.workload.known.get(&(client, key)) {
                 Some((version, old)) => (Condition::Version(*version), Kind::Cas(*old, value)),
@@ -209,122 +434,25 @@ impl World {
         } else {
             (Condition::None, Kind::Put(value))
         };
-        let put = Request::Put {
-            value: Bytes::copy_from_slice(&value.to_be_bytes()),
-            expires_at_ms,
-            condition,
-        };
-        (put, kind)
+        (put(value, expires_at_ms, condition), kind)
     }
 
-    /// An operation is answered.
-    pub(crate) fn finished(&mut self, op: OpId, outcome: &Outcome) {
-        let Some(pending) = self.workload.pending.remove(&op) else {
+    pub(crate) fn next_request(&mut self, client: usize) {
+        let Some(open) = self.workload.open.get_mut(client) else {
             return;
         };
-        self.moment += 1;
-        self.note_outcome(&pending, outcome);
-        self.next_request(pending.client);
-    }
-
-    fn note_outcome(&mut self, pending: &Pending, outcome: &Outcome) {
-        let later_ms = if self.healing {
-            HEALED_CLOCK_MS as u64
-        } else {
-            0
-        };
-        let (moment, ms) = (self.moment, self.us / 1_000 + later_ms);
-        let workload = &mut self.workload;
-        let operation = &mut workload.histories[pending.key].operations[pending.index];
-        let who = (pending.client, pending.key);
-        let mut fast_one = false;
-        let seen = match outcome {
-            Outcome::Found {
-                value,
-                version,
-                fast,
-                ..
-            } => {
-                fast_one = *fast;
-                let value = number(value);
-                workload.known.insert(who, (*version, value));
-                Seen::Value(value)
-            }
-            Outcome::Absent { fast } => {
-                fast_one = *fast;
-                workload.known.remove(&who);
-                Seen::Value(0)
-            }
-            Outcome::Written { version, fast } => {
-                fast_one = *fast;
-                match operation.writes() {
-                    Some(value) => workload.known.insert(who, (*version, value)),
-                    None => workload.known.remove(&who),
-                };
-                Seen::Done
-            }
-            Outcome::Mismatch { current } => {
-                let value = current.as_ref().map_or(0, |(value, _)| number(value));
-                match current {
-                    Some((_, version)) => workload.known.insert(who, (*version, value)),
-                    None => workload.known.remove(&who),
-                };
-                let expected = matches!(operation.kind, Kind::Cas(old, _) if old == value);
-                if expected {
-                    workload.renamed = Some(pending.key);
-                }
-                Seen::Value(value)
-            }
-            Outcome::Unavailable | Outcome::Settled => {
-                // It says that nothing was changed: if it was, somebody sees a value
-                // that nobody wrote.
-                operation.kind = Kind::Get;
-                return;
-            }
-            Outcome::Unknown => {
-                workload.unknown += 1;
-                return;
-            }
-        };
-        workload.fast += u64::from(fast_one);
-        workload.answered += 1;
-        operation.seen = seen;
-        operation.ret = moment;
-        operation.ret_ms = ms;
-    }
-
-    fn next_request(&mut self, client: usize) {
-        if client < usize::from(self.faults.clients) {
+        *open = open.saturating_sub(1);
+        if *open == 0 {
             let after = self.rng.between(50, 4_000);
             self.schedule(after, Event::Client(client));
         }
     }
-
-    /// A node crashed: whoever waits for it will never know.
-    pub(crate) fn abandon(&mut self, node: usize) {
-        let waiting = |(_, pending): &(&OpId, &Pending)| pending.node == node;
-        let lost: Vec<_> = self
-            .workload
-            .pending
-            .iter()
-            .filter(waiting)
-            .map(|(op, _)| *op)
-            .collect();
-        for op in lost {
-            if let Some(pending) = self.workload.pending.remove(&op) {
-                self.workload.unknown += 1;
-                self.next_request(pending.client);
-            }
-        }
-    }
-
-    /// Operations nobody has answered yet.
-    pub(crate) fn waiting(&self) -> usize {
-        self.workload.pending.len()
-    }
 }
 
-fn number(value: &Bytes) -> Value {
-    let bytes: [u8; 4] = value.as_ref().try_into().unwrap_or_default();
-    Value::from_be_bytes(bytes)
+fn put(value: Value, expires_at_ms: Option<u64>, condition: Condition) -> Request {
+    Request::Put {
+        value: Bytes::copy_from_slice(&value.to_be_bytes()),
+        expires_at_ms,
+        condition,
+    }
 }

@@ -10,15 +10,18 @@ use std::sync::Arc;
 
 use torc_record::{Epoch, Record};
 use torc_replication::{
-    Config, Effect, Envelope, Input, Intent, LogPosition, Milestone, Mutations, Now, OpId, Seq,
+    Config, Effect, Envelope, Input, Intent, LogPosition, Milestone, Mutations, OpId, Seq, Tag,
 };
 use torc_ring::NodeId;
 
 use crate::disk::Write;
+use crate::doors::Alone;
 use crate::group::Group;
 use crate::node::Node;
+use crate::perform::Late;
 use crate::profile::Faults;
 use crate::rng::Rng;
+use crate::scans::Scan;
 use crate::trace::Trace;
 use crate::workload::Workload;
 
@@ -66,6 +69,26 @@ pub(crate) enum Event {
         epoch: Epoch,
         slices: Option<(Vec<Record>, LogPosition)>,
     },
+    Read {
+        node: usize,
+        boot: u32,
+        late: Late,
+    },
+    /// The next step of a get that the only reader answers.
+    Alone {
+        node: usize,
+        boot: u32,
+        alone: Box<Alone>,
+    },
+    /// A scan's round has not ended.
+    ScanLate {
+        tag: Tag,
+    },
+    /// A caller gives up.
+    Cancel {
+        node: usize,
+        op: OpId,
+    },
     Client(usize),
     Group,
     Chaos,
@@ -95,7 +118,7 @@ pub(crate) struct World {
     queue: BinaryHeap<Reverse<(u64, u64, usize)>>,
     events: Vec<Option<Event>>,
     free: Vec<usize>,
-    order: u64,
+    pub(crate) order: u64,
     pub(crate) nodes: Vec<Node>,
     /// Until when the link from one node to another is cut, microseconds.
     pub(crate) cut_until: [[u64; MAX_NODES]; MAX_NODES],
@@ -107,9 +130,11 @@ pub(crate) struct World {
     pub(crate) workload: Workload,
     pub(crate) counts: Counts,
     pub(crate) trace: Trace,
-    effects: Vec<Effect>,
-    intents: Vec<Intent>,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) intents: Vec<Intent>,
     pub(crate) next_settle: u64,
+    pub(crate) scans: BTreeMap<u64, Scan>,
+    pub(crate) next_scan: u64,
 }
 
 impl World {
@@ -142,6 +167,8 @@ impl World {
             effects: Vec::new(),
             intents: Vec::new(),
             next_settle: 1 << 40,
+            scans: BTreeMap::new(),
+            next_scan: 0,
         };
         let spare = if world.faults.resize > 0 { 2 } else { 1 };
         for _ in 0..replicas + spare {
@@ -161,7 +188,8 @@ impl World {
         let number = self.nodes.len();
         let skew = self.faults.skew_ms;
         let error = self.rng.between(0, 2 * skew) as i64 - skew as i64;
-        self.nodes.push(Node::new(number as u64 + 1, error));
+        let node = Node::new(number as u64 + 1, error, self.mutations);
+        self.nodes.push(node);
         self.schedule(0, Event::Start { node: number });
     }
 
@@ -212,6 +240,10 @@ impl World {
                 epoch,
                 slices,
             } => self.slices_arrive(node, boot, (from, epoch), slices),
+            Event::Read { node, boot, late } => self.read_out(node, boot, late),
+            Event::Alone { node, boot, alone } => self.alone(node, boot, *alone),
+            Event::ScanLate { tag } => self.scan_late(tag),
+            Event::Cancel { node, op } => self.cancel(node, op),
             Event::Client(client) => self.client(client),
             Event::Group => self.group_step(),
             Event::Chaos => self.chaos(),
@@ -239,7 +271,11 @@ impl World {
         );
         let boot = this.boot;
         let config = self.group.config.clone();
-        self.schedule(500, Event::Topology { node, config });
+        let mut after = 500;
+        if self.faults.deaf_us > after && !self.healing {
+            after = self.rng.between(after, self.faults.deaf_us);
+        }
+        self.schedule(after, Event::Topology { node, config });
         let beat = self.rng.below(20_000);
         self.schedule(beat, Event::Beat { node, boot });
     }
@@ -272,7 +308,16 @@ impl World {
                     self.transmit(to, peer, envelope);
                 }
             }
-            _ => self.replica_step(node, Input::Message { from, envelope }),
+            M::Page { .. } if self.scan_page(node, from, &envelope) => {}
+            _ => {
+                if let M::Store { record, .. } = &envelope.message {
+                    let seen = record.ballot.time;
+                    self.coordinate(node, |process, now, _| {
+                        process.coordinator.observe(now, seen);
+                    });
+                }
+                self.replica_step(node, Input::Message { from, envelope });
+            }
         }
     }
 
@@ -331,221 +376,12 @@ impl World {
     pub(crate) fn replica_step(&mut self, node: usize, input: Input) {
         let now = self.nodes[node].now(self.us);
         let mut effects = std::mem::take(&mut self.effects);
+        let is_far = self.faults.far > 0 && self.rng.chance(self.faults.far);
         let Node { disk, process, .. } = &mut self.nodes[node];
         if let Some(process) = process {
+            disk.is_far = is_far;
             process.replica.step(now, input, disk, &mut effects);
         }
         self.perform(node, effects);
-    }
-
-    /// Does what a replica wants, and keeps the emptied vector for the next time.
-    pub(crate) fn perform(&mut self, node: usize, mut effects: Vec<Effect>) {
-        for effect in effects.drain(..) {
-            self.perform_one(node, effect);
-        }
-        self.effects = effects;
-    }
-
-    fn perform_one(&mut self, node: usize, effect: Effect) {
-        let id = self.nodes[node].id;
-        match effect {
-            Effect::Persist { seq, batch } => self.write(node, Write::Batch(seq, batch)),
-            Effect::Send {
-                to,
-                after,
-                envelope,
-            } => match &mut self.nodes[node].process {
-                Some(process) if after > process.durable => {
-                    process.sends.push((after, to, envelope));
-                }
-                _ => self.transmit(id, to, envelope),
-            },
-            Effect::Report { after, milestone } => match &mut self.nodes[node].process {
-                Some(process) if after > process.durable => {
-                    process.reports.push((after, milestone));
-                }
-                _ => self.report(id, milestone),
-            },
-            Effect::NeedTopology { .. } => self.fetch_topology(node),
-            Effect::Settle { at, rewrite } => self.settle(node, at, rewrite),
-            Effect::CopySlices { from, epoch } => self.copy_slices(node, from, epoch),
-        }
-    }
-
-    /// Another node's slices set out for this one, if that one serves them.
-    fn copy_slices(&mut self, node: usize, from: NodeId, epoch: Epoch) {
-        let Some(source) = self.index(from) else {
-            return;
-        };
-        let cut = self.cut_until[node][source].max(self.cut_until[source][node]);
-        let back = self.rng.below(4);
-        let after = self.rng.between(500, 20_000);
-        let Node { disk, process, .. } = &self.nodes[source];
-        let serves = process
-            .as_ref()
-            .is_some_and(|process| process.replica.serves_slices(epoch));
-        if serves && cut <= self.us {
-            let event = Event::Slices {
-                node,
-                boot: self.nodes[node].boot,
-                from,
-                epoch,
-                slices: disk.slices(back),
-            };
-            self.schedule(after, event);
-        }
-    }
-
-    fn slices_arrive(
-        &mut self,
-        node: usize,
-        boot: u32,
-        (from, epoch): (NodeId, Epoch),
-        slices: Option<(Vec<Record>, LogPosition)>,
-    ) {
-        if !self.is_live(node, boot) {
-            return;
-        }
-        let Some((records, through)) = slices else {
-            return self.replica_step(node, Input::NoSlices { epoch });
-        };
-        let Node { disk, process, .. } = &mut self.nodes[node];
-        let takes = process
-            .as_ref()
-            .is_some_and(|process| process.replica.takes_slices(from, epoch));
-        if !takes {
-            return;
-        }
-        disk.receive(records);
-        self.counts.add("slices");
-        // Otherwise it is as if the node had crashed in between, but for what it remembers.
-        if self.healing || !self.rng.chance(100) {
-            let input = Input::SlicesCopied {
-                from,
-                epoch,
-                through,
-            };
-            self.replica_step(node, input);
-        }
-    }
-
-    fn write(&mut self, node: usize, write: Write) {
-        let took = 50 + self.rng.below(self.faults.sync_us);
-        let this = &mut self.nodes[node];
-        this.disk.enqueue(write);
-        this.disk_free_us = this.disk_free_us.max(self.us) + took;
-        let (after, boot) = (this.disk_free_us - self.us, this.boot);
-        self.schedule(after, Event::Synced { node, boot });
-    }
-
-    /// Lets a node's coordinator do something, and does what it wants.
-    pub(crate) fn coordinate(
-        &mut self,
-        node: usize,
-        act: impl FnOnce(&mut crate::node::Process, Now, &mut Vec<Intent>),
-    ) {
-        let now = self.nodes[node].now(self.us);
-        let mut intents = std::mem::take(&mut self.intents);
-        if let Some(process) = &mut self.nodes[node].process {
-            act(process, now, &mut intents);
-        }
-        for intent in intents.drain(..) {
-            self.perform_intent(node, intent);
-        }
-        self.intents = intents;
-        self.schedule_wake(node);
-    }
-
-    fn perform_intent(&mut self, node: usize, intent: Intent) {
-        match intent {
-            Intent::Send { to, envelope } => {
-                let id = self.nodes[node].id;
-                self.transmit(id, to, envelope);
-            }
-            Intent::Reserve(ceiling) => self.write(node, Write::Clock(ceiling)),
-            Intent::NeedTopology { .. } => self.fetch_topology(node),
-            Intent::Done { op, outcome } => {
-                self.trace.outcome(self.us, op, &outcome);
-                if op.0 >= 1 << 40 {
-                    if let Some(process) = &mut self.nodes[node].process {
-                        process.settling.retain(|(settling, _)| *settling != op);
-                    }
-                } else {
-                    self.finished(op, &outcome);
-                }
-            }
-        }
-    }
-
-    fn schedule_wake(&mut self, node: usize) {
-        let Node { process, boot, .. } = &mut self.nodes[node];
-        let Some(process) = process else {
-            return;
-        };
-        let Some(wake_ms) = process.coordinator.next_wake_ms() else {
-            return;
-        };
-        let at = (wake_ms * 1_000).max(self.us);
-        if at < process.wake_us {
-            process.wake_us = at;
-            let boot = *boot;
-            self.schedule(at - self.us, Event::Wake { node, boot });
-        }
-    }
-
-    fn report(&mut self, from: NodeId, milestone: Milestone) {
-        if self.rng.chance(900) {
-            let after = self.rng.between(200, 3_000);
-            self.schedule(after, Event::Report { from, milestone });
-        }
-    }
-
-    pub(crate) fn fetch_topology(&mut self, node: usize) {
-        let this = &mut self.nodes[node];
-        if this.asked_topology_us > self.us {
-            return;
-        }
-        let after = self.rng.between(300, 3_000);
-        this.asked_topology_us = self.us + after;
-        let config = self.group.config.clone();
-        self.schedule(after, Event::Topology { node, config });
-    }
-
-    /// Sends a message over a link that may lose, copy, delay or reorder it.
-    pub(crate) fn transmit(&mut self, from: NodeId, to: NodeId, envelope: Envelope) {
-        if from == to {
-            let event = Event::Deliver { from, to, envelope };
-            return self.schedule(10, event);
-        }
-        let (Some(a), Some(b)) = (self.index(from), self.index(to)) else {
-            return;
-        };
-        if self.cut_until[a][b] > self.us {
-            return;
-        }
-        if !self.healing && self.rng.chance(self.faults.drop) {
-            self.counts.add("dropped");
-            return;
-        }
-        if !self.healing && self.rng.chance(self.faults.duplicate) {
-            self.counts.add("duplicated");
-            let after = self.rng.between(100, 8_000);
-            let envelope = envelope.clone();
-            self.schedule(after, Event::Deliver { from, to, envelope });
-        }
-        let mut after = self.rng.between(100, 1_500);
-        if !self.healing && self.rng.chance(self.faults.late) {
-            self.counts.add("late");
-            after += self.rng.between(2_000, self.faults.late_ms * 1_000);
-        }
-        if self.nodes[a].slow_until_us.max(self.nodes[b].slow_until_us) > self.us {
-            after *= 20;
-        }
-        self.schedule(after, Event::Deliver { from, to, envelope });
-    }
-
-    pub(crate) fn next_settle_id(&mut self) -> OpId {
-        self.next_settle += 1;
-        OpId(self.next_settle)
     }
 }

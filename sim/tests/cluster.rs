@@ -1,7 +1,8 @@
 //! Real processes, killed, stopped and cut off, while clients record what they see.
 //!
 //! `TORC_CLUSTER_SECONDS` says for how long, 15 unless it is set; `TORC_CLUSTER_MUTANT`, which
-//! rule nodes are to break. Needs neither root nor network namespaces.
+//! rule nodes are to break. One test needs root and network namespaces, and says so if it has to
+//! be skipped.
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -69,6 +70,24 @@ fn every_key_is_linearizable_while_nodes_are_killed_stopped_and_cut_off() {
     let faults = ["--only", "kill,stop,cut,cut-one-way"];
     let args = [&["--seed", "15", "--minutes", &minutes], &faults[..]].concat();
     let (is_good, report, told) = run(&kvd(), &args);
+    assert!(is_good, "{told}");
+    assert_eq!(report["violations"], 0, "{told}");
+    assert!(
+        report["written"].as_u64() > Some(0),
+        "nothing was tested: {told}"
+    );
+}
+
+/// The packets of nodes in network namespaces are cut and slowed, their topology group's too.
+#[test]
+fn every_key_is_linearizable_while_packets_of_nodes_are_lost() {
+    let faults = ["--only", "cut,cut-one-way,deaf,halves,delay,kill"];
+    let seconds = ["--seed", "23", "--minutes", "0.25", "--real-network"];
+    let (is_good, report, told) = run(&kvd(), &[&seconds[..], &faults].concat());
+    if told.contains("no network namespaces") {
+        eprintln!("skipped: {told}");
+        return;
+    }
     assert!(is_good, "{told}");
     assert_eq!(report["violations"], 0, "{told}");
     assert!(

@@ -1,6 +1,6 @@
 //! Counters behind [`StoreStats`](crate::StoreStats).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::Histogram;
@@ -41,6 +41,8 @@ pub(crate) struct Counters {
     pub(crate) fold_failures: Counter,
     pub(crate) folded_records: Counter,
     pub(crate) fold_nanos: Counter,
+    /// Whether it was reported that keys share a digest.
+    pub(crate) shared_digests: AtomicBool,
 }
 
 /// How long syncs took.

@@ -7,7 +7,6 @@
 //! | `MANIFEST` | which segments, with which of their slices, and which log make up the store |
 //! | `log-N` | a segment of the commit log |
 //! | `segment-N` | slices |
-//! | `checkpoint-N` | the records as they were when segment N of the log began; format 1 |
 //! | `meta-NAME` | one small value |
 //! | `*.tmp` | a file that was being written; removed on opening |
 //!
@@ -15,6 +14,9 @@
 //! * A small file is written under another name, synced, renamed, and the directory is
 //!   synced: it is the old one or the new one, never a part.
 //! * An error of a sync or a rename stops the store: nobody knows what the disk holds.
+//! * Want of a descriptor never does: the directory stays open, and some descriptors are held
+//!   back for the files of the store. If others have taken even these, opening a file fails,
+//!   nothing was changed, and the next attempt may succeed.
 //! * Files with names of no meaning here are left alone.
 
 use std::io;
@@ -25,23 +27,31 @@ use parking_lot::Mutex;
 use torc_ring::Partitions;
 
 use crate::StoreError;
+use crate::error::is_out_of_descriptors;
 use crate::format::FORMAT_VERSION;
-use crate::fs::{Fs, FsLock};
+use crate::fs::{Fs, FsDir, FsFile, FsLock};
 
-const FORMAT: &str = "FORMAT";
+pub(crate) const FORMAT: &str = "FORMAT";
 pub(crate) const MANIFEST: &str = "MANIFEST";
 const LOG_PREFIX: &str = "log-";
-const CHECKPOINT_PREFIX: &str = "checkpoint-";
 const SEGMENT_PREFIX: &str = "segment-";
+pub(crate) const META_PREFIX: &str = "meta-";
 const TMP_SUFFIX: &str = ".tmp";
 /// The longest file that [`Directory::read`] takes into memory.
 const MAX_SMALL_FILE_LEN: u64 = 20 << 20;
+
+/// Descriptors held back: a log, a manifest, a seal, a fold, an arrival and a value of the
+/// metadata may be begun at once.
+const SPARE_DESCRIPTORS: usize = 8;
 
 /// A locked data directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     fs: Arc<dyn Fs>,
     path: PathBuf,
+    handle: Box<dyn FsDir>,
+    /// The directory again, for the sake of the descriptors.
+    spare: Mutex<Vec<Box<dyn FsDir>>>,
     lock: Mutex<Option<Box<dyn FsLock>>>,
 }
 
@@ -49,8 +59,8 @@ pub(crate) struct Directory {
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     pub(crate) logs: Vec<u64>,
-    pub(crate) checkpoints: Vec<u64>,
     pub(crate) segments: Vec<u64>,
+    has_meta: bool,
     temporary: Vec<String>,
 }
 
@@ -69,11 +79,45 @@ impl Directory {
             },
             _ => StoreError::io("lock", &lock_path)(error),
         })?;
+        let handle = fs.open_dir(path);
         Ok(Self {
+            handle: handle.map_err(StoreError::io("open", path))?,
+            spare: Mutex::default(),
             fs,
             path: path.to_owned(),
             lock: Mutex::new(Some(lock)),
         })
+    }
+
+    /// Makes a new file of the store, with a descriptor that was held back if need be.
+    pub(crate) fn create(&self, path: &Path) -> Result<Box<dyn FsFile>, StoreError> {
+        let file = self.with_spare(|| self.fs.create(path));
+        file.map_err(StoreError::io("create", path))
+    }
+
+    fn with_spare<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match open() {
+                // Others may be faster than us, once or twice.
+                Err(error) if is_out_of_descriptors(&error) && self.give_spare() => {}
+                done => return done,
+            }
+        }
+    }
+
+    fn give_spare(&self) -> bool {
+        self.spare.lock().pop().is_some()
+    }
+
+    /// Holds descriptors back again, as many as there are. After a file was closed.
+    pub(crate) fn hold_spare(&self) {
+        let mut spare = self.spare.lock();
+        while spare.len() < SPARE_DESCRIPTORS {
+            match self.fs.open_dir(&self.path) {
+                Ok(one) => spare.push(one),
+                Err(_) => break,
+            }
+        }
     }
 
     pub(crate) fn fs(&self) -> &Arc<dyn Fs> {
@@ -90,10 +134,6 @@ impl Directory {
 
     pub(crate) fn log_path(&self, number: u64) -> PathBuf {
         self.path.join(format!("{LOG_PREFIX}{number:020}"))
-    }
-
-    pub(crate) fn checkpoint_path(&self, number: u64) -> PathBuf {
-        self.path.join(format!("{CHECKPOINT_PREFIX}{number:020}"))
     }
 
     pub(crate) fn segment_path(&self, number: u64) -> PathBuf {
@@ -114,14 +154,13 @@ impl Directory {
                 names.temporary.push(name);
             } else if let Some(number) = number_of(&name, LOG_PREFIX) {
                 names.logs.push(number);
-            } else if let Some(number) = number_of(&name, CHECKPOINT_PREFIX) {
-                names.checkpoints.push(number);
             } else if let Some(number) = number_of(&name, SEGMENT_PREFIX) {
                 names.segments.push(number);
+            } else {
+                names.has_meta |= name.starts_with(META_PREFIX);
             }
         }
         names.logs.sort_unstable();
-        names.checkpoints.sort_unstable();
         names.segments.sort_unstable();
         Ok(names)
     }
@@ -129,7 +168,8 @@ impl Directory {
     /// Makes all that earlier processes created, renamed and removed durable, before
     /// anything is built on it.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
-        let synced = self.fs.sync_dir(&self.path);
+        self.hold_spare();
+        let synced = self.handle.sync();
         synced.map_err(StoreError::stopped("sync", &self.path))
     }
 
@@ -154,7 +194,7 @@ impl Directory {
     /// The contents of a small file, if it is there.
     pub(crate) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let path = self.join(name);
-        let file = match self.fs.open(&path) {
+        let file = match self.with_spare(|| self.fs.open(&path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(StoreError::io("open", &path))?,
         };
@@ -199,19 +239,19 @@ impl Directory {
     }
 
     fn write_new(&self, path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-        let file = self.fs.create(path);
-        let file = file.map_err(StoreError::io("create", path))?;
+        let file = self.create(path)?;
         file.write_all_at(bytes, 0)
             .map_err(StoreError::io("write", path))?;
         file.sync_data().map_err(StoreError::stopped("sync", path))
     }
 
     /// Checks the format file, or writes it in a directory that holds no store yet.
-    /// Returns whether the store is new. One of an older format is of this one from now on.
+    /// Returns whether the store is new.
     ///
     /// # Errors
-    /// [`StoreError::NewerFormat`], [`StoreError::PartitionsDiffer`],
-    /// [`StoreError::Corrupt`], and those of reading and writing.
+    /// [`StoreError::NewerFormat`], [`StoreError::OlderFormat`],
+    /// [`StoreError::PartitionsDiffer`], [`StoreError::Corrupt`], and those of reading and
+    /// writing.
     pub(crate) fn check_format(
         &self,
         partitions: Partitions,
@@ -220,8 +260,8 @@ impl Directory {
         let path = self.join(FORMAT);
         let Some(bytes) = self.read(FORMAT)? else {
             let is_new = names.logs.is_empty()
-                && names.checkpoints.is_empty()
                 && names.segments.is_empty()
+                && !names.has_meta
                 && self.read(MANIFEST)?.is_none();
             if !is_new {
                 return Err(StoreError::corrupt(&path, 0, "missing beside a store"));
@@ -243,15 +283,19 @@ impl Directory {
         if format_text(version, found) != text {
             return Err(corrupt());
         }
+        if version < FORMAT_VERSION {
+            return Err(StoreError::OlderFormat {
+                file: path,
+                found: version,
+                supported: FORMAT_VERSION,
+            });
+        }
         if found != partitions.count() {
             return Err(StoreError::PartitionsDiffer {
                 dir: self.path.clone(),
                 found,
                 wanted: partitions.count(),
             });
-        }
-        if version < FORMAT_VERSION {
-            self.write_format(partitions)?;
         }
         Ok(false)
     }
@@ -307,32 +351,31 @@ mod tests {
         let text = fs.file(Path::new("/d/FORMAT")).unwrap();
         assert_eq!(
             String::from_utf8(text).unwrap(),
-            "torc-store\nformat 2\npartitions 64\ncrc32c 7b90fe5c\n"
+            "torc-store\nformat 3\npartitions 64\ncrc32c 899cf3a2\n"
         );
     }
 
     #[test]
-    fn a_directory_of_format_1_is_taken_over() {
+    fn a_directory_of_an_older_format_is_refused_as_it_is() {
         let fs = CrashFs::new();
-        let old = b"torc-store\nformat 1\npartitions 64\ncrc32c 68689eaf\n";
+        let old = b"torc-store\nformat 2\npartitions 64\ncrc32c 7b90fe5c\n";
         fs.put_file(Path::new("/d/FORMAT"), old);
-        assert!(!check(&fs, 64).unwrap(), "it is not new");
-        assert!(!check(&fs, 64).unwrap());
-        let text = fs.file(Path::new("/d/FORMAT")).unwrap();
-        assert!(
-            text.starts_with(b"torc-store\nformat 2\n"),
-            "earlier releases refuse it"
+        assert_eq!(
+            check(&fs, 64).unwrap_err().to_string(),
+            "/d/FORMAT has format 2, this release reads 3; nothing was changed: dump the data \
+             with the release that wrote it, or let the node join again with an empty directory"
         );
+        assert_eq!(fs.file(Path::new("/d/FORMAT")).unwrap(), old);
     }
 
     #[test]
     fn a_newer_format_is_refused_by_name() {
         let fs = CrashFs::new();
-        let newer = b"torc-store\nformat 3\nslices on the moon\n";
+        let newer = b"torc-store\nformat 4\nslices on the moon\n";
         fs.put_file(Path::new("/d/FORMAT"), newer);
         assert_eq!(
             check(&fs, 64).unwrap_err().to_string(),
-            "/d/FORMAT has format 3, this release reads up to 2: use the newer release"
+            "/d/FORMAT has format 4, this release reads 3: use the newer release"
         );
     }
 
@@ -352,9 +395,11 @@ mod tests {
 
     #[test]
     fn a_store_without_its_format_file_is_not_taken_for_a_new_one() {
-        let fs = CrashFs::new();
-        fs.put_file(Path::new("/d/log-00000000000000000001"), b"");
-        assert!(matches!(check(&fs, 64), Err(StoreError::Corrupt { .. })));
+        for left in ["log-00000000000000000001", "meta-incarnation"] {
+            let fs = CrashFs::new();
+            fs.put_file(&Path::new("/d").join(left), b"");
+            assert!(matches!(check(&fs, 64), Err(StoreError::Corrupt { .. })));
+        }
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub enum StoreError {
     },
     /// A file was written by a newer release. Nothing was changed: use that release.
     #[error(
-        "{} has format {found}, this release reads up to {supported}: use the newer release",
+        "{} has format {found}, this release reads {supported}: use the newer release",
         .file.display()
     )]
     NewerFormat {
@@ -84,7 +84,22 @@ pub enum StoreError {
         file: PathBuf,
         /// Its version.
         found: u32,
-        /// The newest this release reads.
+        /// What this release reads.
+        supported: u32,
+    },
+    /// A file was written by an older release, in a format that is no longer read. Nothing was
+    /// changed: dump the data with that release, or set the directory aside and let the node
+    /// join again.
+    #[error(
+        "{} has format {found}, this release reads {supported}; nothing was changed: dump the data with the release that wrote it, or let the node join again with an empty directory",
+        .file.display()
+    )]
+    OlderFormat {
+        /// The file that says so.
+        file: PathBuf,
+        /// Its version.
+        found: u32,
+        /// What this release reads.
         supported: u32,
     },
     /// The directory belongs to a cluster with another number of partitions. Nothing was
@@ -131,8 +146,8 @@ pub enum StoreError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// Records cannot be made a slice. Nothing was changed: they stay in memory and in the
-    /// log. This is a defect of the store, or two keys have the same digest.
+    /// Records cannot be made a slice: a partition has more than 2^30. Nothing was changed:
+    /// they stay in memory and in the log.
     #[error("records cannot be sealed: {why}; they stay in memory and in the log")]
     Unsealable {
         /// What the index said.
@@ -208,6 +223,7 @@ impl StoreError {
             | Self::Closed
             | Self::Locked { .. }
             | Self::NewerFormat { .. }
+            | Self::OlderFormat { .. }
             | Self::PartitionsDiffer { .. }
             | Self::Corrupt { .. }
             | Self::Damaged { .. }
@@ -238,6 +254,7 @@ impl StoreError {
             | Self::Failed { .. }
             | Self::Closed
             | Self::NewerFormat { .. }
+            | Self::OlderFormat { .. }
             | Self::PartitionsDiffer { .. }
             | Self::Corrupt { .. }
             | Self::Damaged { .. }
@@ -296,4 +313,11 @@ pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
     )
+}
+
+/// Whether the process, or the system, has no descriptor left.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }

@@ -14,7 +14,8 @@
 //! * Bytes that are not what was written are reported with file and offset, never skipped
 //!   and never served; a key that damage may concern is refused, never called absent. The one
 //!   exception is the last batch of a log that was not closed: a torn one is cut, for it was
-//!   never acknowledged.
+//!   never acknowledged, and [`LogTail`] says so.
+//! * What a sync that failed left in the page cache is written again before it is served.
 //! * A failed sync stops the store for good. A full disk only stops writes, until there is
 //!   room.
 //! * Memory is bounded: the overlay by its limit, at which writes wait for a seal, the queue
@@ -49,7 +50,6 @@
 
 mod advisory;
 mod arrival;
-mod checkpoint;
 mod commit;
 mod counters;
 mod directory;
@@ -89,12 +89,12 @@ pub use arrival::{Arrival, SealedPartition, SealedSlice, SliceInfo};
 pub use error::StoreError;
 pub use options::StoreOptions;
 pub use partition::{PartitionBatch, PartitionMeta};
-pub use repair::{ReadablePage, Unreadable};
+pub use repair::{ReadablePage, ScrubReport, Unreadable};
 pub use replica::RangeSum;
 pub use scan::{Cursor, CursorError, ScanLimits, ScanPage};
 pub use seq::Seq;
 pub use stats::{
-    DropReport, FoldReport, Histogram, PartitionSummary, Recovery, SealReport, SliceStats,
+    DropReport, FoldReport, Histogram, LogTail, PartitionSummary, Recovery, SealReport, SliceStats,
     StoreHealth, StoreStats,
 };
 pub use store::{FoldHold, Store};

@@ -10,11 +10,10 @@
 //!
 //! | kind | entry |
 //! |---|---|
-//! | 1 | a checkpoint (format 1): zero (4 bytes), number (8), length (8) |
-//! | 2 | a segment: rows of its table (4), number (8), length (8), place of the table (8), the log entry after which a drop empties it (8), then a bit for each row, set if the slice counts, in whole bytes |
-//! | 3 | what the slices of a partition come to: partition (4), records (8), tombstones (8), payload bytes (8), fingerprint (16) |
-//! | 4 | the facts of a partition: partition (4), facts (60, see `partition.rs`), watermark (18) |
-//! | 5 | ceiling of the node's clock: zero (4), hybrid time (8) |
+//! | 1 | a segment: rows of its table (4), number (8), length (8), place of the table (8), the log entry after which a drop empties it (8), then a bit for each row, set if the slice counts, in whole bytes |
+//! | 2 | what the slices of a partition come to: partition (4), records (8), tombstones (8), payload bytes (8), fingerprint (16) |
+//! | 3 | the facts of a partition: partition (4), facts (60, see `partition.rs`), watermark (18) |
+//! | 4 | ceiling of the node's clock: zero (4), hybrid time (8) |
 //!
 //! The frame's count is that of the entries. The header's number is the generation, one
 //! more with each manifest; its seq is that of the last entry of the log the files cover: the
@@ -35,19 +34,11 @@ use crate::segment::SegmentFile;
 use crate::{PartitionSummary, Seq, StoreError};
 
 const FIXED_LEN: usize = 16;
-const CHECKPOINT: u32 = 1;
-const SEGMENT: u32 = 2;
-const SEALED: u32 = 3;
-const FACTS: u32 = 4;
-const CEILING: u32 = 5;
+const SEGMENT: u32 = 1;
+const SEALED: u32 = 2;
+const FACTS: u32 = 3;
+const CEILING: u32 = 4;
 const FACTS_LEN: usize = 8 + META_LEN + BALLOT_LEN;
-
-/// A checkpoint as the manifest names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CheckpointFile {
-    pub(crate) number: u64,
-    pub(crate) len: u64,
-}
 
 /// A segment, and which of its slices count.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,8 +79,6 @@ pub(crate) struct Manifest {
     pub(crate) through: Seq,
     pub(crate) first_log: u64,
     pub(crate) highest_time: HybridTime,
-    /// Only format 1 has one.
-    pub(crate) checkpoint: Option<CheckpointFile>,
     pub(crate) segments: Vec<LiveSegment>,
     /// What the slices of each partition that has some come to.
     pub(crate) sealed: Vec<(Partition, PartitionSummary)>,
@@ -106,7 +95,6 @@ impl Manifest {
         through: Seq(0),
         first_log: 1,
         highest_time: HybridTime(0),
-        checkpoint: None,
         segments: Vec::new(),
         sealed: Vec::new(),
         facts: Vec::new(),
@@ -149,9 +137,6 @@ impl Manifest {
         };
         let mut frame = FrameBuilder::default();
         frame.extend(|body| put_u64s(body, &[self.first_log, self.highest_time.0]));
-        if let Some(file) = &self.checkpoint {
-            frame.push(|body| put_u64s(body, &[u64::from(CHECKPOINT), file.number, file.len]));
-        }
         for segment in &self.segments {
             let file = &segment.file;
             frame.push(|body| {
@@ -202,7 +187,6 @@ impl Manifest {
             through: Seq(header.seq),
             first_log: u64_at(fixed, 0),
             highest_time: HybridTime(u64_at(fixed, 8)),
-            checkpoint: None,
             segments: Vec::new(),
             sealed: Vec::new(),
             facts: Vec::new(),
@@ -228,16 +212,6 @@ impl Manifest {
         const CUT: &str = "an entry of the list of files is cut off";
         let kind = bytes.first_chunk().ok_or(CUT)?;
         match u32::from_le_bytes(*kind) {
-            CHECKPOINT => {
-                let entry = take_bytes(bytes, 24).ok_or(CUT)?;
-                let file = CheckpointFile {
-                    number: u64_at(entry, 8),
-                    len: u64_at(entry, 16),
-                };
-                if self.checkpoint.replace(file).is_some() {
-                    return Err("two checkpoints");
-                }
-            }
             SEGMENT => {
                 let entry = take_bytes(bytes, 40).ok_or(CUT)?;
                 let file = SegmentFile {
@@ -363,10 +337,6 @@ mod tests {
             through: Seq(77),
             first_log: 5,
             highest_time: HybridTime(99),
-            checkpoint: Some(CheckpointFile {
-                number: 5,
-                len: 1234,
-            }),
             segments: vec![segment],
             sealed: vec![(Partition(6), sealed)],
             facts: vec![(
@@ -410,15 +380,14 @@ mod tests {
         let bytes = full().encode(Partitions::DEFAULT, 1);
         let golden = crate::packed::tests::unhex(
             "0500000000000000 6300000000000000
-             01000000 00000000 0500000000000000 d204000000000000
-             02000000 0a000000 0900000000000000 0010000000000000 a00f000000000000
+             01000000 0a000000 0900000000000000 0010000000000000 a00f000000000000
              4600000000000000 0102
-             03000000 06000000 0200000000000000 0100000000000000 0300000000000000
+             02000000 06000000 0200000000000000 0100000000000000 0300000000000000
              04000000000000000000000000000000
-             04000000 08000000 0100000000000000 0200000000000000 0300000000000000
+             03000000 08000000 0100000000000000 0200000000000000 0300000000000000
              0400000000000000 0500000000000000 0600 0400000000000000 0500000000000000 0700
              0400000000000000 0500000000000000 0600
-             05000000 00000000 9900000000000000",
+             04000000 00000000 9900000000000000",
         );
         assert_eq!(bytes[HEADER_LEN + FRAME_LEN..], golden);
     }
@@ -458,7 +427,7 @@ mod tests {
         let refused = Manifest::decode(&bytes, &dir(&fs), Partitions::DEFAULT);
         assert!(matches!(
             refused,
-            Err(StoreError::NewerFormat { found: 3, .. })
+            Err(StoreError::NewerFormat { found: 4, .. })
         ));
     }
 }

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use crate::StoreError;
-use crate::directory::Directory;
+use crate::directory::{Directory, META_PREFIX};
 use crate::format::{FileKind, FrameBuilder, FrameKind, HEADER_LEN, Header, draw_salt};
 use crate::manifest::single_frame;
 
@@ -66,7 +66,7 @@ fn file_name(name: &str) -> Result<String, StoreError> {
     let is_plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
     if (1..=MAX_NAME_LEN).contains(&name.len()) && name.bytes().all(is_plain) {
-        return Ok(format!("meta-{name}"));
+        return Ok(format!("{META_PREFIX}{name}"));
     }
     Err(StoreError::BadMetaName {
         name: name.chars().take(80).collect(),

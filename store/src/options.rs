@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 
 /// Settings of a [`Store`](crate::Store). Start from [`StoreOptions::new`] and change
 /// the fields that matter.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoreOptions {
     /// The data directory; created when it is missing. One process at a time.
@@ -47,6 +47,10 @@ pub struct StoreOptions {
     /// Most bytes of writes that wait for the committer; more of them wait in
     /// [`Store::write`](crate::Store::write) for room. At least 1 MiB.
     pub queue_limit_bytes: u64,
+    /// Asks the allocator to give unused memory back to the system; does nothing unless it is
+    /// set. Called after opening, a seal and a fold by every thread that took part, because
+    /// allocators keep memory per thread. It may take some milliseconds.
+    pub release_memory: fn(),
 }
 
 impl StoreOptions {
@@ -71,6 +75,7 @@ impl StoreOptions {
             auto_fold: true,
             gate_rate: 0.01,
             queue_limit_bytes: 32 * MIB,
+            release_memory: || {},
         }
     }
 

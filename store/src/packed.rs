@@ -1,5 +1,5 @@
-//! The stored form of a record: one byte string, the same in the log, in a checkpoint
-//! and in memory.
+//! The stored form of a record: one byte string, the same in the log, in a slice and
+//! in memory.
 //!
 //! Layout, little-endian, no padding:
 //!
@@ -36,6 +36,9 @@ use crate::Cursor;
 use crate::format::{BALLOT_LEN, array, ballot_at, ballot_bytes, u32_at, u64_at};
 
 pub(crate) const HEAD_LEN: usize = 44;
+/// Of the longest record.
+pub(crate) const MAX_PACKED_LEN: usize =
+    HEAD_LEN + EXPIRY_LEN + BALLOT_LEN + MAX_KEY_LEN + MAX_VALUE_LEN;
 const BALLOT_AT: usize = 8;
 const EXPIRY_LEN: usize = 8;
 
@@ -134,6 +137,21 @@ impl Packed {
     /// # Errors
     /// What is wrong with the bytes.
     pub(crate) fn len_of(bytes: &[u8]) -> Result<usize, &'static str> {
+        let len = Self::len_by_head(bytes)?;
+        if len > bytes.len() {
+            return Err("a record is cut off");
+        }
+        if origin_at(bytes) == Some(ballot_at(bytes, BALLOT_AT)) {
+            return Err("an origin that is the ballot");
+        }
+        Ok(len)
+    }
+
+    /// The length that the head of a packed record says.
+    ///
+    /// # Errors
+    /// No record has such a head.
+    pub(crate) fn len_by_head(bytes: &[u8]) -> Result<usize, &'static str> {
         if bytes.len() < HEAD_LEN {
             return Err("a record is cut off in its head");
         }
@@ -149,15 +167,7 @@ impl Packed {
         if value_len > MAX_VALUE_LEN || (kind == TOMBSTONE && value_len != 0) {
             return Err("a value of impossible length");
         }
-        let len = HEAD_LEN + extra_len + key_len + value_len;
-        if len > bytes.len() {
-            return Err("a record is cut off");
-        }
-        let origin = origin_at(bytes);
-        if origin == Some(ballot_at(bytes, BALLOT_AT)) {
-            return Err("an origin that is the ballot");
-        }
-        Ok(len)
+        Ok(HEAD_LEN + extra_len + key_len + value_len)
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -288,6 +298,10 @@ impl<'a> PackedRef<'a> {
 
     pub(crate) fn bytes(self) -> &'a [u8] {
         self.0
+    }
+
+    pub(crate) fn to_packed(self) -> Packed {
+        Packed(self.0.into())
     }
 
     pub(crate) fn digest(self) -> Digest {

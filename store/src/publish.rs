@@ -101,7 +101,6 @@ impl Shared {
             through,
             first_log,
             highest_time: self.highest_time(),
-            checkpoint: current.checkpoint.filter(|_| change.covered.is_none()),
             segments: segments.into_values().collect(),
             sealed: sealed.into_iter().collect(),
             facts: self.holdings.all_facts(),
@@ -114,9 +113,6 @@ impl Shared {
         let numbers = old.segments.iter().map(|one| one.file.number);
         for number in numbers.filter(|number| !named(*number)) {
             self.remove_file(&self.dir.segment_path(number));
-        }
-        if let (Some(old), None) = (old.checkpoint, new.checkpoint) {
-            self.remove_file(&self.dir.checkpoint_path(old.number));
         }
     }
 

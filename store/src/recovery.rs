@@ -10,7 +10,6 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::arrival::Landing;
-use crate::checkpoint;
 use crate::commit::Queue;
 use crate::counters::Counters;
 use crate::directory::{Directory, MANIFEST, Names};
@@ -20,12 +19,11 @@ use crate::health::Health;
 use crate::holdings::Holdings;
 use crate::log::{LogEnd, LogWriter, Replay};
 use crate::manifest::Manifest;
-use crate::packed::Packed;
 use crate::requests::Requests;
 use crate::room::Room;
 use crate::segment::open_segment;
 use crate::shared::{LogState, Shared};
-use crate::{PartitionSummary, Recovery, Seq, StoreError, StoreOptions};
+use crate::{LogTail, Recovery, Seq, StoreError, StoreOptions};
 
 /// Opens the directory and reads the store back.
 pub(crate) fn recover(
@@ -45,7 +43,6 @@ pub(crate) fn recover(
     let mut highest_time = manifest.highest_time;
     let mut ceiling = manifest.ceiling;
     let sealed_records = open_segments(&dir, &options, &manifest, &holdings)?;
-    let checkpointed = load_checkpoint(&dir, &options, &manifest, &holdings)?;
     let replay = Replay {
         dir: &dir,
         partitions: options.partitions,
@@ -71,10 +68,9 @@ pub(crate) fn recover(
         created,
         records: holdings.total().records,
         sealed_records,
-        checkpoint_records: checkpointed.records,
         log_entries_replayed: end.entries,
         log_bytes_replayed: end.bytes,
-        torn_bytes_cut: end.torn_bytes,
+        log_tail: end.tail,
         last_seq: Seq(end.last_seq),
         highest_time,
         seconds: start.elapsed().as_secs_f64(),
@@ -112,7 +108,7 @@ fn manifest(
     if let Some(manifest) = Manifest::read(dir, options.partitions)? {
         return Ok(manifest);
     }
-    if !names.logs.is_empty() || !names.checkpoints.is_empty() || !names.segments.is_empty() {
+    if !names.logs.is_empty() || !names.segments.is_empty() {
         let path = dir.join(MANIFEST);
         return Err(StoreError::corrupt(&path, 0, "missing beside a log"));
     }
@@ -124,14 +120,6 @@ fn manifest(
 /// needs.
 fn remove_leftovers(dir: &Directory, manifest: &Manifest, names: &Names) -> Result<(), StoreError> {
     dir.remove_temporary(names)?;
-    let named = manifest.checkpoint.map(|file| file.number);
-    for number in names
-        .checkpoints
-        .iter()
-        .filter(|number| Some(**number) != named)
-    {
-        dir.remove(&dir.checkpoint_path(*number))?;
-    }
     let is_named = |number: &u64| {
         manifest
             .segments
@@ -177,22 +165,6 @@ fn next_segment(manifest: &Manifest, names: &Names) -> u64 {
     let named = manifest.segments.iter().map(|one| one.file.number);
     let highest = named.chain(names.segments.iter().copied()).max();
     highest.unwrap_or(0) + 1
-}
-
-/// The records of a store of format 1; the next seal makes slices of them.
-fn load_checkpoint(
-    dir: &Directory,
-    options: &StoreOptions,
-    manifest: &Manifest,
-    holdings: &Holdings,
-) -> Result<PartitionSummary, StoreError> {
-    let Some(file) = manifest.checkpoint else {
-        return Ok(PartitionSummary::default());
-    };
-    let apply = |seq, packed: &Packed| {
-        holdings.apply(seq, packed);
-    };
-    checkpoint::read(dir, options.partitions, file, manifest.through, apply)
 }
 
 /// Starts a segment of our own. One that holds no entry gives its number to it, so that
@@ -242,10 +214,17 @@ fn report(recovery: &Recovery) {
         seconds = recovery.seconds,
         "store opened"
     );
-    if recovery.torn_bytes_cut > 0 {
-        tracing::warn!(
-            bytes = recovery.torn_bytes_cut,
-            "cut a batch from the log that was interrupted before it was acknowledged"
-        );
+    match recovery.log_tail {
+        LogTail::Whole => {}
+        LogTail::Torn { bytes } => tracing::warn!(
+            bytes,
+            "cut a batch from the log that was not written whole: its writes were never \
+             acknowledged, unless the disk forgot what it had synced"
+        ),
+        LogTail::Damaged { bytes } => tracing::error!(
+            bytes,
+            "cut a batch from the log that was whole once and is damaged: its writes may have \
+             been acknowledged, and are lost on this node; check the disk"
+        ),
     }
 }

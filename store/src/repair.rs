@@ -4,7 +4,7 @@
 //! any ballot up to the highest of the slice. So:
 //!
 //! * a key of which a version with at least that ballot can be read is not in doubt;
-//! * any other key that leads there is refused, until its version is written anew with a
+//! * any other key that leads there is refused, until its version is written again with a
 //!   higher ballot, or the place is *vouched for*: whoever knows the other replicas says
 //!   that whatever was in it is known to be superseded or gone ([`Store::mark_repaired`]);
 //! * a fold leaves out of its result what cannot be read if, and only if, each such place
@@ -13,15 +13,44 @@
 //!
 //! What was vouched for is forgotten when the store is closed before such a fold: then the
 //! damage is found again.
+//!
+//! # The flow, as a replica drives it
+//!
+//! 1. [`Store::scrub`] reads the slices of one partition after the other, in the background
+//!    and at a bounded pace, and finds what no get has met yet. [`Store::damage`] says what
+//!    was found so far; such a copy is *partial*: it serves no copies and no sums.
+//! 2. A place with a known [key](Unreadable::key) is settled: the key is written again with a
+//!    new ballot (`Settle`, with `rewrite`). The next scrub finds it superseded.
+//! 3. Of a place without one only the digests around it are known, or nothing if all of a slice
+//!    is lost. The other replicas list their keys in between, all keys of the partition in the
+//!    latter case; those that [`Store::get`] refuses here are settled in the same way. Then the
+//!    place is vouched for. That is right once no ballot up to [`Unreadable::highest`] can be
+//!    accepted any more (the others raised their floors above it before they listed), and so
+//!    many have listed that the rest, with this replica, are no quorum.
+//! 4. The next fold writes the partition without the damaged slices.
+//!
+//! Damage that loses nothing (the order, the digest, an index beside a whole header) heals by
+//! such a fold alone.
 
-use torc_record::{Ballot, Digest};
+use std::time::{Duration, Instant};
+
+use torc_record::{Ballot, Digest, DigestKey};
 use torc_ring::Partition;
 
 use crate::segment::Slice;
+use crate::shared::Shared;
+use crate::slice::{Damage, OrderedRecords, SLICE_DIGEST_LEN};
 use crate::{Cursor, ScanLimits, ScanPage, Store, StoreError};
 
+/// Most places that one scrub names.
+const MAX_PLACES: usize = 4096;
+/// What a scrub reads at once.
+const PIECE_LEN: u64 = 256 << 10;
+/// Bytes per second: a scrub never sleeps so long that closing the store would wait for it.
+const LEAST_PACE: u64 = 1 << 20;
+
 /// A place of a slice that cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     /// Of which partition.
     pub partition: Partition,
@@ -38,6 +67,24 @@ pub struct Unreadable {
     pub before: Option<Digest>,
     /// What was lost had no higher ballot.
     pub highest: Ballot,
+    /// The key of which a version was lost, if it can still be read: it has the digest that is
+    /// beside it.
+    pub key: Option<Cursor>,
+}
+
+/// What a scrub of a partition read and found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScrubReport {
+    /// Slices.
+    pub slices: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Slices of which something is damaged.
+    pub damaged: u64,
+    /// What was lost, is not superseded, and was not vouched for: up to 4,096 places. Scrub
+    /// again once these are repaired.
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// A page of what can be read.
@@ -52,7 +99,7 @@ pub struct ReadablePage {
 
 impl Store {
     /// As [`Store::scan`], but what cannot be read is left out, and the page says so. Then
-    /// [`Store::unreadable`] says where, and [`Store::get`] which keys are in doubt.
+    /// [`Store::scrub`] says where, and [`Store::get`] which keys are in doubt.
     ///
     /// # Errors
     /// As [`Store::scan`], but for damage.
@@ -69,16 +116,51 @@ impl Store {
             .readable_page(partition, after, limits)
     }
 
-    /// Every place of a partition's slices that cannot be read and was not vouched for.
-    /// Reads all of them.
+    /// Reads all slices of a partition from end to end, at `bytes_per_s` (at least 1 MiB),
+    /// and checks every byte; says what was lost. With the cluster's key it recognizes lost keys, and those
+    /// that are superseded by now are no loss any more. What loses nothing is folded away.
+    ///
+    /// For a thread that may wait. Takes no lock while it reads; 512 KiB of memory, and three
+    /// bytes per key of a damaged slice.
     ///
     /// # Errors
-    /// [`StoreError::UnknownPartition`], [`StoreError::Failed`], [`StoreError::Closed`].
-    pub fn unreadable(&self, partition: Partition) -> Result<Vec<Unreadable>, StoreError> {
+    /// [`StoreError::UnknownPartition`], [`StoreError::Failed`], [`StoreError::Closed`]: also
+    /// if the store is closed meanwhile. Damage is no error.
+    pub fn scrub(
+        &self,
+        partition: Partition,
+        cluster: Option<&DigestKey>,
+        bytes_per_s: u64,
+    ) -> Result<ScrubReport, StoreError> {
         self.check_partition(partition)?;
-        self.shared().health.check()?;
-        let slices = self.shared().holdings.slices(partition);
-        Ok(slices.iter().flat_map(|slice| unreadable(slice)).collect())
+        let shared = self.shared();
+        shared.health.check()?;
+        let mut report = ScrubReport::default();
+        let mut pace = Pace::new(bytes_per_s);
+        for slice in shared.holdings.slices(partition).iter() {
+            if let Err(what) = check_bytes(shared, slice, &mut pace)? {
+                // What it says is remembered.
+                let _ = slice.note_damage(what);
+            }
+            report.slices += 1;
+            report.bytes += slice.len();
+            if !slice.is_damaged() {
+                continue;
+            }
+            report.damaged += 1;
+            let room = MAX_PLACES - report.unreadable.len();
+            let mut places = unreadable(slice, room, |slot| known_key(slice, slot, cluster));
+            places.retain(|place| !vouch_if_superseded(shared, slice, place));
+            if places.is_empty() {
+                // Nobody will say that it is repaired.
+                slice.note_waiting(false);
+            }
+            report.unreadable.extend(places);
+        }
+        if report.damaged > 0 {
+            shared.folds.want();
+        }
+        Ok(report)
     }
 
     /// Vouches for places: whatever was in them is superseded by what can be read, or is
@@ -96,12 +178,91 @@ impl Store {
     }
 }
 
-/// Whether a fold may do without what cannot be read of a slice. Reads all of it.
-pub(crate) fn is_repaired(slice: &Slice) -> bool {
-    unreadable(slice).is_empty()
+/// Keeps to a number of bytes per second.
+struct Pace {
+    bytes_per_s: u64,
+    bytes: u64,
+    started: Instant,
 }
 
-fn unreadable(slice: &Slice) -> Vec<Unreadable> {
+impl Pace {
+    fn new(bytes_per_s: u64) -> Self {
+        Self {
+            bytes_per_s: bytes_per_s.max(LEAST_PACE),
+            bytes: 0,
+            started: Instant::now(),
+        }
+    }
+
+    /// Waits until so many more bytes were due.
+    fn take(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        let due = Duration::from_secs_f64(self.bytes as f64 / self.bytes_per_s as f64);
+        std::thread::sleep(due.saturating_sub(self.started.elapsed()));
+    }
+}
+
+/// Whether the bytes of a slice are those that were written.
+///
+/// # Errors
+/// The store has failed, or is closing.
+fn check_bytes(
+    shared: &Shared,
+    slice: &Slice,
+    pace: &mut Pace,
+) -> Result<Result<(), Damage>, StoreError> {
+    let end = slice.len().saturating_sub(SLICE_DIGEST_LEN as u64);
+    let mut hasher = blake3::Hasher::new();
+    let mut at = 0;
+    while at < end {
+        shared.health.check()?;
+        if shared.folds.is_stopping() {
+            return Err(StoreError::Closed);
+        }
+        let len = PIECE_LEN.min(end - at);
+        match slice.read(at, len as usize) {
+            Ok(piece) => hasher.update(&piece),
+            Err(what) => return Ok(Err(what)),
+        };
+        at += len;
+        pace.take(len);
+    }
+    Ok(slice.digest().and_then(|digest| {
+        let is_whole = *hasher.finalize().as_bytes() == digest;
+        is_whole.then_some(()).ok_or("a slice fails its digest")
+    }))
+}
+
+/// The key of a record that cannot be read, if its head and its key can.
+fn known_key(slice: &Slice, slot: u32, cluster: Option<&DigestKey>) -> Option<Cursor> {
+    let cluster = cluster?;
+    let claimed = slice.view().ok()?.claimed_key(slot as usize)?;
+    let digest = Digest::of(cluster, claimed.namespace, claimed.key.as_bytes());
+    (digest == claimed.digest).then_some(claimed)
+}
+
+/// Vouches for a place if a version of its key is in force that is no older than what was lost.
+fn vouch_if_superseded(shared: &Shared, slice: &Slice, place: &Unreadable) -> bool {
+    let key = place.key.as_ref();
+    let newest = key.and_then(|key| shared.holdings.newest_ballot(key));
+    let is_superseded = newest.is_some_and(|newest| newest >= place.highest);
+    if is_superseded {
+        slice.vouch(place.slot);
+    }
+    is_superseded
+}
+
+/// Whether a fold may do without what cannot be read of a slice. Reads all of it.
+pub(crate) fn is_repaired(slice: &Slice) -> bool {
+    unreadable(slice, 1, |_| None).is_empty()
+}
+
+/// Up to `most` places of a slice that cannot be read and were not vouched for.
+fn unreadable(
+    slice: &Slice,
+    most: usize,
+    key_in: impl Fn(u32) -> Option<Cursor>,
+) -> Vec<Unreadable> {
     let place = Unreadable {
         partition: slice.partition(),
         segment: slice.id().0,
@@ -110,39 +271,43 @@ fn unreadable(slice: &Slice) -> Vec<Unreadable> {
         after: None,
         before: None,
         highest: slice.highest(),
+        key: None,
     };
     let Ok(view) = slice.view() else {
-        let is_open = !slice.is_vouched_slot(None);
+        let is_lost = !slice.is_vouched_slot(None) && slice.salvage(|_| ()).is_err();
+        let is_open = is_lost && most > 0;
         return is_open.then_some(place).into_iter().collect();
     };
-    let mut found = Vec::new();
+    let mut found: Vec<Unreadable> = Vec::new();
+    // Those from `open` on come before the next digest that can be read.
     let (mut last, mut open) = (None, 0);
-    for record in crate::slice::OrderedRecords::readable(view, None) {
-        match record {
+    for record in OrderedRecords::readable(view, None) {
+        let lost = match record {
+            Err(lost) => lost,
             Ok(packed) => {
                 last = Some(packed.digest());
-                found[open..]
-                    .iter_mut()
-                    .for_each(|one: &mut Unreadable| one.before = last);
+                found[open..].iter_mut().for_each(|one| one.before = last);
                 open = found.len();
-            }
-            Err(lost) => {
-                // What it says is remembered; the places are what matters here.
-                let _ = slice.note_damage(lost.what);
-                if lost
-                    .slot
-                    .is_none_or(|slot| !slice.is_vouched_slot(Some(slot)))
-                {
-                    found.push(Unreadable {
-                        slot: lost.slot,
-                        after: last.filter(|_| lost.in_order),
-                        ..place
-                    });
-                    if !lost.in_order {
-                        open = found.len();
-                    }
+                if open >= most {
+                    break;
                 }
+                continue;
             }
+        };
+        // What it says is remembered; the places are what matters here.
+        let _ = slice.note_damage(lost.what);
+        let is_vouched = lost.slot.is_some() && slice.is_vouched_slot(lost.slot);
+        if is_vouched || found.len() >= most {
+            continue;
+        }
+        found.push(Unreadable {
+            slot: lost.slot,
+            after: last.filter(|_| lost.in_order),
+            key: lost.slot.and_then(&key_in),
+            ..place.clone()
+        });
+        if !lost.in_order {
+            open = found.len();
         }
     }
     found

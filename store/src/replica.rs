@@ -4,14 +4,15 @@
 //! * The batches of a partition are durable and applied in the order in which they were
 //!   handed over. After one has failed, all behind it are refused, until the caller has seen
 //!   that and says [`Store::resume`]: what is on the disk is always a prefix.
-//! * A batch lies in one frame of the log: after a crash all of it is there or nothing. For
-//!   readers it is not atomic: they may see a part while it is applied.
+//! * A batch of a partition lies in one frame of the log: after a crash all of it is there or
+//!   nothing. For readers it is not atomic: they may see a part while it is applied.
+//! * What was handed over together lies in as few frames as hold it.
 //! * What `done` was told is durable and applied.
 
 use torc_record::{Ballot, DIGEST_LEN, Digest, HybridTime, Record};
 use torc_ring::{Partition, Token};
 
-use crate::commit::{Callback, Changes, Op};
+use crate::commit::{Callback, Change, Op, Parts, Report};
 use crate::packed::Packed;
 use crate::store::MAX_OP_BYTES;
 use crate::{PartitionBatch, PartitionMeta, Store, StoreError};
@@ -26,68 +27,98 @@ pub struct RangeSum {
 }
 
 impl Store {
-    /// Hands over changes of a partition. Does not wait: `done` is called on the committer's
-    /// thread once they are durable and applied, or with the error; it must not block.
+    /// Hands over changes of partitions; those of one partition take effect in the order in
+    /// which they stand. They become durable together, with one sync, up to 4 MiB of them as
+    /// stored; beyond that with several. Each [`PartitionBatch`] is in force whole or not at
+    /// all. Does not wait.
     ///
-    /// Never refused for want of room: a batch without records. Ask [`Store::room`] before
+    /// `done` is called once, when all are settled, with the places in `changes` of those that
+    /// failed, ascending, and why: none if all are durable and applied. It runs on the
+    /// committer's thread and must not block; without changes, and once the store has stopped,
+    /// it runs before this returns.
+    ///
+    /// A change that fails takes no other partition's with it. What follows it in its own
+    /// partition, in this call and in later ones, fails with [`StoreError::AfterFailure`] until
+    /// [`Store::resume`].
+    ///
+    /// A change without records is never refused for want of room. Ask [`Store::room`] before
     /// making records that must not be refused.
     ///
-    /// # Errors
-    /// Then nothing was changed and `done` is not called:
-    /// [`StoreError::UnknownPartition`], [`StoreError::Refused`],
-    /// [`StoreError::StrayRecord`], [`StoreError::BatchTooLong`]: hand over less at once;
-    /// [`StoreError::NoRoom`], [`StoreError::Failed`], [`StoreError::Closed`].
+    /// One that failed with [`StoreError::Failed`] may or may not survive. After every other
+    /// error nothing of it was changed: [`StoreError::UnknownPartition`],
+    /// [`StoreError::Refused`], [`StoreError::StrayRecord`]; [`StoreError::BatchTooLong`]:
+    /// split it; [`StoreError::NoRoom`], [`StoreError::OutOfSpace`], [`StoreError::Io`],
+    /// [`StoreError::Closed`].
+    pub fn apply_many(
+        &self,
+        changes: Vec<(Partition, PartitionBatch)>,
+        done: impl FnOnce(Vec<(usize, StoreError)>) + Send + 'static,
+    ) {
+        let shared = self.shared();
+        let mut parts = Parts::new(MAX_OP_BYTES, changes.len(), Report::new(done));
+        let mut records = Vec::new();
+        for (partition, mut batch) in changes {
+            let own = std::mem::take(&mut batch.records);
+            let packed = self.pack(partition, own, &mut records);
+            if packed.is_err() {
+                records.clear();
+            }
+            parts.push(Change::new(partition, &batch, packed), &mut records);
+        }
+        let mut parts = parts.finish();
+        shared.admit_now(&mut parts);
+        // Bounded by what was just set aside; the queue's own bound makes callers wait.
+        if let Err(refusal) = shared.queue.push_changes(parts) {
+            let (parts, why) = *refusal;
+            for mut changes in parts {
+                shared.room.release(changes.reserved_bytes);
+                changes.refuse(&why);
+                changes.settle();
+            }
+        }
+    }
+
+    /// [`Store::apply_many`] of one change; `done` is told its outcome.
     ///
-    /// To `done` come [`StoreError::OutOfSpace`], [`StoreError::Io`] and
-    /// [`StoreError::AfterFailure`]: nothing was changed, and nothing that follows will be
-    /// until [`Store::resume`]; [`StoreError::Closed`]; [`StoreError::Failed`]: the batch may
-    /// or may not survive.
+    /// # Errors
+    /// [`StoreError::Failed`], [`StoreError::Closed`]: nothing was changed and `done` is not
+    /// called.
     pub fn apply(
         &self,
         partition: Partition,
         batch: PartitionBatch,
         done: impl FnOnce(Result<(), StoreError>) + Send + 'static,
     ) -> Result<(), StoreError> {
-        self.check_partition(partition)?;
-        let shared = self.shared();
-        shared.health.check()?;
-        let records = self.pack(partition, batch.records)?;
-        let reserved = shared.admit_now(&records)?;
-        let op = Op::Apply(Changes {
-            partition,
-            wipe: batch.wipe,
-            records,
-            purge: batch.purge,
-            meta: batch.meta,
-            done: Callback::new(done),
+        self.shared().health.check()?;
+        self.apply_many(vec![(partition, batch)], move |failed| {
+            let failed = failed.into_iter().next();
+            done(failed.map_or(Ok(()), |(_, error)| Err(error)));
         });
-        // Bounded by what was just set aside; the queue's own bound makes callers wait.
-        shared.queue.push_control(op).map_err(|refusal| {
-            let (op, why) = *refusal;
-            op.discard();
-            why
-        })?;
-        reserved.hand_over();
         Ok(())
     }
 
-    fn pack(&self, partition: Partition, records: Vec<Record>) -> Result<Vec<Packed>, StoreError> {
+    fn pack(
+        &self,
+        partition: Partition,
+        records: Vec<Record>,
+        packed: &mut Vec<Packed>,
+    ) -> Result<(), StoreError> {
+        self.check_partition(partition)?;
         let partitions = self.shared().options.partitions;
         let mut len = 0;
-        let mut all = Vec::with_capacity(records.len());
         for record in records {
             if partitions.holding(record.namespace, Token::of(&record.digest)) != partition {
                 return Err(StoreError::StrayRecord { partition });
             }
-            let packed = Packed::of(&record)?;
-            len += packed.bytes().len();
+            let one = Packed::of(&record)?;
+            len += one.bytes().len();
             if len > MAX_OP_BYTES {
                 let max = MAX_OP_BYTES;
                 return Err(StoreError::BatchTooLong { len, max });
             }
-            all.push(packed);
+            packed.push(one);
         }
-        Ok(all)
+        Ok(())
     }
 
     /// Whether there is room for new records. When there is none, a seal is asked for;

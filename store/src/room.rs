@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 use crate::StoreError;
-use crate::commit::Op;
+use crate::commit::{Changes, Op};
 use crate::holdings;
 use crate::packed::Packed;
 use crate::shared::Shared;
@@ -86,24 +86,29 @@ impl Shared {
     }
 
     /// Sets memory aside without waiting, beyond the limit if need be: who asked for room
-    /// before finds it.
-    ///
-    /// # Errors
-    /// [`StoreError::NoRoom`].
-    pub(crate) fn admit_now(&self, records: &[Packed]) -> Result<Reserved<'_>, StoreError> {
-        let cost: u64 = records.iter().map(holdings::cost).sum();
-        let pending = self.room.pending_bytes.fetch_add(cost, Ordering::Relaxed);
-        let room = &self.room;
-        let reserved = Reserved { room, cost };
-        let used = self.holdings.overlay_bytes() + pending;
+    /// before finds it. Changes for which there is none are refused.
+    pub(crate) fn admit_now(&self, parts: &mut [Changes]) {
+        let wanted = parts.iter().map(Changes::cost).sum();
+        let pending = self.room.pending_bytes.fetch_add(wanted, Ordering::Relaxed);
+        let mut used = self.holdings.overlay_bytes() + pending;
         let limit_bytes = self.options.overlay_limit_bytes;
         let beyond = limit_bytes.saturating_add(limit_bytes / 8);
-        if cost == 0 || used == 0 || used + cost <= beyond {
-            return Ok(reserved);
+        let mut admit = |cost| {
+            if cost > 0 && used > 0 && used + cost > beyond {
+                return Err(StoreError::NoRoom { limit_bytes });
+            }
+            used += cost;
+            Ok(())
+        };
+        for part in parts.iter_mut() {
+            part.reserve(&mut admit);
         }
-        self.counters.overlay_refusals.add(1);
-        self.seals.want_unless_working();
-        Err(StoreError::NoRoom { limit_bytes })
+        let reserved: u64 = parts.iter().map(|part| part.reserved_bytes).sum();
+        if reserved < wanted {
+            self.room.release(wanted - reserved);
+            self.counters.overlay_refusals.add(1);
+            self.seals.want_unless_working();
+        }
     }
 
     fn try_admit(&self, records: &[Packed], cost: u64) -> Option<Reserved<'_>> {
@@ -123,7 +128,7 @@ impl Shared {
 
     /// Gives back what was set aside for an operation that was not done.
     pub(crate) fn release(&self, op: &Op) {
-        self.room.release(op.overlay_cost());
+        self.room.release(op.reserved_bytes());
     }
 }
 

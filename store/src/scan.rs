@@ -93,7 +93,8 @@ impl Cursor {
 }
 
 /// How much one page of a scan holds at most. A page has at least one record if there
-/// is one, so that a scan always gets on.
+/// is one, so that a scan always gets on. It never ends between two keys of one digest, and
+/// exceeds its limits rather.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanLimits {
     /// Most records.

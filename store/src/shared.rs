@@ -10,7 +10,7 @@ use torc_record::HybridTime;
 use torc_ring::Partition;
 
 use crate::arrival::Landing;
-use crate::commit::Queue;
+use crate::commit::{Op, Queue};
 use crate::counters::Counters;
 use crate::directory::Directory;
 use crate::health::Health;
@@ -124,6 +124,24 @@ impl Shared {
         self.folds.end();
         self.landing.stop();
         self.room.note_seal(false);
+    }
+
+    /// Reports, once, that a partition has records whose digest is another key's too.
+    pub(crate) fn note_shared_digests(&self, partition: Partition, records: usize) {
+        if records > 0 && !self.counters.shared_digests.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                partition = partition.0,
+                records,
+                "keys share a digest: a record was stored under the digest of another key"
+            );
+        }
+    }
+
+    /// After a seal, on its thread. The committer made what it freed.
+    pub(crate) fn release_memory(&self) {
+        (self.options.release_memory)();
+        // Once the queue has ended there is no committer any more.
+        drop(self.queue.push_control(Op::ReleaseMemory));
     }
 
     pub(crate) fn note_log(&self, completed: Option<SegmentInfo>, current: SegmentInfo) {

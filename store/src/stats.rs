@@ -26,15 +26,12 @@ pub struct Recovery {
     pub records: u64,
     /// Records in slices, which are not read on opening.
     pub sealed_records: u64,
-    /// Records read from the checkpoint of a store of format 1.
-    pub checkpoint_records: u64,
     /// Entries of the log applied on top.
     pub log_entries_replayed: u64,
     /// Bytes of the log they took.
     pub log_bytes_replayed: u64,
-    /// Bytes cut from the end of the log: a batch whose writing was interrupted before
-    /// it was acknowledged.
-    pub torn_bytes_cut: u64,
+    /// How the log ended. After a cut, compare with other replicas before this one votes.
+    pub log_tail: LogTail,
     /// Number of the newest entry.
     pub last_seq: Seq,
     /// The highest hybrid time of any record ever stored here: where the node's clock
@@ -42,6 +39,34 @@ pub struct Recovery {
     pub highest_time: HybridTime,
     /// How long it took.
     pub seconds: f64,
+}
+
+/// How the log that was found on opening ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogTail {
+    /// With a whole batch.
+    #[default]
+    Whole,
+    /// Bytes of a batch were cut that was not written whole. It was never acknowledged, unless
+    /// the disk forgot what it had synced.
+    Torn {
+        /// Up to the last one that is not zero.
+        bytes: u64,
+    },
+    /// Bytes of a batch were cut that was whole once and is damaged. It may have been
+    /// acknowledged.
+    Damaged {
+        /// Up to the last one that is not zero.
+        bytes: u64,
+    },
+}
+
+impl LogTail {
+    /// Whether a batch was cut.
+    #[must_use]
+    pub const fn was_cut(self) -> bool {
+        !matches!(self, Self::Whole)
+    }
 }
 
 /// What one partition holds. Two nodes hold the same records of a partition exactly if
@@ -81,7 +106,7 @@ pub struct SealReport {
     pub records: u64,
     /// Tombstones among them.
     pub tombstones: u64,
-    /// Slices they are in: one for each partition that had some.
+    /// Slices they are in: one for each partition that had some, more if keys share a digest.
     pub slices: u64,
     /// Length of the segment; 0 if there was nothing to seal.
     pub bytes: u64,
@@ -136,6 +161,9 @@ pub struct SliceStats {
     pub mphf_bytes: u64,
     /// Memory of their record offsets.
     pub offset_bytes: u64,
+    /// Sealed records beside another key's with the same digest. More than none says that
+    /// records were stored under the digest of another key.
+    pub shared_digests: u64,
     /// Slices of which something was found damaged.
     pub damaged: u64,
     /// Single and batched gets.

@@ -1,6 +1,7 @@
 //! The store of one node.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use torc_ring::Partition;
 
 use crate::commit::Op;
 use crate::counters::Counter;
+use crate::directory::FORMAT;
 use crate::fs::{Fs, RealFs};
 use crate::packed::{Packed, Position};
 use crate::shared::Shared;
@@ -29,13 +31,15 @@ pub(crate) const MAX_OP_BYTES: usize = 4 << 20;
 ///
 /// * Reading: [`get`](Self::get), [`get_batch`](Self::get_batch), [`scan`](Self::scan),
 ///   [`scan_since`](Self::scan_since), [`summary`](Self::summary). They see only what is
-///   durable, and may wait for the disk.
+///   durable, and may wait for the disk; [`get_cached`](Self::get_cached) and
+///   [`get_batch_cached`](Self::get_batch_cached) do not.
 /// * Writing: [`write`](Self::write), [`write_batch`](Self::write_batch),
 ///   [`drop_partition`](Self::drop_partition). They return when it is durable.
-/// * For replicas: [`apply`](Self::apply), [`room`](Self::room),
+/// * For replicas: [`apply_many`](Self::apply_many), [`apply`](Self::apply),
+///   [`resume`](Self::resume), [`room`](Self::room),
 ///   [`partition_meta`](Self::partition_meta), [`range_sum`](Self::range_sum),
 ///   [`reserve_ceiling`](Self::reserve_ceiling); what is damaged:
-///   [`scan_readable`](Self::scan_readable), [`unreadable`](Self::unreadable),
+///   [`scan_readable`](Self::scan_readable), [`scrub`](Self::scrub),
 ///   [`mark_repaired`](Self::mark_repaired).
 /// * Moving slices: [`sealed`](Self::sealed) on the one node, [`receive`](Self::receive) on
 ///   the other; [`hold`](Self::hold) meanwhile.
@@ -66,13 +70,19 @@ struct Handle {
 }
 
 impl Store {
+    /// The file that every store has in its directory, and that is made first.
+    #[must_use]
+    pub fn format_file(dir: &Path) -> PathBuf {
+        dir.join(FORMAT)
+    }
+
     /// Opens the store in a directory, which is made when it is missing. Reads the log since
     /// the last seal, about a million records a second, and the indexes of the slices.
     ///
     /// # Errors
-    /// [`StoreError::Locked`], [`StoreError::NewerFormat`], [`StoreError::PartitionsDiffer`],
-    /// [`StoreError::Corrupt`] with file and offset, [`StoreError::BadOption`],
-    /// [`StoreError::OutOfSpace`], [`StoreError::Io`].
+    /// [`StoreError::Locked`], [`StoreError::NewerFormat`], [`StoreError::OlderFormat`],
+    /// [`StoreError::PartitionsDiffer`], [`StoreError::Corrupt`] with file and offset,
+    /// [`StoreError::BadOption`], [`StoreError::OutOfSpace`], [`StoreError::Io`].
     pub fn open(options: StoreOptions) -> Result<(Self, Recovery), StoreError> {
         Self::open_with(options, Arc::new(RealFs))
     }
@@ -86,6 +96,7 @@ impl Store {
         fs: Arc<dyn Fs>,
     ) -> Result<(Self, Recovery), StoreError> {
         let (shared, log, recovery) = recovery::recover(options, fs)?;
+        (shared.options.release_memory)();
         let shared = Arc::new(shared);
         let threads = Threads::start(&shared, log)?;
         let handle = Handle {
@@ -127,9 +138,45 @@ impl Store {
         if let Err(error) = self.shared().health.check() {
             return reads.iter().map(|_| Err(error.clone())).collect();
         }
-        let found = self.shared().holdings.packed_batch(reads).into_iter();
+        let found = self.shared().holdings.packed_batch(reads);
         found
             .map(|found| Ok(found?.map(|packed| packed.unpack())))
+            .collect()
+    }
+
+    /// As [`Store::get`], for threads that must not wait for the disk: `None` if a record that
+    /// matters is not in the page cache. Ask [`Store::get`] then, where waiting is allowed.
+    /// Where the system cannot tell what is cached, it waits.
+    ///
+    /// # Errors
+    /// As [`Store::get`].
+    #[must_use]
+    pub fn get_cached(
+        &self,
+        namespace: NamespaceId,
+        digest: &Digest,
+        key: &[u8],
+    ) -> Option<Result<Option<Record>, StoreError>> {
+        if let Err(error) = self.shared().health.check() {
+            return Some(Err(error));
+        }
+        let position = Position::new(digest, namespace, key);
+        let found = self.shared().holdings.packed_cached(&position)?;
+        Some(found.map(|found| found.map(|packed| packed.unpack())))
+    }
+
+    /// As [`Store::get_batch`] and [`Store::get_cached`].
+    #[must_use]
+    pub fn get_batch_cached(
+        &self,
+        reads: &[(NamespaceId, Digest, &[u8])],
+    ) -> Vec<Option<Result<Option<Record>, StoreError>>> {
+        if let Err(error) = self.shared().health.check() {
+            return reads.iter().map(|_| Some(Err(error.clone()))).collect();
+        }
+        let found = self.shared().holdings.packed_batch_cached(reads);
+        found
+            .map(|found| Some(found?.map(|found| found.map(|packed| packed.unpack()))))
             .collect()
     }
 
@@ -227,6 +274,13 @@ impl Store {
     #[must_use]
     pub fn summary(&self, partition: Partition) -> PartitionSummary {
         self.shared().holdings.summary(partition)
+    }
+
+    /// Whether a partition holds anything that a collection may drop, now or once it has
+    /// expired; false is certain. Looks at its overlay and at the heads of its slices.
+    #[must_use]
+    pub fn may_be_collected(&self, partition: Partition) -> bool {
+        self.shared().holdings.may_be_collected(partition)
     }
 
     /// Number of the newest entry that is applied; all entries up to it are. Survives

@@ -6,7 +6,7 @@ use crate::Seq;
 use crate::holdings::{Holdings, Slices};
 use crate::packed::{Packed, Position};
 use crate::segment::Slice;
-use crate::slice::Found;
+use crate::slice::{Found, Reading};
 use torc_record::Ballot;
 
 /// What one slice says of a key.
@@ -70,9 +70,11 @@ impl Holdings {
 
 fn trace(slice: &Arc<Slice>, position: &Position<'_>) -> SliceTrace {
     let digest = position.digest();
-    let verdict = match slice.find(&digest) {
+    let verdict = match slice.find(&digest, Reading::Wait) {
         Found::GateNegative => Verdict::GateNegative,
         Found::Damaged(what) => Verdict::Damaged(what),
+        // A trace waits.
+        Found::NotCached => Verdict::Damaged("it was not read"),
         Found::Record(packed) if packed.position() == *position => Verdict::Holds {
             ballot: packed.ballot(),
             is_tombstone: packed.is_tombstone(),

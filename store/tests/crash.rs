@@ -12,16 +12,17 @@
 mod common;
 
 use common::{
-    Model, apply, block_on, fingerprint, open, partition_of, put, reserve_ceiling, tombstone,
+    Model, apply_many, block_on, fingerprint, open, partition_of, partitions, put, reserve_ceiling,
+    tombstone,
 };
 use proptest::prelude::*;
 use torc_record::{Epoch, HybridTime, Record};
 use torc_ring::Partition;
-use torc_store::testing::{CrashFs, Survives};
-use torc_store::{PartitionBatch, PartitionMeta, Store, StoreError};
+use torc_store::testing::{Call, CrashFs, Survives};
+use torc_store::{LogTail, PartitionBatch, PartitionMeta, Store, StoreError};
 
 /// Opening makes about so many calls.
-const RECOVERY_CALLS: u64 = 12;
+const RECOVERY_CALLS: u64 = 13;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -31,7 +32,7 @@ enum Step {
     Seal,
     Fold,
     Meta(&'static str, Vec<u8>),
-    Apply(Partition, PartitionBatch),
+    Apply(Vec<(Partition, PartitionBatch)>),
     Ceiling(u64),
     Reopen,
 }
@@ -45,7 +46,11 @@ impl Step {
             Self::Meta(name, value) => {
                 model.meta.insert((*name).to_owned(), value.clone());
             }
-            Self::Apply(partition, batch) => model.apply(*partition, batch),
+            Self::Apply(changes) => {
+                for (partition, batch) in changes {
+                    model.apply(*partition, batch);
+                }
+            }
             Self::Ceiling(time) => {
                 model.last_seq += 1;
                 model.ceiling = model.ceiling.max(HybridTime(*time));
@@ -69,7 +74,10 @@ impl Step {
                     store.fold().await?;
                 }
                 Self::Meta(name, value) => store.meta_set(name, value)?,
-                Self::Apply(partition, batch) => apply(&store, *partition, batch.clone())?,
+                Self::Apply(changes) => {
+                    let failed = apply_many(&store, changes.clone());
+                    failed.into_iter().try_for_each(|(_, error)| Err(error))?;
+                }
                 Self::Ceiling(time) => reserve_ceiling(&store, HybridTime(*time))?,
                 Self::Reopen => {
                     store.close().await?;
@@ -135,7 +143,22 @@ fn replicated(home: Partition) -> Vec<Step> {
             purge,
             meta,
         };
-        Step::Apply(home, batch)
+        Step::Apply(vec![(home, batch)])
+    };
+    // Changes of all partitions in one call: after a crash all are there, or none.
+    let together = |time| {
+        let of = |partition| {
+            let keys = (0..400).map(|key| put(key, time, vec![6; 90]));
+            let records = keys.filter(|one| partition_of(one) == partition).take(3);
+            let batch = PartitionBatch {
+                records: records.collect(),
+                meta: Some(meta(time)),
+                ..PartitionBatch::default()
+            };
+            (partition, batch)
+        };
+        let again = of(home);
+        Step::Apply(partitions().iter().map(of).chain([again]).collect())
     };
     let values = keys.iter().map(|key| put(*key, 80, vec![5; 200]));
     let gone = keys[..3].iter().map(|key| tombstone(*key, 90));
@@ -148,6 +171,7 @@ fn replicated(home: Partition) -> Vec<Step> {
         Step::Seal,
         batch(false, vec![], Some(95), 4),
         Step::Fold,
+        together(95),
         Step::Ceiling(400),
         Step::Reopen,
         batch(false, vec![put(keys[0], 99, b"again")], None, 4),
@@ -160,6 +184,7 @@ fn replicated(home: Partition) -> Vec<Step> {
             Some(81),
             6,
         ),
+        together(96),
         Step::Seal,
     ]
 }
@@ -209,7 +234,12 @@ fn run(fs: &CrashFs, steps: &[Step]) -> Outcome {
 
 /// Opens what a crash left and checks it; goes on, crashes again, and checks that.
 fn check_after_crash(fs: &CrashFs, outcome: &Outcome, place: &str) {
-    let (mut store, _) = open(fs).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let (mut store, recovery) = open(fs).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let tail = recovery.log_tail;
+    assert!(
+        !matches!(tail, LogTail::Damaged { .. }),
+        "{place}: {tail:?}"
+    );
     let mut model = outcome.after.clone();
     if model.difference(&store).is_some() {
         model = outcome.before.clone();
@@ -284,6 +314,28 @@ fn a_crash_at_any_call_loses_nothing_acknowledged_and_invents_nothing() {
 fn nor_does_it_tear_a_batch_of_a_replica_or_bring_back_what_was_collected() {
     let home = partition_of(&put(3, 1, b""));
     crash_everywhere(&replicated(home), 80);
+}
+
+/// The store stops, and another process finds in the cache what the disk does not have.
+#[test]
+fn nor_does_a_sync_that_fails_anywhere_followed_by_a_crash() {
+    let home = partition_of(&put(3, 1, b""));
+    for steps in [workload(), replicated(home)] {
+        for after in 0.. {
+            let fs = CrashFs::new();
+            let disk = fs.clone();
+            fs.before(Call::Sync, "", after, move || {
+                disk.fail_next(Call::Sync, "", std::io::ErrorKind::Other);
+            });
+            let outcome = run(&fs, &steps);
+            if !fs.is_used_up() {
+                assert!(after > 40, "a workload of {after} syncs is too short");
+                break;
+            }
+            let place = format!("sync {after} failed");
+            check_after_crash(&fs.image(Survives::Everything), &outcome, &place);
+        }
+    }
 }
 
 fn crash_everywhere(steps: &[Step], least_calls: u64) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use common::{DIR, Model, block_on, open, options, put, tombstone};
 use torc_store::testing::{CrashFs, Survives};
-use torc_store::{Store, StoreError};
+use torc_store::{LogTail, Store, StoreError};
 
 /// A store with a segment of slices, two full segments and two batches of one behind it, and
 /// metadata.
@@ -152,6 +152,51 @@ fn in_a_store_that_was_not_closed_only_the_last_batch_can_pass_for_torn() {
             "{file}: every byte counts"
         );
     }
+}
+
+/// The last batch of a log that was not closed, with some of its bytes changed.
+fn tail_of(change: impl Fn(&mut [u8])) -> LogTail {
+    let fs = CrashFs::new();
+    let mut options = options(DIR);
+    options.log_segment_bytes = 1 << 20;
+    let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
+    let path = Path::new(DIR).join("log-00000000000000000001");
+    let end = |fs: &CrashFs| {
+        let bytes = fs.file(&path).unwrap();
+        bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
+    };
+    block_on(store.write(put(1, 1, vec![1; 700]))).unwrap();
+    let start = end(&fs);
+    block_on(store.write(put(2, 1, vec![2; 3000]))).unwrap();
+    let fs = fs.image(Survives::Nothing);
+    let (mut bytes, end) = (fs.file(&path).unwrap(), end(&fs));
+    change(&mut bytes[start..end]);
+    fs.put_file(&path, &bytes);
+    let (_, recovery) = open(&fs).unwrap();
+    if recovery.log_tail.was_cut() {
+        assert_eq!(recovery.records, 1);
+    }
+    recovery.log_tail
+}
+
+#[test]
+fn a_damaged_last_batch_is_told_from_a_torn_one_where_that_can_be_known() {
+    assert_eq!(tail_of(|_| {}), LogTail::Whole);
+    for at in [1, 9, 40, 1000, 3000] {
+        let tail = tail_of(|batch| batch[at] ^= 1);
+        assert!(
+            matches!(tail, LogTail::Damaged { .. }),
+            "byte {at}: {tail:?}"
+        );
+    }
+    for (from, to) in [(0, 200), (0, 600), (1000, 2100), (2000, 3081), (20, 3081)] {
+        let tail = tail_of(|batch| batch[from..to].fill(0));
+        assert!(
+            matches!(tail, LogTail::Torn { .. }),
+            "{from} to {to} missing: {tail:?}"
+        );
+    }
+    assert_eq!(tail_of(|batch| batch.fill(0)), LogTail::Whole, "none begun");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! Stores of every format that was ever released must stay readable.
+//! A store of the present format, as it was written once: it must stay readable.
 //!
-//! `tests/fixtures/v1` and `v2` were written by `remake` below, each at its format, and are
-//! never written again once a release has it (`v2` was remade before the first one): `cargo test -p torc-store --test fixtures -- --ignored` makes the one
-//! of a new format, after `FORMAT` here was raised.
+//! `tests/fixtures/v3` was written by `remake` below. When the format changes, raise `FORMAT`
+//! here, remove the old fixture, and run
+//! `cargo test -p torc-store --test fixtures -- --ignored`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -14,17 +14,17 @@ use std::sync::Arc;
 use common::{DIR, Model, block_on, options, partition_of, put, tombstone};
 use torc_record::{Ballot, Epoch, HybridTime, Record};
 use torc_ring::Partition;
-use torc_store::testing::{CrashFs, Survives};
-use torc_store::{PartitionBatch, PartitionMeta, Recovery, Store};
+use torc_store::testing::CrashFs;
+use torc_store::{LogTail, PartitionBatch, PartitionMeta, Recovery, Store};
 
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
-fn fixture(format: u32) -> PathBuf {
+fn fixture() -> PathBuf {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    fixtures.join(format!("v{format}"))
+    fixtures.join(format!("v{FORMAT}"))
 }
 
-/// What is in the checkpoint or the slices, what is dropped after it, and what follows in the log.
+/// What is in the slices, what is dropped after it, and what follows in the log.
 fn history() -> (Vec<Record>, Record, Vec<Record>) {
     let before = (0..5)
         .map(|key| put(key, 10 + key, format!("value {key}")))
@@ -38,7 +38,7 @@ fn history() -> (Vec<Record>, Record, Vec<Record>) {
     (before, put(3, 0, b""), after)
 }
 
-/// What format 1 cannot say: facts before the seal and behind it.
+/// Facts before the seal and behind it.
 fn facts(number: u64) -> (Partition, PartitionMeta) {
     let ballot = put(1, number, b"").ballot;
     let meta = PartitionMeta {
@@ -51,17 +51,15 @@ fn facts(number: u64) -> (Partition, PartitionMeta) {
     (Partition(number as u32), meta)
 }
 
-fn expected(format: u32) -> Model {
+fn expected() -> Model {
     let (before, dropped, after) = history();
     let mut model = Model::default();
-    if format > 1 {
-        // A ceiling and facts, of which the last count; later a purge and facts.
-        model.last_seq += 3;
-        model.ceiling = HybridTime(70);
-        for number in [1, 2] {
-            let (partition, meta) = facts(number);
-            model.facts.insert(partition, (meta, Ballot::default()));
-        }
+    // A ceiling and facts, of which the last count; later a purge and facts.
+    model.last_seq += 3;
+    model.ceiling = HybridTime(70);
+    for number in [1, 2] {
+        let (partition, meta) = facts(number);
+        model.facts.insert(partition, (meta, Ballot::default()));
     }
     model.meta.insert("node".to_owned(), b"fixture".to_vec());
     for record in before {
@@ -71,22 +69,20 @@ fn expected(format: u32) -> Model {
     for record in after {
         model.write(record);
     }
-    if format > 1 {
-        let (partition, meta) = facts(2);
-        let (purge, meta) = (Some(meta.collected), Some(meta));
-        let batch = PartitionBatch {
-            purge,
-            meta,
-            ..PartitionBatch::default()
-        };
-        model.apply(partition, &batch);
-    }
+    let (partition, meta) = facts(2);
+    let (purge, meta) = (Some(meta.collected), Some(meta));
+    let batch = PartitionBatch {
+        purge,
+        meta,
+        ..PartitionBatch::default()
+    };
+    model.apply(partition, &batch);
     model
 }
 
-fn load(format: u32) -> CrashFs {
+fn load() -> CrashFs {
     let fs = CrashFs::new();
-    for entry in std::fs::read_dir(fixture(format)).unwrap() {
+    for entry in std::fs::read_dir(fixture()).unwrap() {
         let path = entry.unwrap().path();
         let bytes = std::fs::read(&path).unwrap();
         fs.put_file(&Path::new(DIR).join(path.file_name().unwrap()), &bytes);
@@ -98,97 +94,45 @@ fn open(fs: &CrashFs) -> (Store, Recovery) {
     Store::open_with(options(DIR), Arc::new(fs.clone())).unwrap()
 }
 
-fn files(fs: &CrashFs, prefix: &str) -> usize {
+fn segments(fs: &CrashFs) -> usize {
     let files = fs.files().into_iter();
-    let named = |path: &PathBuf| {
+    let is_segment = |path: &PathBuf| {
         let name = path.file_name().unwrap().to_string_lossy();
-        name.starts_with(prefix)
+        name.starts_with("segment-")
     };
-    files.filter(named).count()
+    files.filter(is_segment).count()
 }
 
-fn check(store: &Store, recovery: &Recovery, format: u32, place: &str) {
-    expected(format).check(store, place);
-    let entries = if format > 1 { 7 } else { 5 };
-    assert_eq!(recovery.log_entries_replayed, entries);
-    assert_eq!(recovery.torn_bytes_cut, 0);
+#[test]
+fn a_store_is_read_as_it_was_written() {
+    let fs = load();
+    let (store, recovery) = open(&fs);
+    expected().check(&store, "as it was written");
+    assert_eq!(
+        (recovery.sealed_records, recovery.log_entries_replayed),
+        (5, 7)
+    );
+    assert_eq!(recovery.log_tail, LogTail::Whole);
     assert_eq!(recovery.highest_time.0, 21);
     let summary = store.summary(partition_of(&put(7, 0, b"")));
     assert_eq!(
         summary.fingerprint, FINGERPRINT,
         "nodes of different releases compare their partitions"
     );
-}
-
-#[test]
-fn a_store_of_format_1_is_read_as_it_was_written() {
-    let (store, recovery) = open(&load(1));
-    check(&store, &recovery, 1, "format 1");
-    assert_eq!(
-        (recovery.checkpoint_records, recovery.sealed_records),
-        (5, 0)
-    );
-}
-
-#[test]
-fn the_first_seal_of_a_store_of_format_1_makes_slices_of_its_checkpoint() {
-    let fs = load(1);
-    let (store, _) = open(&fs);
-    assert_eq!(files(&fs, "checkpoint-"), 1);
-    // Until then the checkpoint counts: after a crash it is read again.
-    let (again, recovery) = open(&fs.image(Survives::Everything));
-    check(&again, &recovery, 1, "opened twice");
-    block_on(store.seal()).unwrap();
-    assert_eq!((files(&fs, "checkpoint-"), files(&fs, "segment-")), (0, 1));
-    expected(1).check(&store, "sealed");
-    drop(store);
-    let (store, recovery) = open(&fs.image(Survives::Nothing));
-    expected(1).check(&store, "sealed, after a crash");
-    let records = expected(1).records.len() as u64;
-    assert_eq!(
-        (recovery.checkpoint_records, recovery.sealed_records),
-        (0, records)
-    );
-    assert_eq!(recovery.highest_time.0, 21);
-}
-
-#[test]
-fn a_damaged_checkpoint_of_format_1_is_refused() {
-    let fs = load(1);
-    let path = Path::new(DIR).join("checkpoint-00000000000000000002");
-    let good = fs.file(&path).unwrap();
-    for bit in 0..good.len() * 8 {
-        let mut bad = good.clone();
-        bad[bit / 8] ^= 1 << (bit % 8);
-        fs.put_file(&path, &bad);
-        let opened = Store::open_with(options(DIR), Arc::new(fs.clone()));
-        assert!(opened.is_err(), "bit {bit}");
-    }
-}
-
-#[test]
-fn a_store_of_format_2_is_read_as_it_was_written() {
-    let fs = load(2);
-    let (store, recovery) = open(&fs);
-    check(&store, &recovery, 2, "format 2");
-    assert_eq!(
-        (recovery.checkpoint_records, recovery.sealed_records),
-        (0, 5)
-    );
-    assert_eq!(files(&fs, "segment-"), 1);
+    assert_eq!(segments(&fs), 1);
     block_on(store.seal()).unwrap();
     block_on(store.fold()).unwrap();
-    expected(2).check(&store, "sealed and folded");
+    expected().check(&store, "sealed and folded");
 }
 
-/// Remade from FORMAT.md in Python, of the records as they lie in the fixture of format 2: the
+/// Remade from FORMAT.md in Python, of the records as they lie in the fixture: the
 /// sum over `key-0` and `key-7`.
 const FINGERPRINT: u128 = 195_377_194_433_670_989_114_693_460_213_609_808_044;
 
 #[test]
 #[ignore = "writes the fixture of a new format"]
 fn remake() {
-    let dir = fixture(FORMAT);
+    let dir = fixture();
     assert!(
         !dir.exists(),
         "{} exists: it is never written again",

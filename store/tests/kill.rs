@@ -154,3 +154,24 @@ fn kill_9_loses_nothing_acknowledged() {
     }
     assert!(ever_sealed > 0, "no kill came after a seal");
 }
+
+/// The log of a node is as long as it will get from the start: what was cut off is more than
+/// what is read at once.
+#[test]
+fn a_log_that_was_not_closed_opens_however_long_it_was_made() {
+    let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let long = |dir: &Path| {
+        let mut options = options(dir);
+        options.log_segment_bytes = 16 << 20;
+        options
+    };
+    let (store, _) = Store::open(long(dir.path())).unwrap();
+    block_on(store.write(put(1, 1, "v"))).unwrap();
+    // As a killed process leaves it.
+    for file in std::fs::read_dir(dir.path()).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    }
+    let (_, recovery) = Store::open(long(copy.path())).unwrap();
+    assert_eq!(recovery.records, 1);
+}

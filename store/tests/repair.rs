@@ -7,7 +7,7 @@ mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{DIR, block_on, check_summaries, get, open, partition_of, partitions, put};
+use common::{DIR, block_on, check_summaries, get, lost, open, partition_of, partitions, put};
 use torc_record::{Digest, Record};
 use torc_ring::Partition;
 use torc_store::testing::{CrashFs, Survives};
@@ -81,24 +81,24 @@ fn readable(store: &Store) -> (Vec<Record>, bool) {
 #[test]
 fn a_record_that_rots_is_found_bounded_by_its_neighbours_and_healed_for_good() {
     let all = records(10);
-    let lost = all.len() / 2;
+    let gone = all.len() / 2;
     let fs = sealed(&all);
-    flip(&fs, &value_of(&all[lost]), 0);
+    flip(&fs, &value_of(&all[gone]), 0);
     let (store, _) = open(&fs).unwrap();
     let mut rest = all.clone();
-    rest.remove(lost);
+    rest.remove(gone);
     assert_eq!(readable(&store), (rest.clone(), true));
-    let places = store.unreadable(home()).unwrap();
+    let places = lost(&store, home());
     let [place] = &places[..] else {
         panic!("{places:?}")
     };
-    assert_eq!(place.after, Some(all[lost - 1].digest));
-    assert_eq!(place.before, Some(all[lost + 1].digest));
+    assert_eq!(place.after, Some(all[gone - 1].digest));
+    assert_eq!(place.before, Some(all[gone + 1].digest));
     assert_eq!(place.highest, all[0].ballot);
     let whole = |store: &Store| store.range_sum(home(), Digest([0; 16]), Digest([255; 16]));
     assert!(is_damage(&whole(&store)), "a sum that nobody can tell");
 
-    let mut newer = all[lost].clone();
+    let mut newer = all[gone].clone();
     newer.ballot.time.0 += 1;
     block_on(store.write(newer.clone())).unwrap();
     assert_eq!(read(&store, &newer).unwrap(), Some(newer.clone()));
@@ -114,10 +114,10 @@ fn a_record_that_rots_is_found_bounded_by_its_neighbours_and_healed_for_good() {
     assert!(store.damage(home()).is_some(), "nobody has vouched for it");
 
     store.mark_repaired(&places);
-    assert_eq!(store.unreadable(home()).unwrap(), vec![]);
+    assert_eq!(lost(&store, home()), vec![]);
     block_on(store.fold()).unwrap();
     assert!(store.damage(home()).is_none());
-    rest.insert(lost, newer);
+    rest.insert(gone, newer);
     let check = |store: &Store, place: &str| {
         assert_eq!(readable(store), (rest.clone(), false), "{place}");
         check_summaries(store, place);
@@ -138,11 +138,11 @@ fn a_slice_of_which_nothing_can_be_read_is_known_by_its_row_and_can_go() {
     flip(&fs, b"TSLC", 32);
     let (store, _) = open(&fs).unwrap();
     assert_eq!(readable(&store), (vec![], true));
-    let places = store.unreadable(home()).unwrap();
+    let places = lost(&store, home());
     let all_of_it = Unreadable {
         slot: None,
         highest: all[0].ballot,
-        ..places[0]
+        ..places[0].clone()
     };
     assert_eq!(places, vec![all_of_it]);
     assert!(all.iter().all(|one| is_damage(&read(&store, one))));
@@ -172,7 +172,7 @@ fn what_rots_after_somebody_vouched_is_not_folded_away() {
     let fs = sealed(&all);
     flip(&fs, &value_of(&all[0]), 0);
     let (store, _) = open(&fs).unwrap();
-    let places = store.unreadable(home()).unwrap();
+    let places = lost(&store, home());
     drop(store);
     flip(&fs, &value_of(&all[1]), 0);
     let (store, _) = open(&fs).unwrap();
@@ -184,8 +184,8 @@ fn what_rots_after_somebody_vouched_is_not_folded_away() {
     );
     block_on(store.fold()).unwrap();
     assert!(is_damage(&read(&store, &all[1])));
-    assert_eq!(store.unreadable(home()).unwrap().len(), 1);
-    store.mark_repaired(&store.unreadable(home()).unwrap());
+    assert_eq!(lost(&store, home()).len(), 1);
+    store.mark_repaired(&lost(&store, home()));
     block_on(store.fold()).unwrap();
     assert!(store.damage(home()).is_none());
     assert_eq!(readable(&store), (all[2..].to_vec(), false));
@@ -207,7 +207,7 @@ fn an_order_that_rots_loses_nothing_and_is_made_anew() {
     let (store, _) = open(&fs).unwrap();
     assert!(is_damage(&store.scan(home(), None, ScanLimits::default())));
     assert_eq!(readable(&store), (all.clone(), false));
-    assert_eq!(store.unreadable(home()).unwrap(), vec![]);
+    assert_eq!(lost(&store, home()), vec![]);
     block_on(store.fold()).unwrap();
     assert!(
         store.damage(home()).is_none(),

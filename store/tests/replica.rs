@@ -7,8 +7,8 @@ mod common;
 use std::sync::{Arc, mpsc};
 
 use common::{
-    DIR, Model, apply, block_on, get, open, options, partition_of, partitions, put, record,
-    reserve_ceiling, tombstone,
+    DIR, Model, apply, apply_many, block_on, get, open, options, partition_of, partitions, put,
+    record, reserve_ceiling, tombstone,
 };
 use proptest::prelude::*;
 use torc_record::{Ballot, Digest, Epoch, HybridTime, Record, State};
@@ -18,7 +18,7 @@ use torc_store::{PartitionBatch, PartitionMeta, Store, StoreError, StoreHealth};
 
 #[derive(Debug, Clone)]
 enum Op {
-    Apply(u32, PartitionBatch),
+    Apply(Vec<(u32, PartitionBatch)>),
     Ceiling(u64),
     Seal,
     Fold,
@@ -73,7 +73,8 @@ fn any_batch() -> impl Strategy<Value = PartitionBatch> {
 
 fn any_op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        20 => (0..partitions().count(), any_batch()).prop_map(|(at, batch)| Op::Apply(at, batch)),
+        20 => proptest::collection::vec((0..partitions().count(), any_batch()), 1..4)
+            .prop_map(Op::Apply),
         1 => (0_u64..99).prop_map(Op::Ceiling),
         4 => Just(Op::Seal),
         2 => Just(Op::Fold),
@@ -85,18 +86,22 @@ fn any_op() -> impl Strategy<Value = Op> {
 
 fn step(op: &Op, store: Store, fs: &mut CrashFs, model: &mut Model) -> Store {
     let survives = match op {
-        Op::Apply(at, batch) => {
-            // Two partitions get all, so that they have something to collect.
-            let partition = partition_of(&put(u64::from(*at) % 2, 0, b""));
-            let mut batch = batch.clone();
-            if batch.wipe {
-                model.facts.entry(partition).or_default().1 = Ballot::default();
-            }
-            batch
-                .records
-                .retain(|one| partition_of(one) == partition && model.is_writable(one));
-            model.apply(partition, &batch);
-            apply(&store, partition, batch).unwrap();
+        Op::Apply(changes) => {
+            let changes = changes.iter().map(|(at, batch)| {
+                // Two partitions get all, so that they have something to collect.
+                let partition = partition_of(&put(u64::from(*at) % 2, 0, b""));
+                let mut batch = batch.clone();
+                if batch.wipe {
+                    model.facts.entry(partition).or_default().1 = Ballot::default();
+                }
+                batch
+                    .records
+                    .retain(|one| partition_of(one) == partition && model.is_writable(one));
+                model.apply(partition, &batch);
+                (partition, batch)
+            });
+            let failed = apply_many(&store, changes.collect());
+            assert!(failed.is_empty(), "{failed:?}");
             return store;
         }
         Op::Ceiling(time) => {
@@ -293,6 +298,7 @@ fn without_room_records_are_refused_and_facts_are_not() {
     let many = vec![put(1, number + 2, vec![1; 20_000])];
     let refused = apply(&store, home(), batch(many)).unwrap_err();
     assert!(matches!(refused, StoreError::NoRoom { .. }), "{refused}");
+    store.resume(home()).unwrap();
     let facts = PartitionBatch {
         wipe: true,
         purge: Some(ballot(1)),
@@ -303,7 +309,7 @@ fn without_room_records_are_refused_and_facts_are_not() {
 }
 
 #[test]
-fn what_is_too_long_or_of_another_partition_is_refused_at_once() {
+fn what_is_too_long_or_of_another_partition_is_refused() {
     let (store, _) = open(&CrashFs::new()).unwrap();
     let long = (0..5).map(|time| put(1, time, vec![0; 1 << 20])).collect();
     let refused = apply(&store, home(), batch(long)).unwrap_err();
@@ -314,12 +320,14 @@ fn what_is_too_long_or_of_another_partition_is_refused_at_once() {
     let stray = (0..100)
         .map(|key| put(key, 1, b""))
         .find(|one| partition_of(one) != home());
+    store.resume(home()).unwrap();
     let refused = apply(&store, home(), batch(vec![stray.unwrap()])).unwrap_err();
     assert!(
         matches!(refused, StoreError::StrayRecord { .. }),
         "{refused}"
     );
     assert_eq!(store.last_seq().0, 0, "nothing was changed");
+    store.resume(home()).unwrap();
     apply(&store, home(), PartitionBatch::default()).unwrap();
     assert_eq!(store.last_seq().0, 0, "an empty batch is no entry");
     block_on(store.clone().close()).unwrap();

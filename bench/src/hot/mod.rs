@@ -62,7 +62,7 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    for round in 0..options.rounds {
+    for round in 0..options.rounds() {
         for nodes in [3, 5] {
             let measuring = measure(
                 &mut report,

@@ -126,7 +126,7 @@ pub(super) const PREDICTIONS: &[Prediction] = &[
 pub(super) fn run(report: &mut Report, options: &Options) -> Result<()> {
     let keys = usize::try_from(options.records_or(10_000_000))?;
     let urls = Urls::generate(keys);
-    for round in 0..options.rounds {
+    for round in 0..options.rounds() {
         for row in &TABLE_1 {
             if round == 0 {
                 quote_paper(report, row);

@@ -120,7 +120,7 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
             case.keys
         };
         let keys = digests::sorted(keys);
-        for _ in 0..options.rounds {
+        for _ in 0..options.rounds() {
             round(&mut report, case, &keys)?;
         }
     }

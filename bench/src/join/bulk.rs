@@ -8,18 +8,18 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use torc_client::Client;
 
 use super::{MIB, RATIO, cluster, copy};
 use crate::cli::Options;
-use crate::kvd::{self, Node};
+use crate::kvd::{self, Node, Replicas};
 use crate::process;
 use crate::report::{Metric, Report, TORC};
 
 pub(super) const CASE: &str = "bulk join";
 pub(super) const NOTES: &[&str] = &[
-    "bulk join: one node of sealed records, a second one joins; no traffic; --transfer-mib-per-s raised beyond reach",
+    "bulk join: one node of sealed records, a second one joins and takes all of them, half with one replica; no traffic; --transfer-mib-per-s raised beyond reach",
     "rate: bytes of slices by the time of the copying stage; *_cpu: processor seconds a gibibyte of a whole process, join and all",
     "tcp copy: from memory to memory; to file: into a file; to disk: with an fdatasync at the end",
 ];
@@ -33,36 +33,33 @@ struct Copied {
     bytes: f64,
 }
 
-pub(super) async fn round(report: &mut Report, options: &Options, program: &Path) -> Result<()> {
+pub(super) async fn round(
+    report: &mut Report,
+    options: &Options,
+    program: &Path,
+    replicas: Replicas,
+) -> Result<()> {
     let records = options.records_or(RECORDS);
     let scratch = options.scratch()?;
     let mut settings = Node::SETTLING.map(str::to_owned).to_vec();
     settings.push("--transfer-mib-per-s=1000000".to_owned());
-    let node = |name: &str, settings| Node::prepare(program, scratch.path().join(name), settings);
-    let mut newcomer = node("newcomer", settings.clone())?;
-    settings.push("--bootstrap".to_owned());
-    let mut founder = node("founder", settings)?;
-    founder.start()?;
-    founder.ready().await?;
+    let newcomer = scratch.path().join("newcomer");
+    let mut newcomer = Node::prepare(program, newcomer, settings.clone())?;
+    settings.extend(replicas.settings());
+    let founders = kvd::found(program, scratch.path(), 1, &settings).await?;
+    let founder = founders.first().context("no node")?;
     let builder = Client::builder().endpoints([founder.endpoint()]);
     let client = builder.deadline(Duration::from_secs(30)).connect().await?;
     kvd::load(&client, records).await?;
     founder.settled(records).await?;
     newcomer.start()?;
     newcomer.listens().await?;
-    let copied = join(report, &client, &founder, &newcomer).await?;
-    let held: u64 = client
-        .status()
-        .await?
-        .nodes
-        .iter()
-        .map(|node| node.records)
-        .sum();
-    ensure!(
-        held == records,
-        "{held} records after the join, not {records}"
-    );
-    drop((client, founder, newcomer));
+    let copied = join(report, replicas, &client, founder, &newcomer).await?;
+    kvd::check(&client, records).await?;
+    drop((client, founders, newcomer));
+    if replicas == Replicas::One {
+        return Ok(());
+    }
     let plain = copy::measure(report, CASE, copied.bytes as u64, &options.scratch()?)?;
     let ratio = plain.as_secs_f64() / copied.seconds;
     report.add(
@@ -76,6 +73,7 @@ pub(super) async fn round(report: &mut Report, options: &Options, program: &Path
 
 async fn join(
     report: &mut Report,
+    replicas: Replicas,
     client: &Client,
     founder: &Node,
     newcomer: &Node,
@@ -87,7 +85,8 @@ async fn join(
     let number = change.transition.context("nothing to join")?;
     let (copied, done) = tokio::join!(watch(newcomer, started), cluster::finished(client, number));
     let (done, took, copied) = (done?, started.elapsed().as_secs_f64(), copied?);
-    let mut add = |name, unit, value| report.add(CASE, Metric::new(name, unit), TORC, value);
+    let mut add =
+        |name, unit, value| report.add(CASE, Metric::new(name, unit), replicas.subject(), value);
     let mib = copied.bytes / MIB;
     add("time", "s", copied.seconds);
     add("rate", "MiB/s", mib / copied.seconds);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use torc_client::{Client, Transition};
 
-use crate::kvd::Node;
+use crate::kvd::{self, Node, Replicas};
 use crate::process;
 
 /// Nodes before the join.
@@ -23,38 +23,13 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) async fn found(program: &Path, dir: &Path) -> Result<Self> {
-        let mut cluster = Self {
+    pub(super) async fn found(program: &Path, dir: &Path, replicas: Replicas) -> Result<Self> {
+        let nodes = kvd::found(program, dir, FOUNDERS, &replicas.settings()).await?;
+        Ok(Self {
             program: program.to_owned(),
             dir: dir.to_owned(),
-            nodes: Vec::new(),
-        };
-        for _ in 1..FOUNDERS {
-            cluster.add(Vec::new())?;
-        }
-        let others: Vec<String> = cluster
-            .nodes
-            .iter()
-            .map(|node| node.grpc.to_string())
-            .collect();
-        let founding = vec![
-            "--bootstrap".to_owned(),
-            format!("--found-with={}", others.join(",")),
-        ];
-        cluster.add(founding)?;
-        for node in &mut cluster.nodes {
-            node.start()?;
-        }
-        for node in &mut cluster.nodes {
-            node.ready().await?;
-        }
-        Ok(cluster)
-    }
-
-    fn add(&mut self, extra: Vec<String>) -> Result<&mut Node> {
-        let dir = self.dir.join(format!("node-{}", self.nodes.len() + 1));
-        self.nodes.push(Node::prepare(&self.program, dir, extra)?);
-        self.nodes.last_mut().context("no node")
+            nodes,
+        })
     }
 
     pub(super) async fn client(&self) -> Result<Client> {
@@ -64,10 +39,12 @@ impl Cluster {
 
     /// Starts a node that belongs to no cluster; its address.
     pub(super) async fn spare(&mut self) -> Result<String> {
-        let node = self.add(Vec::new())?;
+        let mut node = Node::prepare(&self.program, self.dir.join("spare"), Vec::new())?;
         node.start()?;
         node.listens().await?;
-        Ok(node.grpc.to_string())
+        let address = node.grpc.to_string();
+        self.nodes.push(node);
+        Ok(address)
     }
 
     /// Kills a node and starts it again; how long until it serves.

@@ -13,12 +13,12 @@ mod traffic;
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use torc_client::{Client, Transition};
 
 use crate::cli::Options;
-use crate::kvd;
-use crate::report::{Metric, Prediction, Report, TORC};
+use crate::kvd::{self, REPLICAS_NOTE, Replicas};
+use crate::report::{Metric, Prediction, Report};
 use cluster::Cluster;
 use traffic::{Kind, Phase, Traffic};
 
@@ -59,8 +59,8 @@ const PREDICTIONS: &[Prediction] = &[
 /// What to measure of joins.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(crate) struct Args {
-    /// Instead: one node of 12,000,000 sealed records, and a second one that takes half of
-    /// them, above 1 GiB of slices
+    /// Instead: one node of 12,000,000 sealed records, and a second one that takes all of
+    /// them, 2 GiB of slices; half of them with one replica
     #[arg(long)]
     bulk: bool,
 }
@@ -76,18 +76,26 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
         .enable_all()
         .build()?;
     if args.bulk {
-        for _ in 0..options.rounds {
-            runtime.block_on(bulk::round(&mut report, options, &program))?;
+        for _ in 0..options.rounds() {
+            for replicas in Replicas::ALL {
+                runtime.block_on(bulk::round(&mut report, options, &program, replicas))?;
+            }
         }
+        report.note(REPLICAS_NOTE);
         for note in bulk::NOTES {
             report.note(*note);
         }
         return Ok(report);
     }
-    for _ in 0..options.rounds {
-        let bytes = runtime.block_on(round(&mut report, options, &program))?;
-        copy::measure(&mut report, "join", bytes, &options.scratch()?)?;
+    for _ in 0..options.rounds() {
+        for replicas in Replicas::ALL {
+            let bytes = runtime.block_on(round(&mut report, options, &program, replicas))?;
+            if replicas == Replicas::Default {
+                copy::measure(&mut report, "join", bytes, &options.scratch()?)?;
+            }
+        }
     }
+    report.note(REPLICAS_NOTE);
     report.note(format!(
         "traffic: {} gets and {} puts a second, each timed from its sending; every get is compared with what was stored",
         traffic::GETS_PER_S,
@@ -97,56 +105,63 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
+/// Where the figures of one cluster go.
+struct Figures<'a> {
+    report: &'a mut Report,
+    subject: &'static str,
+}
+
+impl Figures<'_> {
+    fn add(&mut self, case: &str, metric: Metric, value: f64) {
+        self.report.add(case, metric, self.subject, value);
+    }
+}
+
 /// One cluster's life; the bytes that had to move.
-async fn round(report: &mut Report, options: &Options, program: &std::path::Path) -> Result<u64> {
+async fn round(
+    report: &mut Report,
+    options: &Options,
+    program: &std::path::Path,
+    replicas: Replicas,
+) -> Result<u64> {
     let records = options.records_or(1_000_000);
     let scratch = options.scratch()?;
-    let mut cluster = Cluster::found(program, scratch.path()).await?;
+    let mut cluster = Cluster::found(program, scratch.path(), replicas).await?;
     let client = cluster.client().await?;
+    let report = &mut Figures {
+        report,
+        subject: replicas.subject(),
+    };
     load(report, &cluster, &client, records).await?;
-    report.add(
-        "restart after kill -9",
-        TIME,
-        TORC,
-        cluster.restart_one().await?.as_secs_f64(),
-    );
+    let restarted = cluster.restart_one().await?.as_secs_f64();
+    report.add("restart after kill -9", TIME, restarted);
     cluster.all_ready(&client).await?;
     let bytes = join(report, options, &mut cluster, &client, records).await?;
-    let held = client
-        .status()
-        .await?
-        .nodes
-        .iter()
-        .map(|node| node.records)
-        .sum::<u64>();
-    ensure!(
-        held == records,
-        "{held} records after the join, not {records}"
-    );
+    kvd::check(&client, records).await?;
     Ok(bytes)
 }
 
-async fn load(report: &mut Report, cluster: &Cluster, client: &Client, records: u64) -> Result<()> {
+async fn load(
+    report: &mut Figures<'_>,
+    cluster: &Cluster,
+    client: &Client,
+    records: u64,
+) -> Result<()> {
     let empty = cluster.resident_bytes()?;
     let started = Instant::now();
     kvd::load(client, records).await?;
     let took = started.elapsed();
-    report.add("load", RATE, TORC, records as f64 / took.as_secs_f64());
+    report.add("load", RATE, records as f64 / took.as_secs_f64());
     let full = cluster.resident_bytes()?;
     let per_node = full as f64 / cluster::FOUNDERS as f64 / MIB;
-    report.add("load", Metric::new("ram_per_node", "MiB"), TORC, per_node);
+    report.add("load", Metric::new("ram_per_node", "MiB"), per_node);
     let per_record = full.saturating_sub(empty) as f64 / records as f64;
-    report.add(
-        "load",
-        Metric::new("ram_per_record", "bytes"),
-        TORC,
-        per_record,
-    );
+    report.add("load", Metric::new("ram_per_record", "bytes"), per_record);
     Ok(())
 }
 
 async fn join(
-    report: &mut Report,
+    report: &mut Figures<'_>,
     options: &Options,
     cluster: &mut Cluster,
     client: &Client,
@@ -169,13 +184,15 @@ async fn join(
         tell_of_traffic(report, kind, &seen);
     }
     if let Some(failure) = seen.first_failure() {
-        report.note(format!("a request failed during the join: {failure}"));
+        report
+            .report
+            .note(format!("a request failed during the join: {failure}"));
     }
     Ok(plan.bytes)
 }
 
 fn tell_of_join(
-    report: &mut Report,
+    report: &mut Figures<'_>,
     took: Duration,
     done: &Transition,
     planned: u64,
@@ -183,26 +200,20 @@ fn tell_of_join(
 ) {
     let seconds = took.as_secs_f64();
     let moved = done.bytes_moved as f64;
-    report.add("join", TIME, TORC, seconds);
-    report.add("join", BANDWIDTH, TORC, moved / MIB / seconds);
-    report.add("join", Metric::new("moved", "MiB"), TORC, moved / MIB);
+    report.add("join", TIME, seconds);
+    report.add("join", BANDWIDTH, moved / MIB / seconds);
+    report.add("join", Metric::new("moved", "MiB"), moved / MIB);
     let to_planned = moved / planned.max(1) as f64;
     report.add(
         "join",
         Metric::new("moved_to_planned_bytes", RATIO),
-        TORC,
         to_planned,
     );
     let to_minimum = f64::from(done.partitions_total) / minimum;
-    report.add(
-        "join",
-        Metric::new("moved_to_minimum", RATIO),
-        TORC,
-        to_minimum,
-    );
+    report.add("join", Metric::new("moved_to_minimum", RATIO), to_minimum);
 }
 
-fn tell_of_traffic(report: &mut Report, kind: Kind, seen: &traffic::Seen) {
+fn tell_of_traffic(report: &mut Figures<'_>, kind: Kind, seen: &traffic::Seen) {
     let case = kind.name();
     let (before, during) = (seen.of(kind, Phase::Before), seen.of(kind, Phase::During));
     for (quantile, names) in [
@@ -212,15 +223,14 @@ fn tell_of_traffic(report: &mut Report, kind: Kind, seen: &traffic::Seen) {
     ] {
         for (name, latencies) in names.into_iter().zip([before, during]) {
             let ms = latencies.latencies_ns.value_at_quantile(quantile) as f64 / 1e6;
-            report.add(case, Metric::new(name, "ms"), TORC, ms);
+            report.add(case, Metric::new(name, "ms"), ms);
         }
     }
     report.add(
         case,
         Metric::new("answered", "requests"),
-        TORC,
         during.latencies_ns.len() as f64,
     );
     let failed = before.failed + during.failed;
-    report.add(case, Metric::new("failed", "requests"), TORC, failed as f64);
+    report.add(case, Metric::new("failed", "requests"), failed as f64);
 }

@@ -5,11 +5,89 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::Node;
+use crate::report::TORC;
 
-/// Fewer than a cluster has by default: so few records need no more.
-const PARTITIONS: &str = "--partitions=1024";
+/// How many replicas of each key a cluster is founded with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replicas {
+    /// As many as kvd founds with by default.
+    Default,
+    One,
+}
 
-/// Starts nodes with three replicas of each key, and waits until they serve.
+impl Replicas {
+    /// The default first: what tables say without naming a number.
+    pub(crate) const ALL: [Self; 2] = [Self::Default, Self::One];
+
+    /// What a cluster of so many is called in reports.
+    pub(crate) const fn subject(self) -> &'static str {
+        match self {
+            Self::Default => TORC,
+            Self::One => "torc, 1 replica",
+        }
+    }
+
+    /// kvd's settings for it.
+    pub(crate) fn settings(self) -> Vec<String> {
+        match self {
+            Self::Default => Vec::new(),
+            Self::One => vec!["--replicas=1".to_owned()],
+        }
+    }
+}
+
+/// What reports say of their columns.
+pub(crate) const REPLICAS_NOTE: &str =
+    "torc: a cluster as it is by default, with three replicas of each key";
+
+/// Nodes that found a cluster together when they are started, the founder last. Without
+/// other settings it is what kvd founds by default: three replicas.
+///
+/// # Errors
+/// No free address, or a directory cannot be made.
+pub(crate) fn prepare(
+    program: &Path,
+    dir: &Path,
+    count: usize,
+    extra: &[String],
+) -> Result<Vec<Node>> {
+    let mut nodes = Vec::new();
+    for number in 1..count {
+        let dir = dir.join(format!("node-{number}"));
+        nodes.push(Node::prepare(program, dir, extra.to_vec())?);
+    }
+    let others: Vec<String> = nodes.iter().map(|node| node.grpc.to_string()).collect();
+    let mut founding = [extra, &["--bootstrap".to_owned()]].concat();
+    if !others.is_empty() {
+        founding.push(format!("--found-with={}", others.join(",")));
+    }
+    nodes.push(Node::prepare(program, dir.join("founder"), founding)?);
+    Ok(nodes)
+}
+
+/// Starts nodes.
+///
+/// # Errors
+/// The program cannot be run.
+pub(crate) fn start(mut nodes: Vec<Node>) -> Result<Vec<Node>> {
+    for node in &mut nodes {
+        node.start()?;
+    }
+    Ok(nodes)
+}
+
+/// Waits until all serve.
+///
+/// # Errors
+/// One has ended, or does not get there.
+pub(crate) async fn ready(mut nodes: Vec<Node>) -> Result<Vec<Node>> {
+    for node in &mut nodes {
+        node.ready().await?;
+    }
+    Ok(nodes)
+}
+
+/// Founds a cluster and waits until it serves; see [`prepare`].
 ///
 /// # Errors
 /// kvd does not start, or does not get there.
@@ -19,27 +97,5 @@ pub(crate) async fn found(
     count: usize,
     extra: &[String],
 ) -> Result<Vec<Node>> {
-    let settings = |more: &[String]| {
-        let usual = ["--replicas=3", PARTITIONS].map(str::to_owned);
-        [&usual[..], extra, more].concat()
-    };
-    let mut nodes = Vec::new();
-    for number in 1..count {
-        let dir = dir.join(format!("node-{number}"));
-        nodes.push(Node::prepare(program, dir, settings(&[]))?);
-    }
-    let others: Vec<String> = nodes.iter().map(|node| node.grpc.to_string()).collect();
-    let founding = [
-        "--bootstrap".to_owned(),
-        format!("--found-with={}", others.join(",")),
-    ];
-    let founder = dir.join("founder");
-    nodes.push(Node::prepare(program, founder, settings(&founding))?);
-    for node in &mut nodes {
-        node.start()?;
-    }
-    for node in &mut nodes {
-        node.ready().await?;
-    }
-    Ok(nodes)
+    ready(start(prepare(program, dir, count, extra)?)?).await
 }

@@ -1,9 +1,18 @@
-//! Storing the data set through the client library.
+//! Storing the data set: through the client library, or from a file by `kvctl load`.
 
-use anyhow::Result;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, ensure};
 use futures::StreamExt as _;
+use serde::{Deserialize, Serialize};
 use torc_client::Client;
 
+use super::Node;
+use crate::cleanup;
+use crate::process::Process;
 use crate::records;
 
 /// Records of a batch, and batches under way.
@@ -30,4 +39,93 @@ pub(crate) async fn load(client: &Client, count: u64) -> Result<()> {
         done?;
     }
     Ok(())
+}
+
+/// Gets records of the data set, a million at most, spread over the first `count`.
+///
+/// # Errors
+/// One is not there, or is not what was stored.
+pub(crate) async fn check(client: &Client, count: u64) -> Result<()> {
+    const MOST: u64 = 1_000_000;
+    let step = count.div_ceil(MOST).max(1);
+    let all: Vec<u64> = (0..count).step_by(step as usize).collect();
+    let batches = all.chunks(BATCH as usize).map(|indices| async move {
+        let keys = indices.iter().map(|index| records::key(*index));
+        let found = client.batch_get(keys).await?;
+        for (index, found) in indices.iter().zip(found) {
+            let value = found?.map(|found| found.value);
+            let expected = records::pair(*index).value;
+            ensure!(
+                value.is_some_and(|value| value == expected),
+                "record {index} is not what was stored"
+            );
+        }
+        anyhow::Ok(())
+    });
+    let mut batches = futures::stream::iter(batches).buffer_unordered(UNDER_WAY);
+    while let Some(done) = batches.next().await {
+        done?;
+    }
+    Ok(())
+}
+
+/// A line of a file for `kvctl load`.
+#[derive(Serialize)]
+struct Line<'a> {
+    key: &'a str,
+    value: &'a str,
+}
+
+/// Writes the first records of the data set as NDJSON, some 170 bytes each.
+///
+/// # Errors
+/// What the system said.
+pub(crate) fn write_file(path: &Path, count: u64) -> Result<()> {
+    let file = File::create(path).with_context(|| format!("cannot write {}", path.display()))?;
+    let mut out = BufWriter::with_capacity(1 << 16, file);
+    for pair in (0..count).map(records::pair) {
+        let line = Line {
+            key: std::str::from_utf8(&pair.key)?,
+            value: std::str::from_utf8(&pair.value)?,
+        };
+        serde_json::to_writer(&mut out, &line)?;
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
+}
+
+/// What `kvctl load --output json` prints, as far as it matters here.
+#[derive(Debug, Deserialize)]
+struct Loaded {
+    records: u64,
+    records_per_s: f64,
+}
+
+/// Stores a file of so many records by `kvctl load`; records a second, as it says.
+///
+/// # Errors
+/// What kvctl said, or not all of them were stored.
+pub(crate) fn load_file(kvctl: &Path, nodes: &[Node], file: &Path, count: u64) -> Result<f64> {
+    let endpoints: Vec<String> = nodes.iter().map(Node::endpoint).collect();
+    let mut command = cleanup::bound(kvctl)?;
+    command
+        .args(["load", "--output", "json", "--timeout", "60s"])
+        .arg(file)
+        .env("TORC_ENDPOINTS", endpoints.join(","))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let output = Process::start(&mut command)?.output()?;
+    ensure!(
+        output.status.success(),
+        "kvctl load failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    let loaded: Loaded = serde_json::from_slice(&output.stdout).context("kvctl load")?;
+    ensure!(
+        loaded.records == count,
+        "{} records were stored, not {count}",
+        loaded.records
+    );
+    Ok(loaded.records_per_s)
 }

@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::cli::Options;
 
-pub(crate) use cluster::found;
-pub(crate) use load::load;
+pub(crate) use cluster::{REPLICAS_NOTE, Replicas, found, prepare, ready, start};
+pub(crate) use load::{check, load, load_file, write_file};
 pub(crate) use node::Node;
 pub(crate) use readings::Readings;
 
@@ -24,40 +24,53 @@ pub(crate) use readings::Readings;
 /// # Errors
 /// It is not there, or does not build.
 pub(crate) fn program(options: &Options) -> Result<PathBuf> {
-    if let Some(named) = &options.kvd {
-        ensure!(named.is_file(), "there is no kvd at {}", named.display());
-        return Ok(named.clone());
+    built(options.kvd.as_deref(), "torc-server", "kvd")
+}
+
+/// The kvctl to load and drive a cluster with, found as the kvd is.
+///
+/// # Errors
+/// It is not there, or does not build.
+pub(crate) fn kvctl(options: &Options) -> Result<PathBuf> {
+    built(options.kvctl.as_deref(), "torc-kvctl", "kvctl")
+}
+
+fn built(named: Option<&Path>, package: &str, name: &str) -> Result<PathBuf> {
+    if let Some(named) = named {
+        ensure!(named.is_file(), "there is no {name} at {}", named.display());
+        return Ok(named.to_owned());
     }
-    let beside = std::env::current_exe()?.with_file_name("kvd");
+    let beside = std::env::current_exe()?.with_file_name(name);
     let cargo = std::env::var_os("CARGO");
     if cargo.is_some() || !beside.is_file() {
-        build(cargo.unwrap_or_else(|| "cargo".into()).as_ref())?;
+        let cargo = cargo.unwrap_or_else(|| "cargo".into());
+        build(cargo.as_ref(), package, name)?;
     }
     ensure!(
         beside.is_file(),
-        "there is no kvd at {}: build it there, or name one with --kvd",
+        "there is no {name} at {}: build it there, or name one with --{name}",
         beside.display()
     );
     Ok(beside)
 }
 
-fn build(cargo: &Path) -> Result<()> {
+fn build(cargo: &Path, package: &str, name: &str) -> Result<()> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("Cargo.toml");
     let mut build = Command::new(cargo);
     build.args([
         "build",
         "--quiet",
         "-p",
-        "torc-server",
+        package,
         "--bin",
-        "kvd",
+        name,
         "--manifest-path",
     ]);
     build.arg(manifest);
     if !cfg!(debug_assertions) {
         build.arg("--release");
     }
-    let status = build.status().context("cannot run cargo to build kvd")?;
-    ensure!(status.success(), "kvd does not build");
+    let status = build.status().context("cannot run cargo")?;
+    ensure!(status.success(), "{name} does not build");
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! One kvd process: its own data directory, free ports, and its log kept.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ const REST: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Node {
     program: PathBuf,
+    /// Arguments before kvd's own, where another program runs it.
+    leading: Vec<OsString>,
     dir: PathBuf,
     pub(crate) grpc: SocketAddr,
     http: SocketAddr,
@@ -48,12 +51,20 @@ impl Node {
         std::fs::create_dir_all(&dir)?;
         Ok(Self {
             program: program.to_owned(),
+            leading: Vec::new(),
             dir,
             grpc: free_address()?,
             http: free_address()?,
             extra,
             process: None,
         })
+    }
+
+    /// Lets another program, such as valgrind, run kvd: `program arguments kvd serve …`.
+    pub(crate) fn run_by(&mut self, program: &Path, arguments: &[String]) {
+        let kvd = std::mem::replace(&mut self.program, program.to_owned());
+        self.leading = arguments.iter().map(OsString::from).collect();
+        self.leading.push(kvd.into_os_string());
     }
 
     /// # Errors
@@ -63,12 +74,10 @@ impl Node {
             .create(true)
             .append(true)
             .open(self.log_file())?;
-        let is_told = self.extra.iter().any(|it| it.starts_with("--replicas"));
-        let replicas: &[&str] = if is_told { &[] } else { &["--replicas=1"] };
         let process = Process::start(
             cleanup::bound(&self.program)?
+                .args(&self.leading)
                 .arg("serve")
-                .args(replicas)
                 .args(["--grpc-addr", &self.grpc.to_string()])
                 .args(["--http-addr", &self.http.to_string()])
                 .arg("--data-dir")

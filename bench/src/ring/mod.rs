@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let nodes = if options.quick { 12 } else { 100 };
     balance::measure(&mut report, nodes, options.quick)?;
     let rings = timing::Rings::grow(nodes)?;
-    for _ in 0..options.rounds {
+    for _ in 0..options.rounds() {
         rings.measure(&mut report, options.quick)?;
     }
     report.note(format!(

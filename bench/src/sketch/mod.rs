@@ -82,7 +82,7 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     let mut report = Report::new("sketch", PREDICTIONS);
     let usual = if options.quick { 100_000 } else { 10_000_000 };
     let accesses = args.accesses.unwrap_or(usual);
-    for round in 0..u64::from(options.rounds) {
+    for round in 0..u64::from(options.rounds()) {
         for kind in [Kind::Zipf, Kind::Uniform] {
             let stream = || Stream::new(kind, KEYS, round);
             counting::measure(&mut report, stream(), accesses)?;

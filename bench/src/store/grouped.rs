@@ -32,6 +32,14 @@ pub(super) trait Peer: Send + Sync + 'static {
     fn settle(&self) -> Result<()> {
         Ok(())
     }
+
+    /// Closes, so that the store can be opened again at once.
+    fn close(self) -> Result<()>
+    where
+        Self: Sized,
+    {
+        Ok(())
+    }
 }
 
 /// Most records of one commit.
@@ -119,8 +127,7 @@ impl<P: Peer> Engine for Grouped<P> {
         committer
             .join()
             .map_err(|_| anyhow!("the committer panicked"))?;
-        // The last reference: the peer closes when it is dropped.
-        drop(peer);
-        Ok(())
+        let peer = Arc::into_inner(peer).context("the peer is still in use")?;
+        peer.close()
     }
 }

@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args, options: &Options) -> Result<Report> {
         subject.is_built_in()
     });
     if !args.no_puts {
-        for _ in 0..options.rounds {
+        for _ in 0..options.rounds() {
             for writers in WRITERS {
                 for subject in &subjects {
                     puts(&mut report, options, *subject, writers)?;
@@ -137,7 +137,7 @@ fn hold(report: &mut Report, options: &Options, mut subjects: Vec<Subject>) -> R
         one.run(report, "fill")?;
         filled.push(one);
     }
-    for _ in 0..options.rounds {
+    for _ in 0..options.rounds() {
         filled.retain(|one| one.is_sound(report, "read"));
     }
     for one in &filled {

@@ -70,13 +70,14 @@ fn receive(
     if sealed.slices.is_empty() {
         return Ok(None);
     }
-    let infos: Vec<SliceInfo> = sealed.slices.iter().map(SealedSlice::info).collect();
+    let infos = sealed.slices.iter().map(SealedSlice::info);
+    let infos: Vec<SliceInfo> = infos.collect::<Result<_, _>>()?;
     let mut arrival = to.receive(partition, &infos)?;
-    for slice in &sealed.slices {
-        let (len, (records, _)) = (slice.info().len, slice.sizes());
+    for (slice, SliceInfo { len, .. }) in sealed.slices.iter().zip(infos) {
+        let (records, _) = slice.sizes();
         let mut at = 0;
         while at < len {
-            let bytes = timed(&mut spent.read, || slice.read(at, MESSAGE));
+            let bytes = timed(&mut spent.read, || slice.read(at, MESSAGE))?;
             anyhow::ensure!(!bytes.is_empty(), "a slice ends too early");
             at += bytes.len() as u64;
             timed(&mut spent.write, || arrival.write(bytes))?;

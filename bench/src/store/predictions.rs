@@ -10,6 +10,7 @@ const MOVED: &str = "slices moved in one process";
 
 /// Said under the table.
 pub(super) const NOTES: &[&str] = &[
+    "torc is the store of one node, which is the same whatever the number of replicas",
     "sled: its flush is sync_file_range, not an fsync: it may lose acknowledged puts in a power cut",
     "redb, fjall, sled, lmdb, rocksdb: one committer thread shares each commit among the waiting writers",
     "torc's gets include hashing the key, get_with_digest does not; get_in_batch: 100 keys a call, one by one where a store has no batched get",

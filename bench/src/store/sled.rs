@@ -2,9 +2,12 @@
 //! it comes.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::engine::touched;
 use super::grouped::Peer;
@@ -19,20 +22,22 @@ pub(super) enum Flush {
     Fdatasync,
 }
 
+/// Longer than sled ever holds its lock after it was dropped.
+const PATIENCE: Duration = Duration::from_secs(60);
+const ASK_AGAIN: Duration = Duration::from_millis(5);
+
 pub(super) struct Sled {
     db: sled::Db,
-    synced: Option<File>,
+    /// What sled writes to, and locks.
+    file: File,
+    flush: Flush,
 }
 
 impl Sled {
     pub(super) fn open(dir: &Path, flush: Flush) -> Result<Self> {
         let db = sled::open(dir)?;
-        let file: PathBuf = dir.join("db");
-        let synced = (flush == Flush::Fdatasync).then(|| File::open(file));
-        Ok(Self {
-            db,
-            synced: synced.transpose()?,
-        })
+        let file = File::open(dir.join("db"))?;
+        Ok(Self { db, file, flush })
     }
 }
 
@@ -44,13 +49,51 @@ impl Peer for Sled {
         }
         self.db.apply_batch(changes)?;
         self.db.flush()?;
-        if let Some(file) = &self.synced {
-            file.sync_data()?;
+        if self.flush == Flush::Fdatasync {
+            self.file.sync_data()?;
         }
         Ok(())
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
         Ok(self.db.get(key)?.map(|value| touched(&value)))
+    }
+
+    /// sled's own threads may still hold what was dropped: it is closed when its file can
+    /// be locked.
+    fn close(self) -> Result<()> {
+        let Self { db, file, .. } = self;
+        drop(db);
+        let give_up = Instant::now() + PATIENCE;
+        while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            let is_held = error == Errno::WOULDBLOCK && Instant::now() < give_up;
+            if !is_held {
+                return Err(error).context("sled does not let go of its file");
+            }
+            std::thread::sleep(ASK_AGAIN);
+        }
+        // Closing the file unlocks it.
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_store_that_was_closed_can_be_opened_while_its_threads_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Sled::open(dir.path(), Flush::Own).unwrap();
+        let (held, closing) = (store.db.clone(), mpsc::channel());
+        let thread = std::thread::spawn(move || {
+            closing.1.recv().unwrap();
+            drop(held);
+        });
+        closing.0.send(()).unwrap();
+        store.close().unwrap();
+        Sled::open(dir.path(), Flush::Own).unwrap().close().unwrap();
+        thread.join().unwrap();
     }
 }

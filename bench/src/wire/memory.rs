@@ -1,36 +1,54 @@
-//! Memory for each key: a kvd process whose records are sealed beside redis and memcached,
+//! Memory for each key: kvd processes whose records are sealed beside redis and memcached,
 //! which hold theirs in memory.
 //!
-//! All are loaded over the wire with the same keys and values. What a key costs beyond its
-//! payload is, for the peers, what their process has grown by less the payload; for kvd,
-//! whose payload is on the disk, all that its own memory has grown by. Mapped files are page
-//! cache, which the kernel takes back when it needs room: told beside it.
+//! Torc is a default cluster of three nodes, each of which holds every key, loaded by `kvctl
+//! load`; and one node with one replica of each. The peers are loaded over the wire with the
+//! same keys and values. What a key costs beyond its payload is, for the peers, what their
+//! process has grown by less the payload; for kvd, whose payload is on the disk, all that its
+//! own memory has grown by for each sealed key, at the node that has grown most. Mapped files
+//! are page cache, which the kernel takes back when it needs room: told beside it.
 
-use std::path::Path;
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use torc_client::Client;
 
 use super::data::Data;
 use super::server;
 use super::subject::Subject;
 use crate::cli::Options;
-use crate::kvd::{self, Node};
+use crate::kvd::{self, Node, REPLICAS_NOTE, Replicas};
 use crate::process::{self, Resident};
 use crate::records::{self, Random};
-use crate::report::{Metric, Prediction, Report, TORC};
+use crate::report::{Metric, Prediction, Report};
 
 /// The peers that hold keys in memory and nothing else.
 const PEERS: [&str; 2] = ["redis", "memcached"];
 /// Records made at a time.
 const PART: u64 = 100_000;
+/// How long nodes are left alone before they count as idle.
+const RESTS: Duration = Duration::from_secs(10);
 /// Batched gets before the memory is read, of so many keys each.
 const GETS: u64 = 500;
 const KEYS: u64 = 100;
 const OVERHEAD: Metric = Metric::new("overhead_per_key", "bytes");
 
+const MIB: f64 = 1_048_576.0;
+/// Anonymous memory beyond what the node had when idle and four bytes for each sealed key.
+const BEYOND: Metric = Metric::new("beyond_idle_and_4_per_key", "MiB");
+
 const PREDICTIONS: &[Prediction] = &[
+    Prediction {
+        case: "1000000 keys",
+        metric: BEYOND.name,
+        expected: "at most 32",
+    },
+    Prediction {
+        case: "10000000 keys",
+        metric: BEYOND.name,
+        expected: "at most 32",
+    },
     Prediction {
         case: "10000000 keys",
         metric: OVERHEAD.name,
@@ -61,26 +79,38 @@ pub(crate) struct Args {
 /// # Errors
 /// kvd does not build or start; a server that is installed does not work.
 pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
-    let program = kvd::program(options)?;
+    let keys = options.records_or(1_000_000);
+    let scratch = options.scratch()?;
+    let suite = Suite {
+        kvd: kvd::program(options)?,
+        kvctl: kvd::kvctl(options)?,
+        file: scratch.path().join("records.ndjson"),
+        keys,
+    };
+    kvd::write_file(&suite.file, keys)?;
     let mut report = Report::new("ram", PREDICTIONS);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        for _ in 0..options.rounds {
-            torc(&mut report, options, &program).await?;
+        for _ in 0..options.rounds() {
+            for replicas in Replicas::ALL {
+                suite.torc(&mut report, options, replicas).await?;
+            }
             if !args.torc_only {
                 peers(&mut report, options).await?;
             }
         }
         anyhow::Ok(())
     })?;
+    report.note(format!("{REPLICAS_NOTE}, on three nodes, of which the one that has grown most is told; torc, 1 replica: one node"));
     report.note("overhead_per_key: redis and memcached, growth of the process less 132 bytes of payload; torc, growth of its anonymous memory, for its payload is on the disk");
     report.note("mapped_page_cache_per_key: pages of slices that gets have touched; the kernel takes them back when it needs room");
     Ok(report)
 }
 
 /// What a process has grown by.
+#[derive(Debug, Clone, Copy)]
 struct Grown {
     before: Resident,
     after: Resident,
@@ -91,58 +121,137 @@ impl Grown {
     fn tell(&self, report: &mut Report, case: &str, name: &'static str, payload: u64) {
         let per_key = |after: u64, before: u64| (after as f64 - before as f64) / self.keys as f64;
         let all = per_key(self.after.bytes, self.before.bytes);
-        let own = per_key(self.after.anonymous_bytes, self.before.anonymous_bytes);
+        let own = self.own_per_key();
         let mut add = |metric, value| report.add(case, metric, name, value);
         add(OVERHEAD, own - payload as f64);
         add(Metric::new("ram_per_key", "bytes"), all);
         add(Metric::new("anonymous_ram_per_key", "bytes"), own);
         add(Metric::new("mapped_page_cache_per_key", "bytes"), all - own);
-        let empty = self.before.bytes as f64 / f64::from(1 << 20);
+        let empty = self.before.bytes as f64 / MIB;
         add(Metric::new("ram_when_empty", "MiB"), empty);
     }
-}
 
-async fn torc(report: &mut Report, options: &Options, program: &Path) -> Result<()> {
-    let keys = options.records_or(1_000_000);
-    let scratch = options.scratch()?;
-    let mut settings = Node::SETTLING.map(str::to_owned).to_vec();
-    settings.push("--bootstrap".to_owned());
-    let mut node = Node::prepare(program, scratch.path().join("torc"), settings)?;
-    node.start()?;
-    node.ready().await?;
-    let client = Client::connect([node.endpoint()]).await?;
-    let before = process::resident(node.id()?)?;
-    let started = Instant::now();
-    kvd::load(&client, keys).await?;
-    let rate = keys as f64 / started.elapsed().as_secs_f64();
-    let case = format!("{keys} keys");
-    report.add(&case, Metric::new("load", "keys/s"), TORC, rate);
-    node.settled(keys).await?;
-    for case in [case, format!("{keys} keys, restarted")] {
-        get_some(&client, keys).await?;
-        let after = process::resident(node.id()?)?;
-        let grown = Grown {
-            before,
-            after,
-            keys,
-        };
-        grown.tell(report, &case, TORC, 0);
-        tell_of_index(report, &case, &node).await?;
-        node.kill_9()?;
-        node.start()?;
-        node.ready().await?;
+    /// Own memory for each key.
+    fn own_per_key(&self) -> f64 {
+        let (after, before) = (self.after.anonymous_bytes, self.before.anonymous_bytes);
+        (after as f64 - before as f64) / self.keys as f64
     }
-    Ok(())
+
+    /// See [`BEYOND`].
+    fn beyond(&self) -> f64 {
+        (self.own_per_key() - 4.0) * self.keys as f64 / MIB
+    }
+
+    fn tell_of_node(&self, report: &mut Report, case: &str, name: &'static str) {
+        let mut add =
+            |metric, unit, value| report.add(case, Metric::new(metric, unit), name, value);
+        add(
+            "anonymous_idle",
+            "MiB",
+            self.before.anonymous_bytes as f64 / MIB,
+        );
+        add("anonymous", "MiB", self.after.anonymous_bytes as f64 / MIB);
+        add("rss", "MiB", self.after.bytes as f64 / MIB);
+        add("anonymous_per_sealed_key", "bytes", self.own_per_key());
+    }
 }
 
-async fn tell_of_index(report: &mut Report, case: &str, node: &Node) -> Result<()> {
+/// The programs and what they store.
+struct Suite {
+    kvd: PathBuf,
+    kvctl: PathBuf,
+    file: PathBuf,
+    keys: u64,
+}
+
+impl Suite {
+    async fn torc(&self, report: &mut Report, options: &Options, replicas: Replicas) -> Result<()> {
+        let scratch = options.scratch()?;
+        let nodes = match replicas {
+            Replicas::Default => 3,
+            Replicas::One => 1,
+        };
+        let mut settings = Node::SETTLING.map(str::to_owned).to_vec();
+        settings.extend(replicas.settings());
+        let mut nodes = kvd::found(&self.kvd, scratch.path(), nodes, &settings).await?;
+        tokio::time::sleep(RESTS).await;
+        let idle: Result<Vec<Resident>> = nodes.iter().map(resident).collect();
+        let idle = idle?;
+        let name = replicas.subject();
+        let rate = kvd::load_file(&self.kvctl, &nodes, &self.file, self.keys)?;
+        let loaded = format!("{} keys", self.keys);
+        report.add(&loaded, Metric::new("load", "keys/s"), name, rate);
+        for node in &nodes {
+            node.settled(self.keys).await?;
+        }
+        for case in [loaded.clone(), format!("{loaded}, restarted")] {
+            self.look(report, &case, name, &nodes, &idle).await?;
+            for node in &mut nodes {
+                node.kill_9()?;
+                node.start()?;
+            }
+            nodes = kvd::ready(nodes).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells what each node holds, and all of the one that has grown most.
+    async fn look(
+        &self,
+        report: &mut Report,
+        case: &str,
+        name: &'static str,
+        nodes: &[Node],
+        idle: &[Resident],
+    ) -> Result<()> {
+        let client = Client::builder().endpoints(nodes.iter().map(Node::endpoint));
+        let client = client.deadline(Duration::from_secs(60)).connect().await?;
+        get_some(&client, self.keys).await?;
+        let mut most: Option<(Grown, &Node)> = None;
+        let mut each = Vec::new();
+        for (node, before) in nodes.iter().zip(idle) {
+            let sealed = node.readings().await?.value("store_sealed_keys")?;
+            let grown = Grown {
+                before: *before,
+                after: resident(node)?,
+                keys: (sealed as u64).max(1),
+            };
+            each.push(grown);
+            if most
+                .as_ref()
+                .is_none_or(|(most, _)| most.own_per_key() < grown.own_per_key())
+            {
+                most = Some((grown, node));
+            }
+        }
+        let (most, node) = most.context("no node")?;
+        most.tell(report, case, name, 0);
+        report.add(case, BEYOND, name, most.beyond());
+        tell_of_index(report, case, name, node).await?;
+        for (number, grown) in (1..).zip(each) {
+            grown.tell_of_node(report, &format!("{case}, node {number}"), name);
+        }
+        Ok(())
+    }
+}
+
+fn resident(node: &Node) -> Result<Resident> {
+    process::resident(node.id()?)
+}
+
+async fn tell_of_index(
+    report: &mut Report,
+    case: &str,
+    subject: &'static str,
+    node: &Node,
+) -> Result<()> {
     let readings = node.readings().await?;
     let sealed = readings.value("store_sealed_keys")?.max(1.0);
     let mut sum = 0.0;
     for part in ["header", "gate", "mphf", "offset"] {
         sum += readings.value(&format!("store_index_{part}_bytes"))?;
     }
-    let mut add = |name, unit, value| report.add(case, Metric::new(name, unit), TORC, value);
+    let mut add = |name, unit, value| report.add(case, Metric::new(name, unit), subject, value);
     add("index_per_key", "bytes", sum / sealed);
     let share = sealed / readings.value("store_records")?.max(1.0);
     add("sealed", "ratio", share);
@@ -150,7 +259,7 @@ async fn tell_of_index(report: &mut Report, case: &str, node: &Node) -> Result<(
     add(
         "overlay",
         "MiB",
-        readings.value("store_overlay_bytes")? / f64::from(1 << 20),
+        readings.value("store_overlay_bytes")? / MIB,
     );
     Ok(())
 }

@@ -14,8 +14,10 @@ mod closed_loop;
 mod connection;
 mod data;
 mod etcd;
+pub(crate) mod load;
 mod memcached;
 pub(crate) mod memory;
+pub(crate) mod paths;
 mod redis;
 pub(crate) mod replicas;
 mod server;
@@ -28,6 +30,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::cli::Options;
+use crate::kvd::{REPLICAS_NOTE, Replicas};
 use crate::report::{Metric, Report};
 use crate::{machine, process};
 use case::{CASES, Case, PREDICTIONS};
@@ -59,6 +62,9 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
         let runtime = runtime.enable_all().build()?;
         runtime.block_on(measure(&mut report, options, &program))
     })??;
+    report.note(format!(
+        "{REPLICAS_NOTE}, though one node holds only one of them"
+    ));
     report.note("every server on one core, the client on another; gets find what they ask for");
     report.note("redis and memcached keep writes in memory alone; torc, etcd and redis+aof sync before they answer");
     Ok(report)
@@ -67,8 +73,11 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
 async fn measure(report: &mut Report, options: &Options, program: &std::path::Path) -> Result<()> {
     let scratch = options.scratch()?;
     let data = Data::new(options.records_or(100_000));
-    let mut subjects: Vec<Box<dyn Subject>> =
-        vec![Box::new(torc::Torc::start(program, scratch.path()).await?)];
+    let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
+    for replicas in Replicas::ALL {
+        let torc = torc::Torc::start(program, scratch.path(), replicas).await?;
+        subjects.push(Box::new(torc));
+    }
     for (name, start) in server::PEERS {
         match start(scratch.path()).await? {
             Some(peer) => subjects.push(peer),
@@ -79,7 +88,7 @@ async fn measure(report: &mut Report, options: &Options, program: &std::path::Pa
         subject.load(&data).await?;
     }
     let time = Duration::from_millis(if options.quick { 100 } else { 2_000 });
-    for _ in 0..options.rounds {
+    for _ in 0..options.rounds() {
         for case in CASES {
             for subject in &subjects {
                 one(report, &**subject, case, &data, time).await?;

@@ -102,7 +102,7 @@ async fn measure(report: &mut Report, options: &Options, program: &Path) -> Resu
         None => report.skip(etcd::NAME, "not installed"),
     }
     let time = Duration::from_millis(if options.quick { 200 } else { 3_000 });
-    for _ in 0..options.rounds {
+    for _ in 0..options.rounds() {
         for (case, work) in CASES {
             for subject in [Some(&torc as &dyn Subject), peer.as_deref()]
                 .into_iter()
@@ -114,7 +114,7 @@ async fn measure(report: &mut Report, options: &Options, program: &Path) -> Resu
         }
     }
     drop(peer);
-    for _ in 0..options.rounds {
+    for _ in 0..options.rounds() {
         slow_node(report, &torc, &data, time).await?;
         overload(report, &torc, &data, time).await?;
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::future::LocalBoxFuture;
@@ -15,29 +15,31 @@ use super::closed_loop::{Sample, closed_loop};
 use super::data::Data;
 use super::session::Sessions;
 use super::subject::Subject;
-use crate::kvd::Node;
+use crate::kvd::{self, Node, Replicas};
 use crate::machine;
 use crate::records::Random;
-use crate::report::TORC;
 
 /// Batches under way while loading.
 const LOADING: usize = 8;
 
 pub(super) struct Torc {
+    replicas: Replicas,
     node: Node,
     client: Client,
     sessions: Sessions,
 }
 
 impl Torc {
-    /// Founds a cluster of one.
-    pub(super) async fn start(program: &Path, dir: &Path) -> Result<Self> {
-        let mut node = Node::prepare(program, dir.join("torc"), vec!["--bootstrap".to_owned()])?;
-        machine::on_core(SERVER_CORE, || node.start())??;
-        node.ready().await?;
+    /// Founds a cluster of one node.
+    pub(super) async fn start(program: &Path, dir: &Path, replicas: Replicas) -> Result<Self> {
+        let dir = dir.join(replicas.subject());
+        let founding = kvd::prepare(program, &dir, 1, &replicas.settings())?;
+        let nodes = machine::on_core(SERVER_CORE, || kvd::start(founding))??;
+        let node = kvd::ready(nodes).await?.pop().context("no node")?;
         let client = Client::connect([node.endpoint()]).await?;
         let sessions = Sessions::connect(&client, node.endpoint()).await?;
         Ok(Self {
+            replicas,
             node,
             client,
             sessions,
@@ -91,7 +93,7 @@ async fn put_all(client: &Client, records: Vec<(Bytes, Bytes)>) -> Result<()> {
 
 impl Subject for Torc {
     fn name(&self) -> &'static str {
-        TORC
+        self.replicas.subject()
     }
 
     fn process(&self) -> Result<u32> {

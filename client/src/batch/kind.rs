@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tonic::transport::Channel;
 use tonic::{Response, Status};
 use torc_proto::{Fault, v1};
 use torc_record::Digest;
@@ -13,6 +12,7 @@ use torc_record::Digest;
 use crate::call::request;
 use crate::client::{digest_to_wire, kv};
 use crate::core::Core;
+use crate::naming::Connection;
 use crate::retry::Nature;
 use crate::{Condition, Error, Value, Version, answers};
 
@@ -44,7 +44,7 @@ pub(super) trait Kind: Send + Sync {
     /// Sends a request; the outcomes come in the order of the items.
     fn send(
         &self,
-        channel: Channel,
+        channel: Connection,
         budget: Duration,
         items: Vec<Self::Wire>,
     ) -> impl Future<Output = Result<Response<Vec<Outcome<Self::Done>>>, Status>> + Send;
@@ -86,7 +86,7 @@ impl Kind for Gets {
 
     async fn send(
         &self,
-        channel: Channel,
+        channel: Connection,
         budget: Duration,
         items: Vec<v1::GetRequest>,
     ) -> Result<Response<Vec<Outcome<Option<Value>>>>, Status> {
@@ -161,7 +161,7 @@ impl Kind for Puts {
 
     async fn send(
         &self,
-        channel: Channel,
+        channel: Connection,
         budget: Duration,
         items: Vec<v1::PutRequest>,
     ) -> Result<Response<Vec<Outcome<Version>>>, Status> {

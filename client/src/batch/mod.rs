@@ -208,7 +208,7 @@ impl<K: Kind> Batch<K> {
         while !pending.is_empty() {
             let view = call.view().await?;
             let (hops, chunks) = self.cut(client, &view, call, &pending)?;
-            let patience = call.patience(&view);
+            let patience = call.patience();
             let requests: Vec<_> = chunks
                 .into_iter()
                 .map(|chunk| {
@@ -258,7 +258,6 @@ impl<K: Kind> Batch<K> {
     ) -> Result<(Vec<Hop>, Vec<Chunk<usize>>), Error> {
         let mut hops: Vec<Hop> = Vec::new();
         let mut known_hops = HashMap::new();
-        let replicated = view.table.replicas > 1;
         let mut routed = Vec::with_capacity(pending.len());
         for &index in pending {
             let Some(item) = &self.items[index] else {
@@ -270,8 +269,7 @@ impl<K: Kind> Batch<K> {
                 routed.push((index, add(&mut hops, hop), self.kind.bytes(&item.what)));
                 continue;
             }
-            let place = (state.lead, replicated.then_some(partition));
-            let hop = *known_hops.entry(place).or_insert_with(|| {
+            let hop = *known_hops.entry(partition).or_insert_with(|| {
                 let tries = (call.detours(), call.attempts());
                 let hop = client.core().first_hop(view, state, K::NATURE, tries);
                 add(&mut hops, hop)
@@ -299,7 +297,7 @@ impl<K: Kind> Batch<K> {
         view: &View,
         hop: &Hop,
         items: Indices,
-        (deadline, patience): (Instant, Option<Patience>),
+        (deadline, patience): (Instant, Patience),
     ) -> Reply<K::Done> {
         let wire = |index: &usize| {
             let item = self.items[*index].as_ref()?;

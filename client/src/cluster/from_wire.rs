@@ -6,7 +6,7 @@ use torc_ring::topology::ClusterId;
 use torc_ring::{NodeId, Partition, Token, Zone};
 
 use super::{
-    Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, Member,
+    Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, Losses, Member,
     MemberState, NodeShare, NodeStatus, Plan, Position, Quorum, SliceTrace, SliceVerdict, Stage,
     Transition,
 };
@@ -177,6 +177,12 @@ fn plan(wire: v1::Plan) -> Checked<Plan> {
         bytes_in: share.bytes_in,
         bytes_out: share.bytes_out,
     };
+    let losses = |losses: v1::Losses| Losses {
+        replicas: losses.replicas,
+        majority: losses.majority,
+        minority: losses.minority,
+        none: losses.none,
+    };
     Ok(Plan {
         based_on_epoch: Epoch(wire.based_on_epoch),
         kind: change_kind(wire.kind())?,
@@ -189,6 +195,9 @@ fn plan(wire: v1::Plan) -> Checked<Plan> {
         peak_to_mean_before: wire.peak_to_mean_before,
         peak_to_mean_after: wire.peak_to_mean_after,
         shares: wire.shares.into_iter().map(share).collect(),
+        losses: wire.losses.into_iter().map(losses).collect(),
+        lost_with: wire.lost_with.into_iter().map(NodeId).collect(),
+        waits_for: (wire.waits_for != 0).then_some(wire.waits_for),
         address: wire.address,
     })
 }

@@ -191,6 +191,26 @@ pub struct Plan {
     pub peak_to_mean_after: f64,
     /// What every node gives and takes.
     pub shares: Vec<NodeShare>,
+    /// Where the node that goes is dead: what is lost without it and without `lost_with`, per
+    /// number of replicas.
+    pub losses: Vec<Losses>,
+    /// Members that were written off, or do not answer now either.
+    pub lost_with: Vec<NodeId>,
+    /// The transition that has to end before this one begins; nothing else is planned then.
+    pub waits_for: Option<u64>,
+}
+
+/// Partitions with one number of replicas, by what is left of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Losses {
+    /// Replicas that each is to have.
+    pub replicas: u32,
+    /// Those with a majority: nothing is lost.
+    pub majority: u32,
+    /// Those with fewer: writes that only the dead had acknowledged are lost.
+    pub minority: u32,
+    /// Those with no replica: all their keys are lost.
+    pub none: u32,
 }
 
 /// One node's part in a [`Plan`].

@@ -245,7 +245,7 @@ impl Walker {
             let tries = (call.detours(), call.attempts());
             let hop = (self.client.core()).first_hop(&view, state, Nature::Read, tries);
             let message = self.walk.request(self.client.namespace_name(), hop.leads);
-            let patience = call.patience(&view);
+            let patience = call.patience();
             let sending = |channel, _| async move { kv(channel).scan(message).await };
             let opening = attempt_patiently(&hop.peer, call.deadline(), patience, sending);
             match opening.await {

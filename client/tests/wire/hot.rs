@@ -62,7 +62,12 @@ async fn a_write_acknowledged_before_a_get_began_is_seen_though_an_older_get_is_
 #[tokio::test]
 async fn gets_that_wait_for_one_that_is_not_answered_end_by_their_own_deadlines() {
     let (cluster, client, key) = hot().await;
-    cluster.nodes[1].trouble("get", Trouble::Stall);
+    let permits = Arc::new(Semaphore::new(0));
+    for node in &cluster.nodes {
+        for _ in 0..100 {
+            node.trouble("get", Trouble::Late(Arc::clone(&permits)));
+        }
+    }
     let first = tokio::spawn({
         let (client, key) = (client.clone(), key.clone());
         async move { client.get(key).await }
@@ -73,6 +78,7 @@ async fn gets_that_wait_for_one_that_is_not_answered_end_by_their_own_deadlines(
     assert_eq!(late.kind(), ErrorKind::Deadline);
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
+    permits.add_permits(100);
     let value = client.get(key).await.unwrap().unwrap();
     assert_eq!(value.value, "old", "who waits goes on when it is dropped");
 }

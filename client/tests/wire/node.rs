@@ -64,6 +64,8 @@ pub(crate) struct Node {
     seen: Mutex<HashMap<&'static str, usize>>,
     /// Asks for operations to come on other sessions than those there are.
     pub(crate) farewell: tokio::sync::Notify,
+    /// Reads no more of the sessions that there are, and ends them.
+    pub(crate) closing: tokio::sync::Notify,
 }
 
 /// Setting it up, and watching it.
@@ -82,6 +84,7 @@ impl Node {
             refusals: Mutex::default(),
             seen: Mutex::default(),
             farewell: tokio::sync::Notify::new(),
+            closing: tokio::sync::Notify::new(),
         })
     }
 

@@ -133,7 +133,9 @@ async fn an_advice_to_wait_beyond_the_deadline_ends_the_operation_at_once() {
 async fn a_node_that_does_not_answer_is_waited_for_until_the_deadline() {
     let cluster = Cluster::formed(1).await;
     let client = cluster.client().await.with_deadline(SOON);
-    cluster.nodes[0].trouble("get", Trouble::Stall);
+    for _ in 0..100 {
+        cluster.nodes[0].trouble("get", Trouble::Stall);
+    }
     let error = client.get("key").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Deadline);
     assert!(!error.maybe_applied());

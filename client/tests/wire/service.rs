@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use futures::future::ready;
+use futures::future::{FutureExt as _, ready};
 use futures::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status, Streaming};
 use torc_proto::v1::cluster_server::Cluster;
+use torc_proto::v1::farewell::Stage;
 use torc_proto::v1::kv_server::Kv;
 use torc_proto::v1::session_request::Operation;
 use torc_proto::v1::session_response::Outcome;
@@ -87,22 +88,42 @@ impl Kv for Service {
     ) -> Answer<Self::SessionStream> {
         self.0.count("session");
         let service = self.clone();
-        let answers = requests.into_inner().map(move |request| {
+        let closing = Arc::clone(&self.0);
+        let (closed, is_closed) = oneshot::channel::<()>();
+        let closing = async move {
+            closing.closing.notified().await;
+            let _ = closed.send(());
+        };
+        let requests = requests.into_inner().take_until(Box::pin(closing));
+        let answers = requests.map(move |request| {
             let service = service.clone();
             async move { Ok(service.operation(request?).await) }
         });
         let (ended, end) = oneshot::channel::<()>();
-        let ending = stream::once(async move { drop(ended) }).filter_map(|()| ready(None));
+        let ending = stream::once(async move {
+            drop(ended);
+            is_closed.now_or_never()?.ok()?;
+            Some(Ok(farewell(Stage::Ended)))
+        });
+        let ending = ending.filter_map(ready);
         let answers = answers.buffer_unordered(1_024).chain(ending);
         let node = Arc::clone(&self.0);
         let farewell = stream::once(async move {
             tokio::select! {
-                () = node.farewell.notified() => Some(Ok(v1::SessionResponse::default())),
+                () = node.farewell.notified() => Some(Ok(farewell(Stage::Renew))),
                 _ = end => None::<Result<_, Status>>,
             }
         });
         let all = stream::select(answers, farewell.filter_map(ready));
         Ok(Response::new(all.boxed()))
+    }
+}
+
+fn farewell(stage: Stage) -> v1::SessionResponse {
+    let stage = stage.into();
+    v1::SessionResponse {
+        id: 0,
+        outcome: Some(Outcome::Farewell(v1::Farewell { stage })),
     }
 }
 

@@ -1,6 +1,10 @@
 //! Operations on single keys share streams.
 
+use std::sync::Arc;
+
+use bytes::Bytes;
 use futures::future::join_all;
+use tokio::sync::Semaphore;
 use torc_client::ErrorKind;
 
 use crate::SOON;
@@ -50,6 +54,34 @@ async fn after_a_farewell_operations_come_on_another_session_and_none_is_lost() 
         puts += 1;
     }
     assert_eq!(cluster.seen("put"), puts, "each was sent once");
+}
+
+#[tokio::test]
+async fn what_a_closing_node_has_not_read_is_carried_out_elsewhere_and_nothing_twice() {
+    let cluster = Cluster::formed(2).await;
+    let client = cluster.client().await;
+    let keys = cluster.keys_of(0, 6);
+    let permits = Arc::new(Semaphore::new(0));
+    let late = Trouble::Late(Arc::clone(&permits));
+    cluster.nodes[0].trouble("put", late);
+    let put = |key: &Bytes| {
+        let (client, key) = (client.clone(), key.clone());
+        tokio::spawn(async move { client.put(key, "value").await })
+    };
+    let read = put(&keys[0]);
+    while cluster.nodes[0].seen("put") == 0 {
+        tokio::task::yield_now().await;
+    }
+    cluster.nodes[0].closing.notify_waiters();
+    let unread: Vec<_> = keys[1..].iter().map(put).collect();
+    tokio::task::yield_now().await;
+    permits.add_permits(1);
+    read.await.unwrap().unwrap();
+    for put in unread {
+        put.await.unwrap().unwrap();
+    }
+    assert_eq!(cluster.seen("put"), 6, "each came once");
+    assert_eq!(cluster.seen("forwarded"), 5, "by way of the other node");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What the commands that move partitions have in common: the plan, then the watching; and
 //! declaring a node dead.
 
+use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
@@ -271,6 +272,10 @@ impl Display {
 
 /// A plan for people. Asked again for what runs or is done, the cluster plans nothing.
 fn describe(plan: &Plan) -> String {
+    let losses = describe_losses(plan);
+    if let Some(running) = plan.waits_for {
+        return format!("{losses}transition {running} has to end before this one is planned\n");
+    }
     if plan.shares.is_empty() {
         let name = progress::name(plan.kind);
         return format!("the {name} was begun before: nothing more to plan");
@@ -305,7 +310,7 @@ fn describe(plan: &Plan) -> String {
     format!(
         "{} of {who}, planned on epoch {}\n\
          moves {} partitions (the least possible is {:.1}), {} in {} records\n\
-         load of the busiest node over the mean: {:.3}, then {:.3}\n\n{table}\n",
+         load of the busiest node over the mean: {:.3}, then {:.3}\n{losses}\n{table}\n",
         progress::name(plan.kind),
         plan.based_on_epoch,
         text::count(plan.partitions_moved.into()),
@@ -317,10 +322,41 @@ fn describe(plan: &Plan) -> String {
     )
 }
 
+/// What going on without the dead loses; nothing where nobody is dead.
+fn describe_losses(plan: &Plan) -> String {
+    if plan.losses.is_empty() {
+        return String::new();
+    }
+    let goes = plan.replaced.or(plan.node).into_iter();
+    let dead: Vec<_> = goes.chain(plan.lost_with.iter().copied()).collect();
+    let dead: Vec<String> = dead.iter().map(ToString::to_string).collect();
+    let mut text = format!(
+        "without {} {} (dead, or not responding):\n",
+        if dead.len() == 1 { "node" } else { "nodes" },
+        dead.join(", ")
+    );
+    for losses in &plan.losses {
+        let [majority, minority, none] = [losses.majority, losses.minority, losses.none]
+            .map(|partitions| text::count(partitions.into()));
+        let _ = writeln!(
+            text,
+            "  partitions with {} replicas: {majority} keep a majority, {minority} have fewer left, \
+             {none} have none",
+            losses.replicas,
+        );
+    }
+    if plan.losses.iter().any(|it| it.minority + it.none > 0) {
+        text += "  this needs --force, for each of these nodes that is lost for good: where fewer than \
+                 a majority is left,\n  writes that only the dead had acknowledged are lost; where none \
+                 is left, all keys are\n";
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use torc_client::NodeShare;
+    use torc_client::{Losses, NodeShare};
     use torc_record::Epoch;
 
     fn plan() -> Plan {
@@ -347,6 +383,9 @@ mod tests {
                 share(1, 1_366, 1_024, 0, 32 << 20),
                 share(4, 0, 1_024, 32 << 20, 0),
             ],
+            losses: Vec::new(),
+            lost_with: Vec::new(),
+            waits_for: None,
         }
     }
 
@@ -362,6 +401,39 @@ node  partitions   then  receives     sends
 4              0  1,024  32.0 MiB         -
 ";
         assert_eq!(describe(&plan()), expected);
+    }
+
+    #[test]
+    fn a_plan_without_the_dead_says_what_is_lost() {
+        let losses = |replicas, majority, minority, none| Losses {
+            replicas,
+            majority,
+            minority,
+            none,
+        };
+        let plan = Plan {
+            kind: ChangeKind::Replace,
+            replaced: Some(NodeId(1)),
+            node: Some(NodeId(4)),
+            lost_with: vec![NodeId(2)],
+            losses: vec![losses(3, 1, 63, 0), losses(1, 30, 0, 34)],
+            waits_for: Some(9),
+            ..plan()
+        };
+        let expected = "\
+without nodes 1, 2 (dead, or not responding):
+  partitions with 3 replicas: 1 keep a majority, 63 have fewer left, 0 have none
+  partitions with 1 replicas: 30 keep a majority, 0 have fewer left, 34 have none
+  this needs --force, for each of these nodes that is lost for good: where fewer than a majority is left,
+  writes that only the dead had acknowledged are lost; where none is left, all keys are
+transition 9 has to end before this one is planned
+";
+        assert_eq!(describe(&plan), expected);
+        let plan = Plan {
+            waits_for: None,
+            ..plan
+        };
+        assert!(describe(&plan).contains("34 have none"));
     }
 
     #[test]
@@ -411,7 +483,8 @@ node  partitions   then  receives     sends
             r#""bytes":33554432,"records":250000,"peak_to_mean_before":1.0007,"#,
             r#""peak_to_mean_after":1.0,"shares":["#,
             r#"{"node":1,"partitions_before":1366,"partitions_after":1024,"bytes_in":0,"bytes_out":33554432},"#,
-            r#"{"node":4,"partitions_before":0,"partitions_after":1024,"bytes_in":33554432,"bytes_out":0}]},"#,
+            r#"{"node":4,"partitions_before":0,"partitions_after":1024,"bytes_in":33554432,"bytes_out":0}],"#,
+            r#""losses":[],"lost_with":[],"waits_for":null},"#,
             r#""transition_id":null,"transition":null}"#,
         );
         assert_eq!(serde_json::to_string(&outcome).unwrap(), expected);

@@ -19,8 +19,8 @@ pub(crate) struct Args {
     #[arg(value_name = "ID")]
     node: NodeId,
     /// Even if fewer nodes than replicas stay: every partition has fewer replicas then. With
-    /// `--dead` also where no majority of the replicas of some keys is left: what only the
-    /// dead node held is lost.
+    /// `--dead` the node is written off: partitions of which no majority is left without it go on with
+    /// the replicas that are left. What only the dead held is lost; `--plan` says how much that is.
     #[arg(long)]
     force: bool,
     #[command(flatten)]

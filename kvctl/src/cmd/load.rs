@@ -1,36 +1,38 @@
 //! `kvctl load`: stores the records of a file.
 
+mod source;
+
 use std::fs::File;
 use std::io::{IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::future::join_all;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use tokio::sync::mpsc;
 use torc_client::{Client, Error, PutOptions, Version};
 
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::format::{Format, Numbered, ReadError, Row, Rows};
+use crate::format::{Format, ReadError, Row};
 use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report, Stored};
 use crate::out::Out;
 use crate::text;
+use source::Aside;
 
 /// Keys and values of one batch, bytes. The client library cuts a batch up by nodes.
 const BATCH_PAYLOAD_BYTES: usize = 1 << 20;
-/// Rows that the reader may be ahead.
-const READ_AHEAD_ROWS: usize = 4096;
 /// With `--retry-unknown`: times a row of unknown outcome is stored again.
 const RETRIES_OF_UNKNOWN: u32 = 10;
 
 /// Store the records of a file: NDJSON, CSV or TSV
 ///
 /// Rows of the same key are stored in the order of the file: the last one stays. A
-/// line that is malformed or too large ends the load after every line before it has
-/// been stored (exit code 2 or 6). The load of a file can be repeated, in whole or
-/// `--from-line`, as long as nobody else writes its keys.
+/// row that is not exactly in the format, or too large, ends the load (exit code 2 or
+/// 6): every row before it has been stored and none behind it. `--skip-bad` goes on
+/// instead. The load of a file can be repeated, in whole or `--from-line`, as long as
+/// nobody else writes its keys.
 ///
 /// Formats:
 ///
@@ -58,6 +60,10 @@ pub(crate) struct Args {
     /// Skip the lines before this one; where an earlier load said to go on.
     #[arg(long, value_name = "LINE", default_value_t = 1)]
     from_line: u64,
+    /// Write malformed and too large rows to this file, each behind a line that says why,
+    /// and go on. The file must be new or empty.
+    #[arg(long, value_name = "FILE")]
+    skip_bad: Option<PathBuf>,
     /// Store rows of unknown outcome again instead of stopping with exit code 5. Safe
     /// if nobody else writes these keys.
     #[arg(long)]
@@ -74,11 +80,12 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let format = format_of(&args)?;
     let (input, bar) = open(&args.file)?;
     let client = global.client()?;
-    let (sender, rows) = mpsc::channel(READ_AHEAD_ROWS);
-    let reading = format.read(input, !args.no_header);
-    let from_line = args.from_line;
-    // Reading blocks, so it has its own thread, which ends with the rows or the process.
-    std::thread::spawn(move || send_rows(reading, from_line, &sender));
+    let name = shown(&args.file);
+    let aside = args.skip_bad.as_deref();
+    let aside = aside.map(|path| Aside::create(path, &name)).transpose()?;
+    let skipped = aside.as_ref().map(Aside::counter).unwrap_or_default();
+    let rows = format.read(input, !args.no_header);
+    let rows = source::spawn(rows, args.from_line, aside);
 
     let started = Instant::now();
     let store = move |rows| store(client.clone(), rows);
@@ -91,10 +98,19 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     };
     let (report, end) = loading::load(rows, store, options(&args), stop, on_progress).await;
     bar.finish_and_clear();
-    print(&report, started.elapsed(), end.is_none(), global, out)?;
+    let done = Done {
+        report,
+        skipped: skipped.load(Ordering::Relaxed),
+        skipped_to: args.skip_bad.as_deref().map(shown).unwrap_or_default(),
+        elapsed: started.elapsed(),
+    };
+    done.print(end.is_none(), global, out)?;
     match end {
         None => Ok(()),
-        Some(end) => Err(failure_of(end, &args.file).after(how_to_go_on(&report, from_line))),
+        Some(end) => {
+            let how = done.how_to_go_on(args.from_line, &end);
+            Err(failure_of(end, name).after(how))
+        }
     }
 }
 
@@ -165,25 +181,6 @@ fn bar(len: Option<u64>) -> ProgressBar {
         .with_message("0")
 }
 
-/// Sends rows until they end, one is wrong, or nobody wants more.
-fn send_rows(rows: Rows, from_line: u64, sender: &mpsc::Sender<Result<Numbered, ReadError>>) {
-    for row in rows {
-        let skip = match &row {
-            Ok(row) => row.line < from_line,
-            Err(error) => error
-                .line()
-                .is_some_and(|(line, go_on)| go_on && line < from_line),
-        };
-        if skip {
-            continue;
-        }
-        let last = row.is_err();
-        if sender.blocking_send(row).is_err() || last {
-            return;
-        }
-    }
-}
-
 /// Stores rows of different keys; one result a row, in order.
 async fn store(client: Client, rows: Vec<Row>) -> Vec<Stored> {
     let (expiring, lasting): (Vec<_>, Vec<_>) = rows
@@ -243,38 +240,21 @@ fn stored(result: Result<Version, Error>) -> Stored {
     }
 }
 
-fn failure_of(end: LoadEnd, path: &Path) -> Failure {
-    match end {
-        LoadEnd::Input(error) => Failure::Input {
-            path: if path.as_os_str() == "-" {
-                "the standard input".to_owned()
-            } else {
-                path.display().to_string()
-            },
-            error,
-        },
-        LoadEnd::Store(failure) | LoadEnd::Unknown(failure) => failure,
-        LoadEnd::Interrupted => Failure::Interrupted,
+/// A file as messages name it.
+fn shown(path: &Path) -> String {
+    if path.as_os_str() == "-" {
+        "the standard input".to_owned()
+    } else {
+        path.display().to_string()
     }
 }
 
-fn how_to_go_on(report: &Report, from_line: u64) -> String {
-    let some =
-        |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", text::count(count)));
-    let counts = [
-        Some(format!(
-            "{} records were stored",
-            text::count(report.records)
-        )),
-        some(report.unknown, "more may or may not be"),
-        some(report.failed, "were not"),
-    ];
-    let counts: Vec<String> = counts.into_iter().flatten().collect();
-    let line = report.resume_line.max(from_line);
-    format!(
-        "{}; every line before {line} is stored: go on with --from-line {line}",
-        counts.join(", ")
-    )
+fn failure_of(end: LoadEnd, path: String) -> Failure {
+    match end {
+        LoadEnd::Input(error) => Failure::Input { path, error },
+        LoadEnd::Store(failure) | LoadEnd::Unknown(failure) => failure,
+        LoadEnd::Interrupted => Failure::Interrupted,
+    }
 }
 
 /// What `--output json` prints.
@@ -284,6 +264,7 @@ struct Summary {
     records: u64,
     payload_bytes: u64,
     expired: u64,
+    skipped: u64,
     unknown: u64,
     failed: u64,
     seconds: f64,
@@ -291,15 +272,27 @@ struct Summary {
     resume_line: u64,
 }
 
-impl Summary {
-    fn new(report: &Report, elapsed: Duration, complete: bool) -> Self {
+/// A load that has ended.
+struct Done {
+    report: Report,
+    /// Bad rows that were set aside.
+    skipped: u64,
+    /// Where they are.
+    skipped_to: String,
+    elapsed: Duration,
+}
+
+impl Done {
+    fn summary(&self, complete: bool) -> Summary {
+        let report = &self.report;
         // A load too quick to measure has no rate worth dividing for.
-        let seconds = elapsed.as_secs_f64().max(1e-6);
-        Self {
+        let seconds = self.elapsed.as_secs_f64().max(1e-6);
+        Summary {
             complete,
             records: report.records,
             payload_bytes: report.payload_bytes,
             expired: report.expired,
+            skipped: self.skipped,
             unknown: report.unknown,
             failed: report.failed,
             seconds,
@@ -307,36 +300,73 @@ impl Summary {
             resume_line: report.resume_line,
         }
     }
-}
 
-fn print(
-    report: &Report,
-    elapsed: Duration,
-    complete: bool,
-    global: &Global,
-    out: &mut Out,
-) -> Result<(), Failure> {
-    let json = Summary::new(report, elapsed, complete);
-    match (global.json(), complete) {
-        (true, _) => out.json(&json),
-        (false, true) => out.line(summary(report, elapsed, json.records_per_s)),
-        // The failure says it all.
-        (false, false) => Ok(()),
+    fn print(&self, complete: bool, global: &Global, out: &mut Out) -> Result<(), Failure> {
+        match (global.json(), complete) {
+            (true, _) => out.json(&self.summary(complete)),
+            (false, true) => out.line(self.text()),
+            // The failure says it all.
+            (false, false) => Ok(()),
+        }
     }
-}
 
-fn summary(report: &Report, elapsed: Duration, records_per_s: f64) -> String {
-    let expired = match report.expired {
-        0 => String::new(),
-        some => format!("; {} had expired and were left out", text::count(some)),
-    };
-    format!(
-        "stored {} records ({}) in {}: {} records/s{expired}",
-        text::count(report.records),
-        text::bytes(report.payload_bytes),
-        text::duration(elapsed),
-        text::count(records_per_s as u64),
-    )
+    fn text(&self) -> String {
+        let stored = format!(
+            "stored {} records ({}) in {}: {} records/s",
+            text::count(self.report.records),
+            text::bytes(self.report.payload_bytes),
+            text::duration(self.elapsed),
+            text::count(self.summary(true).records_per_s as u64),
+        );
+        let expired = (self.report.expired > 0).then(|| {
+            let expired = text::count(self.report.expired);
+            format!("{expired} had expired and were left out")
+        });
+        let skipped = (self.skipped > 0).then(|| self.skipped_text());
+        let parts: Vec<String> = [Some(stored), expired, skipped]
+            .into_iter()
+            .flatten()
+            .collect();
+        parts.join("; ")
+    }
+
+    fn skipped_text(&self) -> String {
+        match self.skipped {
+            1 => format!("1 bad row was skipped: see {}", self.skipped_to),
+            some => format!(
+                "{} bad rows were skipped: see {}",
+                text::count(some),
+                self.skipped_to
+            ),
+        }
+    }
+
+    fn how_to_go_on(&self, from_line: u64, end: &LoadEnd) -> String {
+        let report = &self.report;
+        let some =
+            |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", text::count(count)));
+        let counts = [
+            Some(format!(
+                "{} records were stored",
+                text::count(report.records)
+            )),
+            some(report.unknown, "more may or may not be"),
+            some(report.failed, "were not"),
+            (self.skipped > 0).then(|| self.skipped_text()),
+        ];
+        let counts: Vec<String> = counts.into_iter().flatten().collect();
+        let line = report.resume_line.max(from_line);
+        let how = match end {
+            LoadEnd::Input(ReadError::Bad(row)) if row.problem.is_of_one_row() => {
+                "correct it, or skip bad rows with --skip-bad FILE, and go on"
+            }
+            _ => "go on",
+        };
+        format!(
+            "{}; every row before line {line} is stored: {how} with --from-line {line}",
+            counts.join(", ")
+        )
+    }
 }
 
 #[cfg(test)]
@@ -353,17 +383,31 @@ mod tests {
         resume_line: 1_237,
     };
 
+    fn done(report: Report, skipped: u64) -> Done {
+        Done {
+            report,
+            skipped,
+            skipped_to: "bad.csv".to_owned(),
+            elapsed: Duration::from_millis(500),
+        }
+    }
+
     #[test]
     fn the_summary_says_how_much_how_fast_and_what_was_left_out() {
         assert_eq!(
-            summary(&REPORT, Duration::from_millis(500), 2468.0),
+            done(REPORT, 0).text(),
             "stored 1,234 records (159 KiB) in 500 ms: 2,468 records/s; 2 had expired and were left out"
+        );
+        let text = done(REPORT, 1).text();
+        assert!(
+            text.ends_with("; 1 bad row was skipped: see bad.csv"),
+            "{text}"
         );
     }
 
     #[test]
     fn the_json_is_documented() {
-        assert_documented(&Summary::new(&REPORT, Duration::from_secs(1), true));
+        assert_documented(&done(REPORT, 3).summary(true));
     }
 
     #[test]
@@ -374,45 +418,14 @@ mod tests {
             ..REPORT
         };
         assert_eq!(
-            how_to_go_on(&stopped, 1),
-            "1,234 records were stored, 3 more may or may not be, 1 were not; every line \
-             before 1237 is stored: go on with --from-line 1237"
+            done(stopped, 2).how_to_go_on(1, &LoadEnd::Interrupted),
+            "1,234 records were stored, 3 more may or may not be, 1 were not, 2 bad rows were \
+             skipped: see bad.csv; every row before line 1237 is stored: go on with --from-line \
+             1237"
         );
-        assert!(how_to_go_on(&Report::default(), 40).ends_with("--from-line 40"));
-    }
-
-    fn sent(text: &'static str, format: Format, from_line: u64) -> Vec<Result<u64, String>> {
-        let (sender, mut rows) = mpsc::channel(100);
-        send_rows(format.read(text.as_bytes(), true), from_line, &sender);
-        drop(sender);
-        let received = std::iter::from_fn(|| rows.blocking_recv());
-        received
-            .map(|row| row.map(|n| n.line).map_err(|error| error.to_string()))
-            .collect()
-    }
-
-    #[test]
-    fn lines_before_the_first_wanted_are_skipped_even_malformed_ones() {
-        let text = "{\"key\":\"a\",\"value\":\"\"}\nnonsense\n{\"key\":\"c\",\"value\":\"\"}\n";
-        assert_eq!(sent(text, Format::Ndjson, 3), [Ok(3)]);
-        let all = sent(text, Format::Ndjson, 1);
-        assert_eq!(all[0], Ok(1));
-        assert!(all[1].as_ref().unwrap_err().starts_with("line 2"));
-        assert_eq!(all.len(), 2, "nothing behind a malformed line is stored");
-    }
-
-    #[test]
-    fn the_header_is_read_whatever_line_comes_first() {
-        assert_eq!(sent("value,key\n1,a\n2,b\n", Format::Csv, 3), [Ok(3)]);
-        let without = sent("a,1\nkey,value\nb,2\n", Format::Csv, 3);
-        assert!(without[0].as_ref().unwrap_err().contains("--no-header"));
-    }
-
-    #[test]
-    fn a_quote_that_is_never_closed_ends_the_reading() {
-        let text: &'static str =
-            Box::leak(format!("key,value\na,\"{}", "x".repeat(20 << 20)).into());
-        assert_eq!(sent(text, Format::Csv, 100).len(), 1);
+        let nothing = done(Report::default(), 0);
+        let how = nothing.how_to_go_on(40, &LoadEnd::Interrupted);
+        assert!(how.ends_with("--from-line 40"), "{how}");
     }
 
     #[test]
@@ -422,6 +435,7 @@ mod tests {
             format,
             no_header: false,
             from_line: 1,
+            skip_bad: None,
             retry_unknown: false,
             batch: 1,
             concurrency: 1,

@@ -23,8 +23,8 @@ pub(crate) struct Args {
     /// The new node: host:port of its gRPC address.
     #[arg(value_name = "ADDR")]
     address: Address,
-    /// With `--dead`: go on also where no majority of the replicas of some keys is left, as in
-    /// namespaces of one or two replicas. What only OLD held is lost.
+    /// With `--dead`: write OLD off. Partitions of which no majority is left without it go on with
+    /// the replicas that are left; what only the dead held is lost, and `--plan` says how much that is.
     #[arg(long)]
     force: bool,
     #[command(flatten)]

@@ -1,97 +1,225 @@
-//! Comma-separated values, quoted as in RFC 4180; line ends `\n` or `\r\n`.
+//! Comma-separated values, quoted as RFC 4180 says and in no other way; line ends `\n`
+//! or `\r\n`.
+//!
+//! A row whose quotes are wrong is never guessed at: what its values are, and where it
+//! ends, cannot be known. The bad row reaches to the end of the line on which that
+//! shows. A quote that is never closed shows nowhere; then its first line is the bad row.
 
-use std::io::{self, Read, Write};
+use std::borrow::Cow;
+use std::io::{self, Write};
 
-use bytes::Bytes;
-
-use super::bounded::{Leash, Leashed};
-use super::{Columns, Numbered, Problem, ReadError, Row, cells};
+use super::reading::{Extent, Grammar, without_end};
+use super::{COLUMNS, Columns, Problem, Row, cells};
 
 pub(super) fn write(row: &Row, out: &mut impl Write) -> io::Result<()> {
-    let mut writer = csv::WriterBuilder::new().from_writer(out);
-    writer.write_record(cells(row)).map_err(io_error)?;
-    writer.flush()
+    for (index, cell) in cells(row).into_iter().enumerate() {
+        if index > 0 {
+            out.write_all(b",")?;
+        }
+        if cell.contains([',', '"', '\r', '\n']) {
+            write!(out, "\"{}\"", cell.replace('"', "\"\""))?;
+        } else {
+            out.write_all(cell.as_bytes())?;
+        }
+    }
+    out.write_all(b"\n")
 }
 
-fn io_error(error: csv::Error) -> io::Error {
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => error,
-        other => io::Error::other(format!("{other:?}")),
+/// Cells of a record that are kept; more are only counted.
+const MOST_CELLS: usize = COLUMNS.len() + 1;
+
+/// Where a cell lies in its record, without the quotes around it.
+#[derive(Debug, Clone, Copy)]
+struct Cell {
+    start: usize,
+    end: usize,
+    /// It holds quotes, each written twice.
+    quotes: bool,
+}
+
+impl Cell {
+    fn text(self, record: &str) -> Cow<'_, str> {
+        let text = record.get(self.start..self.end).unwrap_or_default();
+        if self.quotes {
+            Cow::Owned(text.replace("\"\"", "\""))
+        } else {
+            Cow::Borrowed(text)
+        }
     }
 }
 
-/// Reads rows from CSV. Empty lines are skipped.
-pub(super) struct Reader<R> {
-    input: csv::Reader<Leashed<R>>,
-    leash: Leash,
+/// What the scan of a record has come to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum At {
+    /// The first byte of a cell.
+    #[default]
+    Cell,
+    /// Inside a cell that began without a quote.
+    Plain,
+    /// Inside quotes.
+    Quoted,
+    /// Behind a quote inside quotes: it ends the cell unless it is there twice.
+    Quote,
+    /// Behind a carriage return outside of quotes.
+    Return,
+    /// The record is bad; looking for the end of the line.
+    Bad(Problem),
+}
+
+/// A scan of one record, which may come in parts.
+#[derive(Debug, Default)]
+struct Scan {
+    at: At,
+    /// Bytes scanned.
+    len: usize,
+    cell: usize,
+    quotes: bool,
+    cells: Vec<Cell>,
+    count: usize,
+}
+
+impl Scan {
+    /// Scans the bytes that are new.
+    fn advance(&mut self, bytes: &[u8]) -> Option<Extent> {
+        while let Some(&byte) = bytes.get(self.len) {
+            let next = match (&self.at, byte) {
+                (At::Quoted, b'"') => At::Quote,
+                (At::Cell, b'"') => {
+                    self.cell = self.len + 1;
+                    At::Quoted
+                }
+                (At::Quote, b'"') => {
+                    self.quotes = true;
+                    At::Quoted
+                }
+                (At::Plain, b'"') => At::Bad(Problem::BareQuote),
+                (At::Cell | At::Plain | At::Quote, b',' | b'\r' | b'\n') => {
+                    self.end_cell();
+                    match byte {
+                        b',' => At::Cell,
+                        b'\r' => At::Return,
+                        _ => return Some(Extent::Record(self.len + 1)),
+                    }
+                }
+                (At::Return, b'\n') => return Some(Extent::Record(self.len + 1)),
+                (At::Bad(problem), b'\n') => {
+                    return Some(Extent::Bad(self.len + 1, problem.clone()));
+                }
+                (At::Return, _) => At::Bad(Problem::CarriageReturn),
+                (At::Quote, _) => At::Bad(Problem::BehindQuote),
+                (At::Cell | At::Plain, _) => self.skip(bytes, b",\"\r\n", At::Plain),
+                (At::Quoted, _) => self.skip(bytes, b"\"", At::Quoted),
+                (At::Bad(problem), _) => {
+                    let problem = problem.clone();
+                    self.skip(bytes, b"\n", At::Bad(problem))
+                }
+            };
+            self.at = next;
+            self.len += 1;
+        }
+        None
+    }
+
+    /// Goes to the last byte before one of `until`.
+    fn skip(&mut self, bytes: &[u8], until: &[u8], at: At) -> At {
+        let rest = bytes.get(self.len + 1..).unwrap_or_default();
+        let len = rest.iter().position(|byte| until.contains(byte));
+        self.len += len.unwrap_or(rest.len());
+        at
+    }
+
+    fn end_cell(&mut self) {
+        let end = self.len - usize::from(self.at == At::Quote);
+        if self.cells.len() < MOST_CELLS {
+            self.cells.push(Cell {
+                start: self.cell,
+                end,
+                quotes: self.quotes,
+            });
+        }
+        self.count += 1;
+        self.cell = self.len + 1;
+        self.quotes = false;
+    }
+
+    /// The file ends here.
+    fn end(&mut self, bytes: &[u8]) -> Extent {
+        match &self.at {
+            At::Cell | At::Plain | At::Quote => {
+                self.end_cell();
+                Extent::Record(self.len)
+            }
+            At::Return => Extent::Bad(self.len, Problem::CarriageReturn),
+            At::Bad(problem) => Extent::Bad(self.len, problem.clone()),
+            At::Quoted => Extent::Bad(first_line(bytes), Problem::OpenQuote),
+        }
+    }
+}
+
+/// Length of the first line, its end included.
+fn first_line(bytes: &[u8]) -> usize {
+    let end = bytes.iter().position(|byte| *byte == b'\n');
+    end.map_or(bytes.len(), |end| end + 1)
+}
+
+/// Rows from CSV. Empty lines are skipped.
+#[derive(Debug)]
+pub(super) struct Csv {
     /// None until the header has been read.
     columns: Option<Columns>,
-    record: csv::ByteRecord,
+    scan: Scan,
+    /// The scan is of a record that was found.
+    found: bool,
 }
 
-impl<R: Read> Reader<R> {
-    pub(super) fn new(input: R, header: bool) -> Self {
-        let (leashed, leash) = Leashed::new(input);
+impl Csv {
+    pub(super) fn new(header: bool) -> Self {
         Self {
-            input: csv::ReaderBuilder::new()
-                .has_headers(false)
-                .flexible(true)
-                .from_reader(leashed),
-            leash,
             columns: (!header).then(Columns::bare),
-            record: csv::ByteRecord::new(),
+            scan: Scan::default(),
+            found: false,
+        }
+    }
+}
+
+impl Grammar for Csv {
+    fn extent(&mut self, bytes: &[u8], all: bool) -> Extent {
+        if std::mem::take(&mut self.found) {
+            let mut cells = std::mem::take(&mut self.scan.cells);
+            cells.clear();
+            self.scan = Scan {
+                cells,
+                ..Scan::default()
+            };
+        }
+        let extent = match self.scan.advance(bytes) {
+            None if all => self.scan.end(bytes),
+            extent => extent.unwrap_or(Extent::More),
+        };
+        self.found = extent != Extent::More;
+        extent
+    }
+
+    fn give_up(&mut self, bytes: &[u8]) -> Extent {
+        self.found = true;
+        match first_line(bytes) {
+            len if self.scan.at == At::Quoted && len < bytes.len() => {
+                Extent::Bad(len, Problem::OpenQuote)
+            }
+            _ => Extent::TooLong,
         }
     }
 
-    /// Reads one record into `self.record`; the line it began on, or `None` at the end.
-    fn read_record(&mut self) -> Result<Option<u64>, ReadError> {
-        let began = self.input.position().line();
-        let more = self.input.read_byte_record(&mut self.record);
-        if !more.map_err(|error| read_error(error, began))? {
+    fn row(&mut self, record: &str) -> Result<Option<Row>, Problem> {
+        if without_end(record).is_empty() {
             return Ok(None);
         }
-        self.leash.move_to(self.input.position().byte());
-        Ok(Some(
-            self.record.position().map_or(began, csv::Position::line),
-        ))
-    }
-
-    fn next_row(&mut self) -> Result<Option<Numbered>, ReadError> {
-        let malformed = |line, problem| ReadError::Malformed { line, problem };
-        if self.columns.is_none() {
-            let Some(line) = self.read_record()? else {
-                return Ok(None);
-            };
-            let columns = Columns::of_header(self.record.iter());
-            self.columns = Some(columns.map_err(|problem| malformed(line, problem))?);
-        }
-        let Some(line) = self.read_record()? else {
+        let cells = self.scan.cells.iter().map(|cell| cell.text(record));
+        let cells: Vec<_> = cells.collect();
+        let Some(columns) = &self.columns else {
+            self.columns = Some(Columns::of_header(&cells)?);
             return Ok(None);
         };
-        let cells: Vec<Bytes> = self.record.iter().map(Bytes::copy_from_slice).collect();
-        let columns = self.columns.as_ref();
-        let row = columns.map_or(Err(Problem::NoHeader), |columns| columns.row(&cells));
-        match row {
-            Ok(row) => Ok(Some(Numbered { line, row })),
-            Err(problem) => Err(malformed(line, problem)),
-        }
-    }
-}
-
-fn read_error(error: csv::Error, line: u64) -> ReadError {
-    match io_error(error) {
-        error if error.kind() == io::ErrorKind::FileTooLarge => ReadError::Malformed {
-            line,
-            problem: Problem::TooLong,
-        },
-        error => ReadError::Io(error),
-    }
-}
-
-impl<R: Read> Iterator for Reader<R> {
-    type Item = Result<Numbered, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.next_row().transpose()
+        columns.row(&cells, self.scan.count).map(Some)
     }
 }

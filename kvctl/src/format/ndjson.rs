@@ -5,7 +5,7 @@
 //! `{"key":"a","value":{"n": 1}}` stores the eight bytes `{"n": 1}`.
 
 use std::borrow::Cow;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
 use base64::Engine as _;
 use bytes::Bytes;
@@ -13,8 +13,8 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::bounded::Lines;
-use super::{BASE64, Numbered, Problem, ReadError, Row, decode_base64};
+use super::reading::{Extent, Grammar, Lines};
+use super::{BASE64, Problem, Row, decode_base64};
 
 /// A record as JSON shows it: text where it is UTF-8, else base64 under another name.
 #[derive(Debug, Serialize)]
@@ -103,50 +103,41 @@ fn present<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(input).map(Some)
 }
 
-/// Reads rows from lines of JSON. Blank lines are skipped.
-pub(super) struct Reader<R> {
-    lines: Lines<R>,
+/// Rows from lines of JSON. Blank lines are skipped.
+#[derive(Debug, Default)]
+pub(super) struct Ndjson {
+    lines: Lines,
 }
 
-impl<R: Read> Reader<R> {
-    pub(super) fn new(input: R) -> Self {
-        Self {
-            lines: Lines::new(input),
+impl Grammar for Ndjson {
+    fn extent(&mut self, bytes: &[u8], all: bool) -> Extent {
+        self.lines.extent(bytes, all)
+    }
+
+    fn give_up(&mut self, _bytes: &[u8]) -> Extent {
+        self.lines.give_up()
+    }
+
+    fn row(&mut self, record: &str) -> Result<Option<Row>, Problem> {
+        match record.trim_ascii_end() {
+            "" => Ok(None),
+            line if line.trim_ascii_start().starts_with('[') => Err(Problem::Array),
+            line => parse(line).map(Some),
         }
     }
-
-    fn next_row(&mut self) -> Result<Option<Numbered>, ReadError> {
-        while let Some((line, text)) = self.lines.next()? {
-            if text.iter().all(u8::is_ascii_whitespace) {
-                continue;
-            }
-            let row = parse(&text).map_err(|problem| ReadError::Malformed { line, problem })?;
-            return Ok(Some(Numbered { line, row }));
-        }
-        Ok(None)
-    }
 }
 
-impl<R: Read> Iterator for Reader<R> {
-    type Item = Result<Numbered, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.next_row().transpose()
-    }
-}
-
-fn parse(text: &[u8]) -> Result<Row, Problem> {
-    let text = std::str::from_utf8(text).map_err(|_| Problem::NotUtf8)?;
+fn parse(text: &str) -> Result<Row, Problem> {
     let line: Line<'_> = serde_json::from_str(text).map_err(|error| json_problem(&error))?;
     let key = match (line.key, line.key_base64) {
         (Some(key), None) => Bytes::from(key.into_owned()),
-        (None, Some(base64)) => decode_base64("key", base64.as_bytes())?,
+        (None, Some(base64)) => decode_base64("key", &base64)?,
         (Some(_), Some(_)) => return Err(Problem::Both("key")),
         (None, None) => return Err(Problem::Missing("key")),
     };
     let value = match (line.value, line.value_base64) {
         (Some(value), None) => raw_value(value.get())?,
-        (None, Some(base64)) => decode_base64("value", base64.as_bytes())?,
+        (None, Some(base64)) => decode_base64("value", &base64)?,
         (Some(_), Some(_)) => return Err(Problem::Both("value")),
         (None, None) => return Err(Problem::Missing("value")),
     };

@@ -2,12 +2,11 @@
 //! line feed, a carriage return and a backslash, as in the copies that PostgreSQL and
 //! ClickHouse write. Quotes mean nothing.
 
-use std::io::{self, Read, Write};
+use std::borrow::Cow;
+use std::io::{self, Write};
 
-use bytes::Bytes;
-
-use super::bounded::Lines;
-use super::{Columns, Numbered, Problem, ReadError, Row, cells};
+use super::reading::{Extent, Grammar, Lines, without_end};
+use super::{COLUMNS, Columns, Problem, Row, cells};
 
 pub(super) fn write(row: &Row, out: &mut impl Write) -> io::Result<()> {
     for (index, cell) in cells(row).into_iter().enumerate() {
@@ -34,74 +33,75 @@ fn write_escaped(cell: &[u8], out: &mut impl Write) -> io::Result<()> {
     out.write_all(rest)
 }
 
-fn unescaped(cell: &[u8]) -> Result<Bytes, Problem> {
-    if !cell.contains(&b'\\') {
-        return Ok(Bytes::copy_from_slice(cell));
+fn unescaped(cell: &str) -> Result<Cow<'_, str>, Problem> {
+    if !cell.contains(['\\', '\r']) {
+        return Ok(Cow::Borrowed(cell));
     }
-    let mut out = Vec::with_capacity(cell.len());
-    let mut bytes = cell.iter();
-    while let Some(&byte) = bytes.next() {
-        out.push(match byte {
-            b'\\' => match bytes.next() {
-                Some(b't') => b'\t',
-                Some(b'n') => b'\n',
-                Some(b'r') => b'\r',
-                Some(b'\\') => b'\\',
+    let mut out = String::with_capacity(cell.len());
+    let mut chars = cell.chars();
+    while let Some(char) = chars.next() {
+        out.push(match char {
+            '\\' => match chars.next() {
+                Some('t') => '\t',
+                Some('n') => '\n',
+                Some('r') => '\r',
+                Some('\\') => '\\',
                 other => return Err(no_escape(other)),
             },
-            byte => byte,
+            '\r' => return Err(Problem::CarriageReturn),
+            char => char,
         });
     }
-    Ok(Bytes::from(out))
+    Ok(Cow::Owned(out))
 }
 
-fn no_escape(byte: Option<&u8>) -> Problem {
-    let shown = byte.map_or_else(String::new, |byte| {
-        crate::text::escaped(std::slice::from_ref(byte)).into_owned()
-    });
-    Problem::Escape(shown)
+fn no_escape(char: Option<char>) -> Problem {
+    let shown = char.map_or_else(String::new, String::from);
+    Problem::Escape(crate::text::escaped(shown.as_bytes()).into_owned())
 }
 
-/// Reads rows from TSV. Empty lines are skipped.
-pub(super) struct Reader<R> {
-    lines: Lines<R>,
+/// Rows from TSV. Empty lines are skipped.
+#[derive(Debug)]
+pub(super) struct Tsv {
+    lines: Lines,
     /// None until the header has been read.
     columns: Option<Columns>,
 }
 
-impl<R: Read> Reader<R> {
-    pub(super) fn new(input: R, header: bool) -> Self {
+impl Tsv {
+    pub(super) fn new(header: bool) -> Self {
         Self {
-            lines: Lines::new(input),
+            lines: Lines::default(),
             columns: (!header).then(Columns::bare),
         }
     }
-
-    fn next_row(&mut self) -> Result<Option<Numbered>, ReadError> {
-        while let Some((line, text)) = self.lines.next()? {
-            if text.is_empty() {
-                continue;
-            }
-            let malformed = |problem| ReadError::Malformed { line, problem };
-            let cells = text.split(|byte| *byte == b'\t');
-            let Some(columns) = &self.columns else {
-                self.columns = Some(Columns::of_header(cells).map_err(malformed)?);
-                continue;
-            };
-            let cells: Result<Vec<Bytes>, Problem> = cells.map(unescaped).collect();
-            let row = cells
-                .and_then(|cells| columns.row(&cells))
-                .map_err(malformed)?;
-            return Ok(Some(Numbered { line, row }));
-        }
-        Ok(None)
-    }
 }
 
-impl<R: Read> Iterator for Reader<R> {
-    type Item = Result<Numbered, ReadError>;
+impl Grammar for Tsv {
+    fn extent(&mut self, bytes: &[u8], all: bool) -> Extent {
+        self.lines.extent(bytes, all)
+    }
 
-    fn next(&mut self) -> Option<Self::Item> {
-        self.next_row().transpose()
+    fn give_up(&mut self, _bytes: &[u8]) -> Extent {
+        self.lines.give_up()
+    }
+
+    fn row(&mut self, record: &str) -> Result<Option<Row>, Problem> {
+        let line = without_end(record);
+        if line.is_empty() {
+            return Ok(None);
+        }
+        let mut rest = line.split('\t');
+        let cells: Result<Vec<_>, Problem> = rest
+            .by_ref()
+            .take(COLUMNS.len() + 1)
+            .map(unescaped)
+            .collect();
+        let cells = cells?;
+        let Some(columns) = &self.columns else {
+            self.columns = Some(Columns::of_header(&cells)?);
+            return Ok(None);
+        };
+        columns.row(&cells, cells.len() + rest.count()).map(Some)
     }
 }

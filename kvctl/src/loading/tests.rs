@@ -1,5 +1,5 @@
 use super::*;
-use crate::format::Problem;
+use crate::format::{BadRow, Problem};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -157,14 +157,16 @@ fn concurrency_is_bounded_and_used() {
 fn a_malformed_line_ends_the_load_after_everything_before_it_is_stored() {
     let memory = Memory::default();
     let mut input = letters("abc");
-    let problem = Problem::NotUtf8;
-    input.push(Err(ReadError::Malformed { line: 4, problem }));
-    input.push(Ok(numbered(5, "e", "v")));
+    let bad = BadRow {
+        line: 4,
+        last_line: 6,
+        problem: Problem::NotUtf8,
+        bytes: Bytes::new(),
+    };
+    input.push(Err(bad.clone().into()));
+    input.push(Ok(numbered(7, "e", "v")));
     let (report, end) = run(input, &memory, options(2, 2));
-    assert!(matches!(
-        end,
-        Some(LoadEnd::Input(ReadError::Malformed { line: 4, .. }))
-    ));
+    assert!(matches!(end, Some(LoadEnd::Input(ReadError::Bad(row))) if row == bad));
     assert_eq!(memory.stored_keys().concat(), "abc");
     assert_eq!((report.records, report.resume_line), (3, 4));
 }

@@ -1,6 +1,6 @@
 //! The commands, their output and their exit codes.
 
-use crate::processes::{Cluster, free_address, http_get, kvctl};
+use crate::processes::{Cluster, Node, free_address, http_get, kvctl};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_go_in_and_come_out_byte_for_byte() {
@@ -57,7 +57,8 @@ async fn a_value_with_a_time_to_live_expires() {
 #[tokio::test(flavor = "multi_thread")]
 async fn health_metrics_and_the_ring_are_served_over_http() {
     let cluster = Cluster::start(2).await;
-    assert!(cluster.kvctl(&["put", "k", "v"]).status.success());
+    let put = cluster.kvctl(&["put", "k", "v"]);
+    assert!(put.status.success(), "{put:?}");
     let http = cluster.nodes[0].http;
     assert_eq!(http_get(http, "/healthz").await, (200, "ok\n".to_owned()));
     let (code, ring) = http_get(http, "/ring").await;
@@ -88,7 +89,8 @@ async fn health_metrics_and_the_ring_are_served_over_http() {
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_stops_a_node_cleanly_and_its_data_is_there_again() {
     let mut cluster = Cluster::start(1).await;
-    assert!(cluster.kvctl(&["put", "k", "v"]).status.success());
+    let put = cluster.kvctl(&["put", "k", "v"]);
+    assert!(put.status.success(), "{put:?}");
     assert_eq!(
         cluster.nodes[0].terminate(),
         Some(0),
@@ -134,4 +136,27 @@ async fn a_playground_is_a_cluster_that_keeps_its_data_where_it_is_told() {
     let code = playground.restart(dir.path()).await;
     assert_eq!(code, Some(0), "Ctrl-C stops it cleanly");
     assert_eq!(playground.kvctl(&["get", "k"]).stdout, b"v");
+}
+
+#[tokio::test]
+async fn a_misspelt_variable_is_refused_with_the_one_that_was_meant() {
+    let dir = tempfile::tempdir().unwrap();
+    let kvd = |name: &str| {
+        let mut node = Node::prepare(dir.path(), "node", &["--weight=0"]);
+        node.variable(name, "a");
+        assert_eq!(node.run_to_end(), Some(1), "{}", node.log());
+        node.log()
+    };
+    let said = kvd("TORC_ZNOE");
+    assert!(
+        said.contains("`TORC_ZNOE`") && said.contains("`TORC_ZONE`"),
+        "{said}"
+    );
+    // As Kubernetes gives it to every container beside a service `torc`.
+    let said = kvd("TORC_SERVICE_HOST");
+    assert!(said.contains("`TORC_SERVICE_HOST` is no setting"), "{said}");
+    assert!(
+        said.contains("--weight"),
+        "it was not refused for the variable: {said}"
+    );
 }

@@ -53,3 +53,37 @@ async fn a_dump_equals_the_load_before_and_after_a_join_and_kill_9_of_every_node
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_stops_at_a_row_that_it_cannot_read_or_sets_it_aside() {
+    let cluster = Cluster::start(1).await;
+    let in_dir = |name: &str| cluster.dir.path().join(name).to_str().unwrap().to_owned();
+    let (file, bad) = (in_dir("rows.csv"), in_dir("bad.csv"));
+    let row = |row| format!("k{row},{}v{row}\n", if row == 499 { "\"" } else { "" });
+    let rows: String = (0..1_000).map(row).collect();
+    std::fs::write(&file, format!("key,value\n{rows}")).unwrap();
+    let value_of = |key: &str| cluster.kvctl(&["get", key]).stdout;
+
+    let stopped = cluster.kvctl(&["load", &file]);
+    assert_eq!(stopped.status.code(), Some(2), "{stopped:?}");
+    let said = String::from_utf8(stopped.stderr).unwrap();
+    assert!(
+        said.contains("rows.csv: line 501: a quote that opens here is never closed"),
+        "{said}"
+    );
+    assert!(said.contains("499 records were stored"), "{said}");
+    assert!(said.contains("--from-line 501"), "{said}");
+    assert_eq!(value_of("k498"), b"v498");
+    assert_eq!(value_of("k499"), b"", "the bad row is not stored");
+    assert_eq!(value_of("k500"), b"", "nothing behind it is stored");
+
+    let went_on = cluster.kvctl(&["load", &file, "--from-line", "501", "--skip-bad", &bad]);
+    assert!(went_on.status.success(), "{went_on:?}");
+    let said = String::from_utf8(went_on.stdout).unwrap();
+    assert!(said.starts_with("stored 500 records"), "{said}");
+    assert!(said.contains("1 bad row was skipped: see"), "{said}");
+    assert_eq!(value_of("k499"), b"");
+    assert_eq!(value_of("k999"), b"v999");
+    let bad = std::fs::read_to_string(bad).unwrap();
+    assert_eq!(bad.lines().nth(1), Some("k499,\"v499"), "{bad}");
+}

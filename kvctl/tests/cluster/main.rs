@@ -14,4 +14,6 @@ mod hot;
 mod join;
 mod processes;
 mod replicas;
+mod restart;
+mod strangers;
 mod traffic;

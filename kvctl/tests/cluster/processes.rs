@@ -49,6 +49,7 @@ pub(crate) struct Node {
     dir: PathBuf,
     data: PathBuf,
     extra: Vec<String>,
+    variables: Vec<(String, String)>,
     child: Option<Child>,
 }
 
@@ -61,6 +62,7 @@ impl Node {
             dir: dir.join(name),
             data: dir.join(name).join("data"),
             extra: extra.iter().map(|text| (*text).to_owned()).collect(),
+            variables: Vec::new(),
             child: None,
         }
     }
@@ -77,6 +79,7 @@ impl Node {
             .arg(&self.data)
             .args(&self.extra)
             // So that slices come about, fold and move with the little data of a test.
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env("TORC_SEAL_LOG_MIB", "1")
             .env("TORC_REPLICAS", "1")
             .env("TORC_FOLD_WHEN_IDLE_S", "1")
@@ -87,6 +90,11 @@ impl Node {
             .spawn()
             .unwrap();
         self.child = Some(child);
+    }
+
+    /// Starts with this variable from now on.
+    pub(crate) fn variable(&mut self, name: &str, value: &str) {
+        self.variables.push((name.to_owned(), value.to_owned()));
     }
 
     /// Uses another node's data directory.
@@ -100,6 +108,20 @@ impl Node {
         self.child
             .take()
             .and_then(|mut child| child.wait().unwrap().code())
+    }
+
+    /// Makes it decide on the topology alone while it is stopped.
+    pub(crate) fn recover(&self) -> Output {
+        let mut recover = Command::new(kvd_path());
+        recover.args(["recover", "--data-dir"]).arg(&self.data);
+        recover.output().unwrap()
+    }
+
+    /// Loses its process and its data directory; it is to start with these flags.
+    pub(crate) fn wipe(&mut self, extra: &[&str]) {
+        self.kill_9();
+        std::fs::remove_dir_all(&self.data).unwrap();
+        self.extra = extra.iter().map(|text| (*text).to_owned()).collect();
     }
 
     /// SIGKILL, as a crash does it.

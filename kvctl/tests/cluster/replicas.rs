@@ -213,3 +213,90 @@ async fn namespaces_keep_their_own_number_of_replicas_and_force_replaces_what_th
     );
     assert!(dumped_of(&cluster, "one") == before[1]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_of_three_nodes_lost_for_good_are_recovered_from_the_third() {
+    let mut cluster = Cluster::start_with(3, &THREE).await;
+    let client = cluster.client().await;
+    fill(&client, 1_000).await;
+    let running = cluster.nodes[2].recover();
+    assert!(!running.status.success(), "it runs: {running:?}");
+
+    for lost in [0, 1] {
+        cluster.nodes[lost].wipe(&[]);
+    }
+    assert_eq!(cluster.nodes[2].terminate(), Some(0));
+    let recovered = cluster.nodes[2].recover();
+    assert!(recovered.status.success(), "{recovered:?}");
+    let told = String::from_utf8_lossy(&recovered.stdout).into_owned();
+    assert!(told.contains("before: 1, 2, 3"), "{told}");
+    cluster.nodes[2].start();
+
+    let fourth = cluster.spare_with("node-4", &THREE).await;
+    let address = cluster.nodes[fourth].grpc.to_string();
+    let force = ["--dead", "--force"];
+    let replace = [&["replace-node", "1", &address][..], &force].concat();
+    let mut plan = String::new();
+    until("the third tells what is lost", async || {
+        let planned = cluster.kvctl(&[&replace[..], &["--plan"]].concat());
+        plan = String::from_utf8_lossy(&planned.stdout).into_owned();
+        planned.status.success()
+    })
+    .await;
+    assert!(plan.contains("without nodes 1, 2 (dead"), "{plan}");
+    assert!(
+        plan.contains("3 replicas: 0 keep a majority, 256 have fewer left, 0 have none"),
+        "{plan}"
+    );
+    let replaced = cluster.kvctl(&[&replace[..], &["--no-wait"]].concat());
+    assert!(replaced.status.success(), "{replaced:?}");
+
+    // The replacement waits for the second, which is not known to be lost.
+    let leave = [&["leave-node", "2"][..], &force].concat();
+    let plan = cluster.kvctl(&[&leave[..], &["--plan"]].concat());
+    let plan = String::from_utf8_lossy(&plan.stdout).into_owned();
+    assert!(plan.contains("256 have fewer left"), "{plan}");
+    assert!(plan.contains("has to end before"), "{plan}");
+    let refused = cluster.kvctl(&leave);
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(6), "{why}");
+    assert!(why.contains("node 2 is written off"), "{why}");
+    until(
+        "the replacement has ended and the second left",
+        async || cluster.kvctl(&leave).status.success(),
+    )
+    .await;
+    settled(&client, 2).await;
+    let keys = (0..1_000).map(|n| format!("filler-{n}"));
+    let values = client.batch_get(keys).await.unwrap();
+    assert_eq!(values.len(), 1_000);
+    for (n, value) in values.into_iter().enumerate() {
+        let value = value.unwrap().expect("every key came back");
+        assert_eq!(value.value, vec![n as u8; 512], "filler-{n}");
+    }
+    let put = cluster.kvctl(&["put", "after", "written"]);
+    assert!(put.status.success(), "{put:?}");
+    let got = cluster.kvctl(&["get", "after"]);
+    assert_eq!(got.stdout, b"written", "{got:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_founded_with_one_replica_has_a_namespace_that_outlives_a_node() {
+    let mut cluster = Cluster::start_with(3, &["--replicas=1", "--partitions=256"]).await;
+    let created = cluster.kvctl(&["namespace", "create", "safe", "--replicas", "3"]);
+    assert!(created.status.success(), "{created:?}");
+    let file = cluster.dir.path().join("records.ndjson");
+    let records = (0..500).map(|n| format!("{{\"key\":\"k{n}\",\"value\":\"v{n}\"}}\n"));
+    std::fs::write(&file, records.collect::<String>()).unwrap();
+    let load = ["--namespace", "safe", "load", file.to_str().unwrap()];
+    let loaded = cluster.kvctl(&load);
+    assert!(loaded.status.success(), "{loaded:?}");
+    cluster.nodes[2].kill_9();
+    for number in (0..500).step_by(25) {
+        let key = format!("k{number}");
+        let got = cluster.kvctl(&["--namespace", "safe", "get", &key]);
+        assert_eq!(got.stdout, format!("v{number}").as_bytes(), "{got:?}");
+    }
+    let loaded = cluster.kvctl(&load);
+    assert!(loaded.status.success(), "it takes writes: {loaded:?}");
+}

@@ -28,6 +28,8 @@ pub(crate) struct Report {
     pub(crate) reads: u64,
     pub(crate) writes: u64,
     pub(crate) unknown: u64,
+    /// What was said of the first of those in doubt.
+    pub(crate) doubts: Vec<String>,
     pub(crate) failures: Vec<String>,
     pub(crate) violations: Vec<String>,
 }
@@ -80,7 +82,12 @@ impl Traffic {
                         register.known.fetch_max(next, Ordering::SeqCst);
                         report.writes += 1;
                     }
-                    Err(error) if error.kind() == ErrorKind::OutcomeUnknown => report.unknown += 1,
+                    Err(error) if error.kind() == ErrorKind::OutcomeUnknown => {
+                        report.unknown += 1;
+                        if report.doubts.len() < 5 {
+                            report.doubts.push(format!("put {prefix}{index}: {error}"));
+                        }
+                    }
                     Err(error) => report
                         .failures
                         .push(format!("put {prefix}{index}: {error}")),
@@ -169,7 +176,8 @@ impl Report {
         );
         assert_eq!(
             self.unknown, 0,
-            "no outcome may be in doubt when nobody dies"
+            "no outcome may be in doubt when nobody dies: {:?}",
+            self.doubts
         );
         assert!(
             self.reads > 0 && self.writes > 0,

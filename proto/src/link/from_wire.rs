@@ -46,6 +46,7 @@ fn message_from_wire(message: Wire, tag: Tag) -> Result<Message, WireError> {
             tag,
             at: key_from_wire(read.key)?,
             want_value: read.want_value,
+            closes: ballot_or_zero(read.closes)?,
         },
         Wire::Holding(held) => Message::Holding {
             tag,
@@ -78,6 +79,7 @@ fn message_from_wire(message: Wire, tag: Tag) -> Result<Message, WireError> {
         Wire::Repair(repair) => Message::Repair {
             record: record_from_wire(repair.record.ok_or(WireError::Field { field: "record" })?)?,
             collected: ballot_or_zero(repair.collected)?,
+            closed: ballot_or_zero(repair.closed)?,
         },
         Wire::LaterEpoch(_) => Message::Epoch { tag },
         Wire::Learn(record) => Message::Learn {

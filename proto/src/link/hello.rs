@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use torc_ring::NodeId;
-use torc_ring::topology::{ClusterId, Incarnation};
+use torc_ring::topology::{Boot, ClusterId, Incarnation};
 
 use crate::{WireError, v1};
 
@@ -17,6 +17,8 @@ pub struct LinkHello {
     pub incarnation: Incarnation,
     /// The node meant.
     pub target: NodeId,
+    /// The speaker's start.
+    pub boot: Boot,
 }
 
 impl LinkHello {
@@ -29,6 +31,7 @@ impl LinkHello {
                 node: self.node.0,
                 incarnation: Bytes::copy_from_slice(&self.incarnation.0),
                 target: self.target.0,
+                boot: Some(self.boot.into()),
             }),
             envelopes: Bytes::new(),
         }
@@ -48,6 +51,7 @@ impl LinkHello {
             node: NodeId(hello.node),
             incarnation: Incarnation(id(&hello.incarnation, "incarnation")?),
             target: NodeId(hello.target),
+            boot: hello.boot.map(Boot::from).unwrap_or_default(),
         })
     }
 }
@@ -59,6 +63,8 @@ pub struct LinkWelcome {
     pub node: NodeId,
     /// The listener's data directory.
     pub incarnation: Incarnation,
+    /// The listener's start.
+    pub boot: Boot,
 }
 
 impl LinkWelcome {
@@ -69,6 +75,7 @@ impl LinkWelcome {
             welcome: Some(v1::LinkWelcome {
                 node: self.node.0,
                 incarnation: Bytes::copy_from_slice(&self.incarnation.0),
+                boot: Some(self.boot.into()),
             }),
         }
     }
@@ -85,7 +92,26 @@ impl LinkWelcome {
         Ok(Self {
             node: NodeId(welcome.node),
             incarnation: Incarnation(id(&welcome.incarnation, "incarnation")?),
+            boot: welcome.boot.map(Boot::from).unwrap_or_default(),
         })
+    }
+}
+
+impl From<Boot> for v1::Boot {
+    fn from(boot: Boot) -> Self {
+        Self {
+            number: boot.number,
+            draw: boot.draw,
+        }
+    }
+}
+
+impl From<v1::Boot> for Boot {
+    fn from(wire: v1::Boot) -> Self {
+        Self {
+            number: wire.number,
+            draw: wire.draw,
+        }
     }
 }
 

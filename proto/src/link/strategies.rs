@@ -104,11 +104,14 @@ fn sums() -> impl Strategy<Value = RangeSum> {
 
 fn asking() -> impl Strategy<Value = Message> {
     prop_oneof![
-        (tags(), locators(), any::<bool>()).prop_map(|(tag, at, want_value)| Message::Read {
-            tag,
-            at,
-            want_value
-        }),
+        (tags(), locators(), any::<bool>(), maybe_ballots()).prop_map(
+            |(tag, at, want_value, closes)| Message::Read {
+                tag,
+                at,
+                want_value,
+                closes,
+            }
+        ),
         (tags(), locators(), ballots()).prop_map(|(tag, at, ballot)| Message::Prepare {
             tag,
             at,
@@ -122,8 +125,13 @@ fn asking() -> impl Strategy<Value = Message> {
             Message::Pull { tag, after, since }
         }),
         (tags(), records()).prop_map(|(tag, record)| Message::Store { tag, record }),
-        (records(), maybe_ballots())
-            .prop_map(|(record, collected)| Message::Repair { record, collected }),
+        (records(), maybe_ballots(), maybe_ballots()).prop_map(|(record, collected, closed)| {
+            Message::Repair {
+                record,
+                collected,
+                closed,
+            }
+        }),
     ]
 }
 

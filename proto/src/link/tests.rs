@@ -90,6 +90,7 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
                 tag,
                 at: at.clone(),
                 want_value: true,
+                closes: ballot,
             },
         ),
         (
@@ -193,6 +194,7 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
             Message::Repair {
                 record,
                 collected: ballot,
+                closed: ballot,
             },
         ),
     ]
@@ -281,6 +283,7 @@ fn what_is_missing_or_out_of_bounds_is_refused() {
         assert_refused(wire::Message::Read(wire::Read {
             key,
             want_value: false,
+            closes: version,
         }));
     }
     assert_refused(wire::Message::Read(wire::Read::default()));
@@ -374,6 +377,7 @@ fn a_key_of_another_partition_or_a_partition_that_is_not_is_refused() {
             tag: Tag::default(),
             at: locator(),
             want_value: false,
+            closes: Ballot::default(),
         };
         let wire = envelope_to_wire(Envelope {
             partition: Partition(partition),

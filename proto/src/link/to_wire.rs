@@ -34,9 +34,14 @@ fn message_to_wire(message: Message) -> (Tag, Wire) {
             tag,
             at,
             want_value,
+            closes,
         } => {
-            let key = Some(key_to_wire(at));
-            (tag, Wire::Read(wire::Read { key, want_value }))
+            let read = wire::Read {
+                key: Some(key_to_wire(at)),
+                want_value,
+                closes: unless_zero(closes),
+            };
+            (tag, Wire::Read(read))
         }
         Message::Holding { tag, held } => (tag, Wire::Holding(held_to_wire(held))),
         Message::Prepare { tag, at, ballot } => {
@@ -58,9 +63,14 @@ fn message_to_wire(message: Message) -> (Tag, Wire) {
         Message::Abstain { tag } => (tag, Wire::Abstain(wire::Empty {})),
         Message::Store { tag, record } => (tag, Wire::Store(record_to_wire(record))),
         Message::Epoch { tag } => (tag, Wire::LaterEpoch(wire::Empty {})),
-        Message::Repair { record, collected } => untagged(Wire::Repair(wire::Repair {
+        Message::Repair {
+            record,
+            collected,
+            closed,
+        } => untagged(Wire::Repair(wire::Repair {
             record: Some(record_to_wire(record)),
             collected: unless_zero(collected),
+            closed: unless_zero(closed),
         })),
         Message::Learn { record } => untagged(Wire::Learn(record_to_wire(record))),
         Message::Pull { tag, after, since } => {

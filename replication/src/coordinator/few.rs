@@ -9,10 +9,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use torc_record::Ballot;
 use torc_ring::NodeId;
 use torc_ring::topology::Stage;
 
-use super::{Coordinator, Op};
+use super::{Coordinator, RegisterOp};
 use crate::{Config, Message, Now, Votes};
 
 /// The first time that a replica is left out for being late; doubles up to the longest.
@@ -42,6 +43,12 @@ struct Absence {
 }
 
 impl Latecomers {
+    /// No get waits for these as long as others make a quorum. All others are expected to
+    /// answer.
+    pub(super) fn expect_nothing_of(&mut self, nodes: BTreeSet<NodeId>) {
+        self.gone = nodes;
+    }
+
     fn is_out(&self, node: NodeId, now: Now) -> bool {
         let absence = self.nodes.get(&node);
         absence.is_some_and(|absence| now.elapsed_ms < absence.until_ms)
@@ -80,15 +87,9 @@ impl Latecomers {
 }
 
 impl Coordinator {
-    /// Takes note of the nodes that cannot be reached or say nothing: no get waits for them
-    /// as long as others make a quorum. All others are expected to answer.
-    pub fn expect_nothing_of(&mut self, nodes: &BTreeSet<NodeId>) {
-        self.late.gone.clone_from(nodes);
-    }
-
     /// A bare read quorum, or everyone where that is not worth it.
-    pub(super) fn few(&self, now: Now, op: &Op, config: &Config) -> Votes {
-        let all = config.acceptors().without(op.silent);
+    pub(super) fn few(&self, now: Now, op: &RegisterOp, config: &Config) -> Votes {
+        let all = config.acceptors().without(op.own.silent);
         if config.stage != Stage::Stable || op.attempts > 1 || Self::is_settle(op) {
             return all;
         }
@@ -127,32 +128,36 @@ impl Coordinator {
     pub(super) fn widen(
         &mut self,
         now: Now,
-        mut op: Box<Op>,
+        mut op: Box<RegisterOp>,
         config: &std::sync::Arc<Config>,
         is_late: bool,
         out: &mut Vec<super::Intent>,
     ) {
-        let heard = op.tally.answered.union(op.tally.refused);
+        let heard = op.own.tally.answered.union(op.own.tally.refused);
         if is_late {
-            let late = op.few.without(heard);
+            let late = op.own.few.without(heard);
             let late = late.iter().filter_map(|index| config.members.get(index));
             for member in late {
                 self.late.was_late(member.node, now);
             }
         }
-        let others = config.acceptors().without(op.silent).without(op.few);
-        op.few = op.few.union(others);
+        let others = config
+            .acceptors()
+            .without(op.own.silent)
+            .without(op.own.few);
+        op.own.few = op.own.few.union(others);
         // Whoever was asked for the value has not brought it: another one may.
-        let lacks_value = !heard.covers(op.asked);
+        let lacks_value = !heard.covers(op.own.asked);
         let first = others.iter().next().filter(|_| lacks_value);
-        op.asked = first.map_or(op.asked, |first| op.asked.union(Votes::one(first)));
+        op.own.asked = first.map_or(op.own.asked, |first| op.own.asked.union(Votes::one(first)));
         let at = op.at.clone();
         Self::broadcast(&op, config, others, out, |index, tag| Message::Read {
             tag,
             at: at.clone(),
             want_value: Some(index) == first,
+            closes: Ballot::default(),
         });
-        let enough = config.may_read(op.tally.answered, self.mutations);
+        let enough = config.may_read(op.own.tally.answered, self.mutations);
         let ms = if enough {
             self.few_ms()
         } else {
@@ -162,11 +167,17 @@ impl Coordinator {
     }
 
     /// Whether this round has not asked everyone yet.
-    pub(super) fn asked_few(op: &Op, config: &Config) -> bool {
-        !op.few.covers(config.acceptors().without(op.silent))
+    pub(super) fn asked_few(op: &RegisterOp, config: &Config) -> bool {
+        !op.own.few.covers(config.acceptors().without(op.own.silent))
     }
 
-    pub(super) fn note_in_time(&mut self, now: Now, op: &Op, config: &Config, index: usize) {
+    pub(super) fn note_in_time(
+        &mut self,
+        now: Now,
+        op: &RegisterOp,
+        config: &Config,
+        index: usize,
+    ) {
         if let Some(member) = config.members.get(index)
             && Self::asked_few(op, config)
         {

@@ -1,19 +1,24 @@
-//! Attempts, rounds, pauses and ends of operations.
+//! Attempts, rounds, pauses, turns and ends of operations.
 
 use std::sync::Arc;
 
 use torc_record::{Ballot, Epoch, HybridTime};
 use torc_ring::Partition;
 
+use super::line::Sharing;
+use super::table::Pending;
 use super::tally::Tally;
-use super::{Coordinator, Intent, Op, Outcome, Phase, Request};
-use crate::{Config, Envelope, Message, Now, OpId, Tag, Votes};
+use super::{Coordinator, Intent, Op, Outcome, Phase, RegisterOp, Request};
+use crate::{Config, Envelope, Message, Mutation, Now, OpId, Tag, Votes};
 
 impl Coordinator {
     /// Begins another attempt, or waits for what it needs.
-    pub(super) fn attempt(&mut self, now: Now, mut op: Box<Op>, out: &mut Vec<Intent>) {
+    pub(super) fn attempt(&mut self, now: Now, mut op: Box<RegisterOp>, out: &mut Vec<Intent>) {
+        if matches!(op.request, Request::HandOver(_)) {
+            return self.finish(&op, Outcome::Refused, out);
+        }
         if now.elapsed_ms >= op.deadline_ms || self.is_hopeless(now, &op) {
-            return Self::give_up(&op, out);
+            return self.give_up(&op, out);
         }
         let Some(config) = self.configs.get(&op.partition).cloned() else {
             out.push(Intent::NeedTopology {
@@ -22,33 +27,128 @@ impl Coordinator {
             });
             return self.wait(now, op, self.options.round_ms);
         };
-        let Some(round) = self.tick_clock(now, out) else {
+        if self.lacks_quorum(&op, &config) {
+            return self.give_up(&op, out);
+        }
+        let writes = op.own.slow || op.request.is_write();
+        if writes && !op.own.holds {
+            let sharing = if op.request.blind().is_some() {
+                Sharing::Blind
+            } else {
+                Sharing::Alone
+            };
+            op.own.holds = self.lines.enter(&op.at, op.id, sharing);
+            if !op.own.holds && self.mutations.has(Mutation::NobodyWaits) {
+                self.lines.leave(&op.at, op.id);
+            } else if !op.own.holds {
+                return self.stand_in_line(op);
+            }
+        }
+        let Some(round) = self.begin_round_of(now, &mut op, &config, out) else {
             return self.wait(now, op, self.options.round_ms);
         };
         op.attempts += 1;
         op.round = round;
         op.round_began_ms = now.elapsed_ms;
-        op.tally = Tally::default();
-        op.plan = None;
+        op.own.tally = Tally::default();
+        op.own.plan = None;
+        op.own.silent = config.not_counting(self.mutations);
+        op.own.few = Votes::NONE;
+        op.own.asked = Votes::NONE;
         op.config = Some(config.clone());
-        op.silent = config.not_counting(self.mutations);
-        op.few = Votes::NONE;
-        op.asked = Votes::NONE;
-        if !op.slow && !op.request.is_write() {
-            self.read(now, op, &config, out);
-        } else {
+        if writes {
             self.write(now, op, &config, out);
+        } else {
+            self.read(now, op, &config, out);
         }
     }
 
     /// Whether somebody else had better be asked, as long as nothing was sent that may be accepted: nobody has
     /// answered for a while, or this node's clock is so far ahead that nobody will.
-    fn is_hopeless(&self, now: Now, op: &Op) -> bool {
-        if !op.mine.is_empty() || Self::is_settle(op) {
+    fn is_hopeless(&self, now: Now, op: &RegisterOp) -> bool {
+        if !op.own.mine.is_empty() || Self::is_settle(op) {
             return false;
         }
-        let silent = op.attempts >= self.options.tries && op.tally.is_empty();
+        let silent = op.attempts >= self.options.tries && op.own.tally.is_empty();
         silent || op.request.is_write() && self.clock.is_ahead(now)
+    }
+
+    /// Whether no quorum can be reached. What may have been accepted is given up only after
+    /// some attempts: a node that restarts is soon back.
+    fn lacks_quorum(&self, op: &RegisterOp, config: &Config) -> bool {
+        if self.lost.is_empty() || !op.own.mine.is_empty() && op.attempts < self.options.tries {
+            return false;
+        }
+        let is_lost = |member: &crate::Member| self.lost.contains(&member.node);
+        let members = config.members.iter().enumerate();
+        let lost = members
+            .filter(|(_, member)| is_lost(member))
+            .fold(Votes::NONE, |lost, (index, _)| {
+                lost.union(Votes::one(index))
+            });
+        let here = config.acceptors().union(config.readers()).without(lost);
+        let may_read = config.may_read(here, self.mutations);
+        !may_read || op.request.is_write() && !config.may_accept(here, self.mutations)
+    }
+
+    /// Waits for its turn, until its deadline.
+    fn stand_in_line(&mut self, mut op: Box<RegisterOp>) {
+        op.own.phase = Phase::InLine;
+        op.wake_ms = op.deadline_ms;
+        self.put_back(op);
+    }
+
+    /// The operation ends, or leaves the line: whose turn it is now goes on.
+    pub(super) fn leave_line(&mut self, op: &RegisterOp) {
+        if !op.own.holds && op.own.phase != Phase::InLine {
+            return;
+        }
+        let mut next = self.lines.leave(&op.at, op.id);
+        if self.mutations.has(Mutation::FirstSharerWins) {
+            self.lines.first_holds(&op.at, &mut next);
+        }
+        let Some(holder) = next.holder else {
+            return;
+        };
+        let mut sharers = Vec::with_capacity(next.sharers.len());
+        for id in next.sharers {
+            if let Some(Pending::Register(mut sharer)) = self.table.take(id) {
+                sharer.own.phase = Phase::Sharing;
+                self.put_back(sharer);
+                sharers.push((id, Ballot::default()));
+            }
+        }
+        if let Some(Pending::Register(mut op)) = self.table.take(holder) {
+            op.own.holds = true;
+            op.own.sharers = sharers;
+            self.put_back(op);
+        }
+        self.turns.push_back(holder);
+    }
+
+    /// Those go on whose turn has come.
+    pub(super) fn take_turns(&mut self, now: Now, out: &mut Vec<Intent>) {
+        while let Some(id) = self.turns.pop_front() {
+            if let Some(Pending::Register(op)) = self.table.take(id) {
+                self.attempt(now, op, out);
+            }
+        }
+    }
+
+    /// The reading of a round. Those who share it get theirs before: their versions are older.
+    fn begin_round_of(
+        &mut self,
+        now: Now,
+        op: &mut RegisterOp,
+        config: &Config,
+        out: &mut Vec<Intent>,
+    ) -> Option<HybridTime> {
+        let unnamed = |(_, version): &&mut (OpId, Ballot)| *version == Ballot::default();
+        for (_, version) in op.own.sharers.iter_mut().filter(unnamed) {
+            let time = self.tick_clock(now, out)?;
+            *version = self.ballot_at(config, time);
+        }
+        self.tick_clock(now, out)
     }
 
     /// A clock reading, and a word to the disk in time for the next.
@@ -61,7 +161,7 @@ impl Coordinator {
 
     /// Sends one message to each of these members, built from its index.
     pub(super) fn broadcast(
-        op: &Op,
+        op: &RegisterOp,
         config: &Arc<Config>,
         to: Votes,
         out: &mut Vec<Intent>,
@@ -71,7 +171,7 @@ impl Coordinator {
             op: op.id,
             round: op.round,
         };
-        for index in to.without(op.silent).iter() {
+        for index in to.without(op.own.silent).iter() {
             let Some(member) = config.members.get(index) else {
                 continue;
             };
@@ -87,26 +187,31 @@ impl Coordinator {
     }
 
     /// The round cannot succeed any more, or took too long.
-    pub(super) fn fail_round(&mut self, now: Now, op: Box<Op>, out: &mut Vec<Intent>) {
+    pub(super) fn fail_round(&mut self, now: Now, op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         if now.elapsed_ms >= op.deadline_ms {
-            return Self::give_up(&op, out);
+            return self.give_up(&op, out);
         }
         let pause = self.pause_ms(&op);
         self.wait(now, op, pause);
     }
 
-    pub(super) fn on_refused(&mut self, now: Now, op: Box<Op>, out: &mut Vec<Intent>) {
-        let Some(config) = &op.config else {
+    pub(super) fn on_refused(&mut self, now: Now, mut op: Box<RegisterOp>, out: &mut Vec<Intent>) {
+        let Some(config) = op.config.clone() else {
             return self.put_back(op);
         };
-        let heard = op.tally.answered.union(op.tally.refused);
-        if op.phase == Phase::Reading && Self::asked_few(&op, config) && heard.covers(op.few) {
-            let config = Arc::clone(config);
+        let heard = op.own.tally.answered.union(op.own.tally.refused);
+        if op.own.phase == Phase::Reading
+            && Self::asked_few(&op, &config)
+            && heard.covers(op.own.few)
+        {
             return self.widen(now, op, &config, false, out);
         }
-        let possible = config.acceptors().without(op.tally.refused);
-        let hopeful = match op.phase {
-            Phase::Waiting => true,
+        if self.mutations.has(Mutation::BlindRefusedIsClean) && op.request.blind().is_some() {
+            op.own.mine.clear();
+        }
+        let possible = config.acceptors().without(op.own.tally.refused);
+        let hopeful = match op.own.phase {
+            Phase::Waiting | Phase::InLine | Phase::Sharing => true,
             Phase::Reading | Phase::Preparing => config.may_read(possible, self.mutations),
             Phase::Accepting { .. } => config.may_accept(possible, self.mutations),
         };
@@ -119,65 +224,97 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn on_wake(&mut self, now: Now, mut op: Box<Op>, out: &mut Vec<Intent>) {
+    pub(super) fn on_wake(&mut self, now: Now, mut op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         if now.elapsed_ms >= op.deadline_ms {
-            return Self::give_up(&op, out);
+            return self.give_up(&op, out);
         }
-        match op.phase {
+        match op.own.phase {
             Phase::Reading => self.on_read_late(now, op, out),
             Phase::Accepting { resent: false } => {
-                op.phase = Phase::Accepting { resent: true };
+                op.own.phase = Phase::Accepting { resent: true };
                 self.resend(now, op, out);
             }
             Phase::Waiting | Phase::Preparing | Phase::Accepting { resent: true } => {
                 self.attempt(now, op, out);
             }
+            Phase::InLine | Phase::Sharing => self.put_back(op),
         }
     }
 
-    /// The deadline is over. If the wish may have been accepted, nobody can tell (R7).
-    fn give_up(op: &Op, out: &mut Vec<Intent>) {
-        let outcome = if op.mine.is_empty() {
-            Outcome::Unavailable
-        } else {
+    /// The deadline is over, or there is no hope. If the wish may have been accepted, nobody
+    /// can tell (R7).
+    fn give_up(&mut self, op: &RegisterOp, out: &mut Vec<Intent>) {
+        let forgets = self.mutations.has(Mutation::UnknownIsUnavailable);
+        let outcome = if op.own.may_take_effect() && !forgets {
             Outcome::Unknown
+        } else {
+            Outcome::Unavailable
         };
-        Self::finish(op, outcome, out);
+        self.finish(op, outcome, out);
     }
 
-    pub(super) fn finish(op: &Op, outcome: Outcome, out: &mut Vec<Intent>) {
-        out.push(Intent::Done { op: op.id, outcome });
+    /// Answers the operation, and those that shared its round.
+    pub(super) fn finish(&mut self, op: &RegisterOp, outcome: Outcome, out: &mut Vec<Intent>) {
+        for (id, version) in &op.own.sharers {
+            let is_sharing = matches!(self.table.get(*id),
+                Some(Pending::Register(sharer)) if sharer.own.phase == Phase::Sharing);
+            if is_sharing && self.table.take(*id).is_some() {
+                let outcome = match &outcome {
+                    Outcome::Written { fast, .. } => Outcome::Written {
+                        existed: true,
+                        version: *version,
+                        fast: *fast,
+                    },
+                    other => other.clone(),
+                };
+                out.push(Intent::Done { op: *id, outcome });
+            }
+        }
+        if self.mutations.has(Mutation::SharesEarlierRound) && op.request.blind().is_some() {
+            for id in self.lines.take_blind(&op.at) {
+                self.table.take(id);
+                let outcome = outcome.clone();
+                out.push(Intent::Done { op: id, outcome });
+            }
+        }
+        self.leave_line(op);
+        if !op.own.abandoned {
+            out.push(Intent::Done { op: op.id, outcome });
+        }
     }
 
     /// Keeps the operation until an answer or its wake-up, whichever is first.
-    pub(super) fn put_back(&mut self, op: Box<Op>) {
-        self.wakes.insert((op.wake_ms, op.id));
-        self.ops.insert(op.id, op);
+    pub(super) fn put_back<R>(&mut self, op: Box<Op<R>>)
+    where
+        Box<Op<R>>: Into<Pending>,
+    {
+        self.table.put(op);
     }
 
-    pub(super) fn sleep(&mut self, now: Now, mut op: Box<Op>, ms: u64) {
+    pub(super) fn sleep(&mut self, now: Now, mut op: Box<RegisterOp>, ms: u64) {
         let wake_ms = now.elapsed_ms.saturating_add(ms.max(1));
         op.wake_ms = wake_ms.min(op.deadline_ms);
         self.put_back(op);
     }
 
-    fn wait(&mut self, now: Now, mut op: Box<Op>, ms: u64) {
-        op.phase = Phase::Waiting;
+    fn wait(&mut self, now: Now, mut op: Box<RegisterOp>, ms: u64) {
+        op.own.phase = Phase::Waiting;
         self.sleep(now, op, ms);
     }
 
-    pub(super) fn take_op(&mut self, tag: Tag) -> Option<Box<Op>> {
-        let op = self.ops.get(&tag.op)?;
-        if op.round != tag.round || op.phase == Phase::Waiting {
-            return None;
-        }
-        self.remove(tag.op)
-    }
-
-    fn remove(&mut self, id: OpId) -> Option<Box<Op>> {
-        let op = self.ops.remove(&id)?;
-        self.wakes.remove(&(op.wake_ms, id));
-        Some(op)
+    /// The operation whose present round this is, taken out.
+    pub(super) fn take_op(&mut self, tag: Tag) -> Option<Pending> {
+        let expects = match self.table.get(tag.op)? {
+            Pending::Register(op) => {
+                let waits = matches!(
+                    op.own.phase,
+                    Phase::Waiting | Phase::InLine | Phase::Sharing
+                );
+                op.round == tag.round && !waits
+            }
+            Pending::Eventual(op) => op.round == tag.round && op.own.is_asking(),
+        };
+        expects.then(|| self.table.take(tag.op)).flatten()
     }
 
     /// Lets those go on that wait for a topology or the clock.
@@ -187,19 +324,22 @@ impl Coordinator {
         partition: Option<Partition>,
         out: &mut Vec<Intent>,
     ) {
-        let concerns = |op: &Op| {
-            op.phase == Phase::Waiting
-                && partition.is_none_or(|partition| op.partition == partition)
+        let concerns = |op: &Pending| match op {
+            Pending::Register(op) => {
+                let here = partition.is_none_or(|partition| op.partition == partition);
+                here && op.own.phase == Phase::Waiting
+            }
+            Pending::Eventual(op) => match partition {
+                Some(partition) => op.partition == partition && !op.own.is_answered,
+                None => op.own.is_waiting(),
+            },
         };
-        let waiting: Vec<_> = self
-            .ops
-            .values()
-            .filter(|op| concerns(op))
-            .map(|op| op.id)
-            .collect();
-        for id in waiting {
-            if let Some(op) = self.remove(id) {
-                self.attempt(now, op, out);
+        let ids: Vec<OpId> = self.table.ids_where(concerns);
+        for id in ids {
+            match self.table.take(id) {
+                Some(Pending::Register(op)) => self.attempt(now, op, out),
+                Some(Pending::Eventual(op)) => self.begin_round(now, op, out),
+                None => {}
             }
         }
     }
@@ -216,21 +356,21 @@ impl Coordinator {
 
     /// How long a round may take: some times as long as rounds take of late, and twice as
     /// long with every attempt. Where answers are late because there is much to do, asking
-    /// anew for what is on its way only adds to it, until nothing but late answers is left.
-    pub(super) fn round_ms(&self, op: &Op) -> u64 {
+    /// again for what is on its way only adds to it, until nothing but late answers is left.
+    pub(super) fn round_ms(&self, op: &RegisterOp) -> u64 {
         let shortest = self.options.round_ms;
         let usual = self.round_ms_x8 / 8 * 3;
         usual.clamp(shortest, 8 * shortest) << op.attempts.saturating_sub(1).min(5)
     }
 
     /// A round has got enough answers: a moving average over about eight of them.
-    pub(super) fn note_round(&mut self, now: Now, op: &Op) {
+    pub(super) fn note_round(&mut self, now: Now, op: &RegisterOp) {
         let took_ms = now.elapsed_ms.saturating_sub(op.round_began_ms);
         self.round_ms_x8 = self.round_ms_x8 - self.round_ms_x8 / 8 + took_ms;
     }
 
     /// Doubles with every attempt, and differs between operations that refuse each other.
-    fn pause_ms(&self, op: &Op) -> u64 {
+    fn pause_ms(&self, op: &RegisterOp) -> u64 {
         let longest = self.options.pause_ms << op.attempts.saturating_sub(1).min(5);
         let spread = op.round.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 ^ u64::from(self.slot.0);
         longest / 2 + spread % longest.max(1)
@@ -244,7 +384,7 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn is_settle(op: &Op) -> bool {
+    pub(super) fn is_settle(op: &RegisterOp) -> bool {
         matches!(op.request, Request::Settle { .. })
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use torc_record::{Record, State};
+use torc_record::{Ballot, Record, State};
 
 use super::request::{Current, has_expired};
 use super::tally::Seen;
-use super::{Coordinator, Intent, Op, Outcome, Phase};
+use super::{Coordinator, Intent, Outcome, Phase, RegisterOp};
 use crate::{Config, Content, Held, Message, Mutation, Now, Votes};
 
 impl Coordinator {
@@ -15,24 +15,27 @@ impl Coordinator {
     pub(super) fn read(
         &mut self,
         now: Now,
-        mut op: Box<Op>,
+        mut op: Box<RegisterOp>,
         config: &Arc<Config>,
         out: &mut Vec<Intent>,
     ) {
-        op.phase = Phase::Reading;
-        op.few = self.few(now, &op, config);
-        let readers = config.readers().without(op.silent).iter();
-        let readers: Vec<_> = readers.filter(|index| op.few.contains(*index)).collect();
+        op.own.phase = Phase::Reading;
+        op.own.few = self.few(now, &op, config);
+        let readers = config.readers().without(op.own.silent).iter();
+        let readers: Vec<_> = readers
+            .filter(|index| op.own.few.contains(*index))
+            .collect();
         let near = self.options.near.and_then(|near| config.index(near));
         let near = readers.iter().position(|index| Some(*index) == near);
         let turn = near.unwrap_or(0) + op.attempts as usize - 1;
         let first = readers.get(turn % readers.len().max(1)).copied();
-        op.asked = first.map_or(Votes::NONE, Votes::one);
+        op.own.asked = first.map_or(Votes::NONE, Votes::one);
         let at = op.at.clone();
-        Self::broadcast(&op, config, op.few, out, |index, tag| Message::Read {
+        Self::broadcast(&op, config, op.own.few, out, |index, tag| Message::Read {
             tag,
             at: at.clone(),
             want_value: Some(index) == first,
+            closes: Ballot::default(),
         });
         let ms = if Self::asked_few(&op, config) {
             self.few_ms()
@@ -45,27 +48,28 @@ impl Coordinator {
     pub(super) fn on_holding(
         &mut self,
         now: Now,
-        mut op: Box<Op>,
+        mut op: Box<RegisterOp>,
         index: usize,
         held: Held,
         out: &mut Vec<Intent>,
     ) {
-        op.tally.add(index, held);
+        op.own.tally.add(index, held);
         let Some(config) = op.config.clone() else {
             return self.put_back(op);
         };
         self.note_in_time(now, &op, &config, index);
-        let all = config.acceptors().without(op.silent);
-        let heard = op.tally.answered.union(op.tally.refused);
-        let (everyone, few) = (heard.covers(all), heard.covers(op.few));
-        if !config.may_read(op.tally.answered, self.mutations) || Self::is_settle(&op) && !everyone
+        let all = config.acceptors().without(op.own.silent);
+        let heard = op.own.tally.answered.union(op.own.tally.refused);
+        let (everyone, few) = (heard.covers(all), heard.covers(op.own.few));
+        if !config.may_read(op.own.tally.answered, self.mutations)
+            || Self::is_settle(&op) && !everyone
         {
             if few && !everyone {
                 return self.widen(now, op, &config, false, out);
             }
             return self.put_back(op);
         }
-        let seen = op.tally.seen(&config);
+        let seen = op.own.tally.seen(&config);
         let proven = config.is_chosen(seen.ballot, seen.holders, self.mutations)
             || self.mutations.has(Mutation::GetWithoutWriteBack);
         if !Self::is_settle(&op) {
@@ -85,7 +89,7 @@ impl Coordinator {
     fn on_proven(
         &mut self,
         now: Now,
-        op: Box<Op>,
+        op: Box<RegisterOp>,
         config: &Arc<Config>,
         seen: &Seen,
         out: &mut Vec<Intent>,
@@ -98,7 +102,7 @@ impl Coordinator {
             Content::Value { value: None, .. } if !current.expired => {
                 // Whoever was asked for the value is behind or silent: ask a holder, unless
                 // one has been.
-                if seen.holders.without(op.asked) == seen.holders {
+                if seen.holders.without(op.own.asked) == seen.holders {
                     return self.ask_value(now, op, config, seen.holders, out);
                 }
                 return self.hurry(now, op);
@@ -116,31 +120,32 @@ impl Coordinator {
             _ => Outcome::Absent { fast: true },
         };
         Self::repair(&op, config, seen, out);
-        Self::finish(&op, outcome, out);
+        self.finish(&op, outcome, out);
     }
 
     fn ask_value(
         &mut self,
         now: Now,
-        mut op: Box<Op>,
+        mut op: Box<RegisterOp>,
         config: &Arc<Config>,
         holders: Votes,
         out: &mut Vec<Intent>,
     ) {
         let holder = holders.iter().next().map_or(Votes::NONE, Votes::one);
-        op.asked = op.asked.union(holder);
+        op.own.asked = op.own.asked.union(holder);
         let at = op.at.clone();
         Self::broadcast(&op, config, holder, out, |_, tag| Message::Read {
             tag,
             at: at.clone(),
             want_value: true,
+            closes: Ballot::default(),
         });
         self.hurry(now, op);
     }
 
     /// Waits for those who are slow, but not for the whole round. Settling does: it is in
     /// no hurry and wants everyone.
-    fn hurry(&mut self, now: Now, mut op: Box<Op>) {
+    fn hurry(&mut self, now: Now, mut op: Box<RegisterOp>) {
         if !Self::is_settle(&op) {
             let soon_ms = now.elapsed_ms.saturating_add(self.few_ms());
             let is_over = op.wake_ms <= now.elapsed_ms;
@@ -150,7 +155,7 @@ impl Coordinator {
     }
 
     /// Tells replicas that answered with an older version what was proven chosen (R8).
-    fn repair(op: &Op, config: &Arc<Config>, seen: &Seen, out: &mut Vec<Intent>) {
+    fn repair(op: &RegisterOp, config: &Arc<Config>, seen: &Seen, out: &mut Vec<Intent>) {
         let state = match &seen.content {
             Content::Absent => return,
             content => content.to_state(),
@@ -166,7 +171,7 @@ impl Coordinator {
             origin: seen.origin(),
             state,
         };
-        let behind = op.tally.behind(seen.ballot);
+        let behind = op.own.tally.behind(seen.ballot);
         let behind = behind.fold(Votes::NONE, |votes, index| votes.union(Votes::one(index)));
         Self::broadcast(op, config, behind, out, |_, _| Message::Learn {
             record: record.clone(),
@@ -175,18 +180,18 @@ impl Coordinator {
 
     /// The time of the round, or for those who are slow, is over: another holder may have
     /// the value, else with a read quorum the two rounds will tell.
-    pub(super) fn on_read_late(&mut self, now: Now, op: Box<Op>, out: &mut Vec<Intent>) {
+    pub(super) fn on_read_late(&mut self, now: Now, op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         let Some(config) = op.config.clone() else {
             return self.attempt(now, op, out);
         };
         if Self::asked_few(&op, &config) {
             return self.widen(now, op, &config, true, out);
         }
-        let enough = config.may_read(op.tally.answered, self.mutations);
-        let seen = op.tally.seen(&config);
+        let enough = config.may_read(op.own.tally.answered, self.mutations);
+        let seen = op.own.tally.seen(&config);
         let proven = enough && config.is_chosen(seen.ballot, seen.holders, self.mutations);
         let lacks_value = matches!(seen.content, Content::Value { value: None, .. });
-        let others = seen.holders.without(op.asked);
+        let others = seen.holders.without(op.own.asked);
         if proven && Self::is_settle(&op) && !lacks_value {
             self.on_proven(now, op, &config, &seen, out);
         } else if proven && lacks_value && !Self::is_settle(&op) && !others.is_empty() {
@@ -198,14 +203,14 @@ impl Coordinator {
         }
     }
 
-    fn go_slow(&mut self, now: Now, mut op: Box<Op>, out: &mut Vec<Intent>) {
-        op.slow = true;
+    fn go_slow(&mut self, now: Now, mut op: Box<RegisterOp>, out: &mut Vec<Intent>) {
+        op.own.slow = true;
         self.attempt(now, op, out);
     }
 
     /// What was seen, as the operation's rule takes it. Expired is what had expired at
     /// the operation's time, or by the time of a collection that has begun.
-    pub(super) fn current(op: &Op, seen: &Seen) -> Current {
+    pub(super) fn current(op: &RegisterOp, seen: &Seen) -> Current {
         let state = match &seen.content {
             Content::Absent => None,
             content => content.to_state(),

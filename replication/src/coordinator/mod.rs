@@ -1,46 +1,60 @@
-//! Operations on registers, by whichever node is asked.
+//! Operations on keys, by whichever node is asked: one table for both modes, and the rules of
+//! each.
 //!
-//! * R4: put, delete and compare-and-set prepare at a read quorum, take the highest
-//!   version, change it, and accept at a write quorum.
+//! `linearizable`: a register for each key (this folder).
+//! * R4: delete and compare-and-set prepare at a read quorum, take the highest version,
+//!   change it, and accept at a write quorum.
+//! * R4b: a blind write, whose outcome does not depend on what is there, accepts at once,
+//!   under a fresh ballot.
 //! * R5: a get returns after one round what is proven chosen; else it goes on as R4.
-//! * R6: an accept carries the next ballot, so that this coordinator's next write of the
-//!   key needs one round.
+//! * R6: the accept of a conditional write carries the next ballot, so that this
+//!   coordinator's next write of the key needs one round.
 //! * R7: once an accept was sent and did not succeed, the outcome is found out or
 //!   reported as unknown.
+//!
+//! `eventual`: the last writer wins (`eventual/`).
+//!
+//! * `table`: what is under way. `line`: who may write a key. `flow`: attempts, pauses, ends.
+//! * `write`, `warm`, `resolve`: R4, R4b, R6, R7. `get`, `few`, `tally`: R5.
 //!
 //! Invariants:
 //! * A round belongs to one epoch; its answers count only under its own tag.
 //! * A ballot is used for one version only: rounds and ballots are clock readings that
 //!   are never given twice.
-//! * An operation is answered once.
-//!
-//! Two writes of one key under way here at a time are safe but refuse each other;
-//! whoever drives this should let them wait for one another.
+//! * An operation is answered once, unless its caller abandons it.
+//! * Of a key of a `linearizable` namespace one operation at a time runs rounds that write.
 //!
 //! Source: Rystsov, "CASPaxos: Replicated State Machines without logs", 2018.
 
+mod eventual;
 mod few;
 mod flow;
 mod get;
+mod line;
 mod request;
 mod resolve;
+mod table;
 mod tally;
 #[cfg(test)]
 mod tests;
 mod warm;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use torc_record::{Ballot, Epoch, HybridTime, NodeSlot, State};
 use torc_ring::{NodeId, Partition};
 
-use crate::locator::KeyTable;
+use crate::locator::{LocatorTable, NumberTable};
 use crate::{
-    Config, Envelope, Held, Locator, Message, Mutation, Mutations, Now, OpId, ReservedClock, Votes,
+    Config, Envelope, Held, Hint, Locator, Message, Mutation, Mutations, Now, OpId, ReservedClock,
+    Votes,
 };
-pub use request::{Condition, Outcome, Request};
+pub use eventual::{EventualOptions, EventualRead, EventualWrite, Quorum};
+use line::Lines;
+pub use request::{Condition, Operation, Outcome, Request, Rules};
+use table::{Pending, Table};
 use tally::Tally;
 use warm::Warm;
 
@@ -62,8 +76,10 @@ pub struct CoordinatorOptions {
     /// Rounds in a row that nobody answers, until an operation of which nothing was sent that may be
     /// accepted is given up before its deadline: another node may have more luck.
     pub tries: u32,
-    /// Most keys kept warm. About 200 bytes each, beside the value.
+    /// Most keys kept warm. About 150 bytes each, beside the key.
     pub warm_keys: usize,
+    /// Bounds of operations in `eventual` namespaces.
+    pub eventual: EventualOptions,
 }
 
 impl Default for CoordinatorOptions {
@@ -74,7 +90,8 @@ impl Default for CoordinatorOptions {
             near: None,
             pause_ms: 2,
             tries: 4,
-            warm_keys: 4_096,
+            warm_keys: 1_024,
+            eventual: EventualOptions::DEFAULT,
         }
     }
 }
@@ -105,12 +122,19 @@ pub enum Intent {
         /// At least this epoch.
         epoch: Epoch,
     },
+    /// Keep this for later.
+    Keep(Hint),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
     /// For the clock, the topology, or a pause to be over.
+    #[default]
     Waiting,
+    /// For its turn to write the key.
+    InLine,
+    /// For the end of the round of another blind write, which it shares.
+    Sharing,
     Reading,
     Preparing,
     Accepting {
@@ -131,8 +155,9 @@ struct Plan {
     warm: bool,
 }
 
+/// What an operation is, and how far; the rules of its mode keep `own`.
 #[derive(Debug)]
-struct Op {
+struct Op<R> {
     id: OpId,
     request: Request,
     partition: Partition,
@@ -142,6 +167,20 @@ struct Op {
     /// runs ahead for a while after restarts, and values would expire early.
     time: HybridTime,
     config: Option<Arc<Config>>,
+    round: HybridTime,
+    round_began_ms: u64,
+    attempts: u32,
+    wake_ms: u64,
+    /// The wake-up that the table has.
+    noted_ms: u64,
+    own: R,
+}
+
+type RegisterOp = Op<Register>;
+
+/// What an operation on a register keeps.
+#[derive(Debug, Default)]
+struct Register {
     /// Members that are not asked.
     silent: Votes,
     /// Members that this round of a get has asked.
@@ -149,26 +188,34 @@ struct Op {
     /// Those of them that were asked for the value.
     asked: Votes,
     phase: Phase,
-    round: HybridTime,
-    round_began_ms: u64,
     ballot: Ballot,
     tally: Tally,
     plan: Option<Plan>,
-    /// The version the first accept was based on.
-    predecessor: Ballot,
     /// Ballots under which the wish may have been accepted.
     mine: Vec<Ballot>,
-    attempts: u32,
     /// A get that must take the two rounds.
     slow: bool,
-    wake_ms: u64,
+    /// It is its turn to write the key.
+    holds: bool,
+    /// Blind writes that share its round, with the versions they are told.
+    sharers: Vec<(OpId, Ballot)>,
+    /// Nobody waits for its outcome, but for those who share its round.
+    abandoned: bool,
 }
 
-/// The operations of one node.
+impl Register {
+    /// Whether replicas may have accepted what it wants (R7).
+    fn may_take_effect(&self) -> bool {
+        !self.mine.is_empty() || self.phase == Phase::Sharing
+    }
+}
+
+/// The operations of one node on some partitions.
 ///
-/// * Commands: [`start`](Self::start), [`on_message`](Self::on_message),
-///   [`on_topology`](Self::on_topology), [`reserved`](Self::reserved),
-///   [`tick`](Self::tick).
+/// * Commands: [`start`](Self::start), [`abandon`](Self::abandon),
+///   [`on_message`](Self::on_message), [`on_topology`](Self::on_topology),
+///   [`on_peers`](Self::on_peers), [`reserved`](Self::reserved), [`tick`](Self::tick),
+///   [`observe`](Self::observe).
 /// * Getters: [`next_wake_ms`](Self::next_wake_ms), [`pending`](Self::pending).
 #[derive(Debug)]
 pub struct Coordinator {
@@ -176,13 +223,19 @@ pub struct Coordinator {
     clock: ReservedClock,
     options: CoordinatorOptions,
     mutations: Mutations,
-    configs: BTreeMap<Partition, Arc<Config>>,
-    ops: BTreeMap<OpId, Box<Op>>,
-    wakes: BTreeSet<(u64, OpId)>,
-    /// Eight times what a round takes of late, milliseconds.
+    configs: NumberTable<Partition, Arc<Config>>,
+    table: Table,
+    lines: Lines,
+    /// Whose turn has come.
+    turns: VecDeque<OpId>,
+    /// Eight times the usual length of a round.
     round_ms_x8: u64,
     late: few::Latecomers,
-    warm: KeyTable<Warm>,
+    /// Nodes that no message reaches.
+    lost: BTreeSet<NodeId>,
+    warm: LocatorTable<Warm>,
+    /// Answered `eventual` writes that wait for confirmations, in the order of their ids.
+    lingering: BTreeSet<OpId>,
 }
 
 impl Coordinator {
@@ -200,25 +253,30 @@ impl Coordinator {
             clock: ReservedClock::resume(ceiling),
             options,
             mutations,
-            configs: BTreeMap::new(),
-            ops: BTreeMap::new(),
-            wakes: BTreeSet::new(),
+            configs: NumberTable::default(),
+            table: Table::default(),
+            lines: Lines::default(),
+            turns: VecDeque::new(),
             round_ms_x8: 0,
             late: few::Latecomers::default(),
-            warm: KeyTable::default(),
+            lost: BTreeSet::new(),
+            warm: LocatorTable::default(),
+            lingering: BTreeSet::new(),
         }
     }
 
-    /// When to [`tick`](Self::tick) next, on the clock that nobody sets.
+    /// When to [`tick`](Self::tick) next, on the monotonic clock; a little too early at
+    /// worst.
     #[must_use]
     pub fn next_wake_ms(&self) -> Option<u64> {
-        self.wakes.first().map(|(at, _)| *at)
+        self.table.next_wake_ms()
     }
 
-    /// Operations under way.
+    /// Operations under way, with `eventual` writes that are answered and wait for
+    /// confirmations.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.ops.len()
+        self.table.len()
     }
 
     /// The configuration operations of a partition start in.
@@ -227,49 +285,55 @@ impl Coordinator {
         self.configs.get(&partition)
     }
 
-    /// Starts an operation. It is answered by one [`Intent::Done`], at the latest when
-    /// `deadline_ms` on the clock that nobody sets is over. An id under way is refused
-    /// by doing nothing.
-    pub fn start(
-        &mut self,
-        now: Now,
-        id: OpId,
-        (partition, at): (Partition, Locator),
-        request: Request,
-        deadline_ms: u64,
-        out: &mut Vec<Intent>,
-    ) {
-        if self.ops.contains_key(&id) {
+    /// Starts an operation. It is answered by one [`Intent::Done`], at the latest when its
+    /// deadline is over. An id under way is refused by doing nothing.
+    pub fn start(&mut self, now: Now, id: OpId, operation: Operation, out: &mut Vec<Intent>) {
+        if self.table.get(id).is_some() {
             return;
         }
-        let slow = matches!(request, Request::Settle { rewrite: true });
-        let op = Box::new(Op {
-            id,
-            request,
-            partition,
-            at,
-            deadline_ms,
-            time: HybridTime::from_unix_ms(now.unix_ms),
-            config: None,
-            silent: Votes::NONE,
-            few: Votes::NONE,
-            asked: Votes::NONE,
-            phase: Phase::Waiting,
-            round: HybridTime::default(),
-            round_began_ms: 0,
-            ballot: Ballot::default(),
-            tally: Tally::default(),
-            plan: None,
-            predecessor: Ballot::default(),
-            mine: Vec::new(),
-            attempts: 0,
-            slow,
-            wake_ms: 0,
-        });
-        self.attempt(now, op, out);
+        match operation.rules {
+            Rules::Linearizable => {
+                let own = Register {
+                    slow: matches!(operation.request, Request::Settle { rewrite: true }),
+                    ..Register::default()
+                };
+                self.attempt(now, new_op(now, id, operation, own), out);
+            }
+            Rules::Eventual(quorum) => self.start_eventual(now, id, operation, quorum, out),
+        }
+        self.take_turns(now, out);
     }
 
-    /// Takes an answer of a replica. What answers no round of now is ignored.
+    /// Nobody waits for this operation any more: it is forgotten. Returns whether what it has
+    /// sent may still take effect.
+    pub fn abandon(&mut self, now: Now, id: OpId, out: &mut Vec<Intent>) -> bool {
+        let may_take_effect = match self.table.take(id) {
+            Some(Pending::Register(op)) => {
+                let may = op.own.may_take_effect();
+                self.abandon_register(op);
+                may
+            }
+            Some(Pending::Eventual(op)) => {
+                let may = !op.own.is_answered && op.own.may_be_stored();
+                self.abandon_eventual(now, op, out);
+                may
+            }
+            None => false,
+        };
+        self.take_turns(now, out);
+        may_take_effect
+    }
+
+    /// A round that others share goes on for them.
+    fn abandon_register(&mut self, mut op: Box<RegisterOp>) {
+        if op.own.sharers.is_empty() {
+            return self.leave_line(&op);
+        }
+        op.own.abandoned = true;
+        self.put_back(op);
+    }
+
+    /// Takes an answer of a replica. Answers to earlier rounds are ignored.
     pub fn on_message(
         &mut self,
         now: Now,
@@ -281,36 +345,14 @@ impl Coordinator {
             return;
         };
         self.note_epoch(&envelope, out);
-        let Some(mut op) = self.take_op(tag) else {
-            return;
-        };
-        let index = op.config.as_ref().and_then(|config| config.index(from));
-        let Some(index) = index else {
-            self.put_back(op);
-            return;
-        };
-        match envelope.message {
-            Message::Holding { held, .. } if op.phase == Phase::Reading => {
-                self.on_holding(now, op, index, held, out);
+        match self.take_op(tag) {
+            Some(Pending::Register(op)) => self.on_answer(now, op, from, envelope.message, out),
+            Some(Pending::Eventual(op)) => {
+                self.on_eventual_answer(now, op, from, envelope.message, out);
             }
-            Message::Promised { held, .. } if op.phase == Phase::Preparing => {
-                self.on_promised(now, op, index, held, out);
-            }
-            Message::Accepted { .. } if matches!(op.phase, Phase::Accepting { .. }) => {
-                self.on_accepted(now, op, index, out);
-            }
-            Message::Nack { highest, .. } => {
-                // A clock too far ahead is not followed; that replica stays out of reach.
-                let _ = self.clock.observe(highest.time, now);
-                op.tally.refused.insert(index);
-                self.on_refused(now, op, out);
-            }
-            Message::Abstain { .. } | Message::Epoch { .. } => {
-                op.tally.refused.insert(index);
-                self.on_refused(now, op, out);
-            }
-            _ => self.put_back(op),
+            None => {}
         }
+        self.take_turns(now, out);
     }
 
     /// A partition's configuration, in any order.
@@ -324,42 +366,110 @@ impl Coordinator {
             self.carry_into(config, out);
         }
         self.wake_waiting(now, Some(config.partition), out);
+        self.take_turns(now, out);
+    }
+
+    /// Which nodes are `silent` of late, and which are `lost`: no message reaches them. No get
+    /// waits for either as long as others make a quorum; and what has no quorum without those
+    /// that are lost fails at once.
+    pub fn on_peers(&mut self, silent: &BTreeSet<NodeId>, lost: &BTreeSet<NodeId>) {
+        self.late
+            .expect_nothing_of(silent.union(lost).copied().collect());
+        self.lost.clone_from(lost);
+    }
+
+    /// A time seen in a message: ballots issued from now on are later.
+    pub fn observe(&mut self, now: Now, seen: HybridTime) {
+        // A clock that is too far ahead is not followed.
+        let _ = self.clock.observe(seen, now);
     }
 
     /// A reservation of the clock is durable.
     pub fn reserved(&mut self, now: Now, ceiling: HybridTime, out: &mut Vec<Intent>) {
         self.clock.reserved(ceiling);
         self.wake_waiting(now, None, out);
+        self.take_turns(now, out);
     }
 
     /// Handles what is due: see [`next_wake_ms`](Self::next_wake_ms).
     pub fn tick(&mut self, now: Now, out: &mut Vec<Intent>) {
-        while let Some(&(at, id)) = self.wakes.first() {
-            if at > now.elapsed_ms {
-                return;
-            }
-            self.wakes.pop_first();
-            if let Some(op) = self.ops.remove(&id) {
-                self.on_wake(now, op, out);
+        while let Some(op) = self.table.take_due(now.elapsed_ms) {
+            match op {
+                Pending::Register(op) => self.on_wake(now, op, out),
+                Pending::Eventual(op) => self.on_eventual_wake(now, op, out),
             }
         }
+        self.take_turns(now, out);
     }
 }
 
+fn new_op<R>(now: Now, id: OpId, operation: Operation, own: R) -> Box<Op<R>> {
+    Box::new(Op {
+        id,
+        request: operation.request,
+        partition: operation.partition,
+        at: operation.at,
+        deadline_ms: operation.deadline_ms,
+        time: HybridTime::from_unix_ms(now.unix_ms),
+        config: None,
+        round: HybridTime::default(),
+        round_began_ms: now.elapsed_ms,
+        attempts: 0,
+        wake_ms: 0,
+        noted_ms: u64::MAX,
+        own,
+    })
+}
+
 impl Coordinator {
+    fn on_answer(
+        &mut self,
+        now: Now,
+        mut op: Box<RegisterOp>,
+        from: NodeId,
+        message: Message,
+        out: &mut Vec<Intent>,
+    ) {
+        let index = op.config.as_ref().and_then(|config| config.index(from));
+        let Some(index) = index else {
+            return self.put_back(op);
+        };
+        match message {
+            Message::Holding { held, .. } if op.own.phase == Phase::Reading => {
+                self.on_holding(now, op, index, held, out);
+            }
+            Message::Promised { held, .. } if op.own.phase == Phase::Preparing => {
+                self.on_promised(now, op, index, held, out);
+            }
+            Message::Accepted { .. } if matches!(op.own.phase, Phase::Accepting { .. }) => {
+                self.on_accepted(now, op, index, out);
+            }
+            Message::Nack { highest, .. } => {
+                self.observe(now, highest.time);
+                op.own.tally.refused.insert(index);
+                self.on_refused(now, op, out);
+            }
+            Message::Abstain { .. } | Message::Epoch { .. } => {
+                op.own.tally.refused.insert(index);
+                self.on_refused(now, op, out);
+            }
+            _ => self.put_back(op),
+        }
+    }
+
     fn on_promised(
         &mut self,
         now: Now,
-        mut op: Box<Op>,
+        mut op: Box<RegisterOp>,
         index: usize,
         held: Held,
         out: &mut Vec<Intent>,
     ) {
-        op.tally.add(index, held);
+        op.own.tally.add(index, held);
         let complete = op
             .config
             .as_ref()
-            .is_some_and(|config| config.may_read(op.tally.answered, self.mutations));
+            .is_some_and(|config| config.may_read(op.own.tally.answered, self.mutations));
         if complete {
             self.note_round(now, &op);
             self.decide(now, op, out);

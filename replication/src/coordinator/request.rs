@@ -2,6 +2,10 @@
 
 use bytes::Bytes;
 use torc_record::{Ballot, HybridTime, State};
+use torc_ring::Partition;
+
+use super::Quorum;
+use crate::{Hint, Locator};
 
 /// When a write applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +18,31 @@ pub enum Condition {
     Version(Ballot),
 }
 
-/// One operation on one key of a `linearizable` namespace.
+/// How the replicas of a key agree: as the mode of its namespace says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rules {
+    /// A register for each key.
+    Linearizable,
+    /// The last writer wins; so many replicas must answer.
+    Eventual(Quorum),
+}
+
+/// One operation on one key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// The key's partition.
+    pub partition: Partition,
+    /// The key.
+    pub at: Locator,
+    /// The rules of its namespace.
+    pub rules: Rules,
+    /// What is asked.
+    pub request: Request,
+    /// When it must be answered at the latest, on the monotonic clock.
+    pub deadline_ms: u64,
+}
+
+/// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Read it.
@@ -25,13 +53,15 @@ pub enum Request {
         value: Bytes,
         /// Its expiry, Unix milliseconds.
         expires_at_ms: Option<u64>,
-        /// When.
+        /// When. In an `eventual` namespace always.
         condition: Condition,
     },
     /// Delete it.
     Delete {
         /// When; `Absent` makes no sense and never applies.
         condition: Condition,
+        /// Whether the caller wants to know if there was a value: that takes a round more.
+        tells_existed: bool,
     },
     /// Change nothing, but bring all replicas that answer to one version: what
     /// anti-entropy runs where copies differ.
@@ -39,6 +69,8 @@ pub enum Request {
         /// Write even if the version is proven chosen: a replica's record is unreadable.
         rewrite: bool,
     },
+    /// Give a replica of an `eventual` namespace a write that it missed.
+    HandOver(Hint),
 }
 
 impl Request {
@@ -46,6 +78,26 @@ impl Request {
     #[must_use]
     pub const fn is_write(&self) -> bool {
         matches!(self, Self::Put { .. } | Self::Delete { .. })
+    }
+
+    /// What a write whose outcome does not depend on what is there accepts (R4b); none for
+    /// any other request.
+    pub(super) fn blind(&self) -> Option<State> {
+        match self {
+            Self::Put {
+                value,
+                expires_at_ms,
+                condition: Condition::None,
+            } => Some(State::Value {
+                value: value.clone(),
+                expires_at_ms: *expires_at_ms,
+            }),
+            Self::Delete {
+                condition: Condition::None,
+                tells_existed: false,
+            } => Some(State::Tombstone),
+            _ => None,
+        }
     }
 }
 
@@ -72,16 +124,21 @@ pub enum Outcome {
     Written {
         /// The new version.
         version: Ballot,
-        /// Whether one round of messages was enough (R6).
+        /// Whether one round of messages was enough (R4b, R6).
         fast: bool,
+        /// False if a `Delete` was to tell, and found no value to delete.
+        existed: bool,
     },
     /// The condition does not hold; nothing was changed.
     Mismatch {
         /// The present value and version, if there is one.
         current: Option<(Bytes, Ballot)>,
     },
-    /// `Settle`: the replicas that answered hold one version.
+    /// `Settle`: the replicas that answered hold one version, or were sent it.
     Settled,
+    /// `HandOver`: the replica will not take it, ever. Any other: the namespace's mode has no
+    /// such operation; nothing was changed.
+    Refused,
     /// The time was over, or too few replicas answered, before anything was changed.
     /// Trying again is safe.
     Unavailable,
@@ -153,6 +210,7 @@ pub(super) fn apply(request: &Request, current: &Current) -> Change {
             None => Outcome::Absent { fast: false },
         }),
         Request::Settle { .. } => keep(Outcome::Settled),
+        Request::HandOver(_) => keep(Outcome::Refused),
         Request::Put {
             value,
             expires_at_ms,
@@ -167,10 +225,17 @@ pub(super) fn apply(request: &Request, current: &Current) -> Change {
                 keep(mismatch())
             }
         }
-        Request::Delete { condition } => match visible {
-            None => keep(Outcome::Absent { fast: false }),
-            Some(_) if holds(*condition, true, current.version) => Change::Write(State::Tombstone),
-            Some(_) => keep(mismatch()),
+        Request::Delete {
+            condition: Condition::None,
+            tells_existed: false,
+        } => Change::Write(State::Tombstone),
+        Request::Delete { condition, .. } => match (visible, condition) {
+            (None, Condition::Version(_)) => keep(mismatch()),
+            (None, _) => keep(Outcome::Absent { fast: false }),
+            (Some(_), _) if holds(*condition, true, current.version) => {
+                Change::Write(State::Tombstone)
+            }
+            (Some(_), _) => keep(mismatch()),
         },
     }
 }

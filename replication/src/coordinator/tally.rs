@@ -63,6 +63,9 @@ impl Tally {
     }
 
     /// The highest version among the answers. Absent at version zero if there are none.
+    ///
+    /// A newcomer that has not copied yet does not say that a key is absent. What it says counts
+    /// for no quorum that reads, so that nothing would be wrong; but gets would take two rounds.
     pub(super) fn seen(&self, config: &Config) -> Seen {
         let collected = self.watermark(|held| held.collected);
         let mut seen = Seen {

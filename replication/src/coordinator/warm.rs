@@ -7,10 +7,11 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use torc_record::{Ballot, State};
 
 use super::request::{Change, Current, apply, has_expired};
-use super::{Condition, Coordinator, Op, Outcome, Plan, Request};
+use super::{Coordinator, Outcome, Plan, RegisterOp};
 use crate::{Config, Mutation};
 
 /// What this coordinator knows of a key that it wrote last.
@@ -19,87 +20,81 @@ pub(super) struct Warm {
     /// Promised by a write quorum, in its epoch.
     next: Ballot,
     version: Ballot,
-    state: State,
+    /// Whether there is a value, and until when.
+    holds_value: bool,
+    expires_at_ms: Option<u64>,
 }
 
 impl Coordinator {
     /// What a warm write accepts, with its ballot set; none if the key is cold or the
     /// rule would not write: a version that may not be the latest proves nothing.
-    pub(super) fn warm_plan(&mut self, op: &mut Op, config: &Arc<Config>) -> Option<Plan> {
-        if !op.request.is_write() || !op.mine.is_empty() {
+    pub(super) fn warm_plan(&mut self, op: &mut RegisterOp, config: &Arc<Config>) -> Option<Plan> {
+        let again = self.mutations.has(Mutation::BlindTriesAgain) && op.request.blind().is_some();
+        if !op.request.is_write() || !op.own.mine.is_empty() && !again {
             return None;
         }
-        if self.mutations.has(Mutation::LastWriterWins) {
-            return self.blind_plan(op, config);
+        let warm = self.warm.remove(&op.at);
+        if let Some(state) = op.request.blind() {
+            op.own.ballot = self.ballot_at(config, op.round);
+            return Some(plan(op, state));
         }
-        let warm = self.warm.remove(&op.at.id())?;
+        let warm = warm?;
         if warm.next.epoch != config.epoch {
             return None;
         }
-        let expires_at_ms = match &warm.state {
-            State::Value { expires_at_ms, .. } => *expires_at_ms,
-            State::Tombstone => None,
-        };
+        let state = warm.holds_value.then(|| State::Value {
+            value: Bytes::new(),
+            expires_at_ms: warm.expires_at_ms,
+        });
         let current = Current {
             version: warm.version,
-            expired: has_expired(expires_at_ms, op.time),
-            state: Some(warm.state).filter(|state| *state != State::Tombstone),
+            expired: has_expired(warm.expires_at_ms, op.time),
+            state,
         };
         let Change::Write(state) = apply(&op.request, &current) else {
             return None;
         };
-        op.ballot = warm.next;
-        op.predecessor = warm.version;
-        Some(plan(op, state))
-    }
-
-    /// Breaks R4 on purpose: a put that asks nobody.
-    fn blind_plan(&self, op: &mut Op, config: &Arc<Config>) -> Option<Plan> {
-        let Request::Put {
-            value,
-            expires_at_ms,
-            condition: Condition::None,
-        } = &op.request
-        else {
-            return None;
-        };
-        let state = State::Value {
-            value: value.clone(),
-            expires_at_ms: *expires_at_ms,
-        };
-        op.ballot = self.ballot_at(config, op.round);
+        op.own.ballot = warm.next;
         Some(plan(op, state))
     }
 
     /// Remembers a version that a write quorum has just accepted, with its promise.
-    pub(super) fn keep_warm(&mut self, op: &Op, plan: &Plan) {
+    pub(super) fn keep_warm(&mut self, op: &RegisterOp, plan: &Plan) {
         let Some(next) = plan.next.filter(|_| plan.wished) else {
             return;
         };
         if self.warm.len() >= self.options.warm_keys
-            && let Some(any) = self.warm.keys().next().copied()
+            && let Some(any) = self.warm.keys().next().cloned()
         {
             self.warm.remove(&any);
         }
+        let expires_at_ms = match &plan.state {
+            State::Value { expires_at_ms, .. } => *expires_at_ms,
+            State::Tombstone => None,
+        };
         let warm = Warm {
             next,
             version: plan.version,
-            state: plan.state.clone(),
+            holds_value: plan.state != State::Tombstone,
+            expires_at_ms,
         };
-        self.warm.insert(op.at.id(), warm);
+        // A copy: the key may lie in a long message, which it would keep.
+        let at = op.at.detached();
+        self.warm.insert(at, warm);
     }
 }
 
-fn plan(op: &Op, state: State) -> Plan {
+fn plan(op: &RegisterOp, state: State) -> Plan {
     Plan {
         state,
-        version: op.ballot,
+        version: op.own.ballot,
         outcome: Outcome::Written {
-            version: op.ballot,
+            existed: true,
+            version: op.own.ballot,
             fast: true,
         },
         wished: true,
         next: None,
-        warm: true,
+        warm: op.request.blind().is_none(),
     }
 }

@@ -5,23 +5,24 @@ use std::sync::Arc;
 use torc_record::Record;
 
 use super::request::{Change, Current, apply};
-use super::{Coordinator, Intent, Op, Outcome, Phase, Plan};
+use super::table::Pending;
+use super::{Coordinator, Intent, Outcome, Phase, Plan, RegisterOp};
 use crate::{Config, Message, Mutation, Now, Votes};
 
 impl Coordinator {
     pub(super) fn write(
         &mut self,
         now: Now,
-        mut op: Box<Op>,
+        mut op: Box<RegisterOp>,
         config: &Arc<Config>,
         out: &mut Vec<Intent>,
     ) {
         if let Some(plan) = self.warm_plan(&mut op, config) {
             return self.accept(now, op, config, plan, out);
         }
-        op.ballot = self.ballot_at(config, op.round);
-        op.phase = Phase::Preparing;
-        let (at, ballot) = (op.at.clone(), op.ballot);
+        op.own.ballot = self.ballot_at(config, op.round);
+        op.own.phase = Phase::Preparing;
+        let (at, ballot) = (op.at.clone(), op.own.ballot);
         Self::broadcast(&op, config, config.readers(), out, |_, tag| {
             Message::Prepare {
                 tag,
@@ -34,22 +35,22 @@ impl Coordinator {
     }
 
     /// A read quorum has promised: decide what to accept, or that there is no need.
-    pub(super) fn decide(&mut self, now: Now, op: Box<Op>, out: &mut Vec<Intent>) {
+    pub(super) fn decide(&mut self, now: Now, op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         let Some(config) = op.config.clone() else {
             return self.put_back(op);
         };
-        let seen = op.tally.seen(&config);
+        let seen = op.own.tally.seen(&config);
         let current = Self::current(&op, &seen);
-        if !op.mine.is_empty() && !self.mutations.has(Mutation::RetryReapplies) {
+        if !op.own.mine.is_empty() && !self.mutations.has(Mutation::RetryReapplies) {
             return self.resolve(now, op, &config, &seen, &current, out);
         }
         let proven = config.is_chosen(seen.ballot, seen.holders, self.mutations);
         match apply(&op.request, &current) {
             Change::Keep(outcome) if self.may_answer(&op, proven) => {
-                Self::finish(&op, outcome, out);
+                self.finish(&op, outcome, out);
             }
             Change::Expire(outcome) if self.mutations.has(Mutation::ExpiryUnsettled) => {
-                Self::finish(&op, outcome, out);
+                self.finish(&op, outcome, out);
             }
             change => self.carry_out(now, op, &config, &current, change, out),
         }
@@ -59,7 +60,7 @@ impl Coordinator {
     pub(super) fn carry_out(
         &mut self,
         now: Now,
-        mut op: Box<Op>,
+        op: Box<RegisterOp>,
         config: &Arc<Config>,
         current: &Current,
         change: Change,
@@ -69,8 +70,14 @@ impl Coordinator {
         // What nobody wrote is no new version.
         let (state, outcome, wished, version) = match change {
             Change::Write(state) => {
-                let (version, fast) = (op.ballot, false);
-                (state, Outcome::Written { version, fast }, true, version)
+                let (version, fast) = (op.own.ballot, false);
+                let existed = true;
+                let outcome = Outcome::Written {
+                    version,
+                    fast,
+                    existed,
+                };
+                (state, outcome, true, version)
             }
             Change::Keep(outcome) => {
                 let state = current.state.clone().unwrap_or(tombstone);
@@ -79,13 +86,10 @@ impl Coordinator {
             Change::Expire(outcome) => (tombstone, outcome, false, current.version),
         };
         let version = if self.mutations.has(Mutation::IdentityRenames) {
-            op.ballot
+            op.own.ballot
         } else {
             version
         };
-        if wished && op.mine.is_empty() {
-            op.predecessor = current.version;
-        }
         let plan = Plan {
             state,
             version,
@@ -99,44 +103,47 @@ impl Coordinator {
 
     /// A version that is proven chosen needs no second round. With a wish of our own
     /// under way somewhere it does: only a higher ballot puts an end to that.
-    fn may_answer(&self, op: &Op, proven: bool) -> bool {
+    fn may_answer(&self, op: &RegisterOp, proven: bool) -> bool {
         let rewrites = matches!(op.request, super::Request::Settle { rewrite: true });
         let careless = self.mutations.has(Mutation::CasMissUnchosen) && op.request.is_write()
             || self.mutations.has(Mutation::GetWithoutWriteBack) && !op.request.is_write();
-        op.mine.is_empty() && !rewrites && (proven || careless)
+        op.own.mine.is_empty() && !rewrites && (proven || careless)
     }
 
     pub(super) fn accept(
         &mut self,
         now: Now,
-        mut op: Box<Op>,
+        mut op: Box<RegisterOp>,
         config: &Arc<Config>,
         mut plan: Plan,
         out: &mut Vec<Intent>,
     ) {
         if plan.wished {
-            op.mine.push(op.ballot);
-            let next = self.tick_clock(now, out);
-            plan.next = next.map(|time| self.ballot_at(config, time));
+            op.own.mine.push(op.own.ballot);
+            // A blind write needs no promise, and leaves none behind.
+            if op.request.blind().is_none() {
+                let next = self.tick_clock(now, out);
+                plan.next = next.map(|time| self.ballot_at(config, time));
+            }
         }
-        op.phase = Phase::Accepting { resent: false };
+        op.own.phase = Phase::Accepting { resent: false };
         op.round_began_ms = now.elapsed_ms;
-        op.plan = Some(plan);
+        op.own.plan = Some(plan);
         Self::send_accepts(&op, config, config.acceptors(), out);
         let round_ms = self.round_ms(&op);
         self.sleep(now, op, round_ms);
     }
 
-    fn send_accepts(op: &Op, config: &Arc<Config>, to: Votes, out: &mut Vec<Intent>) {
-        let Some(plan) = &op.plan else {
+    fn send_accepts(op: &RegisterOp, config: &Arc<Config>, to: Votes, out: &mut Vec<Intent>) {
+        let Some(plan) = &op.own.plan else {
             return;
         };
         let record = Record {
             namespace: op.at.namespace,
             digest: op.at.digest,
             key: op.at.key.clone(),
-            ballot: op.ballot,
-            origin: (plan.version != op.ballot).then_some(plan.version),
+            ballot: op.own.ballot,
+            origin: (plan.version != op.own.ballot).then_some(plan.version),
             state: plan.state.clone(),
         };
         Self::broadcast(op, config, to, out, |_, tag| Message::Accept {
@@ -147,9 +154,9 @@ impl Coordinator {
     }
 
     /// Once more to those who were silent; the ballot is the same, so nothing is lost.
-    pub(super) fn resend(&mut self, now: Now, op: Box<Op>, out: &mut Vec<Intent>) {
+    pub(super) fn resend(&mut self, now: Now, op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         if let Some(config) = op.config.clone() {
-            let silent = config.acceptors().without(op.tally.accepted);
+            let silent = config.acceptors().without(op.own.tally.accepted);
             Self::send_accepts(&op, &config, silent, out);
         }
         let round_ms = self.round_ms(&op);
@@ -159,52 +166,55 @@ impl Coordinator {
     pub(super) fn on_accepted(
         &mut self,
         now: Now,
-        mut op: Box<Op>,
+        mut op: Box<RegisterOp>,
         index: usize,
         out: &mut Vec<Intent>,
     ) {
-        op.tally.accepted.insert(index);
+        op.own.tally.accepted.insert(index);
         let complete = op
             .config
             .as_ref()
-            .is_some_and(|config| config.may_accept(op.tally.accepted, self.mutations));
-        let Some(plan) = op.plan.take_if(|_| complete) else {
+            .is_some_and(|config| config.may_accept(op.own.tally.accepted, self.mutations));
+        let Some(plan) = op.own.plan.take_if(|_| complete) else {
             return self.put_back(op);
         };
         self.note_round(now, &op);
         self.keep_warm(&op, &plan);
-        Self::finish(&op, plan.outcome, out);
+        self.finish(&op, plan.outcome, out);
     }
 
     /// Breaks R2 on purpose: goes on with an accept of the epoch before.
     pub(super) fn carry_into(&mut self, config: &Arc<Config>, out: &mut Vec<Intent>) {
-        for op in self.ops.values_mut() {
-            let accepting = matches!(op.phase, Phase::Accepting { .. });
+        for op in self.table.values_mut() {
+            let Pending::Register(op) = op else {
+                continue;
+            };
+            let accepting = matches!(op.own.phase, Phase::Accepting { .. });
             if accepting && op.partition == config.partition {
                 op.config = Some(config.clone());
-                op.tally = super::Tally::default();
+                op.own.tally = super::Tally::default();
                 Self::send_accepts(op, config, config.acceptors(), out);
             }
         }
     }
 
     /// Breaks R6 on purpose: a warm write that was refused goes on with a higher ballot.
-    pub(super) fn presses_on(&self, op: &Op) -> bool {
+    pub(super) fn presses_on(&self, op: &RegisterOp) -> bool {
         self.mutations.has(Mutation::WarmAfterRefusal)
-            && matches!(op.phase, Phase::Accepting { .. })
-            && op.plan.as_ref().is_some_and(|plan| plan.warm)
+            && matches!(op.own.phase, Phase::Accepting { .. })
+            && op.own.plan.as_ref().is_some_and(|plan| plan.warm)
     }
 
-    pub(super) fn press_on(&mut self, now: Now, mut op: Box<Op>, out: &mut Vec<Intent>) {
+    pub(super) fn press_on(&mut self, now: Now, mut op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         let (Some(config), Some(time)) = (op.config.clone(), self.tick_clock(now, out)) else {
             return self.fail_round(now, op, out);
         };
-        let Some(plan) = op.plan.take() else {
+        let Some(plan) = op.own.plan.take() else {
             return self.fail_round(now, op, out);
         };
         op.round = time;
-        op.ballot = self.ballot_at(&config, time);
-        op.tally = super::Tally::default();
+        op.own.ballot = self.ballot_at(&config, time);
+        op.own.tally = super::Tally::default();
         self.accept(now, op, &config, plan, out);
     }
 }

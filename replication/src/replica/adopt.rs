@@ -7,7 +7,8 @@ use torc_ring::NodeId;
 
 use super::{Now, Replica};
 use crate::{
-    Batch, Config, Effect, Envelope, Fence, Message, Meta, Milestone, Mutation, Seq, Storage, Tag,
+    Batch, Config, Effect, Envelope, Fence, Input, Message, Meta, Milestone, Mutation, Seq,
+    Storage, Tag,
 };
 
 impl Replica {
@@ -62,7 +63,7 @@ impl Replica {
         self.meta = self.meta_in(config.epoch);
         if let Some(since) = since.filter(|since| *since != self.meta.since) {
             // Whatever an earlier membership left here missed votes since.
-            batch.wipe = true;
+            batch.wipe = !self.mutations.has(Mutation::MembershipKeeps);
             self.slices.clear();
             self.meta = Meta {
                 since,
@@ -74,11 +75,15 @@ impl Replica {
         }
         batch.meta = Some(self.meta);
         self.promises.clear();
+        self.doubtful.clear();
         self.pulling = None;
         self.summing.clear();
         self.reached.clear();
         self.config = None;
         let seq = self.persist(batch, out);
+        if self.mutations.has(Mutation::ActsBeforeDurable) {
+            return self.act_in(config, Seq(0), out);
+        }
         self.adopting = Some((seq, config));
     }
 
@@ -96,7 +101,7 @@ impl Replica {
         };
         self.act_in(config, Seq(0), out);
         for (from, envelope) in std::mem::take(&mut self.parked) {
-            self.on_message(now, from, envelope, disk, out);
+            self.step(now, Input::Message { from, envelope }, disk, out);
         }
     }
 

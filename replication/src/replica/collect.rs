@@ -4,12 +4,59 @@
 //! below the watermark is accepted any more; then the sum is taken of what is on the
 //! disk. See `collect.rs` for the whole.
 
-use torc_record::Ballot;
+use torc_record::{Ballot, Record};
 use torc_ring::NodeId;
 
 use super::{Now, Replica};
-use crate::compare::entry_sum;
-use crate::{Batch, Effect, Entry, KeyId, Message, Mutation, Storage, is_collected};
+use crate::{Batch, Effect, Mutation};
+
+/// When values expire. What is on the disk is known from the last time that it was summed up.
+#[derive(Debug, Default)]
+pub(super) struct Expiries {
+    /// The first one of the disk; none if that is not known.
+    on_disk_ms: Option<u64>,
+    /// The first one of what was stored since that summing began; none if none expires.
+    since_ms: Option<u64>,
+    /// The summing that counts: what was stored before it is on the disk by then.
+    looking: Ballot,
+}
+
+impl Expiries {
+    pub(super) const fn first_ms(&self) -> u64 {
+        match (self.on_disk_ms, self.since_ms) {
+            (None, _) => 0,
+            (Some(disk), Some(since)) if since < disk => since,
+            (Some(disk), _) => disk,
+        }
+    }
+
+    /// A record is stored.
+    pub(super) fn note(&mut self, record: &Record) {
+        if let Some(at) = record.expires_at_ms() {
+            self.since_ms = Some(self.since_ms.map_or(at, |first| first.min(at)));
+        }
+    }
+
+    /// All that was stored is about to be summed up.
+    fn look(&mut self, upto: Ballot) {
+        let first_ms = self.first_ms();
+        self.on_disk_ms = self.on_disk_ms.map(|_| first_ms);
+        self.since_ms = None;
+        self.looking = upto;
+    }
+
+    /// It was, and this was the first.
+    pub(super) fn found(&mut self, upto: Ballot, first_ms: u64) {
+        if upto == self.looking {
+            self.on_disk_ms = Some(first_ms);
+        }
+    }
+
+    /// Slices have come in: nobody knows.
+    pub(super) fn forget(&mut self) {
+        self.on_disk_ms = None;
+    }
+}
 
 impl Replica {
     pub(super) fn on_gc_floor(
@@ -22,13 +69,13 @@ impl Replica {
         if upto.epoch != self.meta.epoch || !self.is_timely(now, upto) {
             return;
         }
+        self.expiries.look(upto);
         let mut batch = Batch::default();
         if !self.mutations.has(Mutation::NoFloorAtCollection) {
             self.reserve(upto.time, &mut batch);
             self.raise_floor(upto);
         }
-        if upto > self.meta.collecting {
-            self.meta.collecting = upto;
+        if self.raise_collecting(upto) {
             batch.meta = Some(self.meta);
         }
         self.persist(batch, out);
@@ -45,56 +92,26 @@ impl Replica {
         self.summing.push((self.last_seq, from, upto));
     }
 
+    /// A collection up to here has begun; whether it is the highest. Its time never goes back, as
+    /// a clock may, and with a later epoch: what had expired by it stays so.
+    pub(super) fn raise_collecting(&mut self, upto: Ballot) -> bool {
+        let known = self.meta.collecting;
+        self.meta.collecting = Ballot {
+            time: upto.time.max(known.time),
+            ..upto.max(known)
+        };
+        self.meta.collecting != known
+    }
+
     /// Answers the collections whose floor is durable by now.
-    pub(super) fn finish_summing(&mut self, disk: &impl Storage, out: &mut Vec<Effect>) {
+    pub(super) fn finish_summing(&mut self, out: &mut Vec<Effect>) {
         let durable = self.durable;
         let ready: Vec<_> = self
             .summing
             .extract_if(.., |(seq, _, _)| *seq <= durable)
             .collect();
         for (seq, from, upto) in ready {
-            let Some(sum) = self.sum_upto(upto, disk, out) else {
-                continue;
-            };
-            let message = Message::GcSum {
-                upto,
-                sum,
-                collected: self.meta.collected,
-            };
-            self.send(from, seq, message, out);
-        }
-    }
-
-    /// The sum over the versions at or below `upto` that are not collected yet; none
-    /// while one is unreadable.
-    fn sum_upto(&self, upto: Ballot, disk: &impl Storage, out: &mut Vec<Effect>) -> Option<u128> {
-        let limit = self.options.page_records.max(1);
-        let (mut sum, mut after) = (0_u128, None);
-        loop {
-            let scanned = disk.scan(after, limit);
-            for entry in &scanned.entries {
-                match entry {
-                    Entry::Found(record) => {
-                        let dropped =
-                            is_collected(record.ballot, &record.state, self.meta.collected);
-                        if record.ballot <= upto && !dropped {
-                            sum = sum.wrapping_add(entry_sum(KeyId::of(record), record.ballot));
-                        }
-                    }
-                    Entry::Unreadable(_) if self.mutations.has(Mutation::UnreadableIsAbsent) => {}
-                    Entry::Unreadable(at) => {
-                        out.push(Effect::Settle {
-                            at: at.clone(),
-                            rewrite: true,
-                        });
-                        return None;
-                    }
-                }
-            }
-            after = scanned.next();
-            if after.is_none() {
-                return (!disk.is_partial()).then_some(sum);
-            }
+            self.read_sum(from, seq, upto, out);
         }
     }
 
@@ -105,7 +122,7 @@ impl Replica {
             return;
         }
         self.meta.collected = upto;
-        self.meta.collecting = self.meta.collecting.max(upto);
+        self.raise_collecting(upto);
         if !self.mutations.has(Mutation::NoFloorAtCollection) {
             self.raise_floor(upto);
         }

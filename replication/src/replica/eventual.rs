@@ -9,16 +9,36 @@
 //!   nothing new. Once S is collected here, it is taken from a holder that has collected S
 //!   too: what is still there after that is not older than a tombstone that is gone.
 //!
+//! What cannot be read may be newer than all that others hold (R9), a write that they confirm only
+//! later. So before they are asked what replaces it, they are *closed* up to a version S, as by a
+//! collection, durably: what they do not tell of then is confirmed by no majority any more. S is
+//! above all that had been stored here when the record was found, and nothing was stored for the
+//! key since. It is a reading of the wall clock, as that of a collection: values expire by it.
+//!
 //! The floor is not asked: it follows the promises of registers, which may be of now.
 //!
-//! A newcomer that copies takes only what was written in the epoch that writes to it: what
-//! is older it gets from whom it copies, who knows what was deleted since.
+//! Until its copy is complete a newcomer takes only what was written in the epoch that writes
+//! to it: what is older it gets from whom it copies, who knows what was deleted since. That
+//! holds between its bulk and its snapshot too, and after a restart until it knows the stage.
 
 use torc_record::{Ballot, Record};
 use torc_ring::NodeId;
+use torc_ring::topology::Stage;
 
 use super::{Now, Replica};
 use crate::{Batch, Effect, Locator, Lookup, Message, Mutation, Seq, Storage, Tag};
+
+/// Most records that are being replaced at a time; those forgotten are asked for again.
+const MOST_DOUBTFUL: usize = 256;
+
+/// What is known of a record that cannot be read.
+#[derive(Debug)]
+pub(super) struct Doubt {
+    /// Nothing that was stored here before the record was found is above.
+    bound: Ballot,
+    /// A majority was closed up to there, at or above the bound; zero if not yet.
+    closed: Ballot,
+}
 
 impl Replica {
     /// A write, or what a node has missed of one.
@@ -37,17 +57,22 @@ impl Replica {
         let at = Locator::of(&record);
         let register = self.register(&at, disk);
         match &register.lookup {
-            Lookup::Found(found) if !record.supersedes(found) => {
+            Lookup::Found(found)
+                if !record.supersedes(found) && !self.mutations.has(Mutation::OlderStoreWins) =>
+            {
                 let after = self.gate(register.seq);
                 return self.send(from, after, Message::Accepted { tag }, out);
             }
             // What cannot be read may be newer (R9).
-            Lookup::Unreadable if record.ballot <= self.upper_bound() => {
+            Lookup::Unreadable
+                if record.ballot <= self.upper_bound()
+                    && !self.mutations.has(Mutation::StoreOverUnreadable) =>
+            {
                 return self.abstain(from, tag, &at, out);
             }
             Lookup::Found(_) | Lookup::Absent | Lookup::Unreadable => {}
         }
-        if self.pulling.is_some() && record.ballot.epoch != self.meta.epoch {
+        if record.ballot.epoch != self.meta.epoch && !self.knows_past() {
             return self.send(from, Seq(0), Message::Abstain { tag }, out);
         }
         if record.ballot <= self.closed_upto() {
@@ -57,36 +82,88 @@ impl Replica {
         self.send(from, self.gate(seq), Message::Accepted { tag }, out);
     }
 
-    /// A version that another replica holds, whose watermark was `collected` then.
+    /// A version that another replica holds, whose watermark was `collected` then; a majority
+    /// was `closed` up to there before it told of it.
     pub(super) fn on_repair(
         &mut self,
         now: Now,
         record: Record,
-        collected: Ballot,
+        (collected, closed): (Ballot, Ballot),
         disk: &impl Storage,
         out: &mut Vec<Effect>,
     ) {
         if !self.is_timely(now, record.ballot) {
             return;
         }
-        let newer = match &self.register(&Locator::of(&record), disk).lookup {
+        let at = Locator::of(&record);
+        let newer = match &self.register(&at, disk).lookup {
             Lookup::Found(found) => record.supersedes(found),
-            // A majority of the others was asked for it.
-            Lookup::Absent | Lookup::Unreadable => true,
+            Lookup::Absent => true,
+            Lookup::Unreadable => {
+                let doubt = self.doubtful.get(&at).map(|doubt| doubt.closed);
+                doubt.is_some_and(|upto| upto == closed && closed > Ballot::default())
+                    || self.mutations.has(Mutation::RepairOverUnreadable)
+            }
         };
         let gone = record.ballot <= self.meta.collected && collected < self.meta.collected;
-        if newer && (!gone || self.mutations.has(Mutation::NoFloorAtCollection)) {
+        if newer && (!gone || self.mutations.has(Mutation::RepairRevives)) {
             self.keep(record, out);
         }
     }
 
+    /// Whether this replica knows what was deleted in earlier epochs.
+    fn knows_past(&self) -> bool {
+        let copied = self.config.as_ref().is_some_and(|config| {
+            let index = config.index(self.me);
+            let is_old = index.is_some_and(|index| config.old.contains(index));
+            self.pulling.is_none() && (is_old || config.stage != Stage::Copying)
+        });
+        copied || self.mutations.has(Mutation::NewcomerTakesOld)
+    }
+
     /// Nothing at or below is stored that no replica has.
     fn closed_upto(&self) -> Ballot {
-        if self.mutations.has(Mutation::NoFloorAtCollection) {
+        if self.mutations.has(Mutation::StoreRevives) {
             Ballot::default()
         } else {
             self.meta.collecting.max(self.meta.collected)
         }
+    }
+
+    /// From now on nothing at or below is stored that no replica has; the batch that says so.
+    pub(super) fn close(&mut self, upto: Ballot, out: &mut Vec<Effect>) -> Seq {
+        if upto == Ballot::default() || self.mutations.has(Mutation::RepairsUnclosed) {
+            return Seq(0);
+        }
+        if !self.raise_collecting(upto) {
+            return self.meta_seq;
+        }
+        let batch = Batch {
+            meta: Some(self.meta),
+            ..Batch::default()
+        };
+        self.persist(batch, out)
+    }
+
+    /// Notes that the record of a key cannot be read, and that the others are closed up to
+    /// there, or not; its bound, if it may be above that: a moment later it is not any more.
+    pub(super) fn doubt(&mut self, at: &Locator, closed: Ballot) -> Result<(), Ballot> {
+        if self.doubtful.len() >= MOST_DOUBTFUL && !self.doubtful.contains_key(at) {
+            self.doubtful.clear();
+        }
+        let new = Doubt {
+            bound: self.top,
+            closed: Ballot::default(),
+        };
+        let doubt = self.doubtful.entry(at.detached()).or_insert(new);
+        if closed == Ballot::default() {
+            return Ok(());
+        }
+        if closed < doubt.bound {
+            return Err(doubt.bound);
+        }
+        doubt.closed = closed;
+        Ok(())
     }
 
     fn keep(&mut self, record: Record, out: &mut Vec<Effect>) -> Seq {

@@ -19,22 +19,26 @@ mod adopt;
 mod collect;
 mod eventual;
 mod newcomer;
+mod reading;
 mod register;
 mod repair;
 mod slices;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use torc_record::{Ballot, Epoch, HybridClock, HybridTime, NodeSlot, Record};
+use torc_record::{Ballot, Epoch, HybridClock, HybridTime, NodeSlot, Record, State};
+use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
 
+use crate::locator::LocatorTable;
 use crate::promise::Promises;
 use crate::{
-    Batch, Config, Effect, Envelope, KeyId, Locator, LogPosition, Lookup, Message, Meta, Milestone,
-    Mutation, Mutations, Seq, Storage, Tag,
+    Batch, Config, Effect, Envelope, Locator, LogPosition, Lookup, Message, Meta, Milestone,
+    Mutation, Mutations, Outcome, Seq, Storage, Tag, Votes,
 };
 use newcomer::Pulling;
+pub use reading::{Reading, Readout};
 
 /// The present, twice: clocks that were set cannot disturb timers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -75,13 +79,17 @@ impl Default for ReplicaOptions {
 
 /// What happens to a replica.
 #[derive(Debug, Clone)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most inputs are messages, and are moved once"
-)]
 pub enum Input {
     /// A message arrived.
     Message {
+        /// From whom.
+        from: NodeId,
+        /// The message.
+        envelope: Envelope,
+    },
+    /// A message that [`Effect::Fetch`](crate::Effect::Fetch) gave away. It is handled now,
+    /// whether its keys are at hand or not.
+    Fetched {
         /// From whom.
         from: NodeId,
         /// The message.
@@ -106,6 +114,8 @@ pub enum Input {
         /// The epoch in which they were asked for.
         epoch: Epoch,
     },
+    /// What [`Effect::Read`](crate::Effect::Read) asked for.
+    Read(Readout),
     /// A regular moment to ask again what was not answered.
     Tick,
     /// Delete what is held, if this node is no member any more.
@@ -131,7 +141,12 @@ pub struct Replica {
     adopting: Option<(Seq, Arc<Config>)>,
     floor: Ballot,
     promises: Promises,
-    in_flight: BTreeMap<KeyId, InFlight>,
+    in_flight: LocatorTable<InFlight>,
+    /// Records that cannot be read, on their way to be replaced.
+    doubtful: LocatorTable<eventual::Doubt>,
+    /// No version here has a higher ballot, but for those of slices that came in the epoch
+    /// that copies, in which this replica accepts nothing.
+    top: Ballot,
     last_seq: Seq,
     /// The batch that has the facts as they are now.
     meta_seq: Seq,
@@ -140,6 +155,7 @@ pub struct Replica {
     pulling: Option<Pulling>,
     /// Whose slices are here, and up to where they go.
     slices: Vec<(NodeId, LogPosition)>,
+    expiries: collect::Expiries,
     /// Collections whose floor is on its way to the disk.
     summing: Vec<(Seq, NodeId, Ballot)>,
     reached: Vec<(Seq, Milestone)>,
@@ -150,6 +166,15 @@ pub struct Replica {
 struct Register {
     lookup: Lookup,
     seq: Seq,
+}
+
+impl Register {
+    const fn absent() -> Self {
+        Self {
+            lookup: Lookup::Absent,
+            seq: Seq(0),
+        }
+    }
 }
 
 impl Replica {
@@ -178,13 +203,16 @@ impl Replica {
             adopting: None,
             floor,
             promises: Promises::new(options.promises),
-            in_flight: BTreeMap::new(),
+            in_flight: LocatorTable::default(),
+            doubtful: LocatorTable::default(),
+            top: ceiling_ballot(&meta),
             last_seq: Seq(0),
             meta_seq: Seq(0),
             durable: Seq(0),
             clock: HybridClock::resume(meta.ceiling),
             pulling: None,
             slices: Vec::new(),
+            expiries: collect::Expiries::default(),
             summing: Vec::new(),
             reached: Vec::new(),
             parked: VecDeque::new(),
@@ -209,10 +237,69 @@ impl Replica {
         self.floor
     }
 
+    /// When the first value that is here expires, Unix milliseconds: a collection up to that
+    /// time has something to do, as it has where there are tombstones. Zero while that is not
+    /// known, which the next collection finds out; the end of time if none expires.
+    #[must_use]
+    pub const fn first_expiry_ms(&self) -> u64 {
+        self.expiries.first_ms()
+    }
+
+    /// The epoch in which this replica is the only one that reads, if it is: a get may then
+    /// read the disk, ask this again, and answer by [`alone`](Self::alone) if nothing has
+    /// changed. A quorum of one proves what it holds (R5).
+    #[must_use]
+    pub fn reads_alone(&self) -> Option<Epoch> {
+        let config = self.config.as_ref().filter(|_| self.adopting.is_none())?;
+        let only = config.readers() == Votes::one(config.index(self.me)?);
+        (only && config.stage == Stage::Stable).then_some(config.epoch)
+    }
+
+    /// The answer of the only reader, from what its disk has; none where a get must go the
+    /// ordinary way: an expired value is made absent for everyone first.
+    #[must_use]
+    pub fn alone(
+        lookup: Lookup,
+        now: Now,
+        collecting: HybridTime,
+        mutations: Mutations,
+    ) -> Option<Outcome> {
+        let fast = true;
+        let record = match lookup {
+            Lookup::Absent => return Some(Outcome::Absent { fast }),
+            Lookup::Unreadable => return None,
+            Lookup::Found(record) => record,
+        };
+        let version = record.version();
+        let State::Value {
+            value,
+            expires_at_ms,
+        } = record.state
+        else {
+            return Some(Outcome::Absent { fast });
+        };
+        let time_ms = now.unix_ms.max(collecting.unix_ms());
+        if expires_at_ms.is_some_and(|at| at <= time_ms) {
+            let as_is = mutations.has(Mutation::AloneExpiredAsIs);
+            return as_is.then_some(Outcome::Absent { fast });
+        }
+        Some(Outcome::Found {
+            value,
+            version,
+            expires_at_ms,
+            fast,
+        })
+    }
+
     /// Handles one input; the effects are appended to `out`.
     pub fn step(&mut self, now: Now, input: Input, disk: &impl Storage, out: &mut Vec<Effect>) {
         match input {
-            Input::Message { from, envelope } => self.on_message(now, from, envelope, disk, out),
+            Input::Message { from, envelope } if self.must_fetch(&envelope.message, disk) => {
+                out.push(Effect::Fetch { from, envelope });
+            }
+            Input::Message { from, envelope } | Input::Fetched { from, envelope } => {
+                self.on_message(now, from, envelope, disk, out);
+            }
             Input::Persisted(seq) => self.on_persisted(now, seq, disk, out),
             Input::Topology(config) => self.on_topology(config, out),
             Input::SlicesCopied {
@@ -221,6 +308,7 @@ impl Replica {
                 through,
             } => self.on_slices(from, epoch, through, out),
             Input::NoSlices { epoch } => self.on_no_slices(epoch, out),
+            Input::Read(readout) => self.on_read_out(readout, disk, out),
             Input::Tick => self.on_tick(out),
             Input::Discard => self.on_discard(out),
         }
@@ -239,7 +327,8 @@ impl Replica {
                 tag,
                 at,
                 want_value,
-            } => self.on_read(from, tag, &at, want_value, disk, out),
+                closes,
+            } => self.on_read(now, from, (tag, closes), &at, want_value, disk, out),
             Message::Prepare { tag, at, ballot } => {
                 self.on_prepare(now, from, tag, &at, ballot, disk, out);
             }
@@ -249,18 +338,20 @@ impl Replica {
             Message::Learn { record } => self.on_learn(record, disk, out),
             Message::Store { tag, record } => self.on_store(now, from, tag, record, disk, out),
             Message::Pull { tag, after, since } => {
-                self.on_pull(from, tag, after, since, disk, out);
+                self.on_pull(from, tag, after, since, out);
             }
-            Message::Repair { record, collected } => {
-                self.on_repair(now, record, collected, disk, out);
-            }
+            Message::Repair {
+                record,
+                collected,
+                closed,
+            } => self.on_repair(now, record, (collected, closed), disk, out),
             page @ Message::Page { .. } => self.on_page(from, page, disk, out),
             Message::GcFloor { upto } => self.on_gc_floor(now, from, upto, out),
             Message::GcPurge { upto } => self.on_gc_purge(upto, out),
             Message::Compare { collected, sums } => {
-                self.on_compare(from, collected, &sums, disk, out);
+                self.on_compare(from, collected, sums, out);
             }
-            Message::List { listing } => self.on_list(from, &listing, disk, out),
+            Message::List { listing } => self.on_list(from, listing, out),
             Message::Holding { .. }
             | Message::Promised { .. }
             | Message::Accepted { .. }
@@ -271,11 +362,22 @@ impl Replica {
         }
     }
 
+    /// Whether handling a message would wait for the disk.
+    fn must_fetch(&self, message: &Message, disk: &impl Storage) -> bool {
+        let is_far = |at: &Locator| !self.in_flight.contains_key(at) && !disk.is_at_hand(at);
+        match message {
+            Message::Read { at, .. } | Message::Prepare { at, .. } => is_far(at),
+            Message::Accept { record, .. } if self.is_above_all(record.ballot) => false,
+            Message::Page { .. } if self.pulling.is_none() => false,
+            other => other.keys().iter().any(is_far),
+        }
+    }
+
     fn on_persisted(&mut self, now: Now, seq: Seq, disk: &impl Storage, out: &mut Vec<Effect>) {
         self.durable = self.durable.max(seq);
         self.in_flight.retain(|_, flying| flying.seq > seq);
         self.finish_adoption(now, disk, out);
-        self.finish_summing(disk, out);
+        self.finish_summing(out);
     }
 
     fn on_tick(&mut self, out: &mut Vec<Effect>) {
@@ -296,7 +398,13 @@ impl Replica {
 /// Steps that rules are made of.
 impl Replica {
     fn register(&self, at: &Locator, disk: &impl Storage) -> Register {
-        if let Some(flying) = self.in_flight.get(&at.id()) {
+        let flying = if self.mutations.has(Mutation::DigestIsKey) {
+            let same = |(known, _): &(&Locator, _)| known.id() == at.id();
+            self.in_flight.iter().find(same).map(|(_, flying)| flying)
+        } else {
+            self.in_flight.get(at)
+        };
+        if let Some(flying) = flying {
             return Register {
                 lookup: Lookup::Found(flying.record.clone()),
                 seq: flying.seq,
@@ -334,7 +442,13 @@ impl Replica {
             seq,
             record: record.clone(),
         };
-        self.in_flight.insert(KeyId::of(&record), flying);
+        self.top = self.top.max(record.ballot);
+        if !self.mutations.has(Mutation::ExpiryUnnoted) {
+            self.expiries.note(&record);
+        }
+        let at = Locator::of(&record);
+        self.doubtful.remove(&at);
+        self.in_flight.insert(at, flying);
         batch.records.push(record);
     }
 

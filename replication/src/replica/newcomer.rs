@@ -24,8 +24,8 @@ use torc_ring::topology::Stage;
 
 use super::Replica;
 use crate::{
-    Batch, Config, Effect, Entry, KeyId, Locator, LogPosition, Lookup, Message, Milestone,
-    Mutation, Seq, Storage, Tag,
+    Batch, Config, Effect, KeyId, Locator, LogPosition, Lookup, Message, Milestone, Mutation, Seq,
+    Storage, Tag,
 };
 
 #[derive(Debug)]
@@ -144,50 +144,6 @@ impl Replica {
                 self.send(source.node, Seq(0), source.ask(), out);
             }
         }
-    }
-
-    /// Serves a page of what is durable. In this epoch that is all that was accepted in
-    /// the epochs before; what is on its way now will be accepted by both sets.
-    pub(super) fn on_pull(
-        &self,
-        from: NodeId,
-        tag: Tag,
-        after: Option<KeyId>,
-        since: Option<LogPosition>,
-        disk: &impl Storage,
-        out: &mut Vec<Effect>,
-    ) {
-        let limit = self.options.page_records.max(1);
-        let scanned = match since {
-            Some(since) => disk.tail(since, after, limit),
-            None => disk.scan(after, limit),
-        };
-        if disk.is_partial() {
-            // Nobody knows what is missing: comparison with the others will find out.
-            return;
-        }
-        let next = scanned.next();
-        let mut records = Vec::with_capacity(scanned.entries.len());
-        for entry in scanned.entries {
-            match entry {
-                Entry::Found(record) => records.push(record),
-                Entry::Unreadable(_) if self.mutations.has(Mutation::UnreadableIsAbsent) => {}
-                // The copy waits: a gap would pass for "never accepted here".
-                Entry::Unreadable(at) => {
-                    out.push(Effect::Settle { at, rewrite: true });
-                    return;
-                }
-            }
-        }
-        let page = Message::Page {
-            tag,
-            after,
-            records,
-            next,
-            collected: self.meta.collected,
-            collecting: self.meta.collecting,
-        };
-        self.send(from, Seq(0), page, out);
     }
 
     pub(super) fn on_page(
@@ -311,7 +267,7 @@ impl Replica {
             return self.reach(Milestone::Copied(epoch), pulling.last, out);
         }
         self.meta.collected = self.meta.collected.max(pulling.collected);
-        self.meta.collecting = self.meta.collecting.max(pulling.collecting);
+        self.raise_collecting(pulling.collecting);
         let batch = Batch {
             purge: Some(self.meta.collected),
             meta: Some(self.meta),

@@ -7,26 +7,34 @@ use super::{Now, Register, Replica};
 use crate::{Batch, Content, Effect, Held, Locator, Lookup, Message, Mutation, Seq, Storage, Tag};
 
 impl Replica {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a message's fields and its surroundings"
+    )]
     pub(super) fn on_read(
-        &self,
+        &mut self,
+        now: Now,
         from: NodeId,
-        tag: Tag,
+        (tag, closes): (Tag, Ballot),
         at: &Locator,
         want_value: bool,
         disk: &impl Storage,
         out: &mut Vec<Effect>,
     ) {
+        if !self.is_timely(now, closes) {
+            return;
+        }
+        let closed = self.close(closes, out);
         let register = self.register(at, disk);
         match self.held(&register, want_value) {
             Some(held) => {
-                self.send(
-                    from,
-                    self.gate(register.seq),
-                    Message::Holding { tag, held },
-                    out,
-                );
+                let after = self.gate(register.seq.max(closed));
+                self.send(from, after, Message::Holding { tag, held }, out);
             }
-            None => self.abstain(from, tag, at, out),
+            None => match self.doubt(at, closes) {
+                Ok(()) => self.abstain(from, tag, at, out),
+                Err(bound) => self.refuse(from, tag, bound, out),
+            },
         }
     }
 
@@ -89,11 +97,19 @@ impl Replica {
             return;
         }
         let at = Locator::of(&record);
-        let register = self.register(&at, disk);
+        // Above all that is here: which version the key has need not be looked up.
+        let register = if self.is_above_all(record.ballot) {
+            Register::absent()
+        } else {
+            self.register(&at, disk)
+        };
         let accepted = match &register.lookup {
             Lookup::Found(found) => found.ballot,
             // Whatever was accepted here and is lost lies at or below the bound.
-            Lookup::Unreadable if record.ballot <= self.upper_bound() => {
+            Lookup::Unreadable
+                if record.ballot <= self.upper_bound()
+                    && !self.mutations.has(Mutation::AcceptOverUnreadable) =>
+            {
                 return self.refuse(from, tag, self.upper_bound(), out);
             }
             Lookup::Absent | Lookup::Unreadable => Ballot::default(),
@@ -112,7 +128,9 @@ impl Replica {
         let mut batch = Batch::default();
         if let Some(next) = next {
             self.reserve(next.time, &mut batch);
-            self.promise(&at, next);
+            if !self.mutations.has(Mutation::NextUnpromised) {
+                self.promise(&at, next);
+            }
         }
         self.store(record, &mut batch);
         let seq = self.persist(batch, out);
@@ -127,7 +145,7 @@ impl Replica {
         let newer = match self.register(&at, disk).lookup {
             Lookup::Absent => true,
             Lookup::Found(found) => record.supersedes(&found),
-            Lookup::Unreadable => false,
+            Lookup::Unreadable => self.mutations.has(Mutation::LearnOverUnreadable),
         };
         // At or below the watermark all replicas held the same: what is not here is gone.
         if newer && record.ballot > self.meta.collected {
@@ -153,11 +171,23 @@ impl Replica {
             origin,
             content,
             collected: if forgets { zero } else { self.meta.collected },
-            collecting: self.meta.collecting,
+            collecting: if self.mutations.has(Mutation::CollectingUntold) {
+                zero
+            } else {
+                self.meta.collecting
+            },
         })
     }
 
+    /// Whether no version that is here can have so high a ballot.
+    pub(super) fn is_above_all(&self, ballot: Ballot) -> bool {
+        self.pulling.is_none() && ballot > self.top || self.mutations.has(Mutation::AcceptUnseen)
+    }
+
     fn highest(&self, at: &Locator, accepted: Ballot) -> Ballot {
+        if self.mutations.has(Mutation::AcceptBelowPromise) {
+            return accepted.max(self.floor);
+        }
         self.promises.get(at.id()).max(accepted).max(self.floor)
     }
 

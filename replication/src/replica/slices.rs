@@ -55,6 +55,7 @@ impl Replica {
         if !self.takes_slices(from, epoch) {
             return;
         }
+        self.expiries.forget();
         self.slices.push((from, through));
         for source in self.pulling.iter_mut().flat_map(|it| &mut it.sources) {
             source.done |= source.node == from;

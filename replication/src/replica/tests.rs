@@ -1,9 +1,12 @@
 //! Scripts for one replica: what comes in, what is on the disk, what goes out.
 
-use super::*;
-use crate::{Content, Entry, Scanned};
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
-use torc_record::{Digest, Epoch, Key, NamespaceId, State};
+use torc_record::{Digest, Key, NamespaceId};
+
+use super::*;
+use crate::{Content, Entry, KeyId, Scanned};
 
 const ME: NodeId = NodeId(1);
 const PEER: NodeId = NodeId(2);
@@ -14,25 +17,31 @@ const TAG: Tag = Tag {
 
 #[derive(Default)]
 struct Disk {
-    entries: BTreeMap<KeyId, Entry>,
+    entries: BTreeMap<(KeyId, Key), Entry>,
     meta: Meta,
     queue: Vec<(Seq, Batch)>,
+    /// Nothing is at hand.
+    is_far: bool,
 }
 
 impl Storage for Disk {
     fn get(&self, at: &Locator) -> Lookup {
-        match self.entries.get(&at.id()) {
+        match self.entries.get(&(at.id(), at.key.clone())) {
             None => Lookup::Absent,
             Some(Entry::Found(record)) => Lookup::Found(record.clone()),
             Some(Entry::Unreadable(_)) => Lookup::Unreadable,
         }
     }
 
+    fn is_at_hand(&self, _at: &Locator) -> bool {
+        !self.is_far
+    }
+
     fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned {
         let later = self
             .entries
             .iter()
-            .filter(|(id, _)| after.is_none_or(|a| **id > a));
+            .filter(|((id, _), _)| after.is_none_or(|a| *id > a));
         let entries = later.take(limit).map(|(_, entry)| entry.clone());
         Scanned::of(entries.collect(), limit)
     }
@@ -47,6 +56,7 @@ struct Bench {
     durable: Seq,
     sent: Vec<Message>,
     settles: Vec<(Locator, bool)>,
+    fetches: Vec<(NodeId, Envelope)>,
 }
 
 impl Bench {
@@ -69,6 +79,7 @@ impl Bench {
             durable: Seq(0),
             sent: Vec::new(),
             settles: Vec::new(),
+            fetches: Vec::new(),
         }
     }
 
@@ -92,6 +103,8 @@ impl Bench {
                     after, envelope, ..
                 } => self.waiting.push((after, envelope.message)),
                 Effect::Settle { at, rewrite } => self.settles.push((at, rewrite)),
+                Effect::Read(reading) => self.step(Input::Read(reading.run(&self.disk))),
+                Effect::Fetch { from, envelope } => self.fetches.push((from, envelope)),
                 Effect::NeedTopology { .. } | Effect::Report { .. } | Effect::CopySlices { .. } => {
                 }
             }
@@ -112,7 +125,7 @@ impl Bench {
                 self.disk.entries.clear();
             }
             for record in batch.records {
-                let id = KeyId::of(&record);
+                let id = (KeyId::of(&record), record.key.clone());
                 self.disk.entries.insert(id, Entry::Found(record));
             }
             if let Some(collected) = batch.purge {
@@ -126,6 +139,12 @@ impl Bench {
             self.release(seq);
             self.step(Input::Persisted(seq));
         }
+    }
+
+    /// The record of the key fails its checksum from now on.
+    fn rot(&mut self) {
+        let entry = Entry::Unreadable(at());
+        self.disk.entries.insert((at().id(), at().key), entry);
     }
 
     fn topology(&mut self, nodes: &[NodeId], epoch: u64) {
@@ -333,10 +352,7 @@ fn what_an_earlier_membership_left_is_gone_when_the_node_comes_again() {
 fn an_unreadable_record_has_no_say_until_something_newer_replaces_it() {
     let mut bench = Bench::new();
     bench.ask(1, accept(ballot(1, 20)));
-    bench
-        .disk
-        .entries
-        .insert(at().id(), Entry::Unreadable(at()));
+    bench.rot();
     let abstains = [Message::Abstain { tag: TAG }];
     assert_eq!(bench.ask(1, prepare(ballot(1, 30))), abstains);
     assert_eq!(bench.settles, [(at(), true)], "and it asks to be repaired");
@@ -349,12 +365,23 @@ fn an_unreadable_record_has_no_say_until_something_newer_replaces_it() {
         Lookup::Unreadable,
         "it may have held something newer"
     );
-    let bound = refusal(&bench.ask(1, accept(ballot(1, 21)))).expect("not above the ceiling");
-    let above = Ballot {
-        time: HybridTime(bound.time.0 + 1),
-        ..bound
+    let elsewhere = Message::Accept {
+        tag: TAG,
+        record: Record {
+            digest: Digest([6; 16]),
+            ..record(ballot(1, 25))
+        },
+        next: None,
     };
-    assert_eq!(bench.ask(1, accept(above)), [ACCEPTED]);
+    bench.ask(1, elsewhere);
+    let bound = refusal(&bench.ask(1, accept(ballot(1, 21))));
+    assert!(bound.is_some(), "it may have held something newer");
+    let above = ballot(1, 26);
+    assert_eq!(
+        bench.ask(1, accept(above)),
+        [ACCEPTED],
+        "nothing here was newer"
+    );
     let next = Ballot {
         time: HybridTime(above.time.0 + 1),
         ..above
@@ -387,6 +414,7 @@ fn after_a_collection_a_late_message_revives_nothing() {
         tag: TAG,
         at: at(),
         want_value: true,
+        closes: Ballot::default(),
     };
     let answer = bench.ask(1, read);
     let [Message::Holding { held, .. }] = &answer[..] else {
@@ -433,6 +461,7 @@ fn between_floor_and_purge_what_no_replica_had_is_refused_and_what_one_holds_is_
     let repair = |ms, collected| Message::Repair {
         record: record(ballot(1, ms)),
         collected,
+        closed: Ballot::default(),
     };
     bench.ask(1, repair(40, Ballot::default()));
     let held = bench.disk.get(&at());
@@ -454,19 +483,40 @@ fn an_unreadable_record_gives_way_to_a_later_store_and_to_a_repair() {
     let unreadable = || {
         let mut bench = Bench::new();
         bench.ask(1, store(ballot(1, 40)));
-        let entry = Entry::Unreadable(at());
-        bench.disk.entries.insert(at().id(), entry);
+        bench.rot();
         bench
     };
     let mut bench = unreadable();
     let earlier = bench.ask(1, store(ballot(1, 41)));
     assert!(matches!(earlier[..], [Message::Abstain { tag: TAG }]));
     assert_eq!(bench.settles, [(at(), true)]);
-    let repair = Message::Repair {
+    let repair = |closed| Message::Repair {
         record: record(ballot(1, 40)),
         collected: Ballot::default(),
+        closed,
     };
-    bench.ask(1, repair);
+    bench.ask(1, repair(Ballot::default()));
+    let held = bench.disk.get(&at());
+    assert_eq!(
+        held,
+        Lookup::Unreadable,
+        "it may be older than what was here"
+    );
+    let closing = |closes| Message::Read {
+        tag: TAG,
+        at: at(),
+        want_value: true,
+        closes,
+    };
+    let too_low = bench.ask(1, closing(ballot(1, 39)));
+    assert_eq!(refusal(&too_low), Some(ballot(1, 40)));
+    let closed = ballot(1, 50);
+    let closing = bench.ask(1, closing(closed));
+    assert!(matches!(closing[..], [Message::Abstain { tag: TAG }]));
+    bench.ask(1, repair(ballot(1, 49)));
+    let held = bench.disk.get(&at());
+    assert_eq!(held, Lookup::Unreadable, "of another round");
+    bench.ask(1, repair(closed));
     let held = bench.disk.get(&at());
     assert_eq!(held, Lookup::Found(record(ballot(1, 40))));
     let mut bench = unreadable();
@@ -497,4 +547,170 @@ fn a_next_ballot_from_a_clock_far_ahead_is_not_promised() {
         is_promise(&bench.ask(1, prepare(ballot(1, 1_200)))),
         "others go on"
     );
+}
+
+#[test]
+fn an_accept_without_a_next_ballot_leaves_no_promise() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.ask(1, accept(ballot(1, 20))), [ACCEPTED]);
+    assert_eq!(bench.replica.promises.get(at().id()), Ballot::default());
+    assert!(is_promise(&bench.ask(1, prepare(ballot(1, 21)))));
+}
+
+#[test]
+fn two_keys_of_one_digest_on_their_way_to_the_disk_answer_each_its_own() {
+    let mut bench = Bench::new();
+    let other = Record {
+        key: Key::new(&b"another"[..]).unwrap(),
+        ..record(ballot(1, 30))
+    };
+    bench.ask(1, prepare(ballot(1, 20)));
+    bench.hear(1, accept(ballot(1, 20)));
+    let both = Message::Accept {
+        tag: TAG,
+        record: other.clone(),
+        next: None,
+    };
+    bench.hear(1, both);
+    for (at, expected) in [(at(), ballot(1, 20)), (Locator::of(&other), other.ballot)] {
+        let register = bench.replica.register(&at, &bench.disk);
+        let Lookup::Found(found) = register.lookup else {
+            panic!("{at:?} is overlooked");
+        };
+        assert_eq!((Locator::of(&found), found.ballot), (at, expected));
+    }
+    let third = Locator {
+        key: Key::new(&b"third"[..]).unwrap(),
+        ..at()
+    };
+    let register = bench.replica.register(&third, &bench.disk);
+    assert_eq!(register.lookup, Lookup::Absent, "nobody wrote it");
+    bench.sync();
+    assert_eq!(bench.disk.entries.len(), 2);
+}
+
+#[test]
+fn the_only_reader_answers_from_its_disk_while_it_is_that() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.replica.reads_alone(), None, "three read");
+    bench.topology(&[ME], 2);
+    assert_eq!(bench.replica.reads_alone(), None, "not durable yet");
+    bench.sync();
+    assert_eq!(bench.replica.reads_alone(), Some(Epoch(2)));
+    let now = Now {
+        elapsed_ms: 0,
+        unix_ms: 1_000,
+    };
+    let zero = HybridTime::default();
+    let alone = |lookup| Replica::alone(lookup, now, zero, Mutations::NONE);
+    let absent = Some(Outcome::Absent { fast: true });
+    assert_eq!(alone(Lookup::Absent), absent);
+    assert_eq!(alone(Lookup::Unreadable), None, "others may know");
+    let mut expired = record(ballot(2, 10));
+    let found = alone(Lookup::Found(expired.clone()));
+    assert!(matches!(found, Some(Outcome::Found { version, .. }) if version == expired.ballot));
+    expired.state = State::Value {
+        value: Bytes::new(),
+        expires_at_ms: Some(1_000),
+    };
+    assert_eq!(alone(Lookup::Found(expired)), None, "it must stay absent");
+    bench.topology(&[ME, PEER], 3);
+    assert_eq!(bench.replica.reads_alone(), None, "another one reads too");
+}
+
+#[test]
+fn a_newcomer_stores_nothing_of_earlier_epochs_until_its_copy_is_complete() {
+    let copying = Config::founded(Partition(0), Epoch(1), &[PEER, NodeId(3), NodeId(4)])
+        .begin(Epoch(2), &[PEER, NodeId(3), ME], &[])
+        .unwrap();
+    let mut bench = Bench::over(Disk::default());
+    bench.step(Input::Topology(Arc::new(copying.clone())));
+    bench.sync();
+    let epoch = Epoch(2);
+    bench.step(Input::NoSlices { epoch });
+    let complete = Message::Page {
+        tag: Tag::default(),
+        after: None,
+        records: Vec::new(),
+        next: None,
+        collected: Ballot::default(),
+        collecting: Ballot::default(),
+    };
+    let from = NodeId(4);
+    let page = |epoch| Input::Message {
+        from,
+        envelope: Envelope {
+            partition: Partition(0),
+            epoch: Epoch(epoch),
+            message: complete.clone(),
+        },
+    };
+    bench.step(page(2));
+    let abstains = [Message::Abstain { tag: TAG }];
+    bench.sent.clear();
+    assert_eq!(
+        bench.ask(2, store(ballot(1, 40))),
+        abstains,
+        "it has the bulk"
+    );
+    let both = copying.advance(Epoch(3), Mutations::NONE).unwrap();
+    bench.step(Input::Topology(Arc::new(both.clone())));
+    bench.sync();
+    bench.sent.clear();
+    assert_eq!(bench.ask(3, store(ballot(1, 40))), abstains, "it copies");
+    let mut bench = bench.restart();
+    assert_eq!(bench.ask(3, store(ballot(2, 42))), abstains, "which stage?");
+    bench.step(Input::Topology(Arc::new(both)));
+    bench.step(page(3));
+    bench.sync();
+    bench.sent.clear();
+    assert_eq!(bench.ask(3, store(ballot(2, 42))), [ACCEPTED], "complete");
+    assert_eq!(bench.ask(3, store(ballot(3, 43))), [ACCEPTED]);
+}
+
+#[test]
+fn a_message_whose_key_is_not_at_hand_is_handled_once_it_was_fetched_and_in_its_epoch_only() {
+    let mut bench = Bench::new();
+    bench.ask(1, accept(ballot(1, 900)));
+    bench.disk.is_far = true;
+    let read = Message::Read {
+        tag: TAG,
+        at: at(),
+        want_value: true,
+        closes: Ballot::default(),
+    };
+    assert_eq!(
+        bench.hear(1, read.clone()),
+        [],
+        "it would wait for the disk"
+    );
+    assert_eq!(bench.hear(1, read), []);
+    let above_all = bench.ask(1, accept(ballot(1, 950)));
+    assert!(
+        matches!(above_all[..], [Message::Accepted { .. }]),
+        "nothing is looked up for it: {above_all:?}"
+    );
+    let mut fetched = std::mem::take(&mut bench.fetches).into_iter();
+    let (from, envelope) = fetched.next().unwrap();
+    bench.step(Input::Fetched { from, envelope });
+    let told = std::mem::take(&mut bench.sent);
+    let [Message::Holding { held, .. }] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(
+        held.ballot,
+        ballot(1, 950),
+        "what is here now, not what was"
+    );
+    bench.topology(&[ME, PEER, NodeId(4)], 2);
+    bench.sync();
+    bench.sent.clear();
+    let (from, envelope) = fetched.next().unwrap();
+    bench.step(Input::Fetched { from, envelope });
+    assert!(
+        matches!(bench.sent[..], [Message::Epoch { .. }]),
+        "{:?}",
+        bench.sent
+    );
+    assert!(bench.fetches.is_empty());
 }

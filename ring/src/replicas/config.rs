@@ -152,6 +152,9 @@ impl Config {
     /// Whether these members are a quorum to read and to prepare.
     #[must_use]
     pub fn may_read(&self, votes: Votes, mutations: Mutations) -> bool {
+        if mutations.has(Mutation::OneReplyQuorum) {
+            return !votes.is_empty();
+        }
         votes.is_majority_of(self.readers(), self.not_counting(mutations))
     }
 

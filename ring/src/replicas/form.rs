@@ -1,5 +1,4 @@
-//! The stored form of a configuration, and the one that topologies had before there
-//! were configurations.
+//! The stored form of a configuration.
 //!
 //! A stable partition takes its number, its epoch and a pair a replica; a moving one
 //! adds its sets as bits. A form is read only if some steps could have led to it, so that
@@ -8,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use torc_record::Epoch;
 
-use super::{Config, MAX_MEMBERS, Member, Mutations, Seat, Settled, Stage, Votes};
+use super::{Config, MAX_MEMBERS, Member, Seat, Settled, Stage, Votes};
 use crate::{NodeId, Partition};
 
 /// A configuration that no steps lead to. Nothing of it can be used.
@@ -125,8 +124,8 @@ impl Config {
         if self.members.iter().any(|member| member.since > self.epoch) {
             return refuse("a membership of a later epoch");
         }
-        let ranges = self.settled.transitional();
-        if ranges.last().is_some_and(|(_, last)| *last >= self.epoch) {
+        let last = self.settled.last_transitional();
+        if last.is_some_and(|last| last >= self.epoch) {
             return refuse("transitional epochs that have not been");
         }
         if !fits(self.old) || self.old != Votes::first(self.old.count() as usize) {
@@ -178,41 +177,6 @@ impl Config {
         }
         Ok(())
     }
-
-    /// What a topology without configurations tells of a partition: its memberships and
-    /// what was settled are not known, so no earlier epoch is taken for settled. `new` is
-    /// empty while stable.
-    ///
-    /// # Errors
-    /// [`MalformedConfig`] when the sets do not fit the stage.
-    pub fn assumed(
-        partition: Partition,
-        epoch: Epoch,
-        stage: Stage,
-        old: &[NodeId],
-        new: &[NodeId],
-    ) -> Result<Self, MalformedConfig> {
-        let misfit = |_| MalformedConfig("the sets do not fit the stage");
-        let mut config = Self::founded(partition, Epoch(0), old);
-        if stage != Stage::Stable {
-            config = config.begin(Epoch(1), new, &[]).map_err(misfit)?;
-        }
-        while config.stage != stage {
-            let next = Epoch(config.epoch.0 + 1);
-            config = config.advance(next, Mutations::NONE).map_err(misfit)?;
-        }
-        for member in &mut config.members {
-            member.since = Epoch(0);
-        }
-        config.epoch = epoch;
-        config.settled = Settled::default();
-        if epoch.0 > 1 {
-            let last = Epoch(epoch.0 - 1);
-            config.settled.add_transitional(Epoch(0), last);
-        }
-        config.check()?;
-        Ok(config)
-    }
 }
 
 fn fits(set: Votes) -> bool {
@@ -233,6 +197,7 @@ fn exactly(mut indexes: impl Iterator<Item = usize>, set: Votes) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::replicas::Mutations;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -262,8 +227,8 @@ mod tests {
             ("", "m", json!([[1, 1], [2, 1], [3, 1], [1, 5]])),
             ("", "m", json!([[1, 1], [2, 1], [3, 1], [4, 6]])),
             ("", "e", json!(0)),
-            ("", "t", json!([[1, 5]])),
-            ("", "t", json!([[3, 2]])),
+            ("", "t", json!([1, 4])),
+            ("", "t", json!([1])),
             ("mv", "old", json!(0b0011)),
             ("mv", "new", json!(0b0110)),
             ("mv", "new", json!(0b1_0000_1110)),
@@ -281,21 +246,6 @@ mod tests {
             place[field] = value;
             let shown = bad.to_string();
             assert!(serde_json::from_value::<Config>(bad).is_err(), "{shown}");
-        }
-    }
-
-    #[test]
-    fn what_was_told_without_configurations_claims_nothing_of_the_past() {
-        let stages = [
-            Stage::Copying,
-            Stage::WriteBothReadOld,
-            Stage::WriteBothReadNew,
-        ];
-        for stage in stages {
-            let (old, new) = ([NodeId(1)], [NodeId(2)]);
-            let config = Config::assumed(Partition(0), Epoch(9), stage, &old, &new).unwrap();
-            assert_eq!((config.stage, config.epoch), (stage, Epoch(9)));
-            assert!(!config.settled.contains(Epoch(8)));
         }
     }
 

@@ -21,6 +21,8 @@
 //! abort would miss what the old set alone accepts after it. So the abort first goes
 //! back to reading old while writing both, until a majority of the new set knows.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use torc_record::Epoch;
 
@@ -116,8 +118,8 @@ pub enum MoveError {
     /// Nothing moves that could be aborted or continued.
     #[error("the partition is not moving")]
     NotMoving,
-    /// The new set is the old one.
-    #[error("the new replicas are the old ones")]
+    /// The new set is the old one, or the node is excluded already.
+    #[error("nothing would change")]
     NoChange,
     /// No set or too many: at most five old and five new.
     #[error("{wanted} replicas asked for: choose 1 to 5")]
@@ -231,7 +233,7 @@ impl Config {
     /// merges a majority of the others instead.
     ///
     /// # Errors
-    /// [`MoveError`] when it is not displaced, not dead alone, or it is too late.
+    /// [`MoveError`] when it is not displaced, is excluded already, is not dead alone, or it is too late.
     pub fn exclude(&self, epoch: Epoch, node: NodeId) -> Result<Self, MoveError> {
         self.check_later(epoch)?;
         match self.stage {
@@ -240,25 +242,40 @@ impl Config {
             Stage::WriteBothReadOld if self.returning => return Err(MoveError::TooLate),
             Stage::Copying | Stage::WriteBothReadOld => {}
         }
+        if self
+            .index(node)
+            .is_some_and(|at| self.excluded.contains(at))
+        {
+            return Err(MoveError::NoChange);
+        }
         self.enter(epoch, self.stage).excluding(node)
     }
 
-    /// Whether no majority of the old set is left without a dead replica: then no stage can
-    /// be left any more.
+    /// With what the partition can go on when these nodes never come back; none while it
+    /// needs nothing: its quorums are there without them.
+    ///
+    /// The set that reads as a whole, if that has a majority still; else those of it who are
+    /// left, perhaps nobody. What the dead alone held is lost then, and nothing else:
+    /// every later quorum is made of those who are left.
     #[must_use]
-    pub fn is_lost_without(&self, node: NodeId) -> bool {
-        let index = self.index(node).filter(|index| self.old.contains(*index));
-        index.is_some_and(|index| {
-            let gone = self.excluded.union(Votes::one(index));
-            !self.old.is_majority_of(self.old, gone)
-        })
+    pub fn left_without(&self, dead: &BTreeSet<NodeId>) -> Option<Vec<NodeId>> {
+        let indexes = dead.iter().filter_map(|node| self.index(*node));
+        let gone = indexes.fold(self.excluded, |set, index| set.union(Votes::one(index)));
+        let has_majority = |set: Votes| set.is_majority_of(set, gone);
+        if has_majority(self.old) && (!self.writes_both() || has_majority(self.new)) {
+            return None;
+        }
+        let readers = self.readers();
+        let left = if has_majority(readers) {
+            readers
+        } else {
+            readers.without(gone)
+        };
+        Some(self.nodes(left).collect())
     }
 
-    /// Stable on the nodes `to` at once, where the old set [is lost](Self::is_lost_without):
-    /// those who are replicas already count with what they hold, the others begin empty.
-    ///
-    /// Of two replicas the one that is left has every acknowledged write, and every quorum
-    /// of two includes it. Of one nothing is left.
+    /// Stable on the nodes `to` at once, for what is [left](Self::left_without), or where
+    /// nothing is: who is a replica already counts with what it holds, the others begin empty.
     ///
     /// # Errors
     /// [`MoveError::BadSize`], [`MoveError::EpochNotLater`].

@@ -170,6 +170,36 @@ fn a_stage_is_left_only_when_all_that_makes_it_safe_is_known() {
 }
 
 #[test]
+fn a_thousand_moves_of_a_partition_are_told_apart() {
+    let mut config = stable();
+    let mut settled = Vec::new();
+    for at in 0..1_000 {
+        let to = [[D, B, C], [A, B, C]][at % 2];
+        let mut step = |config: &Config, next: Result<Config, MoveError>| {
+            if !config.writes_both() {
+                settled.push(config.epoch);
+            }
+            next.unwrap()
+        };
+        let epoch = |config: &Config| Epoch(config.epoch.0 + 7);
+        config = step(&config, config.begin(epoch(&config), &to, &[]));
+        for _ in 0..3 {
+            config = step(&config, config.advance(epoch(&config), HOLD));
+        }
+    }
+    assert_eq!(settled.len(), 2_000, "stable and copying, of each move");
+    for epoch in settled {
+        assert!(config.settled.contains(epoch), "{epoch}");
+        let transitional = [epoch.0 + 7, epoch.0 + 14].map(Epoch);
+        let copying = epoch.0 % 28 == 8;
+        assert!(!copying || !transitional.iter().any(|it| config.settled.contains(*it)));
+    }
+    let json = serde_json::to_string(&config).unwrap();
+    assert!(json.len() < 8 * 1_000, "{} bytes", json.len());
+    assert_eq!(serde_json::from_str::<Config>(&json).unwrap(), config);
+}
+
+#[test]
 fn an_abort_once_the_new_set_reads_goes_back_in_two_steps() {
     let [copying, read_old, read_new] = replacing(&[]);
     for config in [copying, read_old] {

@@ -4,9 +4,14 @@
 //! epoch that wrote to two sets may not be (R5). Copying counts as settled, its quorums
 //! are those of the old set.
 //!
-//! The history is bounded: beyond [`Settled::MAX_RANGES`] moves the two oldest ranges
+//! The epochs of one move that wrote to two sets follow each other, so a move is one
+//! range. The history is bounded: beyond [`Settled::MAX_RANGES`] the two oldest ranges
 //! become one that covers what lay between. That is safe, an epoch wrongly taken as
 //! transitional only costs the first reader of such a version a write.
+//!
+//! Cost: 16 bytes of RAM per move of a partition, and 5 to 8 of JSON, because each number
+//! is written as its distance from the one before. With 4,096 partitions that have moved
+//! 30 times each the stored topology grows by 1 MB, with 1,024 times by 30 MB.
 
 use torc_record::Epoch;
 
@@ -14,55 +19,84 @@ use super::MalformedConfig;
 
 /// The transitional epochs of a partition; all others are settled.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(try_from = "Vec<(Epoch, Epoch)>", into = "Vec<(Epoch, Epoch)>")]
+#[serde(try_from = "Vec<u64>", into = "Vec<u64>")]
 pub struct Settled {
+    /// Both ends included, in ascending order, none touching the next.
     transitional: Vec<(Epoch, Epoch)>,
 }
 
-impl TryFrom<Vec<(Epoch, Epoch)>> for Settled {
+impl TryFrom<Vec<u64>> for Settled {
     type Error = MalformedConfig;
 
-    /// From ranges of transitional epochs, both ends included, in ascending order.
-    fn try_from(transitional: Vec<(Epoch, Epoch)>) -> Result<Self, MalformedConfig> {
-        let in_order = transitional.windows(2).all(|pair| pair[0].1 < pair[1].0);
-        let forward = transitional.iter().all(|(first, last)| first <= last);
-        if in_order && forward && transitional.len() <= Self::MAX_RANGES {
-            return Ok(Self { transitional });
+    /// From distances: to the first epoch of a range, from there to its last, and so on.
+    fn try_from(distances: Vec<u64>) -> Result<Self, MalformedConfig> {
+        const REFUSED: MalformedConfig = MalformedConfig("transitional epochs out of order");
+        let pairs = distances.chunks_exact(2);
+        if !pairs.remainder().is_empty() || pairs.len() > Self::MAX_RANGES {
+            return Err(REFUSED);
         }
-        Err(MalformedConfig("transitional epochs out of order"))
+        let mut settled = Self::default();
+        let mut at = 0_u64;
+        for pair in pairs {
+            let touches = !settled.is_empty() && pair[0] < 2;
+            let first = at.checked_add(pair[0]).filter(|_| !touches);
+            let first = first.ok_or(REFUSED)?;
+            at = first.checked_add(pair[1]).ok_or(REFUSED)?;
+            settled.transitional.push((Epoch(first), Epoch(at)));
+        }
+        Ok(settled)
     }
 }
 
-impl From<Settled> for Vec<(Epoch, Epoch)> {
+impl From<Settled> for Vec<u64> {
     fn from(settled: Settled) -> Self {
-        settled.transitional
+        let mut at = 0;
+        let distances = settled.transitional.iter().flat_map(|(first, last)| {
+            let pair = [first.0 - at, last.0 - first.0];
+            at = last.0;
+            pair
+        });
+        distances.collect()
     }
 }
 
 impl Settled {
-    /// Most ranges remembered.
-    pub const MAX_RANGES: usize = 16;
+    /// Most moves told apart.
+    pub const MAX_RANGES: usize = 1_024;
 
-    /// Whether a version of `epoch` held by a majority is known to be chosen.
+    /// Of a partition at `epoch` whose past is not known: no earlier epoch is settled.
     #[must_use]
-    pub fn contains(&self, epoch: Epoch) -> bool {
-        let covers = |range: &(Epoch, Epoch)| range.0 <= epoch && epoch <= range.1;
-        !self.transitional.iter().any(covers)
+    pub fn unknown_before(epoch: Epoch) -> Self {
+        let mut settled = Self::default();
+        if let Some(last) = epoch.0.checked_sub(1) {
+            settled.add_transitional(Epoch(0), Epoch(last));
+        }
+        settled
     }
 
-    /// The ranges of transitional epochs, both ends included, in ascending order.
+    /// Whether a version of `epoch` held by a majority is known to be chosen. O(log moves).
     #[must_use]
-    pub fn transitional(&self) -> &[(Epoch, Epoch)] {
-        &self.transitional
+    pub fn contains(&self, epoch: Epoch) -> bool {
+        let ranges = &self.transitional;
+        let next = ranges.partition_point(|(_, last)| *last < epoch);
+        ranges.get(next).is_none_or(|(first, _)| epoch < *first)
+    }
+
+    pub(super) fn last_transitional(&self) -> Option<Epoch> {
+        self.transitional.last().map(|(_, last)| *last)
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.transitional.is_empty()
     }
 
-    /// Notes that the epochs `first` to `last` wrote to two sets.
+    /// Notes that the epochs `first` to `last` wrote to two sets; they come after all
+    /// that were noted before.
     pub(crate) fn add_transitional(&mut self, first: Epoch, last: Epoch) {
-        self.transitional.push((first, last));
+        match self.transitional.last_mut() {
+            Some(before) if before.1.0 + 1 >= first.0 => before.1 = last,
+            _ => self.transitional.push((first, last)),
+        }
         if self.transitional.len() > Self::MAX_RANGES {
             let oldest = self.transitional.remove(0);
             if let Some(next) = self.transitional.first_mut() {
@@ -79,16 +113,32 @@ mod tests {
     #[test]
     fn a_forgotten_epoch_counts_as_transitional_never_as_settled() {
         let mut settled = Settled::default();
-        for at in 0..40_u64 {
+        let moves = Settled::MAX_RANGES as u64 + 40;
+        for at in 0..moves {
             settled.add_transitional(Epoch(10 * at), Epoch(10 * at + 1));
         }
-        for at in 0..40_u64 {
+        for at in 0..moves {
             assert!(!settled.contains(Epoch(10 * at)), "epoch {}", 10 * at);
         }
-        assert!(
-            settled.contains(Epoch(395)),
-            "the newest are still told apart"
-        );
+        assert!(!settled.contains(Epoch(395)), "forgotten");
+        assert!(settled.contains(Epoch(405)), "still told apart");
         assert_eq!(settled.transitional.len(), Settled::MAX_RANGES);
+    }
+
+    #[test]
+    fn what_is_stored_is_read_back_and_nothing_else_is_taken() {
+        let mut settled = Settled::default();
+        for (first, last) in [(0, 0), (5, 7), (9, 9)] {
+            settled.add_transitional(Epoch(first), Epoch(last));
+        }
+        let stored = Vec::from(settled.clone());
+        assert_eq!(stored, [0, 0, 5, 2, 2, 0]);
+        assert_eq!(Settled::try_from(stored), Ok(settled));
+        let most = vec![2; 2 * Settled::MAX_RANGES];
+        assert!(Settled::try_from(most.clone()).is_ok());
+        let too_many = [most, vec![2, 2]].concat();
+        for bad in [vec![1], vec![1, 0, 1, 0], vec![1, u64::MAX], too_many] {
+            assert!(Settled::try_from(bad).is_err());
+        }
     }
 }

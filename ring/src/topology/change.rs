@@ -3,13 +3,15 @@
 //! One command advances any number of partitions, all to one epoch. Which step is
 //! allowed is [`Config`]'s to say; here is which one is wanted.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use torc_record::Epoch;
 
+use super::stored::lacks_only;
 use super::{
-    MemberState, Move, Outcome, Proposal, Report, Sizes, Topology, TopologyError, Transition,
-    TransitionKind,
+    MemberState, Move, Outcome, PartitionState, Proposal, Report, Sizes, Topology, TopologyError,
+    Transition, TransitionKind,
 };
 use crate::replicas::{Config, Milestones, MoveError, Mutations, Stage};
 use crate::{NodeId, Partition, Ring};
@@ -39,7 +41,13 @@ impl Topology {
             self.stored.set_state(node, MemberState::Leaving);
         }
         let epoch = self.advance_epoch();
-        self.stored.transition = Some(Transition::new(epoch.0, proposal, target, &plan));
+        let mut transition = Transition::new(epoch.0, proposal, target, &plan);
+        let removed = kind.removes();
+        transition.dead = removed
+            .filter(|it| self.stored.dead.contains(it))
+            .into_iter()
+            .collect();
+        self.stored.transition = Some(transition);
         self.target = Some(after);
         self.begin_due_moves();
         self.finish_if_done(proposal.at_ms);
@@ -94,17 +102,11 @@ impl Topology {
         Outcome::Done
     }
 
-    /// Counts a displaced node out of every move that has not ended. Where no majority is
-    /// left without it: refuses, or goes on with what is left.
-    pub(super) fn exclude(
-        &mut self,
-        node: NodeId,
-        lossy: bool,
-        at_ms: u64,
-    ) -> Result<Outcome, TopologyError> {
+    /// Counts a displaced node out of every move that has not ended; refuses where no
+    /// majority is left without it.
+    pub(super) fn exclude(&mut self, node: NodeId) -> Result<Outcome, TopologyError> {
         let running = self.running()?;
-        let was_dead = running.dead.contains(&node);
-        if was_dead && !lossy {
+        if running.dead.contains(&node) {
             return Ok(Outcome::Done);
         }
         let epoch = Epoch(self.stored.epoch.0 + 1);
@@ -121,37 +123,26 @@ impl Topology {
                 Move::Moving | Move::Waiting | Move::Done => continue,
             };
             displaced = true;
-            if lossy && config.is_lost_without(node) {
-                let to = self.destination(partition);
-                excluding.push(config.go_on_with(epoch, to)?);
-                continue;
-            }
-            if was_dead {
-                continue;
-            }
             match step {
                 Ok(next) if *at == Move::Moving => excluding.push(next),
-                // What moves later begins without the node; what reads the new set ends soon.
-                Ok(_) | Err(MoveError::TooLate) => {}
+                // What moves later begins without the node; what reads the new set ends soon;
+                // who was written off is excluded already.
+                Ok(_) | Err(MoveError::TooLate | MoveError::NoChange) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        if !displaced && !was_dead {
+        if !displaced {
             return Err(MoveError::NotDisplaced { node }.into());
         }
+        let before = self.states();
         if let Some(transition) = &mut self.stored.transition {
             transition.dead.insert(node);
         }
-        if !excluding.is_empty() {
-            self.advance_epoch();
-        }
+        self.advance_epoch();
         for next in excluding {
             self.enter(next);
         }
-        if lossy {
-            self.begin_due_moves();
-            self.finish_if_done(at_ms);
-        }
+        self.note_reordered(&before);
         Ok(Outcome::Done)
     }
 
@@ -175,22 +166,23 @@ impl Topology {
         if let Some(node) = moves.iter().find_map(gone) {
             return Err(TopologyError::CannotGoBack { node });
         }
-        let epoch = self.advance_epoch();
-        for (partition, at) in moves {
-            let config = self.config(partition).cloned();
-            match at {
-                Move::Waiting => self.mark(partition, Move::Done),
-                Move::Done => self.mark(partition, Move::Waiting),
-                Move::Moving => {
-                    let next = config.map(|config| config.abort(epoch, Mutations::NONE));
-                    if let Some(Ok(next)) = next {
-                        self.enter(next);
-                    }
-                }
-            }
-        }
         if let Some(transition) = &mut self.stored.transition {
             transition.aborted = true;
+        }
+        let epoch = self.advance_epoch();
+        for (partition, at) in moves {
+            let config = self.config(partition);
+            if at == Move::Moving
+                && let Some(Ok(next)) = config.map(|it| it.abort(epoch, Mutations::NONE))
+            {
+                self.enter(next);
+            }
+            // Who was written off meanwhile may have left it where it was never to be.
+            match self.config(partition) {
+                Some(config) if config.stage != Stage::Stable => {}
+                Some(config) if self.is_where_it_was(config) => self.mark(partition, Move::Done),
+                _ => self.mark(partition, Move::Waiting),
+            }
         }
         self.begin_due_moves();
         self.finish_if_done(at_ms);
@@ -200,6 +192,13 @@ impl Topology {
 
 /// What commands are made of.
 impl Topology {
+    /// Whether its replicas are those of the ring before the change, but for who was written off.
+    fn is_where_it_was(&self, config: &Config) -> bool {
+        let nodes = self.current.nodes(config.partition);
+        let may_lack = |node: &NodeId| self.stored.dead.contains(node);
+        lacks_only(nodes, config, config.old, may_lack)
+    }
+
     fn running(&self) -> Result<&Transition, TopologyError> {
         let running = self.stored.transition.as_ref();
         running.ok_or(TopologyError::NoTransition)
@@ -214,21 +213,23 @@ impl Topology {
         })
     }
 
-    /// Who is to hold a partition when its move is done.
-    fn destination(&self, partition: Partition) -> &[NodeId] {
+    /// Who is to hold a partition when its move is done: none who was written off, unless
+    /// there is nobody else.
+    pub(super) fn destination(&self, partition: Partition) -> Vec<NodeId> {
         let aborted = self.stored.transition.as_ref().is_some_and(|t| t.aborted);
         let placement = self.target.as_ref().filter(|_| !aborted);
-        placement.unwrap_or(&self.current).nodes(partition)
+        let placed = placement.unwrap_or(&self.current).nodes(partition);
+        self.stored.living_or_all(placed)
     }
 
-    fn mark(&mut self, partition: Partition, at: Move) {
+    pub(super) fn mark(&mut self, partition: Partition, at: Move) {
         if let Some(transition) = &mut self.stored.transition {
             transition.set(partition, at);
         }
     }
 
     /// Puts a configuration in force: what was known of the one before does not count.
-    fn enter(&mut self, next: Config) {
+    pub(super) fn enter(&mut self, next: Config) {
         let partition = next.partition;
         self.stored.known.insert(partition, Milestones::default());
         self.stored.reordered.remove(&partition);
@@ -256,8 +257,10 @@ impl Topology {
         if known.may_discard(&config) {
             self.stored.known.remove(&partition);
         }
+        // Those who stay in a set that shrinks received nothing.
+        let comes = !config.nodes(config.old).any(|member| member == node);
         if let Some(transition) = &mut self.stored.transition
-            && config.stage != Stage::Stable
+            && comes
         {
             transition.moved += sizes;
         }
@@ -273,28 +276,57 @@ impl Topology {
     ) -> Result<Config, MoveError> {
         let to = self.destination(partition);
         let dead = self.stored.transition.iter().flat_map(|t| &t.dead);
-        let dead = dead.chain(&also_dead);
+        let dead: BTreeSet<_> = dead.chain(&self.stored.dead).chain(&also_dead).collect();
         let goes = |node: &NodeId| stable.index(*node).is_some() && !to.contains(node);
-        let dead: Vec<NodeId> = dead.copied().filter(goes).collect();
-        stable.begin(epoch, to, &dead)
+        let dead: Vec<NodeId> = dead.into_iter().copied().filter(goes).collect();
+        stable.begin(epoch, &to, &dead)
     }
 
     /// Starts waiting moves until as many are in flight as the transition allows.
-    fn begin_due_moves(&mut self) {
+    pub(super) fn begin_due_moves(&mut self) {
         let epoch = self.stored.epoch;
-        let due = self.stored.transition.as_ref().map(Transition::due);
-        for partition in due.unwrap_or_default() {
-            let stable = self.config(partition).cloned();
-            let step = stable.map(|stable| self.first_step(partition, &stable, epoch, None));
-            if let Some(Ok(copying)) = step {
-                self.enter(copying);
+        // What is done at once makes room for others.
+        let mut some_done = true;
+        while some_done {
+            some_done = false;
+            let due = self.stored.transition.as_ref().map(Transition::due);
+            for partition in due.unwrap_or_default() {
+                some_done |= self.begin_move(partition, epoch);
             }
+        }
+    }
+
+    /// Starts a waiting move; whether it was done with that.
+    fn begin_move(&mut self, partition: Partition, epoch: Epoch) -> bool {
+        let Some(stable) = self.config(partition).cloned() else {
+            return false;
+        };
+        match self.first_step(partition, &stable, epoch, None) {
+            Ok(copying) => {
+                self.enter(copying);
+                false
+            }
+            // Those who are left of it are those who are to hold it.
+            Err(MoveError::NoChange) => {
+                self.mark(partition, Move::Done);
+                true
+            }
+            // Nobody is left of it.
+            Err(MoveError::NoMajority) => {
+                let empty = self.go_on(partition, epoch);
+                let is_done = empty.is_some();
+                if let Some(empty) = empty {
+                    self.enter(empty);
+                }
+                is_done
+            }
+            Err(_) => false,
         }
     }
 
     /// Ends the transition once every move is done: the target ring becomes the ring,
     /// unless it was aborted.
-    fn finish_if_done(&mut self, at_ms: u64) {
+    pub(super) fn finish_if_done(&mut self, at_ms: u64) {
         let running = self.stored.transition.as_ref();
         if !running.is_some_and(Transition::is_done) {
             return;
@@ -315,9 +347,15 @@ impl Topology {
         }
         transition.end(at_ms);
         self.stored.last_transition = Some(transition);
+        self.note_reordered(&before);
+    }
+
+    /// Notes where the lead or the order of the nodes is another than before, with the same
+    /// configuration.
+    pub(super) fn note_reordered(&mut self, before: &[PartitionState]) {
         let epoch = self.stored.epoch;
         for (before, after) in before.iter().zip(self.states()) {
-            if !before.same_placement(&after) {
+            if !before.same_placement(&after) && before.epoch == after.epoch {
                 self.stored.reordered.insert(after.config.partition, epoch);
             }
         }
@@ -401,7 +439,7 @@ impl super::Fact {
         };
         match self {
             Self::Adopted => (Milestone::Adopted(epoch), NONE),
-            Self::Copied(sizes) => (Milestone::Copied(epoch), sizes),
+            Self::Copied => (Milestone::Copied(epoch), NONE),
             Self::Snapshotted(sizes) => (Milestone::Snapshotted(epoch), sizes),
         }
     }

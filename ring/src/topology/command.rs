@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use torc_record::{DigestKey, Epoch, NodeSlot};
 
-use super::{ClusterId, NewMember, NewNamespace, TopologyError, TransitionKind};
+use super::{Boot, ClusterId, Incarnation, NewMember, NewNamespace, TopologyError, TransitionKind};
 use crate::{NodeId, Partition, Partitions};
 
 /// A change to agree on.
@@ -22,6 +22,16 @@ pub enum Command {
         /// host:port of HTTP.
         http_address: String,
     },
+    /// A member was started. Refused unless its data directory is the member's and knows every
+    /// start that was confirmed before. Repeating it is harmless. No router sees it: no epoch.
+    Booted {
+        /// The member.
+        node: NodeId,
+        /// Its data directory.
+        incarnation: Incarnation,
+        /// This start.
+        boot: Boot,
+    },
     /// Starts a transition. Repeating it while it runs is harmless.
     Begin(Proposal),
     /// Facts that a node vouches for. Facts of another epoch than the partition's are void.
@@ -38,15 +48,18 @@ pub enum Command {
         node: NodeId,
     },
     /// A node that the running transition displaces is dead: it has no vote in any of
-    /// its moves, and its successors merge the others instead of copying it.
+    /// its moves, and its successors merge the others instead of copying it. Refused where
+    /// no majority is left without it.
     Exclude {
         /// The dead node.
         node: NodeId,
-        /// Whether partitions of which no majority is left go on with what is left.
-        #[serde(default)]
-        lossy: bool,
+    },
+    /// A node is dead for good, whatever that loses: it is counted out of every partition,
+    /// and those of which no majority is left go on with what is left. Repeating it is harmless.
+    WriteOff {
+        /// The dead node.
+        node: NodeId,
         /// Unix milliseconds.
-        #[serde(default)]
         at_ms: u64,
     },
     /// The running transition goes back: what has moved moves back. Repeating it is
@@ -124,7 +137,6 @@ pub struct Proposal {
     pub at_ms: u64,
     /// Whether a node may leave though fewer nodes than replicas stay: the replica sets
     /// shrink then.
-    #[serde(default)]
     pub force: bool,
 }
 
@@ -147,10 +159,10 @@ pub enum Fact {
     /// The reporting node works in this epoch from now on.
     Adopted,
     /// The reporting newcomer has the bulk of the partition.
-    Copied(Sizes),
+    Copied,
     /// The reporting newcomer holds everything that the displaced replica held when
     /// that one had adopted this epoch; or, where it displaces nobody or a dead one, what
-    /// a majority of the old set held.
+    /// a majority of the old set held: so much.
     Snapshotted(Sizes),
 }
 

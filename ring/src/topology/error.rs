@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use torc_record::Epoch;
 
-use super::{MAX_NAMESPACES, MemberState};
+use super::{Boot, MAX_NAMESPACES, MemberState};
 use crate::replicas::MoveError;
 use crate::{AllocateError, NodeId};
 
@@ -45,6 +45,17 @@ pub enum TopologyError {
         /// Its state.
         state: MemberState,
     },
+    /// A later start of the member is known: this one has an older copy of its data
+    /// directory, or a clone of it.
+    #[error("start {} of node {node} is known, and this is start {}", known.number, asked.number)]
+    Superseded {
+        /// The member.
+        node: NodeId,
+        /// The start that was confirmed last.
+        known: Boot,
+        /// The start that was refused.
+        asked: Boot,
+    },
     /// Removing a node would leave fewer nodes than replicas. Add another one first, or
     /// force it: every partition then has fewer replicas.
     #[error(
@@ -81,16 +92,6 @@ pub enum TopologyError {
     /// No partition can change like that.
     #[error(transparent)]
     Move(#[from] MoveError),
-    /// A cluster founded with one replica knows no quorums. Leave the number out, or found
-    /// a cluster with more.
-    #[error(
-        "{asked} replicas asked for, but this cluster was founded with one: leave the number \
-         out, or found a cluster with `--replicas 2` or more"
-    )]
-    OneReplica {
-        /// Replicas asked for.
-        asked: u8,
-    },
     /// Nobody could hold all the replicas. Join further nodes first.
     #[error("{asked} replicas asked for, but the cluster has {active} nodes: join more first")]
     TooFewNodesFor {

@@ -71,6 +71,24 @@ random_id! {
     Incarnation
 }
 
+/// One start of a process with a data directory. The default is older than every other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Boot {
+    /// Grows with every start that the topology group confirmed.
+    pub number: u64,
+    /// Drawn for this start: two copies of a directory that take the same number differ.
+    pub draw: u64,
+}
+
+impl Boot {
+    /// Whether a process that knows of `known` shows that this one has an older copy of the
+    /// data directory, or a clone of it.
+    #[must_use]
+    pub const fn is_superseded_by(self, known: Self) -> bool {
+        known.number > self.number || (known.number == self.number && known.draw != self.draw)
+    }
+}
+
 /// Where a member stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberState {

@@ -6,7 +6,10 @@
 use torc_record::NodeSlot;
 
 use super::stored::Stored;
-use super::{MAX_MEMBERS, Member, MemberState, NewMember, Outcome, Topology, TopologyError};
+use super::{
+    Boot, Incarnation, MAX_MEMBERS, Member, MemberState, NewMember, Outcome, Topology,
+    TopologyError,
+};
 use crate::NodeId;
 
 impl Topology {
@@ -50,6 +53,31 @@ impl Topology {
             member.identity.http_address = http_address;
             self.advance_epoch();
         }
+        Ok(Outcome::Done)
+    }
+}
+
+impl Topology {
+    pub(super) fn booted(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        boot: Boot,
+    ) -> Result<Outcome, TopologyError> {
+        let member = self.stored.members.get(&node);
+        let is_its = member.is_some_and(|member| member.identity.incarnation == incarnation);
+        if !is_its {
+            return Err(TopologyError::UnknownNode { node });
+        }
+        let known = self.boot(node).unwrap_or_default();
+        if boot.is_superseded_by(known) {
+            return Err(TopologyError::Superseded {
+                node,
+                known,
+                asked: boot,
+            });
+        }
+        self.stored.boots.insert(node, boot);
         Ok(Outcome::Done)
     }
 }

@@ -12,14 +12,13 @@
 //!   that the simulation proved (see [`crate::replicas`]), and then becomes the topology's
 //!   new epoch. An order of the same nodes, or another lead among them, is no epoch.
 //! * While nothing moves, the replicas of a partition are the nodes that the ring places
-//!   it on; its preference list and lead are always derived, never stored.
+//!   it on, or those of them who are left where some were written off; its preference list and lead are always derived, never stored.
 //! * At most one transition runs at a time; a plan made on an older epoch is refused.
 //! * Node ids, slots and namespace ids are given once.
 
 mod change;
 mod command;
 mod error;
-mod former;
 mod layers;
 mod member;
 mod members;
@@ -27,6 +26,7 @@ mod namespace;
 mod routing;
 mod stored;
 mod transition;
+mod writeoff;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -38,25 +38,25 @@ pub use crate::replicas::Stage;
 pub use command::{Command, Fact, Founding, Outcome, Proposal, Report, Sizes};
 pub use error::TopologyError;
 pub use layers::Layers;
-pub use member::{ClusterId, Incarnation, Member, MemberState, NewMember};
+pub use member::{Boot, ClusterId, Incarnation, Member, MemberState, NewMember};
 pub use namespace::{MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace};
 pub use routing::{PartitionState, RoutingTable};
 pub use stored::MalformedTopology;
 pub use transition::{Move, Transition, TransitionKind};
+pub use writeoff::Losses;
 
 use crate::replicas::{Config, Votes};
 use crate::{NodeId, Partition, Partitions, PreferenceList, Ring, TransitionPlan};
 
-use former::Readable;
 use layers::Placements;
-use stored::{Stored, is_set_of};
+use stored::{Stored, is_in, lacks_only};
 
 /// Most members a cluster may have.
 pub const MAX_MEMBERS: usize = 1 << 12;
 
 /// The agreed state of a cluster: members, ring, configurations and the running transition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Readable", into = "Stored")]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct Topology {
     stored: Stored,
     /// Derived from the namespaces; never stored.
@@ -106,6 +106,12 @@ impl Topology {
             .iter()
             .find(|(_, member)| member.identity.incarnation == incarnation)
             .map(|(id, member)| (*id, member))
+    }
+
+    /// The last start of a member that was confirmed.
+    #[must_use]
+    pub fn boot(&self, node: NodeId) -> Option<Boot> {
+        self.stored.boots.get(&node).copied()
     }
 
     /// The transition that runs.
@@ -198,14 +204,31 @@ impl Topology {
     /// The nodes of a set in the order of the ring that placed them.
     fn in_order(&self, config: &Config, set: Votes) -> PreferenceList {
         match self.placed(config, set) {
-            Some(placement) => placement.list(config.partition),
+            Some(placement) => {
+                let list = placement.list(config.partition);
+                if list.len() == set.count() as usize {
+                    return list;
+                }
+                let present = list.iter().filter(|node| is_in(config, set, **node));
+                present.copied().collect::<Vec<_>>().into()
+            }
             None => config.nodes(set).collect::<Vec<_>>().into(),
         }
     }
 
     fn placed(&self, config: &Config, set: Votes) -> Option<&Placements> {
         let mut placements = std::iter::once(&self.current).chain(&self.target);
-        placements.find(|placement| is_set_of(config, set, placement.nodes(config.partition)))
+        placements.find(|placement| self.gives(placement, config, set))
+    }
+
+    /// Whether a set is all that the ring gives a partition, or lacks of them none but who was
+    /// written off or excluded: a partition goes on without the first of them and keeps the last.
+    fn gives(&self, placement: &Placements, config: &Config, set: Votes) -> bool {
+        let excluded = self.stored.transition.as_ref().map(|t| &t.dead);
+        let may_lack = |node: &NodeId| {
+            self.stored.dead.contains(node) || excluded.is_some_and(|it| it.contains(node))
+        };
+        lacks_only(placement.nodes(config.partition), config, set, may_lack)
     }
 
     /// The lead that the ring gives, as long as it counts; else the first that does.
@@ -248,11 +271,13 @@ impl Topology {
             next_node: 1,
             next_namespace: NamespaceId::DEFAULT.0 + 1,
             members: BTreeMap::new(),
+            boots: BTreeMap::new(),
             namespaces: BTreeMap::from([("default".to_owned(), default)]),
             ring: Ring::default(),
             configs: Vec::new(),
             known: BTreeMap::new(),
             reordered: BTreeMap::new(),
+            dead: BTreeSet::new(),
             transition: None,
             last_transition: None,
         };
@@ -279,10 +304,16 @@ impl Topology {
                 address,
                 http_address,
             } => self.relocate(node, address, http_address),
+            Command::Booted {
+                node,
+                incarnation,
+                boot,
+            } => self.booted(node, incarnation, boot),
             Command::Begin(proposal) => self.begin(&proposal),
             Command::Report { node, reports } => Ok(self.report(node, &reports)),
             Command::Retreat { node } => Ok(self.retreat(node)),
-            Command::Exclude { node, lossy, at_ms } => self.exclude(node, lossy, at_ms),
+            Command::Exclude { node } => self.exclude(node),
+            Command::WriteOff { node, at_ms } => self.write_off(node, at_ms),
             Command::Abort { transition, at_ms } => self.abort(transition, at_ms),
             Command::CreateNamespace(new) => self.create_namespace(new),
         }

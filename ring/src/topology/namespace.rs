@@ -73,9 +73,6 @@ impl Topology {
         let asked = new.replicas.unwrap_or(cluster);
         let layer = layer_of(asked, cluster).filter(|_| (1..=MAX_REPLICAS).contains(&asked));
         let layer = layer.ok_or_else(|| TopologyError::setting("replicas", "1 to 5"))?;
-        if layer != Layer::BASE && cluster == 1 {
-            return Err(TopologyError::OneReplica { asked });
-        }
         let replicas = asked;
         if let Some(known) = self.stored.namespaces.get(&new.name) {
             if (known.mode, known.replicas) == (new.mode, replicas) {
@@ -127,8 +124,8 @@ impl Topology {
         let at = self.layers.index(partitions, first);
         let founded = partitions.iter().map(|arc| {
             let partition = partitions.in_layer(layer, arc);
-            let nodes = self.current.nodes(partition);
-            Arc::new(Config::founded(partition, epoch, nodes))
+            let nodes = self.stored.living_or_all(self.current.nodes(partition));
+            Arc::new(Config::founded(partition, epoch, &nodes))
         });
         let founded: Vec<_> = founded.collect();
         let at = at.unwrap_or(self.stored.configs.len());

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::replica_tests::{HOLD, exclude, founded, member, proposal, report_all};
+use super::replica_tests::{HOLD, exclude, founded, member, proposal, report_all, write_off};
 use super::*;
 use crate::Weight;
 
@@ -12,6 +12,7 @@ enum Step {
     Enrol(u8),
     Begin(u8, u16, bool),
     Exclude(u16),
+    WriteOff(u16),
     Abort,
     Retreat(u16),
     Report(u16, u16, u8),
@@ -25,6 +26,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (4_u8..12).prop_map(Step::Enrol),
         6 => (0_u8..8, any::<u16>(), any::<bool>()).prop_map(|(k, n, f)| Step::Begin(k, n, f)),
         2 => any::<u16>().prop_map(Step::Exclude),
+        1 => any::<u16>().prop_map(Step::WriteOff),
         1 => Just(Step::Abort),
         1 => any::<u16>().prop_map(Step::Retreat),
         12 => (any::<u16>(), any::<u16>(), 0_u8..3).prop_map(|(p, n, f)| Step::Report(p, n, f)),
@@ -73,6 +75,7 @@ fn command_of(topology: &Topology, step: &Step, zones: u8) -> Vec<Command> {
             })
         }
         Step::Exclude(which) => Some(exclude(nth(&nodes, which))),
+        Step::WriteOff(which) => Some(write_off(nth(&nodes, which))),
         Step::Abort => topology.transition().map(|running| Command::Abort {
             transition: running.id,
             at_ms: 5,
@@ -83,7 +86,7 @@ fn command_of(topology: &Topology, step: &Step, zones: u8) -> Vec<Command> {
         Step::Report(partition, which, fact) => {
             let facts = [
                 Fact::Adopted,
-                Fact::Copied(Sizes::default()),
+                Fact::Copied,
                 Fact::Snapshotted(Sizes::default()),
             ];
             let in_use: Vec<_> = topology.partitions_in_use().collect();
@@ -106,13 +109,11 @@ fn command_of(topology: &Topology, step: &Step, zones: u8) -> Vec<Command> {
 /// Whether `next` is one of the configurations that the rules allow after `config`.
 fn is_legal(config: &Config, next: &Config, topology: &Topology) -> bool {
     let at = next.epoch;
-    let to: Vec<_> = topology
-        .state(next.partition)
-        .unwrap()
-        .next
-        .unwrap_or_default()
-        .to_vec();
-    let in_dead = |node: &NodeId| topology.transition().is_some_and(|t| t.dead.contains(node));
+    let to = topology.destination(next.partition);
+    let in_dead = |node: &NodeId| {
+        let in_move = topology.transition().is_some_and(|t| t.dead.contains(node));
+        in_move || topology.written_off().contains(node)
+    };
     let dead: Vec<_> = config
         .nodes(config.old)
         .filter(|node| in_dead(node) && !to.contains(node))
@@ -167,8 +168,33 @@ fn check_stable(topology: &Topology, replicas: u8) -> Result<(), TestCaseError> 
         if topology.transition().is_none() {
             prop_assert_eq!(state.stage, Stage::Stable);
             let distinct: BTreeSet<_> = state.nodes.iter().collect();
-            prop_assert_eq!(distinct.len(), ring_nodes.min(usize::from(replicas)));
+            let whole = distinct.len() == ring_nodes.min(usize::from(replicas));
+            prop_assert!(whole || !topology.written_off().is_empty());
             prop_assert_eq!(state.nodes.len(), distinct.len());
+        }
+    }
+    Ok(())
+}
+
+/// Whether each partition goes on with some of those who are left of those who read it, and
+/// with nobody else unless nobody is left. Who was excluded before does not count.
+fn check_write_off(
+    (before, after): (&Topology, &Topology),
+    node: NodeId,
+) -> Result<(), TestCaseError> {
+    let dead = before.written_off() | &BTreeSet::from([node]);
+    for partition in after.partitions_in_use() {
+        let (old, new) = (before.config(partition), after.config(partition));
+        let (Some(old), Some(new)) = (old, new) else {
+            continue;
+        };
+        let readers = |config: &Config| -> BTreeSet<_> { config.nodes(config.readers()).collect() };
+        let excluded: BTreeSet<_> = old.nodes(old.excluded).collect();
+        let left = &(&readers(old) - &dead) - &excluded;
+        if !left.is_empty() && old != new {
+            prop_assert!(readers(new).is_subset(&readers(old)), "{old:?} {new:?}");
+            prop_assert!(readers(new).is_superset(&left), "{old:?} {new:?}");
+            prop_assert!(new.left_without(&dead).is_none(), "{new:?}");
         }
     }
     Ok(())
@@ -190,8 +216,14 @@ fn check_step(before: &Topology, after: &Topology) -> Result<(), TestCaseError> 
         router_sees |= changed;
         if old.config != new.config {
             prop_assert!(new.epoch > before.epoch());
-            prop_assert!(is_legal(&old.config, &new.config, after), "{old:?} {new:?}");
-            prop_assert!(quorums_meet(&old.config, &new.config), "{old:?} {new:?}");
+            // Who leaves with the last move is a member no more, and not written off.
+            let dead = before.written_off() | after.written_off();
+            let left = old.config.left_without(&dead);
+            let is_lost = left.is_some_and(|left| left.is_empty());
+            let legal = is_lost || is_legal(&old.config, &new.config, after);
+            prop_assert!(legal, "{old:?} {new:?}");
+            let meet = is_lost || quorums_meet(&old.config, &new.config);
+            prop_assert!(meet, "{old:?} {new:?}");
         }
     }
     prop_assert!(!router_sees || before.epoch() < after.epoch());
@@ -214,7 +246,9 @@ proptest! {
         for step in steps {
             if let Step::Restart = step {
                 let json = serde_json::to_string(&topology).unwrap();
-                topology = serde_json::from_str(&json).unwrap();
+                let read = serde_json::from_str(&json);
+                prop_assert!(read.is_ok(), "{:?}: {}", read, json);
+                topology = read.unwrap();
                 prop_assert_eq!(&topology, &other);
             }
             let before = topology.clone();
@@ -231,12 +265,20 @@ proptest! {
                 }
             }
             for command in command_of(&before, &step, zones) {
+                let written_off = match &command {
+                    Command::WriteOff { node, .. } => Some(*node),
+                    _ => None,
+                };
                 let outcome = topology.apply(command.clone());
                 prop_assert_eq!(&outcome, &other.apply(command));
                 if outcome.is_err() {
                     prop_assert_eq!(&before, &topology, "a refusal changes nothing");
                 }
-                check_step(&before, &topology)?;
+                if let Some(node) = written_off {
+                    check_write_off((&before, &topology), node)?;
+                } else {
+                    check_step(&before, &topology)?;
+                }
             }
             check_stable(&topology, replicas)?;
             prop_assert_eq!(&topology, &other, "the same commands, the same topology");

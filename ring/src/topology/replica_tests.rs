@@ -1,6 +1,6 @@
 //! Several replicas: random commands keep the rules, and each command does what it says.
 
-use torc_record::{DigestKey, Epoch, NamespaceId};
+use torc_record::{DigestKey, NamespaceId};
 
 use super::*;
 use crate::replicas::{Milestones, MoveError, Mutations};
@@ -69,7 +69,7 @@ pub(super) fn report_all(topology: &mut Topology, silent: &[NodeId]) {
     let nodes: Vec<_> = topology.members().keys().copied().collect();
     for node in nodes.into_iter().filter(|node| !silent.contains(node)) {
         let facts = [
-            Fact::Copied(Sizes::default()),
+            Fact::Copied,
             Fact::Snapshotted(Sizes::default()),
             Fact::Adopted,
         ];
@@ -85,11 +85,11 @@ pub(super) fn report_all(topology: &mut Topology, silent: &[NodeId]) {
 }
 
 pub(super) fn exclude(node: NodeId) -> Command {
-    Command::Exclude {
-        node,
-        lossy: false,
-        at_ms: 3,
-    }
+    Command::Exclude { node }
+}
+
+pub(super) fn write_off(node: NodeId) -> Command {
+    Command::WriteOff { node, at_ms: 3 }
 }
 
 pub(super) fn run_to_end(topology: &mut Topology, silent: &[NodeId]) {
@@ -199,6 +199,119 @@ fn a_node_is_not_declared_dead_where_its_vote_is_needed() {
 }
 
 #[test]
+fn two_of_three_replicas_lost_for_good_are_replaced_and_the_third_tells_them_all() {
+    for (parallel, forced_at) in [(1, 0), (8, 1), (1_000, 3)] {
+        let mut topology = founded(3, 5, 1);
+        let (first, second) = (NodeId(1), NodeId(2));
+        let new = enrol(&mut topology, 6);
+        begin(
+            &mut topology,
+            TransitionKind::Replace { old: first, new },
+            parallel,
+        );
+        topology.apply(write_off(first)).unwrap();
+        for _ in 0..forced_at {
+            report_all(&mut topology, &[first, second]);
+        }
+        let before = topology.routing().states;
+        topology.apply(write_off(second)).unwrap();
+        let after = topology.routing().states;
+        for (before, after) in before.iter().zip(&after) {
+            let read = |state: &PartitionState| -> BTreeSet<_> {
+                state.config.nodes(state.config.readers()).collect()
+            };
+            let mut left = read(before);
+            left.retain(|node| *node != first && *node != second);
+            if before.config != after.config && !left.is_empty() {
+                assert!(read(after).is_subset(&read(before)), "{before:?} {after:?}");
+                assert!(read(after).is_superset(&left));
+            }
+            let dead = BTreeSet::from([first, second]);
+            assert_eq!(
+                after.config.left_without(&dead),
+                None,
+                "it serves: {after:?}"
+            );
+        }
+        let json = serde_json::to_string(&topology).unwrap();
+        assert_eq!(serde_json::from_str::<Topology>(&json).unwrap(), topology);
+        run_to_end(&mut topology, &[first, second]);
+        let new = enrol(&mut topology, 7);
+        begin(
+            &mut topology,
+            TransitionKind::Replace { old: second, new },
+            parallel,
+        );
+        assert_eq!(
+            topology.transition().unwrap().dead,
+            BTreeSet::from([second])
+        );
+        run_to_end(&mut topology, &[first, second]);
+        assert!(sets(&topology).iter().all(|set| set.len() == 3));
+        assert!(topology.written_off().is_empty());
+    }
+}
+
+#[test]
+fn what_writing_nodes_off_loses_is_counted_per_number_of_replicas() {
+    let mut topology = founded(3, 3, 1);
+    for replicas in [1, 2] {
+        let new = NewNamespace {
+            name: format!("of-{replicas}"),
+            mode: NamespaceMode::Linearizable,
+            replicas: Some(replicas),
+        };
+        topology.apply(Command::CreateNamespace(new)).unwrap();
+    }
+    let losses = |topology: &Topology, dead: &[u64]| {
+        let losses = topology.losses(&dead.iter().copied().map(NodeId).collect());
+        let figures = losses
+            .iter()
+            .map(|it| (it.replicas, [it.majority, it.minority, it.none]));
+        figures.collect::<Vec<_>>()
+    };
+    let of_one = losses(&topology, &[1]);
+    assert_eq!(of_one[0], (3, [64, 0, 0]));
+    let (alone, pairs) = (of_one[1].1[2], of_one[2].1[1]);
+    assert!(alone > 0 && pairs > alone, "{of_one:?}");
+    assert_eq!(of_one[1], (1, [64 - alone, 0, alone]));
+    assert_eq!(of_one[2], (2, [64 - pairs, pairs, 0]));
+    assert_eq!(losses(&topology, &[1, 2])[0], (3, [0, 64, 0]));
+    assert_eq!(losses(&topology, &[1, 2, 3])[0], (3, [0, 0, 64]));
+    topology.apply(write_off(NodeId(1))).unwrap();
+    topology.apply(write_off(NodeId(2))).unwrap();
+    assert_eq!(losses(&topology, &[])[0], (3, [64, 0, 0]), "lost already");
+    assert_eq!(losses(&topology, &[3])[0], (3, [0, 0, 64]));
+}
+
+#[test]
+fn a_partition_whose_replicas_were_all_written_off_goes_on_empty_where_it_moves_to() {
+    let mut topology = founded(1, 2, 1);
+    let old = NodeId(1);
+    topology.apply(write_off(old)).unwrap();
+    let new = enrol(&mut topology, 3);
+    begin(&mut topology, TransitionKind::Replace { old, new }, 4);
+    run_to_end(&mut topology, &[old]);
+    assert!(
+        sets(&topology)
+            .iter()
+            .all(|set| set.len() == 1 && !set.contains(&old))
+    );
+}
+
+#[test]
+fn who_is_no_member_or_not_yet_one_is_not_written_off() {
+    let mut topology = founded(3, 3, 1);
+    let new = enrol(&mut topology, 4);
+    let refused = topology.apply(write_off(new)).unwrap_err();
+    let (node, state) = (new, MemberState::Joining);
+    assert_eq!(refused, TopologyError::WrongState { node, state });
+    let node = NodeId(9);
+    let refused = topology.apply(write_off(node)).unwrap_err();
+    assert_eq!(refused, TopologyError::UnknownNode { node });
+}
+
+#[test]
 fn an_abort_at_any_point_brings_everything_back() {
     for steps in 0..12 {
         let mut topology = founded(3, 4, 1);
@@ -303,12 +416,7 @@ fn with_three_replicas_writes_wait_for_no_single_newcomer() {
     begin(&mut topology, TransitionKind::Join(new), 4);
     let moving: Vec<_> = topology.moving().map(|(partition, _)| partition).collect();
     for partition in moving {
-        report(
-            &mut topology,
-            new,
-            Fact::Copied(Sizes::default()),
-            partition,
-        );
+        report(&mut topology, new, Fact::Copied, partition);
     }
     assert_eq!(topology.awaited_newcomers(), BTreeSet::new());
     let before = topology.clone();
@@ -393,55 +501,13 @@ fn a_namespace_is_created_once_with_settings_for_life() {
 }
 
 #[test]
-fn a_topology_of_the_former_format_goes_on_where_it_was() {
-    let stable = include_str!("../../fixtures/topology-1-stable.json");
-    let stable: Topology = serde_json::from_str(stable).unwrap();
-    assert!(stable.transition().is_none());
-    assert!(sets(&stable).iter().all(|set| set.len() == 1));
-    assert_eq!(stable.routing().namespaces["default"].replicas, 1);
-
-    let moving = include_str!("../../fixtures/topology-1-moving.json");
-    let mut moving: Topology = serde_json::from_str(moving).unwrap();
-    let epochs = [1, 12, 13, 27, 1, 1, 29, 30, 14, 15, 1, 27, 20, 1, 21, 1].map(Epoch);
-    let states = moving.routing().states;
-    assert_eq!(states.iter().map(|s| s.epoch).collect::<Vec<_>>(), epochs);
-    let stage = |partition: usize| states[partition].stage;
-    assert_eq!(
-        (stage(3), states[3].lead),
-        (Stage::Stable, NodeId(2)),
-        "done"
-    );
-    assert_eq!(stage(6), Stage::WriteBothReadNew);
-    assert_eq!(stage(7), Stage::WriteBothReadOld);
-    assert_eq!((stage(11), stage(15)), (Stage::Copying, Stage::Stable));
-    report(
-        &mut moving,
-        NodeId(3),
-        Fact::Snapshotted(Sizes::default()),
-        Partition(7),
-    );
-    let stage = moving.config(Partition(7)).unwrap().stage;
-    assert_eq!(
-        stage,
-        Stage::WriteBothReadNew,
-        "that node 1 has adopted it was known"
-    );
-    run_to_end(&mut moving, &[]);
-    assert!(!moving.members().contains_key(&NodeId(1)));
-    let next = enrol(&mut moving, 9);
-    assert_eq!(
-        moving.members()[&next].slot.0,
-        4,
-        "as many had been enrolled"
-    );
-}
-
-#[test]
-fn a_stored_topology_of_a_later_release_is_refused() {
+fn a_stored_topology_of_another_release_is_refused() {
     let mut json = serde_json::to_value(founded(3, 3, 1)).unwrap();
-    json["version"] = 3.into();
-    let error = serde_json::from_value::<Topology>(json).unwrap_err();
-    assert!(error.to_string().contains("later release"), "{error}");
+    for (version, why) in [(4, "later release"), (2, "earlier release")] {
+        json["version"] = version.into();
+        let error = serde_json::from_value::<Topology>(json.clone()).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
 }
 
 #[test]

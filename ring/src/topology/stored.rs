@@ -1,24 +1,24 @@
 //! What of a topology is written to disk and sent in snapshots; the rest is derived.
 //!
-//! The form has a version. What releases before the first configurations wrote has none,
-//! and is converted (`former.rs`); a later one is refused. Whatever is read is checked:
+//! The form has a version, and another one is refused. Whatever is read is checked:
 //! configurations, ring and transition must fit each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use torc_record::{DigestKey, Epoch};
 
 use super::layers::{Placements, layer_of, replicas_in};
 use super::{
-    ClusterId, Layers, Member, MemberState, Move, Namespace, Topology, Transition, TransitionKind,
+    Boot, ClusterId, Layers, Member, MemberState, Move, Namespace, Topology, Transition,
+    TransitionKind,
 };
 use crate::replicas::{Config, Milestones, Stage, Votes};
 use crate::{AllocateError, NodeId, NodeSpec, Partition, Partitions, Placement, Ring, allocate};
 
 /// Version of the stored form.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// Stored bytes that are no topology, though they have its form. Replace the node by
 /// one with an empty data directory.
@@ -27,7 +27,7 @@ pub(super) const VERSION: u32 = 2;
 pub struct MalformedTopology(pub(super) &'static str);
 
 /// What is written to disk and sent in snapshots.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Stored {
     pub(super) version: u32,
     pub(super) cluster: ClusterId,
@@ -39,6 +39,8 @@ pub(super) struct Stored {
     pub(super) next_node: u64,
     pub(super) next_namespace: u32,
     pub(super) members: BTreeMap<NodeId, Member>,
+    /// The last start of each that was confirmed.
+    pub(super) boots: BTreeMap<NodeId, Boot>,
     pub(super) namespaces: BTreeMap<String, Namespace>,
     pub(super) ring: Ring,
     /// One a partition of the layers in use, in the order of their numbers.
@@ -48,6 +50,8 @@ pub(super) struct Stored {
     pub(super) known: BTreeMap<Partition, Milestones>,
     /// Where the order of the nodes changed after the configuration did, and when.
     pub(super) reordered: BTreeMap<Partition, Epoch>,
+    /// Members that were written off.
+    pub(super) dead: BTreeSet<NodeId>,
     pub(super) transition: Option<Transition>,
     pub(super) last_transition: Option<Transition>,
 }
@@ -68,7 +72,7 @@ impl Topology {
     }
 
     /// Checks what was read.
-    pub(super) fn checked(self) -> Result<Self, MalformedTopology> {
+    fn checked(self) -> Result<Self, MalformedTopology> {
         let stored = &self.stored;
         if !stored
             .namespaces
@@ -108,7 +112,7 @@ impl Topology {
         let target = self.target.as_ref().filter(|_| at.is_some());
         let placed = |set: Votes| {
             let mut placements = std::iter::once(&self.current).chain(target);
-            set.is_empty() || placements.any(|p| is_set_of(config, set, p.nodes(partition)))
+            set.is_empty() || placements.any(|placement| self.gives(placement, config, set))
         };
         if placed(config.old) && placed(config.new) {
             return Ok(());
@@ -117,10 +121,35 @@ impl Topology {
     }
 }
 
-/// Whether these nodes are the members of the set.
-pub(super) fn is_set_of(config: &Config, set: Votes, nodes: &[NodeId]) -> bool {
-    let is_in = |node: &NodeId| config.index(*node).is_some_and(|i| set.contains(i));
-    nodes.len() == set.count() as usize && nodes.iter().all(is_in)
+/// Whether a node is a member of the set.
+pub(super) fn is_in(config: &Config, set: Votes, node: NodeId) -> bool {
+    config.index(node).is_some_and(|index| set.contains(index))
+}
+
+/// Whether the set is made of these nodes, all of them but those it may lack.
+pub(super) fn lacks_only(
+    nodes: &[NodeId],
+    config: &Config,
+    set: Votes,
+    may_lack: impl Fn(&NodeId) -> bool,
+) -> bool {
+    let present = nodes.iter().filter(|it| is_in(config, set, **it)).count();
+    let may_be = |node: &NodeId| is_in(config, set, *node) || may_lack(node);
+    present == set.count() as usize && nodes.iter().all(may_be)
+}
+
+impl TryFrom<Stored> for Topology {
+    type Error = MalformedTopology;
+
+    fn try_from(stored: Stored) -> Result<Self, MalformedTopology> {
+        match stored.version {
+            VERSION => Self::over(stored).checked(),
+            0..VERSION => Err(MalformedTopology(
+                "of an earlier release, which this one does not read",
+            )),
+            _ => Err(MalformedTopology("of a later release: upgrade this node")),
+        }
+    }
 }
 
 impl From<Topology> for Stored {
@@ -139,6 +168,23 @@ impl Stored {
             return Err(MalformedTopology("a position of a node that is no member"));
         }
         Ok(())
+    }
+
+    /// Those of some nodes who were not written off, in the same order.
+    pub(super) fn living(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        let living = nodes.iter().filter(|node| !self.dead.contains(node));
+        living.copied().collect()
+    }
+
+    /// The same, but all of them where every one was written off: what is to be in use needs
+    /// a place.
+    pub(super) fn living_or_all(&self, nodes: &[NodeId]) -> Vec<NodeId> {
+        let living = self.living(nodes);
+        if living.is_empty() {
+            nodes.to_vec()
+        } else {
+            living
+        }
     }
 
     fn specs(&self) -> BTreeMap<NodeId, NodeSpec> {
@@ -205,6 +251,8 @@ impl Stored {
         }
         if let Some(node) = transition.kind.removes() {
             self.members.remove(&node);
+            self.boots.remove(&node);
+            self.dead.remove(&node);
         }
         if let TransitionKind::Reweight { node, weight } = transition.kind
             && let Some(member) = self.members.get_mut(&node)

@@ -80,15 +80,7 @@ fn satisfy(topology: &mut Topology, partition: Partition) {
     let new = state.next.as_ref().map(|next| next[0]);
     match (state.stage, new) {
         (Stage::Copying, Some(new)) => {
-            report(
-                topology,
-                new,
-                partition,
-                Fact::Copied(Sizes {
-                    records: 1,
-                    bytes: 10,
-                }),
-            );
+            report(topology, new, partition, Fact::Copied);
         }
         (Stage::WriteBothReadOld, Some(new)) => {
             report(topology, old, partition, Fact::Adopted);
@@ -96,12 +88,26 @@ fn satisfy(topology: &mut Topology, partition: Partition) {
                 topology,
                 new,
                 partition,
-                Fact::Snapshotted(Sizes::default()),
+                Fact::Snapshotted(Sizes {
+                    records: 1,
+                    bytes: 10,
+                }),
             );
         }
         (Stage::WriteBothReadNew, _) => report(topology, old, partition, Fact::Adopted),
         _ => {}
     }
+}
+
+#[test]
+fn what_moved_is_what_newcomers_hold_of_each_partition_counted_once() {
+    let mut topology = founded(1);
+    let new = enrol(&mut topology, 2);
+    begin(&mut topology, TransitionKind::Join(new), 4);
+    let total = u64::from(topology.transition().unwrap().total);
+    run_to_end(&mut topology);
+    let moved = topology.last_transition().unwrap().moved;
+    assert_eq!((moved.records, moved.bytes), (total, 10 * total));
 }
 
 fn run_to_end(topology: &mut Topology) {
@@ -119,6 +125,42 @@ fn run_to_end(topology: &mut Topology) {
             satisfy(topology, partition);
         }
     }
+}
+
+#[test]
+fn a_start_is_confirmed_unless_a_later_one_or_another_of_its_number_was() {
+    let mut topology = founded(2);
+    let node = NodeId(1);
+    let booted = |number, draw| Command::Booted {
+        node,
+        incarnation: Incarnation([1; 16]),
+        boot: Boot { number, draw },
+    };
+    let epoch = topology.epoch();
+    for (number, draw) in [(1, 10), (1, 10), (3, 30)] {
+        assert_eq!(topology.apply(booted(number, draw)), Ok(Outcome::Done));
+    }
+    let before = topology.clone();
+    for (number, draw) in [(3, 31), (2, 30), (0, 0)] {
+        let refused = topology.apply(booted(number, draw));
+        assert!(
+            matches!(refused, Err(TopologyError::Superseded { known, .. }) if known.number == 3),
+            "{refused:?}"
+        );
+    }
+    let another_directory = Command::Booted {
+        node,
+        incarnation: Incarnation([2; 16]),
+        boot: Boot {
+            number: 4,
+            draw: 40,
+        },
+    };
+    assert!(topology.apply(another_directory).is_err());
+    assert_eq!(topology, before);
+    assert_eq!(topology.epoch(), epoch, "no router sees it");
+    let json = serde_json::to_string(&topology).unwrap();
+    assert_eq!(serde_json::from_str::<Topology>(&json).unwrap(), topology);
 }
 
 #[test]
@@ -159,12 +201,7 @@ fn a_stage_is_not_left_before_everything_that_makes_it_safe_is_known() {
     let new = enrol(&mut topology, 2);
     begin(&mut topology, TransitionKind::Join(new), 1);
     let partition = in_stage(&topology, Stage::Copying)[0];
-    report(
-        &mut topology,
-        NodeId(1),
-        partition,
-        Fact::Copied(Sizes::default()),
-    );
+    report(&mut topology, NodeId(1), partition, Fact::Copied);
     assert_eq!(
         topology.state(partition).unwrap().stage,
         Stage::Copying,
@@ -210,7 +247,7 @@ fn a_fact_of_another_epoch_is_void() {
     let report = Report {
         partition,
         epoch: late,
-        fact: Fact::Copied(Sizes::default()),
+        fact: Fact::Copied,
         at_ms: 0,
     };
     topology

@@ -86,7 +86,7 @@ pub enum Move {
 }
 
 /// A change of the ring in progress, or one that ended.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transition {
     /// Its number: the epoch it began in.
     pub id: u64,

@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use tonic::Request;
 use torc_proto::v1::{
-    AbortRequest, AbortResponse, ChangeResponse, JoinRequest, LeaveRequest, ReplaceRequest,
-    ReweightRequest,
+    AbortRequest, AbortResponse, ChangeResponse, IdentifyResponse, JoinRequest, LeaveRequest,
+    ReplaceRequest, ReweightRequest,
 };
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::{
@@ -127,6 +127,7 @@ impl Coming {
                 ..plan
             }));
         }
+        write_off_at_once(shared, &topology, &wish, deadline).await?;
         rehearse(&rehearsal, &wish)?;
         let outcome = shared
             .group
@@ -175,6 +176,7 @@ pub(super) async fn leave(
         let (plan, _) = describe(shared, &topology, &wish).await?;
         return Ok(only_planned(plan));
     }
+    write_off_at_once(shared, &topology, &wish, deadline).await?;
     rehearse(&topology, &wish)?;
     let member = topology.members().get(&node);
     if !request.dead && member.is_some_and(|member| member.state != MemberState::Joining) {
@@ -260,6 +262,7 @@ async fn begin(
 ) -> Result<ChangeResponse, Fault> {
     loop {
         let topology = shared.group.read_current(deadline).await?;
+        rehearse(&topology, &wish)?;
         let (plan, planned) = describe(shared, &topology, &wish).await?;
         let proposal = wish.proposal(&topology, planned);
         let begun = shared
@@ -311,12 +314,35 @@ async fn declare_dead(shared: &Shared, wish: &Wish, deadline: Instant) -> Result
     let Some(node) = wish.dead else {
         return Ok(());
     };
-    let exclude = wish.exclusion(node);
-    match shared.group.propose(exclude, deadline).await {
-        // There was nothing to move.
-        Ok(_) | Err(GroupError::Refused(TopologyError::NoTransition)) => Ok(()),
+    let declaration = wish.declaration(node);
+    match shared.group.propose(declaration, deadline).await {
+        // There was nothing to move: it is no member any more.
+        Ok(_)
+        | Err(GroupError::Refused(
+            TopologyError::NoTransition | TopologyError::UnknownNode { .. },
+        )) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The change that runs may be waiting for a node that is to be written off, so that does not
+/// wait for the change.
+async fn write_off_at_once(
+    shared: &Shared,
+    topology: &Topology,
+    wish: &Wish,
+    deadline: Instant,
+) -> Result<(), Fault> {
+    let (Some(node), true, Some(running)) = (wish.dead, wish.force, topology.transition()) else {
+        return Ok(());
+    };
+    declare_dead(shared, wish, deadline).await?;
+    let message = format!(
+        "node {node} is written off: no partition waits for it any more. Transition {} goes on \
+         without it: repeat this command when that has ended",
+        running.id
+    );
+    Err(Fault::new(Reason::Refused, message))
 }
 
 async fn check_answers(shared: &Shared, node: NodeId) -> Result<(), Fault> {
@@ -324,8 +350,9 @@ async fn check_answers(shared: &Shared, node: NodeId) -> Result<(), Fault> {
     let Some(address) = table.address(node) else {
         return Err(refused(TopologyError::UnknownNode { node }));
     };
-    let answer = identify(shared, address).await;
-    answer.map(drop).map_err(|_| {
+    let answer = identify(shared, address).await.ok();
+    let is_it = |it: &IdentifyResponse| it.node == node.0 && it.cluster_id[..] == table.cluster.0;
+    answer.filter(is_it).map(drop).ok_or_else(|| {
         let message = format!(
             "node {node} ({address}) does not answer, and would be waited for: start it, or \
              declare it dead for good with `--dead`"

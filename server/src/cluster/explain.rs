@@ -19,6 +19,7 @@ use torc_store::{SliceTrace, StoreError, Verdict};
 use crate::hot;
 use crate::kv::find_namespace;
 use crate::peers::within;
+use crate::recipient::Recipient;
 use crate::shared::{Shared, store_fault};
 
 /// How long a replica has to say what it holds.
@@ -72,8 +73,7 @@ async fn ask(
     request: &ExplainRequest,
     budget: Duration,
 ) -> Result<ExplainResponse, Fault> {
-    let address = table.address(node).unwrap_or_default();
-    let mut client = shared.peers.cluster(address)?;
+    let mut client = shared.peers.cluster(&Recipient::of(table, node)?)?;
     let request = ExplainRequest {
         local: true,
         ..request.clone()

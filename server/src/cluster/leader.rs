@@ -7,16 +7,17 @@ use tonic::Request;
 use torc_proto::{Fault, Reason};
 
 use crate::peers::within;
+use crate::recipient::Recipient;
 use crate::shared::Shared;
 
 /// Says that a request was passed on once already.
 const PASSED_ON: &str = "torc-passed-on";
 
-/// The leader's address, unless this node leads.
+/// The leader, unless this node leads.
 pub(super) fn leader_elsewhere<T>(
     shared: &Shared,
     request: &Request<T>,
-) -> Result<Option<String>, Fault> {
+) -> Result<Option<Recipient>, Fault> {
     if shared.group.is_leader() {
         return Ok(None);
     }
@@ -30,13 +31,8 @@ pub(super) fn leader_elsewhere<T>(
     if request.metadata().contains_key(PASSED_ON) {
         return Err(no_leader());
     }
-    let table = shared.routing()?;
     let leader = shared.group.leader().ok_or_else(no_leader)?;
-    table
-        .address(leader)
-        .map(str::to_owned)
-        .map(Some)
-        .ok_or_else(no_leader)
+    shared.recipient(leader).map(Some).map_err(|_| no_leader())
 }
 
 pub(super) fn pass_on<T>(deadline: Instant, message: T) -> Request<T> {

@@ -44,14 +44,8 @@ pub(super) async fn create(
     let command = Command::CreateNamespace(new);
     shared.group.propose(command, deadline).await?;
     let table = shared.group.read_current(deadline).await?.routing();
-    let members: Vec<(NodeId, String)> = table
-        .members
-        .iter()
-        .map(|(id, member)| (*id, member.identity.address.clone()))
-        .collect();
-    let hearing = members
-        .iter()
-        .map(|(id, address)| heard(shared, *id, address, table.epoch));
+    let members = table.members.keys();
+    let hearing = members.map(|id| heard(shared, *id, table.epoch));
     // Whoever does not answer hears of it when it is back.
     let _ = tokio::time::timeout_at(
         deadline.min(Instant::now() + HEAR_TIME).into(),
@@ -81,12 +75,12 @@ fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceErr
 }
 
 /// Returns when a member has adopted a topology as new as this, or does not answer.
-async fn heard(shared: &Shared, node: NodeId, address: &str, epoch: Epoch) {
+async fn heard(shared: &Shared, node: NodeId, epoch: Epoch) {
     loop {
         let adopted = if shared.identity.node() == Some(node) {
             shared.routing().map(|table| table.epoch)
         } else {
-            let status = status::ask(shared, address).await;
+            let status = status::ask(shared, node).await;
             status.map(|status| Epoch(status.epoch))
         };
         match adopted {

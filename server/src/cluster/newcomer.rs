@@ -13,7 +13,7 @@ use crate::shared::Shared;
 const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn identify(shared: &Shared, address: &str) -> Result<IdentifyResponse, Fault> {
-    let mut client = shared.peers.replica(address)?;
+    let mut client = shared.peers.stranger(address)?;
     let answer = client
         .identify(within(IDENTIFY_TIMEOUT, IdentifyRequest {}))
         .await;
@@ -90,7 +90,7 @@ pub(super) async fn enlist(
         node: node.0,
         incarnation: newcomer.incarnation.clone(),
     };
-    let mut client = shared.peers.replica(address)?;
+    let mut client = shared.peers.stranger(address)?;
     let answer = client.enlist(within(IDENTIFY_TIMEOUT, request)).await;
     // What the member table says now is repaired by asking again: nothing is in doubt.
     answer.map(drop).map_err(|status| Fault {

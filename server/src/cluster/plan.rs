@@ -7,9 +7,12 @@ use std::time::Duration;
 
 use torc_proto::v1::{ChangeKind, NodeShare, PartitionSummary, Plan, SummarizeRequest};
 use torc_proto::{Fault, Reason};
-use torc_ring::topology::{Command, Proposal, Sizes, Topology, TopologyError, TransitionKind};
+use torc_ring::topology::{
+    Command, Losses, MemberState, Proposal, Sizes, Topology, TopologyError, TransitionKind,
+};
 use torc_ring::{NodeId, Partition, PlannedMove, TransitionPlan};
 
+use super::status::ask;
 use crate::clock::unix_ms;
 use crate::group::GroupError;
 use crate::peers::within;
@@ -51,11 +54,13 @@ impl Wish {
 }
 
 impl Wish {
-    pub(super) fn exclusion(&self, node: NodeId) -> Command {
-        Command::Exclude {
-            node,
-            lossy: self.force,
-            at_ms: unix_ms(),
+    /// What declares the node dead that goes.
+    pub(super) fn declaration(&self, node: NodeId) -> Command {
+        if self.force {
+            let at_ms = unix_ms();
+            Command::WriteOff { node, at_ms }
+        } else {
+            Command::Exclude { node }
         }
     }
 }
@@ -77,7 +82,7 @@ pub(super) fn rehearse(topology: &Topology, wish: &Wish) -> Result<(), Fault> {
         .apply(Command::Begin(all_at_once))
         .map_err(refused)?;
     if rehearsal.transition().is_some() {
-        rehearsal.apply(wish.exclusion(node)).map_err(refused)?;
+        rehearsal.apply(wish.declaration(node)).map_err(refused)?;
     }
     Ok(())
 }
@@ -115,15 +120,36 @@ pub(super) fn replaced(kind: TransitionKind) -> u64 {
     }
 }
 
-/// The plan of a change, with what it would move as of now.
+/// The plan of a change, with what it would move as of now, and what it would lose if the node
+/// that goes is dead. A dead node can be written off while another change runs: then that is
+/// all that is told.
 pub(super) async fn describe(
     shared: &Arc<Shared>,
     topology: &Topology,
     wish: &Wish,
 ) -> Result<(Plan, Sizes), Fault> {
-    rehearse(topology, wish)?;
+    let mut told = settled_plan(topology, wish);
+    if let Some(node) = wish.dead {
+        let mut lost = silent_members(shared, topology, node).await;
+        lost.extend(topology.written_off());
+        told.lost_with = lost
+            .iter()
+            .map(|it| it.0)
+            .filter(|it| *it != node.0)
+            .collect();
+        lost.insert(node);
+        told.losses = topology
+            .losses(&lost)
+            .into_iter()
+            .map(losses_to_wire)
+            .collect();
+        if let Some(running) = topology.transition() {
+            told.waits_for = running.id;
+            return Ok((told, Sizes::default()));
+        }
+    }
     let plan = topology.plan(&wish.kind, wish.force).map_err(refused)?;
-    let sizes = partition_sizes(shared, topology, &plan, wish.dead).await?;
+    let sizes = partition_sizes(shared, &plan, wish).await?;
     let mut shares = node_shares(topology, &plan);
     let mut total = Sizes::default();
     for planned in &plan.moves {
@@ -147,9 +173,30 @@ pub(super) async fn describe(
         peak_to_mean_before: plan.balance_before.replica_peak_to_mean,
         peak_to_mean_after: plan.balance_after.replica_peak_to_mean,
         minimum_moved: plan.minimum_replicas,
-        ..settled_plan(topology, wish)
+        ..told
     };
     Ok((described, total))
+}
+
+fn losses_to_wire(losses: Losses) -> torc_proto::v1::Losses {
+    torc_proto::v1::Losses {
+        replicas: losses.replicas.into(),
+        majority: losses.majority,
+        minority: losses.minority,
+        none: losses.none,
+    }
+}
+
+/// The members other than the dead one that do not answer.
+async fn silent_members(shared: &Shared, topology: &Topology, dead: NodeId) -> BTreeSet<NodeId> {
+    let me = shared.identity.node();
+    let members = topology.members().iter();
+    let others = members.filter(|(_, member)| member.state != MemberState::Joining);
+    let others = others.map(|(node, _)| *node);
+    let others = others.filter(|node| *node != dead && Some(*node) != me);
+    let asked = others.map(async |node| ask(shared, node).await.is_err().then_some(node));
+    let silent = futures::future::join_all(asked).await;
+    silent.into_iter().flatten().collect()
 }
 
 /// Who receives a partition, and from whom most of it: the node whose place it takes, or
@@ -196,9 +243,8 @@ fn node_shares(topology: &Topology, plan: &TransitionPlan) -> BTreeMap<NodeId, N
 /// that does not answer is done without where another does.
 async fn partition_sizes(
     shared: &Shared,
-    topology: &Topology,
     plan: &TransitionPlan,
-    dead: Option<NodeId>,
+    wish: &Wish,
 ) -> Result<BTreeMap<Partition, Sizes>, Fault> {
     let moving: BTreeMap<Partition, &PlannedMove> = plan
         .moves
@@ -209,10 +255,10 @@ async fn partition_sizes(
         .moves
         .iter()
         .flat_map(|planned| planned.from.iter().copied())
-        .filter(|node| Some(*node) != dead)
+        .filter(|node| Some(*node) != wish.dead)
         .collect();
     let asked = sources.into_iter().map(async |source| {
-        let summaries = summaries_of(shared, topology, source).await;
+        let summaries = summaries_of(shared, source).await;
         (source, summaries)
     });
     let mut sizes: BTreeMap<Partition, Sizes> = BTreeMap::new();
@@ -238,21 +284,14 @@ async fn partition_sizes(
     }
     let is_known = |planned: &&PlannedMove| planned.from.iter().any(|n| answered.contains(n));
     match failed {
-        Some(fault) if !moving.values().all(is_known) => Err(fault),
+        // Of what is dead nobody can tell.
+        Some(fault) if wish.dead.is_none() && !moving.values().all(is_known) => Err(fault),
         _ => Ok(sizes),
     }
 }
 
-async fn summaries_of(
-    shared: &Shared,
-    topology: &Topology,
-    node: NodeId,
-) -> Result<Vec<PartitionSummary>, Fault> {
-    let member = topology.members().get(&node);
-    let address = member
-        .map(|member| member.identity.address.clone())
-        .unwrap_or_default();
-    let mut client = shared.peers.replica(&address)?;
+async fn summaries_of(shared: &Shared, node: NodeId) -> Result<Vec<PartitionSummary>, Fault> {
+    let mut client = shared.peers.replica(&shared.recipient(node)?)?;
     let request = within(
         SUMMARIZE_TIMEOUT,
         SummarizeRequest {

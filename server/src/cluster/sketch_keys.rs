@@ -4,8 +4,7 @@
 //! each partition to one node. Sketches of two namespaces are comparable because keys go into them by a digest of
 //! their bytes alone, not by the namespace's.
 //!
-//! With one replica pages are read as the partition's lead; with several from this replica's own copy,
-//! which may lack the last writes. It is no snapshot either way.
+//! Pages are read from this replica's own copy, which may lack the last writes. It is no snapshot.
 //!
 //! Work is done page by page on threads that serve no requests, for a few callers at a time, and stops when
 //! the caller is gone.
@@ -28,9 +27,9 @@ use torc_sketch::overlap::{KeySet, digest_of, seed_of};
 use torc_store::{Cursor, ScanLimits, ScanPage};
 
 use crate::clock::unix_ms;
-use crate::gate::stale;
 use crate::kv::find_namespace;
-use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
+use crate::recipient::Recipient;
+use crate::shared::{Shared, stale, store_fault};
 
 pub(crate) type SketchStream =
     Pin<Box<dyn Stream<Item = Result<SketchKeysResponse, Status>> + Send>>;
@@ -83,12 +82,15 @@ async fn pass_on(
     node: NodeId,
     request: SketchKeysRequest,
 ) -> Result<SketchStream, Fault> {
-    let address = table.address(node).filter(|_| !request.passed_on);
-    let address = address.ok_or_else(|| {
+    let recipient = Recipient::of(table, node)
+        .ok()
+        .filter(|_| !request.passed_on);
+    let recipient = recipient.ok_or_else(|| {
         let message = format!("there is no node {node} here: fetch the topology");
         Fault::new(Reason::StaleEpoch, message).at(table.epoch)
     })?;
-    let mut client = shared.peers.cluster(address)?;
+    let address = recipient.address();
+    let mut client = shared.peers.cluster(&recipient)?;
     let passed_on = true;
     let asking = client.sketch_keys(SketchKeysRequest {
         passed_on,
@@ -252,24 +254,17 @@ impl Sketching {
     /// The next records of a partition that this node serves.
     async fn page(&self, partition: Partition, after: Option<Cursor>) -> Result<ScanPage, Fault> {
         let shared = &self.shared;
+        let me = shared.node()?;
+        let config = shared.registers()?.config(partition);
+        let reads = |config: &torc_replication::Config| {
+            config.nodes(config.readers()).any(|node| node == me)
+        };
+        if !config.as_deref().is_some_and(reads) {
+            return Err(stale(partition, shared.routing()?.epoch));
+        }
         let store = shared.store.clone();
         let read = move || store.scan(partition, after.as_ref(), PAGE);
-        let page = if let Some(registers) = shared.registers.get() {
-            let me = shared.node()?;
-            let config = registers.config(partition);
-            let reads = |config: &torc_replication::Config| {
-                config.nodes(config.readers()).any(|node| node == me)
-            };
-            if !config.as_deref().is_some_and(reads) {
-                return Err(stale(partition, shared.routing()?.epoch));
-            }
-            tokio::task::spawn_blocking(read).await
-        } else {
-            let deadline = Instant::now() + DEFAULT_DEADLINE;
-            let gates = &shared.gates;
-            let _pass = gates.enter_as_lead(partition, None, deadline).await?;
-            tokio::task::spawn_blocking(read).await
-        };
+        let page = tokio::task::spawn_blocking(read).await;
         let page = page.map_err(|_| failed())?;
         page.map_err(|error| store_fault(&error))
     }

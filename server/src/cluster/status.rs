@@ -73,7 +73,7 @@ impl Short {
             .collect();
         let mut short = Self::default();
         for state in &table.states {
-            let (count, is_quorum) = answering_replicas(state, &answering);
+            let (count, is_quorum) = answering_replicas(state, |node| answering.contains(&node));
             short.under_replicated +=
                 u32::from(count < u32::from(table.replicas_of(state.config.partition)));
             short.without_quorum += u32::from(!is_quorum);
@@ -84,10 +84,13 @@ impl Short {
 
 /// How many replicas of the set that reads answer, and whether all who do suffice to read
 /// and to accept.
-fn answering_replicas(state: &PartitionState, answering: &BTreeSet<NodeId>) -> (u32, bool) {
+pub(crate) fn answering_replicas(
+    state: &PartitionState,
+    answers: impl Fn(NodeId) -> bool,
+) -> (u32, bool) {
     let config = &state.config;
     let members = config.members.iter().enumerate();
-    let present = members.filter(|(_, member)| answering.contains(&member.node));
+    let present = members.filter(|(_, member)| answers(member.node));
     let votes = present.fold(Votes::NONE, |set, (index, _)| set.union(Votes::one(index)));
     let readers = votes
         .intersection(config.readers())
@@ -106,7 +109,7 @@ async fn one(
     if shared.identity.node() == Some(id) {
         return own(shared, table, id, member);
     }
-    match ask(shared, &member.identity.address).await {
+    match ask(shared, id).await {
         Ok(status) => NodeStatus {
             voter: is_voter(shared, id),
             ..status
@@ -120,8 +123,8 @@ async fn one(
     }
 }
 
-pub(super) async fn ask(shared: &Shared, address: &str) -> Result<NodeStatus, Fault> {
-    let mut client = shared.peers.cluster(address)?;
+pub(super) async fn ask(shared: &Shared, node: NodeId) -> Result<NodeStatus, Fault> {
+    let mut client = shared.peers.cluster(&shared.recipient(node)?)?;
     let answer = client
         .status(within(ASK_TIMEOUT, StatusRequest { local: true }))
         .await;

@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use torc_ring::NodeId;
-use torc_ring::topology::ClusterId;
+use torc_ring::topology::{ClusterId, Incarnation};
 
 use super::GroupError;
 
@@ -18,6 +18,8 @@ pub(super) struct Identity {
     pub(super) node: NodeId,
     /// None where the node founded its cluster: then the topology names it.
     pub(super) cluster: Option<ClusterId>,
+    /// The data directory that the store is a part of.
+    pub(super) directory: Incarnation,
 }
 
 /// As whom a store is to be used.
@@ -31,16 +33,15 @@ pub(super) enum Claim {
 
 impl Claim {
     /// The identity to write down on first use.
-    pub(super) const fn first(self) -> Identity {
-        match self {
-            Self::Member(node, cluster) => Identity {
-                node,
-                cluster: Some(cluster),
-            },
-            Self::Founder(node, _) => Identity {
-                node,
-                cluster: None,
-            },
+    pub(super) const fn first(self, directory: Incarnation) -> Identity {
+        let (node, cluster) = match self {
+            Self::Member(node, cluster) => (node, Some(cluster)),
+            Self::Founder(node, _) => (node, None),
+        };
+        Identity {
+            node,
+            cluster,
+            directory,
         }
     }
 
@@ -99,6 +100,7 @@ mod tests {
     const ONE: ClusterId = ClusterId([1; 16]);
     const OTHER: ClusterId = ClusterId([2; 16]);
     const NODE: NodeId = NodeId(1);
+    const HERE: Incarnation = Incarnation([3; 16]);
 
     fn refused(result: &Result<Identity, GroupError>) -> bool {
         matches!(result, Err(GroupError::OtherIdentity { .. }))
@@ -107,7 +109,7 @@ mod tests {
     #[test]
     fn a_member_comes_back_as_itself_only() {
         let claim = Claim::Member(NODE, ONE);
-        let stored = claim.first();
+        let stored = claim.first(HERE);
         assert_eq!(claim.check(stored, None), Ok(stored));
         assert!(refused(&Claim::Member(NODE, OTHER).check(stored, None)));
         assert!(refused(&Claim::Member(NodeId(2), ONE).check(stored, None)));
@@ -116,9 +118,9 @@ mod tests {
 
     #[test]
     fn a_founder_may_try_again_under_another_cluster_id() {
-        let stored = Claim::Founder(NODE, ONE).first();
+        let stored = Claim::Founder(NODE, ONE).first(HERE);
         assert!(Claim::Founder(NODE, OTHER).check(stored, None).is_ok());
-        let early = Claim::Member(NODE, ONE).first();
+        let early = Claim::Member(NODE, ONE).first(HERE);
         assert!(
             Claim::Founder(NODE, ONE).check(early, None).is_ok(),
             "started, never founded"
@@ -127,10 +129,10 @@ mod tests {
 
     #[test]
     fn a_founder_comes_back_as_a_member_of_what_it_founded() {
-        let stored = Claim::Founder(NODE, ONE).first();
+        let stored = Claim::Founder(NODE, ONE).first(HERE);
         let known = Identity {
-            node: NODE,
             cluster: Some(OTHER),
+            ..stored
         };
         assert_eq!(
             Claim::Member(NODE, OTHER).check(stored, Some(OTHER)),
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_half_founded_store_joins_no_other_cluster() {
-        let stored = Claim::Founder(NODE, ONE).first();
+        let stored = Claim::Founder(NODE, ONE).first(HERE);
         let joining = Claim::Member(NodeId(4), OTHER).check(stored, None);
         assert_eq!(joining, Err(GroupError::HalfFounded));
     }

@@ -15,7 +15,8 @@
 //!
 //! The store (log, vote, state) and the rest of a node's data directory live and die
 //! together: a node whose store was lost must come back under a new number, because the
-//! votes it gave are lost too.
+//! votes it gave are lost too. The store names the data directory it was first used in;
+//! `data_dir` compares.
 //!
 //! Map: `storage` (log and state machine on disk), `peers` and `wire` (connections and
 //! messages), `service` (the gRPC side), `identity` (whose
@@ -36,6 +37,7 @@ mod metrics;
 mod peers;
 mod propose;
 mod raft;
+mod recover;
 mod running;
 mod service;
 mod storage;
@@ -45,7 +47,7 @@ mod voters;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -55,12 +57,15 @@ use openraft::{BasicNode, ServerState};
 use tokio::sync::watch;
 use torc_proto::v1::topology_group_server::TopologyGroupServer;
 use torc_ring::NodeId;
-use torc_ring::topology::{ClusterId, Command, Founding, Topology, TopologyError};
+use torc_ring::topology::{
+    Boot, ClusterId, Command, Founding, Incarnation, Topology, TopologyError,
+};
 
 pub use deadline::Deadline;
 pub use error::GroupError;
 pub use membership::{Enlister, keep_membership};
 pub use metrics::{GroupMetrics, GroupRole};
+pub use recover::Recovered;
 pub use service::GroupService;
 
 use identity::{Claim, Identity};
@@ -75,6 +80,10 @@ const FOUNDING_PATIENCE: Duration = Duration::from_secs(30);
 pub struct GroupOptions {
     /// Directory of the store, made if it is missing.
     pub dir: PathBuf,
+    /// The data directory that the store is a part of.
+    pub incarnation: Incarnation,
+    /// This start of it.
+    pub boot: Boot,
     /// How often a leader shows that it is there, milliseconds; also how long a follower
     /// may take to answer. All nodes should have the same.
     pub heartbeat_ms: u64,
@@ -87,12 +96,16 @@ pub struct GroupOptions {
     pub keep_entries: u64,
     /// Silence after which a voter's place may be given to a reachable node, milliseconds.
     pub voter_lost_after_ms: u64,
+    /// For tests: the file of [`Faults`](crate::links::Faults).
+    pub faults_file: Option<PathBuf>,
 }
 
 impl Default for GroupOptions {
     fn default() -> Self {
         Self {
             dir: PathBuf::from("group"),
+            incarnation: Incarnation([0; 16]),
+            boot: Boot::default(),
             // Also how long an entry may take to reach a node: on a busy machine one about many
             // partitions takes longer than a heartbeat would.
             heartbeat_ms: 500,
@@ -100,6 +113,7 @@ impl Default for GroupOptions {
             snapshot_every: 500,
             keep_entries: 200,
             voter_lost_after_ms: 30_000,
+            faults_file: None,
         }
     }
 }
@@ -117,7 +131,11 @@ struct Inner {
     /// Held while starting, so that Raft is started once.
     starting: tokio::sync::Mutex<()>,
     stopping: AtomicBool,
+    disowned: Disowned,
 }
+
+/// Why this node must not go on, once it was told so.
+type Disowned = Arc<OnceLock<String>>;
 
 /// Life: opening, starting, founding, stopping.
 impl TopologyGroup {
@@ -132,6 +150,22 @@ impl TopologyGroup {
         Ok(Self::over(store, options))
     }
 
+    /// The store's file in its directory.
+    #[must_use]
+    pub fn file(dir: &Path) -> PathBuf {
+        dir.join(storage::FILE_NAME)
+    }
+
+    /// The data directory that the store was first used in; none while it was never used.
+    /// Blocks for the disk.
+    ///
+    /// # Errors
+    /// [`GroupError::Corrupt`].
+    pub fn bound_to(&self) -> Result<Option<Incarnation>, GroupError> {
+        let identity = self.inner.store.identity().map_err(broken)?;
+        Ok(identity.map(|identity| identity.directory))
+    }
+
     fn over(store: Store, options: GroupOptions) -> Self {
         let inner = Inner {
             options,
@@ -139,6 +173,7 @@ impl TopologyGroup {
             running: OnceLock::new(),
             starting: tokio::sync::Mutex::default(),
             stopping: AtomicBool::new(false),
+            disowned: Disowned::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -213,6 +248,14 @@ impl TopologyGroup {
         }
     }
 
+    /// Ends this node's part: another process was started with its data directory, or with an
+    /// older or newer copy of it. Nothing is sent or accepted any more.
+    pub fn disown(&self, why: &str) {
+        if self.inner.disowned.set(why.to_owned()).is_ok() {
+            tracing::error!(why, "this node must not go on");
+        }
+    }
+
     /// Whether the topology has the members that this founding would give, by incarnation.
     fn was_founded_by(&self, preview: &Topology) -> bool {
         let Some(topology) = self.topology() else {
@@ -231,7 +274,9 @@ impl TopologyGroup {
         }
         let bound = self.bind(claim).await?;
         if self.inner.running.get().is_none() {
-            let running = Running::start(&self.inner.options, bound, &self.inner.store).await?;
+            let disowned = Arc::clone(&self.inner.disowned);
+            let running =
+                Running::start(&self.inner.options, bound, &self.inner.store, disowned).await?;
             let _ = self.inner.running.set(running);
         }
         Ok(())
@@ -244,7 +289,7 @@ impl TopologyGroup {
         if let Some(stored) = stored {
             return claim.check(stored, self.topology().map(|topology| topology.cluster()));
         }
-        let first = claim.first();
+        let first = claim.first(self.inner.options.incarnation);
         store
             .run(move |store| store.set_identity(first))
             .await
@@ -315,7 +360,8 @@ impl TopologyGroup {
         if self.inner.stopping.load(Ordering::Acquire) {
             return None;
         }
-        self.inner.running.get().and_then(Running::failed)
+        let disowned = self.inner.disowned.get().cloned();
+        disowned.or_else(|| self.inner.running.get().and_then(Running::failed))
     }
 
     /// The gRPC service, to be served under the address that the topology has for this node.

@@ -8,6 +8,7 @@
 //! own rules.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,14 +24,18 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::transport::{Channel, Endpoint};
-use torc_proto::Fault;
 use torc_proto::v1::topology_group_client::TopologyGroupClient;
+use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
-use torc_ring::topology::{ClusterId, Topology};
+use torc_ring::topology::{Boot, ClusterId, Topology};
 
+use super::Disowned;
 use super::raft::TypeConfig;
 use super::wire::{Envelope, MAX_MESSAGE_LEN, decode, encode};
+use crate::boot::superseded;
+use crate::links::Faults;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -57,6 +62,8 @@ pub(super) enum CallError {
     Address { node: NodeId, address: String },
     #[error("this node does not know its cluster yet")]
     NoCluster,
+    #[error("this node must not go on")]
+    Disowned,
     #[error("cannot encode the message: {0}")]
     Encode(serde_json::Error),
     #[error("node {node} at {address}: {fault}")]
@@ -76,7 +83,7 @@ impl CallError {
     /// Whether the other node may have done what it was asked to.
     pub(super) fn leaves_open(&self) -> bool {
         match self {
-            Self::Address { .. } | Self::NoCluster | Self::Encode(_) => false,
+            Self::Address { .. } | Self::NoCluster | Self::Disowned | Self::Encode(_) => false,
             Self::Fault { fault, .. } => fault.maybe_applied,
             Self::Answer { .. } => true,
         }
@@ -89,6 +96,12 @@ pub(super) struct Peers {
     cluster: Option<ClusterId>,
     topology: watch::Receiver<Option<Arc<Topology>>>,
     known: Mutex<BTreeMap<NodeId, Peer>>,
+    me: NodeId,
+    boot: Boot,
+    disowned: Disowned,
+    /// For tests.
+    faults: Faults,
+    watching: Option<AbortOnDropHandle<()>>,
 }
 
 struct Peer {
@@ -101,12 +114,25 @@ impl Peers {
     pub(super) fn new(
         cluster: Option<ClusterId>,
         topology: watch::Receiver<Option<Arc<Topology>>>,
+        (me, boot, disowned): (NodeId, Boot, Disowned),
     ) -> Self {
         Self {
             cluster,
             topology,
             known: Mutex::default(),
+            me,
+            boot,
+            disowned,
+            faults: Faults::default(),
+            watching: None,
         }
+    }
+
+    /// For tests: calls do not leave for the nodes that this file names.
+    pub(super) fn with_faults(mut self, file: Option<PathBuf>) -> Self {
+        let watch = |file| tokio::spawn(self.faults.clone().watch(file));
+        self.watching = file.map(watch).map(AbortOnDropHandle::new);
+        self
     }
 
     /// The cluster whose messages are sent and accepted.
@@ -116,6 +142,38 @@ impl Peers {
             .as_ref()
             .map(|topology| topology.cluster())
             .or(self.cluster)
+    }
+
+    /// The last confirmed start of a node.
+    fn known_boot(&self, node: NodeId) -> Option<Boot> {
+        let topology = self.topology.borrow();
+        topology.as_ref().and_then(|topology| topology.boot(node))
+    }
+
+    /// Refuses messages where either side knows of a later start of the other one: that has an
+    /// older copy of its data directory, or a clone, and has forgotten votes that it gave.
+    pub(super) fn check_boots<T>(&self, envelope: &Envelope<T>) -> Result<(), Fault> {
+        if let Some(known) = envelope.known
+            && self.boot.is_superseded_by(known)
+        {
+            let _ = self
+                .disowned
+                .set(superseded(self.me, self.boot, known).message);
+        }
+        self.check_disowned()?;
+        match self.known_boot(envelope.from) {
+            Some(known) if envelope.boot.is_superseded_by(known) => {
+                Err(superseded(envelope.from, envelope.boot, known))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_disowned(&self) -> Result<(), Fault> {
+        let why = self.disowned.get();
+        why.map_or(Ok(()), |why| {
+            Err(Fault::new(Reason::NotServing, why.clone()))
+        })
     }
 
     /// When `node` answered a call last.
@@ -132,15 +190,28 @@ impl Peers {
         question: Q,
         within: Duration,
     ) -> Result<A, CallError> {
+        self.check_disowned().map_err(|_| CallError::Disowned)?;
         let cluster = self.cluster().ok_or(CallError::NoCluster)?;
         let envelope = Envelope {
             cluster,
             to: node,
+            known: self.known_boot(node),
+            from: self.me,
+            boot: self.boot,
             body: question,
         };
         let mut request = tonic::Request::new(encode(&envelope).map_err(CallError::Encode)?);
         request.set_timeout(within);
         let (address, channel) = self.channel(node, fallback)?;
+        if self.faults.cuts_group_to(node) {
+            tokio::time::sleep(within).await;
+            let fault = Fault::from_status(&tonic::Status::unavailable("cut off by a test"));
+            return Err(CallError::Fault {
+                node,
+                address,
+                fault,
+            });
+        }
         let mut client = TopologyGroupClient::new(channel)
             .max_decoding_message_size(MAX_MESSAGE_LEN)
             .max_encoding_message_size(MAX_MESSAGE_LEN);
@@ -152,6 +223,9 @@ impl Peers {
         };
         let answer = answer.map_err(|status| {
             let fault = Fault::from_status(&status);
+            if fault.reason == Reason::Superseded {
+                let _ = self.disowned.set(fault.message.clone());
+            }
             CallError::Fault {
                 node,
                 address,
@@ -287,7 +361,8 @@ mod tests {
     use super::*;
 
     fn peers(cluster: Option<ClusterId>) -> Peers {
-        Peers::new(cluster, watch::Sender::new(None).subscribe())
+        let me = (NodeId(1), Boot::default(), Disowned::default());
+        Peers::new(cluster, watch::Sender::new(None).subscribe(), me)
     }
 
     #[tokio::test]

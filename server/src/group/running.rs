@@ -10,7 +10,7 @@ use super::identity::Identity;
 use super::peers::{Network, Peers};
 use super::raft::{Metrics, Raft, RaftFatal};
 use super::storage::{LogStore, Machine, Store};
-use super::{GroupError, GroupMetrics, GroupOptions};
+use super::{Disowned, GroupError, GroupMetrics, GroupOptions};
 
 /// Longest time for one chunk of a snapshot to be sent and written, milliseconds.
 const SNAPSHOT_TIMEOUT_MS: u64 = 10_000;
@@ -49,8 +49,11 @@ impl Running {
         options: &GroupOptions,
         identity: Identity,
         store: &Arc<Store>,
+        disowned: Disowned,
     ) -> Result<Self, GroupError> {
-        let peers = Arc::new(Peers::new(identity.cluster, store.watch()));
+        let me = (identity.node, options.boot, disowned);
+        let peers = Peers::new(identity.cluster, store.watch(), me);
+        let peers = Arc::new(peers.with_faults(options.faults_file.clone()));
         let raft = Raft::new(
             identity.node.0,
             Arc::new(config(options)?),

@@ -45,6 +45,7 @@ impl GroupService {
             let message = format!("this node is not in the cluster {}", envelope.cluster);
             return Err(Fault::new(Reason::NotServing, message).into());
         }
+        running.peers.check_boots(&envelope)?;
         Ok((running, envelope.body))
     }
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use torc_proto::v1::RaftMessage;
 use torc_ring::NodeId;
-use torc_ring::topology::{ClusterId, Command};
+use torc_ring::topology::{Boot, ClusterId, Command};
 
 use super::raft::Applied;
 
@@ -26,6 +26,11 @@ pub(super) const MAX_COMMAND_LEN: usize = 8 << 20;
 pub(super) struct Envelope<T> {
     pub(super) cluster: ClusterId,
     pub(super) to: NodeId,
+    /// The last confirmed start of that node, as far as the sender knows.
+    pub(super) known: Option<Boot>,
+    pub(super) from: NodeId,
+    /// The sender's start.
+    pub(super) boot: Boot,
     pub(super) body: T,
 }
 
@@ -87,6 +92,9 @@ mod tests {
         let sent = Envelope {
             cluster: ClusterId([7; 16]),
             to: NodeId(3),
+            known: None,
+            from: NodeId(1),
+            boot: Boot::default(),
             body: Question {
                 ask: Ask::ReadIndex,
                 within_ms: 250,

@@ -22,6 +22,7 @@ use super::options_of;
 use crate::clock::unix_ms;
 use crate::kv::find_namespace;
 use crate::peers::within;
+use crate::recipient::Recipient;
 use crate::shared::Shared;
 
 pub(super) const MAX_WINDOW_MS: u64 = 24 * 3600 * 1000;
@@ -173,8 +174,7 @@ async fn one(
     if shared.identity.node() == Some(node) {
         return put_together(shared, window_ms).await;
     }
-    let address = table.address(node).unwrap_or_default();
-    let mut client = shared.peers.cluster(address)?;
+    let mut client = shared.peers.cluster(&Recipient::of(table, node)?)?;
     let asked = client.hot_window(within(limit, HotWindowRequest { window_ms }));
     let silent = |_| Fault::new(Reason::Deadline, "it did not answer in time");
     let answer = tokio::time::timeout(limit, asked).await.map_err(silent)?;

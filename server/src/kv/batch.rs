@@ -1,17 +1,16 @@
 //! Batches: every item succeeds or fails on its own, all are under way at once, and
 //! they are answered in order.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use torc_proto::v1::{
     self, BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, GetResponse,
-    GetResult, PutRequest, PutResult, get_result, put_result,
+    GetResult, PutResult, get_result, put_result,
 };
 use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 
-use super::scatter;
+use super::run;
 use crate::shared::Shared;
 
 /// Values in one answer, bytes. A message is at most twice as long.
@@ -23,7 +22,7 @@ pub(super) async fn get(
     deadline: Instant,
 ) -> Result<BatchGetResponse, Fault> {
     check_count(request.items.len())?;
-    let gets = scatter::run(shared, request.items, deadline).await;
+    let gets = run::many(shared, request.items, deadline).await;
     let mut room = ANSWER_BYTES;
     let results = gets.into_iter().map(|result| {
         let outcome = match result.and_then(|response| fit(response, &mut room)) {
@@ -57,22 +56,18 @@ pub(super) async fn put(
     deadline: Instant,
 ) -> Result<BatchPutResponse, Fault> {
     check_count(request.items.len())?;
-    let mut results: Vec<Option<PutResult>> = vec![None; request.items.len()];
-    for round in rounds(request.items) {
-        let (places, items): (Vec<_>, Vec<_>) = round.into_iter().unzip();
-        let puts = scatter::run(shared, items, deadline).await;
-        for (place, result) in places.into_iter().zip(puts) {
-            let outcome = match result {
-                Ok(response) => put_result::Outcome::Ok(response),
-                Err(fault) => put_result::Outcome::Fault(v1::Fault::from(fault)),
-            };
-            results[place] = Some(PutResult {
-                outcome: Some(outcome),
-            });
+    let puts = run::many(shared, request.items, deadline).await;
+    let results = puts.into_iter().map(|result| {
+        let outcome = match result {
+            Ok(response) => put_result::Outcome::Ok(response),
+            Err(fault) => put_result::Outcome::Fault(v1::Fault::from(fault)),
+        };
+        PutResult {
+            outcome: Some(outcome),
         }
-    }
+    });
     Ok(BatchPutResponse {
-        results: results.into_iter().flatten().collect(),
+        results: results.collect(),
     })
 }
 
@@ -82,24 +77,6 @@ fn check_count(items: usize) -> Result<(), Fault> {
         return Err(Fault::new(Reason::Invalid, message));
     }
     Ok(())
-}
-
-/// Splits a batch into rounds without a repeated key, so that the last item of a key
-/// is written last. Nearly always one round.
-fn rounds(items: Vec<PutRequest>) -> Vec<Vec<(usize, PutRequest)>> {
-    let mut repeats: HashMap<(String, bytes::Bytes), usize> = HashMap::new();
-    let mut rounds: Vec<Vec<(usize, PutRequest)>> = Vec::new();
-    for (place, item) in items.into_iter().enumerate() {
-        let count = repeats
-            .entry((item.namespace.clone(), item.key.clone()))
-            .or_default();
-        if rounds.len() <= *count {
-            rounds.push(Vec::new());
-        }
-        rounds[*count].push((place, item));
-        *count += 1;
-    }
-    rounds
 }
 
 #[cfg(test)]
@@ -129,19 +106,5 @@ mod tests {
             fit(response(0), &mut room).is_ok(),
             "an absent key takes no room"
         );
-    }
-
-    #[test]
-    fn a_repeated_key_waits_for_the_round_after() {
-        let item = |key: &'static str| PutRequest {
-            key: key.into(),
-            ..Default::default()
-        };
-        let rounds = rounds(vec![item("a"), item("b"), item("a"), item("a")]);
-        let places: Vec<Vec<usize>> = rounds
-            .iter()
-            .map(|round| round.iter().map(|(place, _)| *place).collect())
-            .collect();
-        assert_eq!(places, [vec![0, 1], vec![2], vec![3]]);
     }
 }

@@ -1,20 +1,16 @@
 //! The `Kv` service: what clients call.
 //!
 //! * `request`: bounds, namespace, digest, partition; nothing else looks at raw requests.
-//! * `operate`: get, put and delete as the partition's lead.
-//! * `register`: the same where a partition has several replicas.
-//! * `forward`: the same for a partition that another node leads.
-//! * `search`: what a scan leaves out.
-//! * `batch`, `scan`, `session`: many at once; `scatter`: a batch's items to where they belong.
+//! * `item`: get, put and delete seen alike. `run`: their one way, alone or in a batch.
+//! * `fault`: what callers are told of what did not succeed.
+//! * `batch`, `session`: many operations at once. `scan`, and `search` for what it leaves out.
 
 mod batch;
-mod eventual;
-mod forward;
-mod operate;
-mod register;
+mod fault;
+mod item;
 mod request;
+mod run;
 mod scan;
-mod scatter;
 mod search;
 mod session;
 
@@ -53,7 +49,7 @@ impl Kv for KvService {
         let deadline = deadline_of(&request);
         let timer = self.shared.metrics.start(Operation::Get);
         let answer = match self.shared.admission.admit(1) {
-            Ok(_admitted) => operate::get(&self.shared, request.into_inner(), deadline).await,
+            Ok(_admitted) => run::one(&self.shared, request.into_inner(), deadline).await,
             Err(refused) => Err(refused),
         };
         timer.stop(&answer);
@@ -64,7 +60,7 @@ impl Kv for KvService {
         let deadline = deadline_of(&request);
         let timer = self.shared.metrics.start(Operation::Put);
         let answer = match self.shared.admission.admit(1) {
-            Ok(_admitted) => operate::put(&self.shared, request.into_inner(), deadline).await,
+            Ok(_admitted) => run::one(&self.shared, request.into_inner(), deadline).await,
             Err(refused) => Err(refused),
         };
         timer.stop(&answer);
@@ -78,7 +74,7 @@ impl Kv for KvService {
         let deadline = deadline_of(&request);
         let timer = self.shared.metrics.start(Operation::Delete);
         let answer = match self.shared.admission.admit(1) {
-            Ok(_admitted) => operate::delete(&self.shared, request.into_inner(), deadline).await,
+            Ok(_admitted) => run::one(&self.shared, request.into_inner(), deadline).await,
             Err(refused) => Err(refused),
         };
         timer.stop(&answer);

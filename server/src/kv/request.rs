@@ -3,72 +3,40 @@
 use bytes::Bytes;
 use torc_proto::v1::{self, Consistency};
 use torc_proto::{Fault, Reason, WireError, digest_from_wire, version_from_wire};
-use torc_record::{Ballot, Digest, Epoch, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
-use torc_replication::Quorum;
+use torc_record::{Ballot, Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
+use torc_replication::{Quorum, Rules};
 use torc_ring::Partition;
 use torc_ring::topology::{Namespace, NamespaceMode, RoutingTable};
 
-/// One key of one namespace, and the epoch the sender believes its partition is in.
+/// One key of one namespace, and the rules that its replicas go by.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) namespace: NamespaceId,
     pub(super) key: Key,
     pub(super) digest: Digest,
     pub(super) partition: Partition,
-    /// None when the sender leaves the routing to us.
-    pub(super) epoch: Option<Epoch>,
-    pub(super) agreement: Agreement,
+    pub(super) rules: Rules,
 }
 
-/// How the replicas of a key agree on an operation: as its namespace says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Agreement {
-    Register,
-    /// The last writer wins; so many replicas must answer.
-    Eventual(Quorum),
-}
-
-impl Agreement {
-    /// Of a namespace's mode and the quorum that was asked for.
-    fn of(mode: NamespaceMode, asked: i32) -> Result<Self, Fault> {
-        let asked = v1::Quorum::try_from(asked).map_err(|_| {
-            let message = "the request names a quorum that this version does not know";
-            Fault::new(Reason::Invalid, message)
-        })?;
-        let quorum = match asked {
-            v1::Quorum::One => Quorum::One,
-            v1::Quorum::Unspecified | v1::Quorum::Majority => Quorum::Majority,
-            v1::Quorum::All => Quorum::All,
-        };
-        match mode {
-            NamespaceMode::Eventual => Ok(Self::Eventual(quorum)),
-            NamespaceMode::Linearizable if asked == v1::Quorum::Unspecified => Ok(Self::Register),
-            NamespaceMode::Linearizable => Err(Fault::new(
-                Reason::Invalid,
-                "a quorum is chosen in eventual namespaces only; this one is linearizable: leave \
-                 it out",
-            )),
-        }
-    }
-
-    /// Refuses what an eventual namespace cannot promise.
-    pub(super) fn check_condition(self, condition: Option<Condition>) -> Result<(), Fault> {
-        if condition.is_none() || self == Self::Register {
-            return Ok(());
-        }
-        let message = "an eventual namespace knows no conditions, because the last writer wins: \
-                       leave the condition out, or use a linearizable namespace";
-        Err(Fault::new(Reason::Invalid, message))
-    }
-
-    /// Refuses what an eventual namespace cannot promise.
-    pub(super) fn check_consistency(self, asked: Consistency) -> Result<(), Fault> {
-        if asked != Consistency::Linearizable || self == Self::Register {
-            return Ok(());
-        }
-        let message = "an eventual namespace is not read linearizably: leave the consistency out, \
-                       or use a linearizable namespace";
-        Err(Fault::new(Reason::Invalid, message))
+/// How the replicas of a key agree, by its namespace's mode and the quorum that was asked for.
+fn rules_of(mode: NamespaceMode, asked: i32) -> Result<Rules, Fault> {
+    let asked = v1::Quorum::try_from(asked).map_err(|_| {
+        let message = "the request names a quorum that this version does not know";
+        Fault::new(Reason::Invalid, message)
+    })?;
+    let quorum = match asked {
+        v1::Quorum::One => Quorum::One,
+        v1::Quorum::Unspecified | v1::Quorum::Majority => Quorum::Majority,
+        v1::Quorum::All => Quorum::All,
+    };
+    match mode {
+        NamespaceMode::Eventual => Ok(Rules::Eventual(quorum)),
+        NamespaceMode::Linearizable if asked == v1::Quorum::Unspecified => Ok(Rules::Linearizable),
+        NamespaceMode::Linearizable => Err(Fault::new(
+            Reason::Invalid,
+            "a quorum is chosen in eventual namespaces only; this one is linearizable: leave \
+             it out",
+        )),
     }
 }
 
@@ -79,23 +47,16 @@ pub(super) enum Condition {
     IfVersion(Ballot),
 }
 
-/// Whether the digest that came with a request is believed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trust {
-    /// Reads: a wrong digest finds nothing, and harms nobody.
-    Given,
-    /// Writes: a wrong digest would hide the record.
-    Recompute,
-}
-
 impl Target {
+    /// Checks what a request says of its key. The digest is computed here whether or not one
+    /// came along: a get may write (read repair), so no operation may believe a wrong one.
     pub(super) fn check(
         table: &RoutingTable,
         namespace: &str,
         key: Bytes,
         digest: &[u8],
         route: Option<v1::Route>,
-        (trust, quorum): (Trust, i32),
+        quorum: i32,
     ) -> Result<Self, Fault> {
         let key = Key::new(key).map_err(WireError::from)?;
         let Namespace {
@@ -103,21 +64,12 @@ impl Target {
             mode,
             ..
         } = namespace_of(table, namespace)?;
-        let agreement = Agreement::of(mode, quorum)?;
+        let rules = rules_of(mode, quorum)?;
         let given = digest_from_wire(digest)?;
-        let digest = match (given, trust) {
-            (Some(given), Trust::Given) => given,
-            (given, _) => {
-                let digest = Digest::of(&table.digest_key, namespace, key.as_bytes());
-                if given.is_some_and(|given| given != digest) {
-                    return Err(Fault::new(
-                        Reason::DigestMismatch,
-                        "the digest is not the key's: fetch the topology for the digest key",
-                    ));
-                }
-                digest
-            }
-        };
+        let digest = Digest::of(&table.digest_key, namespace, key.as_bytes());
+        if given.is_some_and(|given| given != digest) {
+            return Err(foreign_digest());
+        }
         let partition = table.partition_of(namespace, &digest);
         if route
             .as_ref()
@@ -127,16 +79,43 @@ impl Target {
                 format!("the key lies in partition {partition}, not in the one routed to");
             return Err(Fault::new(Reason::Invalid, message));
         }
-        let epoch = route.map(|route| Epoch(route.epoch));
         Ok(Self {
             namespace,
             key,
             digest,
             partition,
-            epoch,
-            agreement,
+            rules,
         })
     }
+
+    /// Refuses what an eventual namespace cannot promise.
+    pub(super) fn check_condition(&self, condition: Option<Condition>) -> Result<(), Fault> {
+        if condition.is_none() || self.rules == Rules::Linearizable {
+            return Ok(());
+        }
+        let message = "an eventual namespace knows no conditions, because the last writer wins: \
+                       leave the condition out, or use a linearizable namespace";
+        Err(Fault::new(Reason::Invalid, message))
+    }
+
+    /// Refuses what an eventual namespace cannot promise.
+    pub(super) fn check_consistency(&self, asked: Consistency) -> Result<(), Fault> {
+        if asked != Consistency::Linearizable || self.rules == Rules::Linearizable {
+            return Ok(());
+        }
+        let message = "an eventual namespace is not read linearizably: leave the consistency out, \
+                       or use a linearizable namespace";
+        Err(Fault::new(Reason::Invalid, message))
+    }
+}
+
+/// The digest that came with a key is another key's, or of another cluster.
+pub(super) fn foreign_digest() -> Fault {
+    Fault::new(
+        Reason::DigestMismatch,
+        "the digest is not this key's in this cluster, and nothing was changed: refresh the \
+         topology for the digest key, or leave the digest out",
+    )
 }
 
 pub(crate) fn find_namespace(table: &RoutingTable, name: &str) -> Result<NamespaceId, Fault> {

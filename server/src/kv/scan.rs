@@ -1,8 +1,8 @@
 //! Scans: the records of the ring in order, page by page, partition by partition.
 //!
-//! Each partition is read as its lead, under the epoch fence, so each key is read
-//! linearizably; the whole is not a snapshot. A local scan ends where another node
-//! leads the next partition; one that is not local goes on there.
+//! Each partition is read from a quorum of its replicas, so each key is read linearizably;
+//! the whole is not a snapshot. A local scan ends where another node leads the next
+//! partition; one that is not local goes on there.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,39 +14,39 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use torc_proto::v1::{Entry, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
-use torc_record::{NamespaceId, Record};
+use torc_record::{Digest, NamespaceId, Record, State};
 use torc_replication::KeyId;
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition, Token};
-use torc_store::{Cursor, ScanLimits};
 
-use super::forward::Attempts;
-use super::register::no_quorum;
-use super::request::find_namespace;
+use super::fault::no_quorum;
+use super::request::{find_namespace, foreign_digest};
+use super::run::Attempts;
 use super::search::Search;
-use crate::clock::unix_ms;
+use crate::admission::stopping;
 use crate::registers::NoQuorum;
-use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
+use crate::shared::{DEFAULT_DEADLINE, Shared};
 
 pub(crate) type ScanStream = Pin<Box<dyn Stream<Item = Result<ScanResponse, Status>> + Send>>;
 
-const PAGE: ScanLimits = ScanLimits {
-    records: 1_000,
-    bytes: 1 << 20,
-};
 /// Pages without an entry after which the position is sent alone; or so much time.
 const SILENT_PAGES: u32 = 256;
 const SILENT_FOR: Duration = Duration::from_secs(1);
+/// How long another node has for its next page, or to say that it gets on.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pages made ahead of a slow reader.
 const PAGES_AHEAD: usize = 2;
 
 pub(super) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanStream, Fault> {
     let table = shared.routing()?;
+    let namespace = find_namespace(&table, &request.namespace)?;
+    let position = ScanPosition::from_bytes(&request.after)?;
+    check_position(&table, namespace, &position)?;
     let scan = Scan {
         shared: Arc::clone(shared),
-        namespace: find_namespace(&table, &request.namespace)?,
+        namespace,
         namespace_name: request.namespace,
-        position: ScanPosition::from_bytes(&request.after)?,
+        position,
         left: if request.limit == 0 {
             u64::MAX
         } else {
@@ -64,6 +64,22 @@ pub(super) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         let _ = scan.run(pages).await;
     });
     Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+/// A cursor is of this namespace of this cluster.
+fn check_position(
+    table: &RoutingTable,
+    namespace: NamespaceId,
+    position: &ScanPosition,
+) -> Result<(), Fault> {
+    match position {
+        ScanPosition::After { digest, key }
+            if *digest != Digest::of(&table.digest_key, namespace, key.as_bytes()) =>
+        {
+            Err(foreign_digest())
+        }
+        _ => Ok(()),
+    }
 }
 
 type Pages = mpsc::Sender<Result<ScanResponse, Status>>;
@@ -86,10 +102,9 @@ struct Scan {
     sent: Instant,
 }
 
-/// Records in ring order, and the last place they speak of.
+/// Records in ring order, and where to go on; none at the partition's end.
 struct Page {
     records: Vec<Record>,
-    done: bool,
     last: Option<ScanPosition>,
 }
 
@@ -110,6 +125,9 @@ impl Scan {
             if pages.is_closed() {
                 return Err(Gone);
             }
+            if self.shared.closing.is_cancelled() {
+                return self.fail(&pages, stopping()).await;
+            }
             let step = match self.next_place() {
                 Ok(None) => self.partition(&pages).await?,
                 Ok(Some(node)) => Ok(Step::Elsewhere(node)),
@@ -121,7 +139,7 @@ impl Scan {
                 }
                 Ok(Step::Elsewhere(node)) => match self.elsewhere(node, &pages).await? {
                     // Any node can, and no step is lost: pages before this were passed on.
-                    Err(_) if self.shared.any_node_can() => self.partition(&pages).await?,
+                    Err(_) => self.partition(&pages).await?,
                     step => step,
                 },
                 step => step,
@@ -182,10 +200,9 @@ impl Scan {
         let partition = self.at(&table);
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let page = self.page_of(partition, deadline).await?;
-        let now = unix_ms();
         let from = self.position.token();
         let (records, matches) = match &self.search {
-            Some(search) => search.page(&self.shared, page.records, now, pages).await?,
+            Some(search) => search.page(&self.shared, page.records, pages).await?,
             None => (page.records, Vec::new()),
         };
         let mut entries = Vec::new();
@@ -196,7 +213,7 @@ impl Scan {
                 key: record.key.clone(),
             };
             let wanted = wanted && (self.search.is_none() || matches[at]);
-            if wanted && let Some(entry) = self.entry(&record, now) {
+            if wanted && let Some(entry) = self.entry(&record) {
                 entries.push(entry);
                 self.left -= 1;
             }
@@ -205,8 +222,8 @@ impl Scan {
                 return Ok((entries, true));
             }
         }
-        if !page.done {
-            self.position = page.last.unwrap_or(self.position.clone());
+        if let Some(last) = page.last {
+            self.position = last;
             return Ok((entries, false));
         }
         let end = table.partitions.end(partition);
@@ -219,50 +236,32 @@ impl Scan {
         }
     }
 
-    /// The next records of a partition: of all replicas where there are several.
+    /// The next records of a partition, as a quorum of its replicas holds them.
     async fn page_of(&self, partition: Partition, deadline: Instant) -> Result<Page, Fault> {
         let after = match &self.position {
             ScanPosition::At(_) => None,
-            ScanPosition::After { digest, key } => Some(Cursor {
+            ScanPosition::After { digest, .. } => Some(KeyId {
                 digest: *digest,
                 namespace: self.namespace,
-                key: key.clone(),
             }),
         };
-        if let Some(registers) = self.shared.registers.get() {
-            let after = after.map(|after| KeyId {
-                digest: after.digest,
-                namespace: after.namespace,
-            });
-            let listed = registers.list(partition, after, deadline).await;
-            let listed = listed.map_err(|NoQuorum| no_quorum(partition))?;
-            let last = listed.next.map(|at| ScanPosition::After {
+        let registers = self.shared.registers()?;
+        let listed = registers.list(partition, after, deadline).await;
+        let listed = listed.map_err(|NoQuorum| no_quorum(partition))?;
+        Ok(Page {
+            records: listed.records,
+            last: listed.next.map(|at| ScanPosition::After {
                 digest: at.digest,
                 key: at.key,
-            });
-            return Ok(Page {
-                records: listed.records,
-                done: last.is_none(),
-                last,
-            });
-        }
-        let gates = &self.shared.gates;
-        let _pass = gates.enter_as_lead(partition, None, deadline).await?;
-        let page = self.shared.store.scan(partition, after.as_ref(), PAGE);
-        let page = page.map_err(|error| store_fault(&error))?;
-        let last = page.records.last().map(|record| ScanPosition::After {
-            digest: record.digest,
-            key: record.key.clone(),
-        });
-        Ok(Page {
-            records: page.records,
-            done: page.done,
-            last,
+            }),
         })
     }
 
-    fn entry(&self, record: &Record, now: u64) -> Option<Entry> {
-        let value = record.visible(now)?;
+    fn entry(&self, record: &Record) -> Option<Entry> {
+        // Whether it has expired was judged where its absence can be made to last.
+        let State::Value { value, .. } = &record.state else {
+            return None;
+        };
         Some(Entry {
             key: record.key.clone().into_bytes(),
             value: if self.keys_only {
@@ -303,7 +302,7 @@ impl Scan {
                 page = stream.next() => page,
                 // Dropping the stream stops the other node as well.
                 () = pages.closed() => return Err(Gone),
-                () = tokio::time::sleep(self.patience()) => return Ok(Err(silent())),
+                () = tokio::time::sleep(PAGE_TIMEOUT) => return Ok(Err(silent())),
             };
             let Some(page) = page else { break };
             let page = match page {
@@ -335,10 +334,6 @@ impl Scan {
     }
 
     async fn open_elsewhere(&self, node: NodeId) -> Result<tonic::Streaming<ScanResponse>, Fault> {
-        let table = self.shared.routing()?;
-        let address = table.address(node).ok_or_else(|| {
-            Fault::new(Reason::OwnerUnreachable, "the leading node left: try again")
-        })?;
         let request = ScanRequest {
             namespace: self.namespace_name.clone(),
             after: self.position.to_bytes(),
@@ -347,21 +342,12 @@ impl Scan {
             keys_only: self.keys_only,
             contains: self.search.as_ref().map(Search::wanted).unwrap_or_default(),
         };
-        let mut client = self.shared.peers.kv(address)?;
-        let opening = tokio::time::timeout(self.patience(), client.scan(request));
+        let mut client = self.shared.peers.kv(&self.shared.recipient(node)?)?;
+        let opening = tokio::time::timeout(PAGE_TIMEOUT, client.scan(request));
         let opened = opening.await.map_err(|_| silent())?;
         opened
             .map(tonic::Response::into_inner)
             .map_err(|status| readable(&status))
-    }
-
-    /// How long another node has for its next page, or to say that it gets on.
-    fn patience(&self) -> Duration {
-        if self.shared.any_node_can() {
-            SILENT_FOR * 2
-        } else {
-            Duration::MAX
-        }
     }
 }
 

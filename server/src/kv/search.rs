@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use torc_proto::{Fault, Reason};
-use torc_record::Record;
+use torc_record::{Record, State};
 use torc_sketch::rolling::{Modulus, Patterns, Scan, Searcher};
 
 use crate::shared::Shared;
@@ -49,7 +49,6 @@ impl Search {
         &self,
         shared: &Arc<Shared>,
         records: Vec<Record>,
-        now_ms: u64,
         pages: &tokio::sync::mpsc::Sender<T>,
     ) -> Result<(Vec<Record>, Vec<bool>), Fault> {
         let mut searcher = Searcher::new(&self.patterns);
@@ -59,7 +58,9 @@ impl Search {
             let mut budget = STEP;
             let mut go_on = || !pages.is_closed();
             let values = records.iter().map(|record| {
-                let value = record.visible(now_ms)?;
+                let State::Value { value, .. } = &record.state else {
+                    return None;
+                };
                 let is_there = contains(&mut searcher, value, &mut budget, &mut go_on);
                 searched.inc_by(searcher.position());
                 Some(is_there)

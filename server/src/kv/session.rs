@@ -1,100 +1,410 @@
 //! Sessions: many operations in flight on one bidirectional stream.
 //!
-//! A session that is old, or whose node is about to stop, asks for operations to come on another one, and goes
-//! on until its caller ends it.
+//! What has arrived is carried out together: one visit to each coordinator for a burst of
+//! messages, and one wake-up for the outcomes of a burst.
+//!
+//! A session that is old asks for operations to come on another one. One whose node is about
+//! to stop asks for them to go to other nodes, and goes on; when the node closes it reads
+//! nothing more, answers what it has read, and says so: what has no answer then was not begun.
 
-use std::pin::Pin;
+use std::collections::VecDeque;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use futures::future::ready;
-use futures::{Stream, StreamExt as _, stream};
-use tokio::sync::oneshot;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Sleep;
+use tokio_util::sync::{PollSemaphore, WaitForCancellationFutureOwned};
 use tonic::{Status, Streaming};
-use torc_proto::v1::session_request::Operation as Wanted;
-use torc_proto::v1::session_response::Outcome;
-use torc_proto::v1::{SessionRequest, SessionResponse};
+use torc_proto::v1::farewell::Stage;
+use torc_proto::v1::session_request::Operation as Asked;
+use torc_proto::v1::session_response::Outcome as Answer;
+use torc_proto::v1::{
+    DeleteRequest, Farewell, GetRequest, PutRequest, SessionRequest, SessionResponse,
+};
 use torc_proto::{Fault, Reason};
+use torc_replication::Outcome;
+use torc_ring::topology::RoutingTable;
 
-use super::operate;
+use super::item::Item;
+use super::request::{Condition, Target};
+use super::run::{self, Routed, Task};
 use crate::metrics::Operation;
-use crate::shared::{DEFAULT_DEADLINE, Shared};
+use crate::registers::{Begun, Mailbox, Wanted};
+use crate::shared::{DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
 
 /// Operations of one session under way at a time; more wait in the connection's window.
 const IN_FLIGHT: usize = 1024;
+/// Messages that are taken together.
+const BURST: usize = 256;
 /// Somewhat less than a connection lives: so it is used by nobody when it ends.
 const MAX_AGE: Duration = Duration::from_secs(3_300);
 
 pub(crate) type SessionStream = Pin<Box<dyn Stream<Item = Result<SessionResponse, Status>> + Send>>;
 
 pub(super) fn start(shared: &Arc<Shared>, requests: Streaming<SessionRequest>) -> SessionStream {
-    let (ended, end) = oneshot::channel::<()>();
-    let farewell = stream::once(farewell(Arc::clone(shared), end)).filter_map(ready);
-    let ending = stream::once(async move { drop(ended) }).filter_map(|()| ready(None));
-    let shared = Arc::clone(shared);
-    let answers = requests
-        .map(move |request| {
-            let shared = Arc::clone(&shared);
-            async move { Ok(answer(&shared, request?).await) }
-        })
-        .buffer_unordered(IN_FLIGHT);
-    Box::pin(stream::select(answers.chain(ending), farewell))
+    Box::pin(Session {
+        requests: Some(requests),
+        begun: None,
+        mailbox: Arc::default(),
+        slots: Vec::new(),
+        free: Vec::new(),
+        waiting: VecDeque::new(),
+        places: None,
+        told: Vec::new(),
+        forwarded: FuturesUnordered::new(),
+        ready: VecDeque::new(),
+        leaving: Some(Box::pin(shared.leaving.clone().cancelled_owned())),
+        closing: Some(Box::pin(shared.closing.clone().cancelled_owned())),
+        age: Some(Box::pin(tokio::time::sleep(MAX_AGE))),
+        is_closed: false,
+        shared: Arc::clone(shared),
+    })
 }
 
-/// Asks the caller to go elsewhere, unless the session has ended before.
-async fn farewell(
+/// An operation that is carried out here.
+struct Slot {
+    /// Its number at the caller.
+    id: u64,
+    operation: Operation,
+    target: Target,
+    condition: Option<Condition>,
+    started: Instant,
+    /// Among the operations of the node; given back with the slot.
+    place: Option<OwnedSemaphorePermit>,
+}
+
+struct Session {
     shared: Arc<Shared>,
-    end: oneshot::Receiver<()>,
-) -> Option<Result<SessionResponse, Status>> {
-    tokio::select! {
-        _ = end => None,
-        () = shared.cancel.cancelled() => Some(Ok(SessionResponse::default())),
-        () = tokio::time::sleep(MAX_AGE) => Some(Ok(SessionResponse::default())),
+    /// None once nothing more is read.
+    requests: Option<Streaming<SessionRequest>>,
+    begun: Option<Begun>,
+    mailbox: Arc<Mailbox>,
+    /// By the number that the mailbox knows them by.
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    /// For a place among the operations of the node.
+    waiting: VecDeque<(u32, Wanted)>,
+    places: Option<PollSemaphore>,
+    told: Vec<(u32, Outcome)>,
+    forwarded: FuturesUnordered<BoxFuture<'static, SessionResponse>>,
+    ready: VecDeque<SessionResponse>,
+    /// Until the node is about to stop, until it closes, and until the session is old; each
+    /// gone once it has come.
+    leaving: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    closing: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    age: Option<Pin<Box<Sleep>>>,
+    /// The node has closed: the last message is still to be sent.
+    is_closed: bool,
+}
+
+impl Session {
+    fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len() + self.forwarded.len()
+    }
+
+    /// Asks the caller to go elsewhere, and stops reading when the node closes.
+    fn poll_leaving(&mut self, context: &mut Context<'_>) {
+        if has_come(&mut self.leaving, context) {
+            self.ready.push_back(farewell(Stage::Leaving));
+            self.age = None;
+        }
+        if has_come(&mut self.age, context) {
+            self.ready.push_back(farewell(Stage::Renew));
+        }
+        if has_come(&mut self.closing, context) {
+            self.requests = None;
+            self.is_closed = true;
+        }
+    }
+
+    /// Takes what has arrived. An error ends the session.
+    fn poll_requests(&mut self, context: &mut Context<'_>) -> Result<(), Status> {
+        let mut table = None;
+        for _ in 0..BURST {
+            if self.in_flight() >= IN_FLIGHT {
+                break;
+            }
+            let Some(requests) = &mut self.requests else {
+                break;
+            };
+            match requests.poll_next_unpin(context) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(None) => self.requests = None,
+                Poll::Ready(Some(request)) => {
+                    let request = request?;
+                    if table.is_none() {
+                        table = self.shared.routing().ok();
+                    }
+                    self.take(request, table.as_deref());
+                }
+            }
+        }
+        // There may be more: come back when this burst is under way.
+        if self.requests.is_some() && self.in_flight() < IN_FLIGHT {
+            context.waker().wake_by_ref();
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, request: SessionRequest, table: Option<&RoutingTable>) {
+        let id = request.id;
+        let time = match request.timeout_ms {
+            0 => DEFAULT_DEADLINE,
+            ms => Duration::from_millis(ms.into()).min(LONGEST_DEADLINE),
+        };
+        let deadline = Instant::now() + time;
+        match request.operation {
+            Some(Asked::Get(get)) => self.begin(id, get, Operation::Get, deadline, table),
+            Some(Asked::Put(put)) => self.begin(id, put, Operation::Put, deadline, table),
+            Some(Asked::Delete(delete)) => {
+                self.begin(id, delete, Operation::Delete, deadline, table);
+            }
+            None => {
+                let message = "the message holds no operation";
+                let fault = Fault::new(Reason::Invalid, message);
+                self.answer(id, Err::<Answer, _>(fault));
+            }
+        }
+    }
+
+    fn begin<I: Sessional>(
+        &mut self,
+        id: u64,
+        item: I,
+        operation: Operation,
+        deadline: Instant,
+        table: Option<&RoutingTable>,
+    ) {
+        let started = Instant::now();
+        if let Err(refused) = self.shared.admission.enter(1) {
+            self.shared
+                .metrics
+                .ended(operation, started, Some(&refused));
+            return self.answer(id, Err::<Answer, _>(refused));
+        }
+        let Some(table) = table else {
+            let fault = self.shared.routing().err();
+            let fault = fault.unwrap_or_else(|| Fault::new(Reason::NotServing, "try again"));
+            return self.end(id, operation, started, Err::<Answer, _>(fault));
+        };
+        match run::route(&self.shared, table, item) {
+            Routed::Answered(answer) => {
+                self.end(id, operation, started, answer.map(I::into_answer));
+            }
+            Routed::Here(task) => self.keep(id, *task, operation, (started, deadline)),
+            Routed::There(_, mut item) => {
+                *item.route_mut() = None;
+                let shared = Arc::clone(&self.shared);
+                self.forwarded.push(
+                    async move {
+                        let answer = run::one(&shared, item, deadline).await;
+                        shared.admission.leave(1);
+                        shared
+                            .metrics
+                            .ended(operation, started, answer.as_ref().err());
+                        response(id, answer.map(I::into_answer))
+                    }
+                    .boxed(),
+                );
+            }
+        }
+    }
+
+    fn keep(
+        &mut self,
+        id: u64,
+        task: Task,
+        operation: Operation,
+        (started, deadline): (Instant, Instant),
+    ) {
+        let (target, condition, wanted) = task.wanted(deadline);
+        let slot = Slot {
+            id,
+            operation,
+            target,
+            condition,
+            started,
+            place: None,
+        };
+        let number = if let Some(number) = self.free.pop() {
+            self.slots[number as usize] = Some(slot);
+            number
+        } else {
+            self.slots.push(Some(slot));
+            self.slots.len() as u32 - 1
+        };
+        self.waiting.push_back((number, wanted));
+    }
+
+    /// Starts what waits, as far as the node has places.
+    fn poll_starting(&mut self, context: &mut Context<'_>) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let registers = match self.shared.registers() {
+            Ok(registers) => Arc::clone(registers),
+            Err(fault) => {
+                for (number, _) in std::mem::take(&mut self.waiting) {
+                    self.finish(number, Err(fault.clone()));
+                }
+                return;
+            }
+        };
+        let places = self.places.get_or_insert_with(|| registers.places());
+        let count = self.waiting.len().min(BURST);
+        let Poll::Ready(Some(mut permit)) = places.poll_acquire_many(context, count as u32) else {
+            return;
+        };
+        let mut starting: Vec<_> = self.waiting.drain(..count).collect();
+        for (number, _) in &mut starting {
+            if let Some(slot) = &mut self.slots[*number as usize] {
+                slot.place = permit.split(1);
+            }
+        }
+        let begun = self.begun.get_or_insert_with(|| Begun::new(registers));
+        begun.start(&self.mailbox, starting);
+    }
+
+    /// Makes answers of outcomes.
+    fn poll_outcomes(&mut self, context: &mut Context<'_>) {
+        let mut told = std::mem::take(&mut self.told);
+        let taking = Arc::clone(&self.mailbox);
+        while pin!(taking.take(&mut told)).poll(context).is_ready() {
+            for (number, outcome) in told.drain(..) {
+                self.finish(number, Ok(outcome));
+            }
+        }
+        self.told = told;
+        while let Poll::Ready(Some(response)) = self.forwarded.poll_next_unpin(context) {
+            self.ready.push_back(response);
+        }
+    }
+
+    fn finish(&mut self, number: u32, outcome: Result<Outcome, Fault>) {
+        let Some(slot) = self.slots[number as usize].take() else {
+            return;
+        };
+        self.free.push(number);
+        if let Some(begun) = &mut self.begun {
+            begun.answered(number);
+        }
+        let shared = Arc::clone(&self.shared);
+        let (target, condition) = (&slot.target, slot.condition);
+        let answer = outcome.and_then(|outcome| match slot.operation {
+            Operation::Get => {
+                GetRequest::answer(&shared, target, condition, outcome).map(Answer::Get)
+            }
+            Operation::Delete => {
+                DeleteRequest::answer(&shared, target, condition, outcome).map(Answer::Delete)
+            }
+            _ => PutRequest::answer(&shared, target, condition, outcome).map(Answer::Put),
+        });
+        self.end(slot.id, slot.operation, slot.started, answer);
+    }
+
+    fn end(
+        &mut self,
+        id: u64,
+        operation: Operation,
+        started: Instant,
+        answer: Result<Answer, Fault>,
+    ) {
+        self.shared.admission.leave(1);
+        let fault = answer.as_ref().err();
+        self.shared.metrics.ended(operation, started, fault);
+        self.answer(id, answer);
+    }
+
+    fn answer(&mut self, id: u64, answer: Result<Answer, Fault>) {
+        self.ready.push_back(response(id, answer));
     }
 }
 
-async fn answer(shared: &Arc<Shared>, request: SessionRequest) -> SessionResponse {
-    let time = match request.timeout_ms {
-        0 => DEFAULT_DEADLINE,
-        ms => Duration::from_millis(ms.into()),
-    };
-    let deadline = Instant::now() + time;
-    let result = match request.operation {
-        Some(Wanted::Get(get)) => {
-            let timer = shared.metrics.start(Operation::Get);
-            let result = match shared.admission.admit(1) {
-                Ok(_admitted) => operate::get(shared, get, deadline).await,
-                Err(refused) => Err(refused),
-            };
-            timer.stop(&result);
-            result.map(Outcome::Get)
+impl Stream for Session {
+    type Item = Result<SessionResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        // What is ready goes out before anything else is taken on.
+        if this.ready.is_empty() {
+            this.poll_leaving(context);
+            if let Err(status) = this.poll_requests(context) {
+                return Poll::Ready(Some(Err(status)));
+            }
+            this.poll_starting(context);
+            this.poll_outcomes(context);
         }
-        Some(Wanted::Put(put)) => {
-            let timer = shared.metrics.start(Operation::Put);
-            let result = match shared.admission.admit(1) {
-                Ok(_admitted) => operate::put(shared, put, deadline).await,
-                Err(refused) => Err(refused),
-            };
-            timer.stop(&result);
-            result.map(Outcome::Put)
+        match this.ready.pop_front() {
+            Some(response) => Poll::Ready(Some(Ok(response))),
+            None if this.requests.is_none() && this.in_flight() == 0 => {
+                let last = std::mem::take(&mut this.is_closed);
+                Poll::Ready(last.then(|| Ok(farewell(Stage::Ended))))
+            }
+            None => Poll::Pending,
         }
-        Some(Wanted::Delete(delete)) => {
-            let timer = shared.metrics.start(Operation::Delete);
-            let result = match shared.admission.admit(1) {
-                Ok(_admitted) => operate::delete(shared, delete, deadline).await,
-                Err(refused) => Err(refused),
-            };
-            timer.stop(&result);
-            result.map(Outcome::Delete)
-        }
-        None => Err(Fault::new(
-            Reason::Invalid,
-            "the message holds no operation",
-        )),
-    };
-    let outcome = result.unwrap_or_else(|fault| Outcome::Fault(fault.into()));
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // Those that are forwarded go on no more, and were counted as well.
+        self.shared.admission.leave(self.in_flight());
+    }
+}
+
+/// An item that a session can carry.
+trait Sessional: Item {
+    fn into_answer(answer: Self::Answer) -> Answer;
+}
+
+impl Sessional for GetRequest {
+    fn into_answer(answer: Self::Answer) -> Answer {
+        Answer::Get(answer)
+    }
+}
+
+impl Sessional for PutRequest {
+    fn into_answer(answer: Self::Answer) -> Answer {
+        Answer::Put(answer)
+    }
+}
+
+impl Sessional for DeleteRequest {
+    fn into_answer(answer: Self::Answer) -> Answer {
+        Answer::Delete(answer)
+    }
+}
+
+/// Whether what is waited for has come, which is said once.
+fn has_come(
+    waiting: &mut Option<Pin<Box<impl Future<Output = ()>>>>,
+    context: &mut Context<'_>,
+) -> bool {
+    let come = waiting.as_mut();
+    let come = come.is_some_and(|waiting| waiting.as_mut().poll(context).is_ready());
+    if come {
+        *waiting = None;
+    }
+    come
+}
+
+fn farewell(stage: Stage) -> SessionResponse {
+    let stage = stage.into();
     SessionResponse {
-        id: request.id,
+        id: 0,
+        outcome: Some(Answer::Farewell(Farewell { stage })),
+    }
+}
+
+fn response(id: u64, answer: Result<Answer, Fault>) -> SessionResponse {
+    let outcome = answer.unwrap_or_else(|fault| Answer::Fault(fault.into()));
+    SessionResponse {
+        id,
         outcome: Some(outcome),
     }
 }

@@ -43,6 +43,8 @@ pub(super) enum ConnectError {
     Answer(#[from] WireError),
     #[error("another node answers there: node {found}")]
     Stranger { found: NodeId },
+    #[error("it is an older start of the node: start {found}")]
+    Outrun { found: u64 },
 }
 
 /// A stream that the peer has accepted. Dropping it ends it.
@@ -105,6 +107,7 @@ pub(super) async fn connect(
         node: me.node,
         incarnation: me.incarnation,
         target: to,
+        boot: me.boot,
     };
     let (gate, gated) = watch::channel(Gate::Waiting);
     let batches = batches(Arc::clone(inner), to, Arc::clone(queue), gated);
@@ -118,6 +121,14 @@ pub(super) async fn connect(
         if (welcome.node, welcome.incarnation) != (to, contact.incarnation) {
             return Err(ConnectError::Stranger {
                 found: welcome.node,
+            });
+        }
+        if contact
+            .boot
+            .is_some_and(|known| welcome.boot.is_superseded_by(known))
+        {
+            return Err(ConnectError::Outrun {
+                found: welcome.boot.number,
             });
         }
         Ok(Connection { answers, gate })

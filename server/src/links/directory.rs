@@ -1,7 +1,8 @@
 //! Who is who in the cluster, as the links ask for it.
 
+use torc_proto::Fault;
 use torc_ring::NodeId;
-use torc_ring::topology::{ClusterId, Incarnation};
+use torc_ring::topology::{Boot, ClusterId, Incarnation};
 
 /// This node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub struct Whoami {
     pub node: NodeId,
     /// Its data directory.
     pub incarnation: Incarnation,
+    /// Its start.
+    pub boot: Boot,
 }
 
 /// Another member.
@@ -21,6 +24,8 @@ pub struct Contact {
     pub address: String,
     /// Its data directory.
     pub incarnation: Incarnation,
+    /// Its last start that was confirmed.
+    pub boot: Option<Boot>,
 }
 
 /// Knows the members as of the newest topology.
@@ -30,4 +35,7 @@ pub trait Directory: Send + Sync {
 
     /// A member, this one excepted; none when there is no such member.
     fn member(&self, node: NodeId) -> Option<Contact>;
+
+    /// A peer knows of a later start of this node's data directory: the node must end.
+    fn disown(&self, why: &Fault);
 }

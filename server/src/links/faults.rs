@@ -3,15 +3,16 @@
 //! A node that was started with `TORC_TEST_LINK_FAULTS=FILE` reads the file every 100 ms:
 //!
 //! ```json
-//! {"drop_to": [2, 3], "drop_from": [3], "delay_ms": {"2": 40}}
+//! {"drop_to": [2, 3], "drop_from": [3], "delay_ms": {"2": 40}, "group_drop_to": [2]}
 //! ```
 //!
 //! Messages to the nodes in `drop_to` and from those in `drop_from` are dropped; both on
 //! one node cut it off both ways, one of them one way. Messages to a node in `delay_ms`
 //! leave that much later, in order. What is missing is empty; a file that is missing or
 //! malformed changes nothing to what was read last, so write it beside and rename it.
-//! Only messages between replicas are hit, neither clients' requests nor the topology
-//! group's.
+//! Only messages between replicas are hit, not clients' requests. Calls of the topology group
+//! to the nodes in `group_drop_to` do not leave: who is to hear nothing of it either is named by
+//! all others.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -31,6 +32,7 @@ struct Plan {
     drop_to: HashSet<NodeId>,
     drop_from: HashSet<NodeId>,
     delay_ms: HashMap<u64, u64>,
+    group_drop_to: HashSet<NodeId>,
 }
 
 /// Faults in force. Without a file there are none, and asking costs one load.
@@ -54,6 +56,10 @@ impl Faults {
         self.ask(|plan| plan.drop_from.contains(&node))
     }
 
+    pub(crate) fn cuts_group_to(&self, node: NodeId) -> bool {
+        self.ask(|plan| plan.group_drop_to.contains(&node))
+    }
+
     pub(super) fn delay_to(&self, node: NodeId) -> Option<Duration> {
         let delay = |plan: &Plan| plan.delay_ms.get(&node.0).copied();
         self.ask(delay).map(Duration::from_millis)
@@ -68,7 +74,7 @@ impl Faults {
     }
 
     /// Reads the file again and again.
-    pub(super) async fn watch(self, file: PathBuf) {
+    pub(crate) async fn watch(self, file: PathBuf) {
         tracing::warn!(file = %file.display(), "links between nodes are cut as this file says");
         let mut every = tokio::time::interval(READ_EVERY);
         loop {
@@ -106,6 +112,7 @@ mod tests {
         assert!(faults.cut_to(two) && !faults.cut_to(three));
         assert!(faults.cut_from(three) && !faults.cut_from(two));
         assert_eq!(faults.delay_to(two), Some(Duration::from_millis(40)));
+        assert!(!faults.cuts_group_to(two), "the group is another matter");
         faults.set(b"{");
         assert!(faults.cut_to(two), "half a file is not read");
         faults.set(b"{}");

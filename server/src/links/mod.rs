@@ -1,6 +1,6 @@
 //! Messages between replicas, each way over one long-lived stream a peer.
 //!
-//! * [`Links`]: [`Links::send`] never waits. Each peer has a bounded queue and a task
+//! * [`Links`]: [`Links::send_all`] never waits. Each peer has a bounded queue and a task
 //!   that opens the stream when the peer is first spoken to, and opens it again when it
 //!   breaks. What waits goes as one batch: no timer, the busier the larger.
 //! * [`LinkService`]: the other end, behind `Replica.Link`. It checks who speaks and
@@ -47,6 +47,10 @@ use queue::Queue;
 /// A peer that owes an answer for so long is silent. Longer than an fdatasync takes under load,
 /// shorter than people notice.
 const SILENCE: Duration = Duration::from_millis(250);
+
+/// A peer that cannot be connected to, or owes an answer, for so long is lost. Longer than two
+/// nodes that start together take to find each other.
+const LOSS: Duration = Duration::from_secs(1);
 
 /// Bounds and settings of the links of one node.
 #[derive(Debug, Clone)]
@@ -136,15 +140,15 @@ impl Links {
         }
     }
 
-    /// Sends a message, or drops and counts it. Never waits; may be called from anywhere.
-    pub fn send(&self, to: NodeId, envelope: Envelope) {
+    /// Sends messages in their order, or drops and counts them. Never waits; may be called from
+    /// anywhere. Together they cost one lock and one wake-up.
+    pub fn send_all(&self, to: NodeId, envelopes: Vec<Envelope>) {
         let known = self.inner.queues.read().get(&to).cloned();
-        match known.or_else(|| self.open(to)) {
-            Some(queue) => {
-                let delay = self.inner.faults.delay_to(to);
-                queue.push(envelope, delay, &self.inner.metrics);
-            }
-            None => self.inner.metrics.dropped(DropReason::NoAddress, 1),
+        let metrics = &self.inner.metrics;
+        if let Some(queue) = known.or_else(|| self.open(to)) {
+            queue.push(envelopes, self.inner.faults.delay_to(to), metrics);
+        } else {
+            metrics.dropped(DropReason::NoAddress, envelopes.len());
         }
     }
 
@@ -165,13 +169,18 @@ impl Links {
         known.is_some_and(|queue| queue.is_silent_for(SILENCE))
     }
 
-    /// The peers that cannot be reached, or owe an answer for long. O(peers).
+    /// The peers that cannot be connected to or owe an answer for a quarter of a second, and
+    /// those of which that has been so for a second. O(peers).
     #[must_use]
-    pub fn out_of_reach(&self) -> BTreeSet<NodeId> {
+    pub fn out_of_reach(&self) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
         let queues = self.inner.queues.read();
-        let is_out = |queue: &Queue| queue.is_unreachable() || queue.is_silent_for(SILENCE);
-        let out = queues.iter().filter(|(_, queue)| is_out(queue));
-        out.map(|(node, _)| *node).collect()
+        let of = |is_out: &dyn Fn(&Queue) -> bool| {
+            let out = queues.iter().filter(|(_, queue)| is_out(queue));
+            out.map(|(node, _)| *node).collect()
+        };
+        let silent = of(&|queue| queue.is_unreachable() || queue.is_silent_for(SILENCE));
+        let lost = of(&|queue| queue.is_unreachable_for(LOSS) || queue.is_silent_for(LOSS));
+        (silent, lost)
     }
 
     /// The other end, handing what arrives to `inbox`.

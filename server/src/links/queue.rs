@@ -28,8 +28,8 @@ struct Waiting {
 struct State {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    /// The last attempt to connect failed: nothing is worth keeping.
-    unreachable: bool,
+    /// Since when attempts to connect have failed: nothing is worth keeping.
+    unreachable: Option<Instant>,
     /// When it was asked what it has not answered, nor said anything since.
     asked: Option<Instant>,
 }
@@ -52,43 +52,59 @@ impl Queue {
         }
     }
 
-    /// Keeps a message until it is taken, or drops it.
-    pub(super) fn push(&self, envelope: Envelope, delay: Option<Duration>, metrics: &LinkMetrics) {
-        let bytes = weight(&envelope.message);
+    /// Keeps messages until they are taken, or drops those for which there is no room.
+    pub(super) fn push(
+        &self,
+        envelopes: Vec<Envelope>,
+        delay: Option<Duration>,
+        metrics: &LinkMetrics,
+    ) {
         let due = delay.map(|delay| Instant::now() + delay);
-        let asks = wants_answer(&envelope.message);
+        let count = envelopes.len();
         let mut state = self.state.lock();
-        let first = state.waiting.is_empty();
-        let full = state.waiting.len() >= self.most_envelopes
-            || (!first && state.bytes + bytes > self.most_bytes);
-        if state.unreachable || full {
-            let reason = if state.unreachable {
-                DropReason::Unreachable
-            } else {
-                DropReason::Full
-            };
+        if state.unreachable.is_some() {
             drop(state);
-            return metrics.dropped(reason, 1);
+            return metrics.dropped(DropReason::Unreachable, count);
         }
-        if asks {
-            state.asked.get_or_insert_with(Instant::now);
+        let (was_empty, mut kept) = (state.waiting.is_empty(), 0);
+        for envelope in envelopes {
+            let bytes = weight(&envelope.message);
+            let is_first = state.waiting.is_empty();
+            let full = state.waiting.len() >= self.most_envelopes
+                || (!is_first && state.bytes + bytes > self.most_bytes);
+            if full {
+                continue;
+            }
+            if wants_answer(&envelope.message) {
+                state.asked.get_or_insert_with(Instant::now);
+            }
+            kept += 1;
+            state.bytes += bytes;
+            state.waiting.push_back(Waiting {
+                envelope,
+                bytes,
+                due,
+            });
         }
-        state.bytes += bytes;
-        state.waiting.push_back(Waiting {
-            envelope,
-            bytes,
-            due,
-        });
         // Within the lock, or what is taken could be subtracted before it was added.
-        metrics.queued.inc();
+        metrics.queued.inc_by(kept as i64);
         drop(state);
-        if first {
+        if was_empty && kept > 0 {
             self.filled.notify_one();
+        }
+        if kept < count {
+            metrics.dropped(DropReason::Full, count - kept);
         }
     }
 
     pub(super) fn is_unreachable(&self) -> bool {
-        self.state.lock().unreachable
+        self.state.lock().unreachable.is_some()
+    }
+
+    /// Whether no attempt to connect has succeeded for so long.
+    pub(super) fn is_unreachable_for(&self, time: Duration) -> bool {
+        let since = self.state.lock().unreachable;
+        since.is_some_and(|since| since.elapsed() >= time)
     }
 
     /// The peer has said something.
@@ -145,14 +161,15 @@ impl Queue {
 
     /// The peer can be reached (again): messages are kept.
     pub(super) fn reachable(&self) {
-        self.state.lock().unreachable = false;
+        self.state.lock().unreachable = None;
     }
 
     /// The peer cannot be reached: what waits and what comes is dropped.
     pub(super) fn unreachable(&self, metrics: &LinkMetrics) {
         let mut state = self.state.lock();
-        let dropped = std::mem::take(&mut *state).waiting;
-        state.unreachable = true;
+        let before = std::mem::take(&mut *state);
+        state.unreachable = before.unreachable.or_else(|| Some(Instant::now()));
+        let dropped = before.waiting;
         metrics.queued.dec_by(dropped.len() as i64);
         drop(state);
         metrics.dropped(DropReason::Unreachable, dropped.len());

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use torc_proto::Reason;
 use torc_ring::NodeId;
 
-use super::connect::{Connection, connect};
+use super::connect::{ConnectError, Connection, connect};
 use super::queue::Queue;
 use super::{Contact, Inner};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// How often the directory is asked whether the peer has moved.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -32,6 +33,11 @@ async fn keep_sending(inner: &Arc<Inner>, to: NodeId, queue: &Arc<Queue>) {
                 flow(inner, to, &contact, queue, connection).await;
             }
             Err(error) => {
+                if let ConnectError::Refused(why) = &error
+                    && why.reason == Reason::Superseded
+                {
+                    inner.directory.disown(why);
+                }
                 queue.unreachable(&inner.metrics);
                 tracing::debug!(node = %to, %error, "no link");
             }

@@ -15,8 +15,10 @@ use torc_proto::v1::{LinkRequest, LinkResponse};
 use torc_proto::{Fault, Reason, WireError};
 use torc_replication::Envelope;
 use torc_ring::NodeId;
+use torc_ring::topology::Boot;
 
 use super::{DropReason, Inner, Whoami};
+use crate::boot::superseded;
 
 /// From the call to the first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
@@ -46,8 +48,8 @@ pub type LinkStream = ReceiverStream<Result<LinkResponse, Status>>;
 pub struct LinkService {
     inner: Arc<Inner>,
     inbox: Arc<dyn Inbox>,
-    /// The stream of each peer: the newest counts.
-    streams: Arc<Mutex<HashMap<NodeId, CancellationToken>>>,
+    /// The stream of each peer, and the start it is of: the newest counts.
+    streams: Arc<Mutex<HashMap<NodeId, (Boot, CancellationToken)>>>,
 }
 
 impl std::fmt::Debug for LinkService {
@@ -76,16 +78,18 @@ impl LinkService {
             .map_err(|_| Fault::new(Reason::Deadline, "the peer did not say who it is"))??;
         let hello = LinkHello::from_wire(&first.unwrap_or_default()).map_err(Fault::from)?;
         let me = self.check(&hello)?;
-        let (answers, stream) = mpsc::channel(2);
+        let (answers, received) = mpsc::channel(2);
         let welcome = LinkWelcome {
             node: me.node,
             incarnation: me.incarnation,
+            boot: me.boot,
         };
         // There is room for two: this and how the stream ends.
         let _ = answers.try_send(Ok(welcome.to_wire()));
         let replaced = self.inner.cancel.child_token();
-        let before = self.streams.lock().insert(hello.node, replaced.clone());
-        if let Some(before) = before {
+        let stream = (hello.boot, replaced.clone());
+        let before = self.streams.lock().insert(hello.node, stream);
+        if let Some((_, before)) = before {
             before.cancel();
         }
         let service = self.clone();
@@ -99,7 +103,7 @@ impl LinkService {
                 let _ = answers.try_send(Err(status));
             }
         });
-        Ok(ReceiverStream::new(stream))
+        Ok(ReceiverStream::new(received))
     }
 
     fn check(&self, hello: &LinkHello) -> Result<Whoami, Fault> {
@@ -115,6 +119,11 @@ impl LinkService {
             let message = "the peer has another data directory than the one that joined: a wiped \
                            node comes back as a new member";
             return Err(Fault::new(Reason::Refused, message));
+        }
+        let seen = self.streams.lock().get(&hello.node).map(|(boot, _)| *boot);
+        let mut known = member.boot.into_iter().chain(seen);
+        if let Some(known) = known.find(|known| hello.boot.is_superseded_by(*known)) {
+            return Err(superseded(hello.node, hello.boot, known));
         }
         Ok(me)
     }

@@ -148,7 +148,7 @@ impl Facts {
 const fn about(report: &Report) -> About {
     let kind = match report.fact {
         Fact::Adopted => 0,
-        Fact::Copied(_) => 1,
+        Fact::Copied => 1,
         Fact::Snapshotted(_) => 2,
     };
     (report.partition, kind)
@@ -165,7 +165,6 @@ fn is_current(shared: &Shared, report: &Report) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use torc_ring::topology::Sizes;
 
     use super::*;
 
@@ -203,7 +202,7 @@ mod tests {
         let first = facts.first(BATCH);
         facts.add(report(2, Fact::Adopted), now);
         facts.add(report(1, Fact::Adopted), now);
-        facts.add(report(1, Fact::Copied(Sizes::default())), now);
+        facts.add(report(1, Fact::Copied), now);
         facts.told(&first, now);
         assert_eq!(facts.first(1), [report(2, Fact::Adopted)]);
         facts.forget(|report| report.epoch == Epoch(1));

@@ -18,7 +18,7 @@ const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Probes in a row that must fail before writes stop waiting for the newcomer.
 const STRIKES: u32 = 3;
 
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(crate) async fn run(shared: Arc<Shared>) {
     let mut strikes: BTreeMap<NodeId, u32> = BTreeMap::new();
     loop {
         tokio::select! {
@@ -61,17 +61,11 @@ fn awaited_newcomers(shared: &Shared) -> BTreeSet<NodeId> {
 }
 
 async fn answers(shared: &Shared, node: NodeId) -> bool {
-    let Ok(table) = shared.routing() else {
+    let client = shared.recipient(node);
+    let client = client.and_then(|recipient| shared.peers.replica(&recipient));
+    let Ok(mut client) = client else {
         return false;
     };
-    let Some(address) = table.address(node) else {
-        return false;
-    };
-    let Ok(mut client) = shared.peers.replica(address) else {
-        return false;
-    };
-    client
-        .identify(within(PROBE_TIMEOUT, IdentifyRequest {}))
-        .await
-        .is_ok()
+    let request = within(PROBE_TIMEOUT, IdentifyRequest {});
+    client.identify(request).await.is_ok()
 }

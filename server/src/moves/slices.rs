@@ -10,7 +10,7 @@ use torc_ring::Partition;
 use torc_ring::topology::Sizes;
 use torc_store::Arrival;
 
-use super::transfer::Transfer;
+use crate::recipient::Recipient;
 use crate::shared::{Shared, store_fault};
 
 /// A message that takes longer than this has lost its connection.
@@ -26,46 +26,12 @@ pub(crate) struct Received {
     pub(crate) sizes: Sizes,
     /// What is not in them came later in the source's log.
     pub(crate) through: u64,
-    /// The source's data directory.
-    incarnation: Vec<u8>,
-}
-
-impl Transfer<'_> {
-    /// Receives and verifies the slices, unless that was done before; they are not in force
-    /// yet. None if there is nothing to do.
-    pub(super) async fn receive_slices(&self) -> Result<Option<Received>, Fault> {
-        if !self.wants_slices() {
-            return Ok(None);
-        }
-        let request = CopySlicesRequest {
-            partition: self.partition.0,
-            epoch: self.epoch.0,
-            have: Vec::new(),
-        };
-        let source = self.source_address()?;
-        receive(self.shared, &source, request).await.map(Some)
-    }
-
-    /// Puts what was received in force and remembers it.
-    pub(super) async fn publish_slices(&mut self, received: Received) -> Result<(), Fault> {
-        if let Some(arrival) = received.arrival {
-            let published = arrival.publish().await;
-            published.map_err(|error| store_fault(&error))?;
-        }
-        let metrics = &self.shared.metrics;
-        metrics
-            .transfer_received_records
-            .inc_by(received.sizes.records);
-        self.note_slices(received.incarnation, received.through, received.sizes)
-            .await;
-        Ok(())
-    }
 }
 
 /// Receives and verifies slices of a partition; they are not in force yet.
 pub(crate) async fn receive(
     shared: &Shared,
-    source: &str,
+    source: &Recipient,
     request: CopySlicesRequest,
 ) -> Result<Received, Fault> {
     let partition = Partition(request.partition);
@@ -80,7 +46,6 @@ pub(crate) async fn receive(
         arrival: None,
         sizes,
         through: head.through,
-        incarnation: head.incarnation.to_vec(),
     };
     if infos.is_empty() {
         return Ok(received);

@@ -1,5 +1,4 @@
-//! The replicas of a node begin when it hears of the topology of a cluster with several
-//! replicas.
+//! The replicas of a node begin when it hears of a topology in which it has a place.
 
 use std::sync::Arc;
 
@@ -7,6 +6,7 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
+use torc_proto::Fault;
 use torc_record::Layer;
 use torc_replication::{Envelope, Milestone};
 use torc_ring::NodeId;
@@ -28,6 +28,7 @@ impl Directory for Members {
             cluster: membership.cluster,
             node: membership.node,
             incarnation: self.0.identity.incarnation,
+            boot: self.0.boot,
         })
     }
 
@@ -37,7 +38,12 @@ impl Directory for Members {
         (self.0.identity.node() != Some(node)).then(|| Contact {
             address: member.identity.address.clone(),
             incarnation: member.identity.incarnation,
+            boot: self.0.group.topology().and_then(|it| it.boot(node)),
         })
+    }
+
+    fn disown(&self, why: &Fault) {
+        self.0.group.disown(&why.message);
     }
 }
 
@@ -51,7 +57,7 @@ impl Inbox for Received {
 }
 
 /// The registers of this node, begun if they have not been: none while it has no place in
-/// the topology, and in a cluster whose partitions have one replica.
+/// the topology, or its start was not confirmed.
 pub(crate) fn begin(
     shared: &Arc<Shared>,
     table: &RoutingTable,
@@ -60,7 +66,7 @@ pub(crate) fn begin(
     if let Some(registers) = shared.registers.get() {
         return Some(Arc::clone(registers));
     }
-    if table.replicas < 2 {
+    if !*shared.confirmed.borrow() {
         return None;
     }
     let node = shared.identity.node()?;
@@ -115,15 +121,16 @@ async fn report(
         while let Some((partition, milestone)) = reached.recv().await {
             let (epoch, fact) = match milestone {
                 Milestone::Adopted(epoch) => (epoch, Fact::Adopted),
-                Milestone::Copied(epoch) => {
+                Milestone::Copied(epoch) => (epoch, Fact::Copied),
+                // Only now it holds what came as records, too.
+                Milestone::Snapshotted(epoch) => {
                     let held = shared.store.summary(partition);
                     let sizes = Sizes {
                         records: held.records,
                         bytes: held.payload_bytes,
                     };
-                    (epoch, Fact::Copied(sizes))
+                    (epoch, Fact::Snapshotted(sizes))
                 }
-                Milestone::Snapshotted(epoch) => (epoch, Fact::Snapshotted(Sizes::default())),
             };
             reporter.report(partition, epoch, fact);
         }

@@ -1,13 +1,14 @@
 //! The store as a replica sees it: one partition of it, in the terms of `torc-replication`.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
-use torc_record::{Digest, Key, KeyError, MAX_KEY_LEN};
+use torc_record::{Digest, Key, KeyError, MAX_KEY_LEN, Record};
 use torc_replication::compare::{Range, RangeSum};
 use torc_replication::{Batch, Entry, KeyId, Locator, LogPosition, Lookup, Meta, Scanned, Storage};
 use torc_ring::Partition;
-use torc_store::{Cursor, PartitionBatch, PartitionMeta, ScanLimits, Seq, Store};
+use torc_store::{Cursor, PartitionBatch, PartitionMeta, ScanLimits, Seq, Store, StoreError};
 
 /// Bytes of records in a page, about: a message between nodes holds one.
 const PAGE_BYTES: usize = 1 << 20;
@@ -16,6 +17,8 @@ pub(super) struct Disk<'a> {
     store: &'a Store,
     partition: Partition,
     met_damage: Cell<bool>,
+    /// What was found to be at hand, until it is asked for.
+    at_hand: RefCell<VecDeque<(Locator, Lookup)>>,
 }
 
 impl<'a> Disk<'a> {
@@ -24,18 +27,36 @@ impl<'a> Disk<'a> {
             store,
             partition,
             met_damage: Cell::new(false),
+            at_hand: RefCell::new(VecDeque::new()),
         }
+    }
+}
+
+fn lookup(found: Result<Option<Record>, StoreError>) -> Lookup {
+    match found {
+        Ok(Some(record)) => Lookup::Found(record),
+        Ok(None) => Lookup::Absent,
+        // A store that has failed answers nothing for certain either.
+        Err(_) => Lookup::Unreadable,
     }
 }
 
 impl Storage for Disk<'_> {
     fn get(&self, at: &Locator) -> Lookup {
-        match self.store.get(at.namespace, &at.digest, at.key.as_bytes()) {
-            Ok(Some(record)) => Lookup::Found(record),
-            Ok(None) => Lookup::Absent,
-            // A store that has failed answers nothing for certain either.
-            Err(_) => Lookup::Unreadable,
+        let known = self.at_hand.borrow_mut().pop_front();
+        match known {
+            Some((known, lookup)) if known == *at => lookup,
+            _ => lookup(self.store.get(at.namespace, &at.digest, at.key.as_bytes())),
         }
+    }
+
+    fn is_at_hand(&self, at: &Locator) -> bool {
+        let key = at.key.as_bytes();
+        let found = self.store.get_cached(at.namespace, &at.digest, key);
+        let known = found.map(|found| (at.clone(), lookup(found)));
+        let is_known = known.is_some();
+        self.at_hand.borrow_mut().extend(known);
+        is_known
     }
 
     fn scan(&self, after: Option<KeyId>, limit: usize) -> Scanned {
@@ -57,14 +78,10 @@ impl Storage for Disk<'_> {
             |readable| {
                 self.met_damage
                     .set(self.met_damage.get() | readable.is_partial);
+                let page = readable.page;
                 Scanned {
-                    entries: readable
-                        .page
-                        .records
-                        .into_iter()
-                        .map(Entry::Found)
-                        .collect(),
-                    done: readable.page.done,
+                    entries: page.records.into_iter().map(Entry::Found).collect(),
+                    done: page.done,
                 }
             },
         )

@@ -20,13 +20,13 @@ use torc_proto::link::{envelope_from_wire, envelope_to_wire};
 use torc_proto::v1;
 use torc_record::{DIGEST_LEN, Digest, Epoch, NamespaceId};
 use torc_replication::{
-    Envelope, EventualOutcome, EventualRequest, Hint, HintId, Hints, KeyId, Locator, Message, Tag,
+    Envelope, Hint, HintId, Hints, KeyId, Locator, Message, Outcome, Quorum, Request, Rules, Tag,
 };
 use torc_ring::{NodeId, Partitions, Token};
 use torc_store::Advisory;
 
-use super::Registers;
 use super::metrics::HintMetrics;
+use super::{Registers, Wanted};
 
 /// The tree of hints in sled.
 const TREE: &str = "hints";
@@ -143,7 +143,7 @@ pub(super) async fn hand_over(registers: Arc<Registers>) {
 
 impl Registers {
     /// Hands a node some of what it has missed; whether it took something.
-    async fn hand_over_to(&self, node: NodeId) -> bool {
+    async fn hand_over_to(self: &Arc<Self>, node: NodeId) -> bool {
         let limit = if self.is_out_of_reach(node) {
             1
         } else {
@@ -155,7 +155,7 @@ impl Registers {
     }
 
     /// Whether the hint is done with.
-    async fn hand_over(&self, hint: Hint) -> bool {
+    async fn hand_over(self: &Arc<Self>, hint: Hint) -> bool {
         let metrics = &self.hints.metrics;
         let partition = self
             .partitions
@@ -169,19 +169,20 @@ impl Registers {
             metrics.dropped.inc();
             return self.hints.end(&hint);
         }
-        let at = Locator::of(&hint.record);
-        let request = EventualRequest::HandOver(hint.clone());
-        let deadline = Instant::now() + HAND_TIME;
-        match self
-            .operate_eventual(partition, at, request, deadline)
-            .await
-        {
-            EventualOutcome::Written { .. } => {
+        let wanted = Wanted {
+            partition,
+            at: Locator::of(&hint.record),
+            rules: Rules::Eventual(Quorum::One),
+            request: Request::HandOver(hint.clone()),
+            deadline: Instant::now() + HAND_TIME,
+        };
+        match self.operate(wanted).await {
+            Outcome::Written { .. } => {
                 metrics.sent.inc();
                 self.hints.end(&hint)
             }
             // A collection was begun since: what a replica holds comes by comparison.
-            EventualOutcome::Refused => {
+            Outcome::Refused => {
                 metrics.dropped.inc();
                 self.hints.end(&hint)
             }

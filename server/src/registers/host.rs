@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use torc_record::Epoch;
 use torc_replication::{
-    Collector, Config, Effect, Envelope, Input, Meta, Milestone, Now, Replica, ReplicaOptions, Seq,
+    Batch, Collector, Config, Effect, Envelope, Input, Meta, Milestone, Now, Reading, Replica,
+    ReplicaOptions, Seq,
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
@@ -42,6 +43,8 @@ pub(super) enum Wish {
     Report(Milestone),
     Settle(torc_replication::Locator, bool),
     CopySlices(NodeId, Epoch),
+    Read(Reading),
+    Fetch(NodeId, Envelope),
 }
 
 impl Host {
@@ -86,12 +89,6 @@ impl Host {
         self.is_lost && self.on_their_way == 0
     }
 
-    /// Whether it may have to ask for copies.
-    pub(super) fn is_moving(&self) -> bool {
-        let config = self.replica.config();
-        config.is_some_and(|config| config.stage != Stage::Stable)
-    }
-
     /// Whether slices that were asked for may be put in force.
     pub(super) fn takes_slices(&self, from: NodeId, epoch: Epoch) -> bool {
         !self.is_lost && self.replica.takes_slices(from, epoch)
@@ -102,31 +99,14 @@ impl Host {
         self.unfolded.get_or_insert_with(|| store.hold(partition));
     }
 
-    /// Asks a peer to compare copies.
-    pub(super) fn compare_with(
-        &mut self,
-        peer: NodeId,
-        store: &Store,
-        partition: Partition,
-    ) -> Vec<Wish> {
-        let (mut effects, mut wishes) = (Vec::new(), Vec::new());
-        let disk = Disk::new(store, partition);
-        self.replica.compare_with(peer, &disk, &mut effects);
-        // Comparing stores nothing.
-        self.perform(effects, &mut |_, _| true, &mut wishes);
-        wishes
-    }
-
-    /// One input. Batches are handed to `persist` in their order, until it refuses one; what
-    /// need not wait for one comes out as wishes. After a batch was lost nothing is handled
-    /// any more.
+    /// One input. What is to be stored comes out in its order, what need not wait for that as
+    /// wishes. After a batch was lost nothing is handled any more.
     pub(super) fn step(
         &mut self,
         now: Now,
         input: Input,
-        store: &Store,
-        partition: Partition,
-        mut persist: impl FnMut(Seq, torc_replication::Batch) -> bool,
+        disk: &Disk<'_>,
+        batches: &mut Vec<(Seq, Batch)>,
         wishes: &mut Vec<Wish>,
     ) {
         if let Input::Persisted(seq) = input {
@@ -142,9 +122,8 @@ impl Host {
             return;
         }
         let mut effects = Vec::new();
-        let disk = Disk::new(store, partition);
-        self.replica.step(now, input, &disk, &mut effects);
-        self.perform(effects, &mut persist, wishes);
+        self.replica.step(now, input, disk, &mut effects);
+        self.perform(effects, batches, wishes);
         self.release(wishes);
     }
 
@@ -152,7 +131,7 @@ impl Host {
     pub(super) fn perform(
         &mut self,
         effects: Vec<Effect>,
-        persist: &mut impl FnMut(Seq, torc_replication::Batch) -> bool,
+        batches: &mut Vec<(Seq, Batch)>,
         wishes: &mut Vec<Wish>,
     ) {
         for effect in effects {
@@ -160,7 +139,7 @@ impl Host {
                 Effect::Persist { .. } if self.is_lost => {}
                 Effect::Persist { seq, batch } => {
                     self.on_their_way += 1;
-                    self.is_lost = !persist(seq, batch);
+                    batches.push((seq, batch));
                 }
                 Effect::Send {
                     to,
@@ -182,6 +161,8 @@ impl Host {
                     wishes.push(Wish::CopySlices(from, epoch));
                 }
                 Effect::Settle { at, rewrite } => wishes.push(Wish::Settle(at, rewrite)),
+                Effect::Read(reading) => wishes.push(Wish::Read(reading)),
+                Effect::Fetch { from, envelope } => wishes.push(Wish::Fetch(from, envelope)),
                 // The group tells every member of every topology by itself.
                 Effect::NeedTopology { .. } => {}
             }
@@ -212,37 +193,29 @@ mod tests {
     }
 
     /// A replica whose batches go nowhere: how many of them were handed over in a step.
-    fn step(host: &mut Host, store: &Store, input: Input, takes: bool) -> usize {
-        let mut handed_over = 0;
-        let persist = |_, _| {
-            handed_over += 1;
-            takes
-        };
-        host.step(Now::default(), input, store, HERE, persist, &mut Vec::new());
-        handed_over
+    fn step(host: &mut Host, store: &Store, input: Input) -> usize {
+        let (disk, mut batches) = (Disk::new(store, HERE), Vec::new());
+        host.step(Now::default(), input, &disk, &mut batches, &mut Vec::new());
+        batches.len()
     }
 
     #[test]
-    fn a_replica_that_lost_a_batch_begins_anew_only_when_nothing_is_on_its_way() {
+    fn a_replica_that_lost_a_batch_starts_over_only_when_nothing_is_on_its_way() {
         let dir = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(StoreOptions::new(dir.path())).unwrap();
         let mut host = Host::recover(ME, HERE, Meta::default(), ReplicaOptions::default(), 0);
-        assert_eq!(step(&mut host, &store, adopting(1), true), 1);
-        assert_eq!(
-            step(&mut host, &store, adopting(2), false),
-            1,
-            "refused at once"
+        assert_eq!(step(&mut host, &store, adopting(1)), 1);
+        assert_eq!(step(&mut host, &store, adopting(2)), 1);
+        assert!(
+            !host.landed(false),
+            "the second is on its way, and will be seen later"
         );
         assert_eq!(
-            step(&mut host, &store, adopting(3), true),
+            step(&mut host, &store, adopting(3)),
             0,
             "what follows a lost batch must not reach the disk"
         );
-        assert!(
-            !host.landed(false),
-            "the first is on its way, and will be seen later"
-        );
-        assert!(host.landed(true), "now the store shows all there will be");
+        assert!(host.landed(false), "now the store shows all there will be");
         let configured = host.config().map(|config| config.epoch);
         assert_eq!(
             configured,

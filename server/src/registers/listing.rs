@@ -1,40 +1,31 @@
-//! Pages of a partition as a quorum holds it, for scans.
-//!
-//! Every replica that reads is asked for the same page; with a quorum of answers each key up to
-//! where the shortest of them ends is known. A version that is proven chosen is taken as
-//! it is, any other key is read by an operation of its own. So a scan is linearizable a key,
-//! and no snapshot. Of a key of an `eventual` namespace the newest version is taken.
-//!
-//! Invariant: a page counts only for the listing that asked for it. One that was asked for
-//! earlier may lack what was written since.
+//! Pages of a partition as a quorum holds it, for scans: asks replicas for pages, and
+//! reads by operations of their own what [`ScanRound`] says must be.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use torc_record::{Epoch, HybridTime, Record};
+use torc_record::{HybridTime, Record, State};
 use torc_replication::{
-    Envelope, KeyId, Locator, Message, Mutations, OpId, Outcome, Request, Tag, Votes,
+    Envelope, KeyId, Listed, ListedEntry, Locator, Message, OpId, Outcome, Request, Rules,
+    ScanPage, ScanRound, Tag,
 };
 use torc_ring::topology::NamespaceMode;
 use torc_ring::{NodeId, Partition};
 
-use super::Registers;
-use super::work::Work;
+use super::{Registers, Wanted};
+use crate::mutants::broken_rules;
 
 /// How long a replica has for a page before it is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// Replicas that are busy are given longer each time.
+const LONGEST_WAIT: Duration = Duration::from_secs(4);
 
 /// One replica's page.
-#[derive(Debug, Clone)]
-struct Page {
-    from: NodeId,
-    epoch: Epoch,
-    records: Vec<Record>,
-    next: Option<KeyId>,
-}
+type Page = (NodeId, ScanPage);
 
 /// Who waits for pages.
 #[derive(Debug)]
@@ -72,7 +63,11 @@ impl Listings {
     /// Hands a page to whoever asked for it; whether that was a listing.
     pub(super) fn take(&self, from: NodeId, envelope: &Envelope) -> bool {
         let Message::Page {
-            tag, records, next, ..
+            tag,
+            records,
+            next,
+            collecting,
+            ..
         } = &envelope.message
         else {
             return false;
@@ -83,12 +78,12 @@ impl Listings {
         let waiting = self.waiting.lock();
         if let Some(sender) = waiting.get(&tag.op).filter(|_| tag.round == self.life) {
             // Whoever waited has enough.
-            let _ = sender.send(Page {
-                from,
-                epoch: envelope.epoch,
+            let page = ScanPage {
                 records: records.clone(),
                 next: *next,
-            });
+                collecting: *collecting,
+            };
+            let _ = sender.send((from, page));
         }
         true
     }
@@ -103,11 +98,10 @@ impl Drop for Forgotten<'_> {
     }
 }
 
-/// What a quorum holds of a stretch of a partition.
-pub(crate) struct Listed {
-    /// In ring order, tombstones left out.
+/// Values of a stretch of a partition, in ring order, and where to go on.
+pub(crate) struct Found {
     pub(crate) records: Vec<Record>,
-    /// After which key to go on; none at the partition's end.
+    /// None at the partition's end.
     pub(crate) next: Option<Locator>,
 }
 
@@ -115,114 +109,79 @@ pub(crate) struct Listed {
 pub(crate) struct NoQuorum;
 
 impl Registers {
-    /// The records of a partition after a key, as many as fit a page.
+    /// The values of a partition after a key, as many as fit a page.
     pub(crate) async fn list(
-        &self,
+        self: &Arc<Self>,
         partition: Partition,
         after: Option<KeyId>,
         deadline: Instant,
-    ) -> Result<Listed, NoQuorum> {
-        let (tag, mut pages) = self.listings.wait();
-        let _forgotten = Forgotten(&self.listings, tag);
-        let since = None;
-        let pull = Message::Pull { tag, after, since };
-        self.list_from(partition, &pull, &mut pages, deadline).await
-    }
-
-    async fn list_from(
-        &self,
-        partition: Partition,
-        pull: &Message,
-        pages: &mut mpsc::UnboundedReceiver<Page>,
-        deadline: Instant,
-    ) -> Result<Listed, NoQuorum> {
+    ) -> Result<Found, NoQuorum> {
+        let mut patience = ASK_AGAIN;
         while Instant::now() < deadline {
+            let (tag, mut pages) = self.listings.wait();
+            let _forgotten = Forgotten(&self.listings, tag);
             let config = self.config(partition).ok_or(NoQuorum)?;
-            let mut work = Work::new(self);
-            for node in config.nodes(config.readers()) {
-                let envelope = Envelope {
-                    partition,
-                    epoch: config.epoch,
-                    message: pull.clone(),
-                };
-                work.send(node, envelope);
-            }
-            work.finish();
-            let again = tokio::time::Instant::from_std(Instant::now() + ASK_AGAIN);
-            let (mut heard, mut votes) = (Vec::new(), Votes::NONE);
-            while let Ok(Some(page)) = tokio::time::timeout_at(again, pages.recv()).await {
-                let member = config
-                    .index(page.from)
-                    .filter(|_| page.epoch == config.epoch);
-                let Some(index) = member.filter(|at| !votes.contains(*at)) else {
-                    continue;
-                };
-                votes.insert(index);
-                heard.push((index, page));
-                if config.may_read(votes, Mutations::NONE) {
-                    return self.merge(partition, &config, heard, deadline).await;
+            let mut round = ScanRound::new(config, tag, after, broken_rules());
+            let time = self.ask_for_pages(partition, &round);
+            let again = tokio::time::Instant::from_std(Instant::now() + patience);
+            patience = (2 * patience).min(LONGEST_WAIT);
+            while let Ok(Some((from, page))) = tokio::time::timeout_at(again, pages.recv()).await {
+                let is_eventual =
+                    |record: &Record| Some(self.mode(record.namespace)? == NamespaceMode::Eventual);
+                if let Some(listed) = round.on_page(from, page, time, is_eventual) {
+                    return self.complete(partition, listed, deadline).await;
                 }
             }
         }
         Err(NoQuorum)
     }
 
-    async fn merge(
-        &self,
+    /// Asks for the pages of a round, and returns the time by which expiry is judged.
+    fn ask_for_pages(&self, partition: Partition, round: &ScanRound) -> HybridTime {
+        let mut turn = self.turn(partition);
+        for (node, envelope) in round.asks() {
+            turn.send(node, envelope);
+        }
+        let time = HybridTime::from_unix_ms(turn.now().unix_ms);
+        turn.end();
+        time
+    }
+
+    /// Reads the keys of which the pages prove nothing.
+    async fn complete(
+        self: &Arc<Self>,
         partition: Partition,
-        config: &torc_replication::Config,
-        heard: Vec<(usize, Page)>,
+        listed: Listed,
         deadline: Instant,
-    ) -> Result<Listed, NoQuorum> {
-        let next = heard.iter().filter_map(|(_, page)| page.next).min();
-        let mut keys: BTreeMap<KeyId, (Record, Votes)> = BTreeMap::new();
-        for (index, page) in heard {
-            for record in page.records {
-                let id = KeyId::of(&record);
-                if next.is_some_and(|next| id > next) {
-                    continue;
-                }
-                let (held, holders) = keys
-                    .entry(id)
-                    .or_insert_with(|| (record.clone(), Votes::NONE));
-                if record.ballot > held.ballot {
-                    (*held, *holders) = (record, Votes::one(index));
-                } else if record.ballot == held.ballot {
-                    holders.insert(index);
+    ) -> Result<Found, NoQuorum> {
+        let asked = listed.entries.iter().filter_map(|entry| match entry {
+            ListedEntry::Value(_) => None,
+            ListedEntry::Ask(at) => Some(Wanted {
+                partition,
+                at: at.clone(),
+                rules: self.rules(at.namespace).unwrap_or(Rules::Linearizable),
+                request: Request::Get,
+                deadline,
+            }),
+        });
+        let outcomes = self.operate_many(asked.collect()).await;
+        let (mut outcomes, mut records) = (outcomes.into_iter(), Vec::new());
+        for entry in listed.entries {
+            match entry {
+                ListedEntry::Value(record) => records.push(record),
+                ListedEntry::Ask(at) => {
+                    let outcome = outcomes.next().unwrap_or(Outcome::Unavailable);
+                    records.extend(found(at, outcome)?);
                 }
             }
         }
-        // The page that ends first has it as its last key.
-        let next = next.and_then(|next| keys.get(&next).map(|(record, _)| Locator::of(record)));
-        let reads = keys.into_values().map(|(record, holders)| async move {
-            match self.mode(record.namespace) {
-                // The newest of a majority.
-                Some(NamespaceMode::Eventual) => return Ok(Some(record)),
-                Some(NamespaceMode::Linearizable) => {}
-                // Nobody can ask this node for it.
-                None => return Ok(None),
-            }
-            if config.is_chosen(record.ballot, holders, Mutations::NONE) {
-                return Ok(Some(record));
-            }
-            let outcome = self
-                .operate(partition, Locator::of(&record), Request::Get, deadline)
-                .await;
-            found(record, outcome)
-        });
-        let records: Result<Vec<_>, NoQuorum> =
-            futures::future::join_all(reads).await.into_iter().collect();
-        let records = records?.into_iter().flatten();
-        let is_value = |record: &Record| record.state != torc_record::State::Tombstone;
-        Ok(Listed {
-            records: records.filter(is_value).collect(),
-            next,
-        })
+        let next = listed.next;
+        Ok(Found { records, next })
     }
 }
 
-/// The record that a get of its key found, if it did.
-fn found(record: Record, outcome: Outcome) -> Result<Option<Record>, NoQuorum> {
+/// The record that a get of a key found, if it did.
+fn found(at: Locator, outcome: Outcome) -> Result<Option<Record>, NoQuorum> {
     match outcome {
         Outcome::Found {
             value,
@@ -230,13 +189,15 @@ fn found(record: Record, outcome: Outcome) -> Result<Option<Record>, NoQuorum> {
             expires_at_ms,
             ..
         } => Ok(Some(Record {
+            namespace: at.namespace,
+            digest: at.digest,
+            key: at.key,
             ballot: version,
             origin: None,
-            state: torc_record::State::Value {
+            state: State::Value {
                 value,
                 expires_at_ms,
             },
-            ..record
         })),
         Outcome::Absent { .. } => Ok(None),
         _ => Err(NoQuorum),
@@ -246,7 +207,7 @@ fn found(record: Record, outcome: Outcome) -> Result<Option<Record>, NoQuorum> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use torc_record::Ballot;
+    use torc_record::{Ballot, Epoch};
 
     const PEER: NodeId = NodeId(2);
 
@@ -282,7 +243,7 @@ mod tests {
         assert!(listings.take(PEER, &page(before)));
         assert!(pages.try_recv().is_err(), "asked for before a restart");
         assert!(listings.take(PEER, &page(second)));
-        assert_eq!(pages.try_recv().map(|page| page.from), Ok(PEER));
+        assert_eq!(pages.try_recv().map(|page| page.0), Ok(PEER));
     }
 
     #[test]

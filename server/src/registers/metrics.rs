@@ -6,7 +6,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use torc_replication::{EventualOutcome, Outcome};
+use torc_replication::Outcome;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
@@ -43,15 +43,16 @@ pub(super) struct EventualMetrics {
     writes: Counter,
     unknown: Counter,
     unavailable: Counter,
-    pub(super) settled: Counter,
+    settled: Counter,
 }
 
 impl EventualMetrics {
-    /// Counts a read or write that ended.
-    pub(super) fn count(&self, is_write: bool, outcome: &EventualOutcome) {
+    /// Counts an operation that ended.
+    fn count(&self, is_write: bool, outcome: &Outcome) {
         let counter = match outcome {
-            EventualOutcome::Unknown => &self.unknown,
-            EventualOutcome::Unavailable | EventualOutcome::Refused => &self.unavailable,
+            Outcome::Unknown => &self.unknown,
+            Outcome::Unavailable | Outcome::Refused => &self.unavailable,
+            Outcome::Settled => &self.settled,
             _ if is_write => &self.writes,
             _ => &self.reads,
         };
@@ -68,7 +69,9 @@ pub(crate) struct RegisterMetrics {
     unavailable: Counter,
     settled: Counter,
     pub(super) settles_dropped: Counter,
-    pub(super) eventual: EventualMetrics,
+    pub(super) fetched: Counter,
+    pub(super) foreign_digests: Counter,
+    eventual: EventualMetrics,
     pub(super) hints: HintMetrics,
 }
 
@@ -111,13 +114,24 @@ impl RegisterMetrics {
                 "register_settles_dropped",
                 "Keys that were to be brought together and had to wait for the next time",
             ),
+            fetched: counter(
+                "register_fetched",
+                "Messages handled after their keys were read from the disk",
+            ),
+            foreign_digests: counter(
+                "register_foreign_digests",
+                "Records met that lie under the digest of another key",
+            ),
             eventual,
             hints,
         }
     }
 
     /// Counts an operation that ended.
-    pub(super) fn count(&self, is_write: bool, outcome: &Outcome) {
+    pub(super) fn count(&self, is_write: bool, is_eventual: bool, outcome: &Outcome) {
+        if is_eventual {
+            return self.eventual.count(is_write, outcome);
+        }
         let paths = if is_write { &self.writes } else { &self.reads };
         let counter = match outcome {
             Outcome::Found { fast, .. }
@@ -132,7 +146,7 @@ impl RegisterMetrics {
             // A miss completes an accept first.
             Outcome::Mismatch { .. } => &paths.slow,
             Outcome::Unknown => &self.unknown,
-            Outcome::Unavailable => &self.unavailable,
+            Outcome::Unavailable | Outcome::Refused => &self.unavailable,
             Outcome::Settled => &self.settled,
         };
         counter.inc();
@@ -215,9 +229,9 @@ mod tests {
         };
         let fast_writes = "torc_register_operations_total{kind=\"write\",path=\"fast\"}";
         assert!(text().contains(&format!("{fast_writes} 0")), "{}", text());
-        metrics.count(true, &Outcome::Absent { fast: true });
-        metrics.count(false, &Outcome::Absent { fast: false });
-        metrics.count(true, &Outcome::Unknown);
+        metrics.count(true, false, &Outcome::Absent { fast: true });
+        metrics.count(false, false, &Outcome::Absent { fast: false });
+        metrics.count(true, false, &Outcome::Unknown);
         let text = text();
         for line in [
             &format!("{fast_writes} 1")[..],

@@ -1,78 +1,91 @@
-//! The registers of a cluster with several replicas: what drives the state machines of
-//! `torc-replication` on this node.
+//! The replicas and coordinators of this node: what drives the state machines of
+//! `torc-replication`, for both modes and any number of replicas.
 //!
 //! ```text
 //! Kv service ─▶ shard: Coordinator ─▶ host: Replica (this node's) ─▶ store
-//!                  ▲        └───────▶ links ─▶ other nodes' hosts
-//!                  └──── answers ◀──── links ◀──────┘
+//!   ▲ mailbox ◀──┘  ▲      └───────▶ links ─▶ other nodes' shards
+//!                   └── answers ◀─── links ◀───────┘
 //! ```
 //!
-//! * `shard`: some partitions' coordinator, and who waits for its operations.
+//! * `operate`: how operations come in, one or many at a time; `mailbox`: how outcomes go out.
+//! * `shard`: some partitions: their coordinator, their replicas, who waits.
+//! * `turn`: inputs of a shard and all that follows from them, handed over together.
 //! * `host`: one partition's replica, and what waits for its batches to be durable.
-//! * `work`: carries intentions out until none is left.
+//! * `alone`: gets of a partition whose only reader is this node.
 //! * `metrics`: what is counted.
 //! * `slices`: sealed slices on their way to a newcomer.
 //! * `listing`: pages of a partition for scans.
 //! * `disk`: the store as a replica sees it.
 //! * `upkeep`: time passing: deadlines, retries, comparison, collection, repair.
-//! * `eventual`: operations of `eventual` namespaces; `hints`: what nodes have missed of them.
+//! * `scrub`: damage is looked for.
+//! * `hints`: what nodes have missed of `eventual` namespaces.
 //!
 //! Invariants:
-//! * Batches go to the store in the order in which the replica issued them: the host's
-//!   lock is held from the step to the submission.
-//! * No two locks are held at a time: a step's intentions are carried out after it.
+//! * What is said, stored and answered goes out in the order in which it was decided: see
+//!   `turn`.
+//! * No two shards are locked at a time, and nothing is waited for under a shard's lock.
 //! * All operations of a key at this node go through one coordinator, so that no ballot is
 //!   issued twice.
 //!
-//! Absent on purpose: every rule of replication, and partitions of clusters with one replica,
-//! whose lead writes directly (`kv/operate`).
+//! Absent on purpose: every rule of replication.
 
+mod alone;
 mod begin;
 mod disk;
-mod eventual;
 mod hints;
 mod host;
 mod listing;
+mod mailbox;
 mod metrics;
+mod operate;
+mod readings;
+mod scrub;
 mod shard;
 mod slices;
+mod turn;
 mod upkeep;
-mod work;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, mpsc, oneshot};
-use torc_record::{HybridTime, NamespaceId, NodeSlot};
+use tokio::sync::{Notify, Semaphore, mpsc};
+use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot};
 use torc_replication::{
-    Config, CoordinatorOptions, Envelope, Input, Locator, Now, OpId, Outcome, ReplicaOptions,
-    Request, Seq,
+    Config, CoordinatorOptions, Envelope, Input, Locator, Now, ReplicaOptions, Rules, Seq,
 };
-use torc_ring::topology::NamespaceMode;
+use torc_ring::topology::{NamespaceMode, RoutingTable};
 use torc_ring::{Layered, NodeId, Partition, Partitions};
 use torc_store::{Store, StoreError};
 
 use crate::clock::unix_ms;
 use crate::links::Links;
 use crate::mutants::broken_rules;
+use alone::Alone;
 use hints::HintKeeper;
 use host::Host;
+use readings::Readings;
 use shard::Shard;
-use work::Work;
+use turn::Turn;
 
 pub(crate) use begin::begin;
 pub(crate) use listing::NoQuorum;
+pub(crate) use mailbox::Mailbox;
 pub(crate) use metrics::RegisterMetrics;
+pub(crate) use operate::{Begun, Wanted};
 
 /// Most operations that are being carried out at a time. The others wait here, where waiting
 /// costs nothing: a round that is slow because of many others would be tried again, and add
 /// to them.
-const WINDOW: usize = 256;
-/// Coordinators of a node. Partitions are dealt out to them.
+const WINDOW: usize = 1_024;
+/// Locks that the partitions of a node are dealt out to.
 const SHARDS: usize = 4;
+/// Promises of a node, all partitions together: about 100 bytes each.
+const PROMISES: usize = 65_536;
+/// Messages whose keys wait to be read: the windows of all coordinators of a small cluster.
+const FETCHES_WAITING: usize = 4 * WINDOW;
 
 /// Who this node is in its cluster.
 #[derive(Debug, Clone, Copy)]
@@ -83,37 +96,45 @@ pub(crate) struct Me {
 
 /// What became durable, or did not.
 enum Durable {
-    /// With the life of the replica that wanted it.
-    Batch(Partition, u64, Seq),
-    Failed(Partition, u64, StoreError),
+    /// Batches, each with the life of the replica that wanted it; and those of them that failed.
+    Batches(Vec<(Partition, u64, Seq)>, Vec<(usize, StoreError)>),
     Ceiling(HybridTime),
 }
 
 /// What waits in `settles` to be brought together.
 type Settle = (Partition, Locator, bool);
 
-/// How the replicas of each namespace agree.
-type Modes = HashMap<NamespaceId, NamespaceMode>;
+/// What the topology says of keys.
+#[derive(Default)]
+struct Keys {
+    /// How the replicas of each namespace agree.
+    modes: HashMap<NamespaceId, NamespaceMode>,
+    /// None until the topology is known.
+    digest_key: Option<DigestKey>,
+}
 
 /// The replicas and coordinators of one node.
 pub(crate) struct Registers {
     me: Me,
     partitions: Partitions,
-    modes: ArcSwap<Modes>,
+    keys: ArcSwap<Keys>,
     store: Store,
     links: Links,
     started: Instant,
-    hosts: Layered<Mutex<Host>>,
     shards: Vec<Mutex<Shard>>,
+    alone: Layered<Alone>,
     durable: mpsc::UnboundedSender<Durable>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Durable>>>,
     listings: listing::Listings,
     hints: HintKeeper,
     settles: mpsc::Sender<Settle>,
     unsettled: Mutex<Option<mpsc::Receiver<Settle>>>,
+    readings: Readings,
+    fetches: mpsc::Sender<(NodeId, Envelope)>,
+    unfetched: Mutex<Option<mpsc::Receiver<(NodeId, Envelope)>>>,
     slices: mpsc::Sender<slices::Wanted>,
     reports: mpsc::UnboundedSender<host::Reached>,
-    window: Semaphore,
+    window: Arc<Semaphore>,
     /// An operation began while none was under way.
     busy: Notify,
     metrics: RegisterMetrics,
@@ -147,106 +168,114 @@ impl Registers {
             near: Some(me.node),
             ..CoordinatorOptions::default()
         };
-        let shard = |_| {
-            let metrics = metrics.clone();
-            Mutex::new(Shard::new(
-                me.slot,
-                ceiling,
-                options,
-                broken_rules(),
-                metrics,
-            ))
-        };
+        let shard = |_| Mutex::new(Shard::new(me.slot, ceiling, options, broken_rules()));
         let (durable, inbox) = mpsc::unbounded_channel();
         let (settles, unsettled) = mpsc::channel(upkeep::SETTLES_WAITING);
+        let (fetches, unfetched) = mpsc::channel(FETCHES_WAITING);
         Self {
             me,
             partitions,
-            modes: ArcSwap::default(),
+            keys: ArcSwap::default(),
             store,
             links,
             started,
-            hosts: Layered::new(partitions),
             shards: (0..SHARDS).map(shard).collect(),
+            alone: Layered::new(partitions),
             durable,
             inbox: Mutex::new(Some(inbox)),
             listings: listing::Listings::new(HybridTime::from_unix_ms(unix_ms())),
             hints: HintKeeper::new(metrics.hints.clone()),
             settles,
             unsettled: Mutex::new(Some(unsettled)),
+            readings: Readings::default(),
+            fetches,
+            unfetched: Mutex::new(Some(unfetched)),
             slices,
             reports,
-            window: Semaphore::new(WINDOW),
+            window: Arc::new(Semaphore::new(WINDOW)),
             busy: Notify::new(),
             metrics,
         }
     }
 
-    fn host(&self, partition: Partition, life: u64) -> Host {
-        host(self.me, &self.store, partition, life)
-    }
-
-    /// Carries out an operation on a key. Its outcome is [`Outcome::Unknown`] or
-    /// [`Outcome::Unavailable`] at the latest when `deadline` is over.
-    pub(crate) async fn operate(
-        &self,
-        partition: Partition,
-        at: Locator,
-        request: Request,
-        deadline: Instant,
-    ) -> Outcome {
-        let is_write = request.is_write();
-        // What brings replicas together makes room for the others, and is bounded by itself.
-        let place = if matches!(request, Request::Settle { .. }) {
-            None
-        } else {
-            let place = tokio::time::timeout_at(deadline.into(), self.window.acquire()).await;
-            let Ok(Ok(place)) = place else {
-                let outcome = Outcome::Unavailable;
-                self.metrics.count(is_write, &outcome);
-                return outcome;
-            };
-            Some(place)
+    /// A replica as the store knows it.
+    fn new_host(&self, partition: Partition, life: u64) -> Host {
+        let meta = disk::meta_of(&self.store.partition_meta(partition));
+        let options = ReplicaOptions {
+            promises: (PROMISES / self.partitions.count() as usize).clamp(16, 4_096),
+            ..ReplicaOptions::default()
         };
-        let (sender, outcome) = oneshot::channel();
-        let deadline_ms = self.elapsed_ms(deadline);
-        let mut work = Work::new(self);
-        work.start(partition, at, request, deadline_ms, sender);
-        work.finish();
-        // The sender is dropped only with the node.
-        let gone = if is_write {
-            Outcome::Unknown
-        } else {
-            Outcome::Unavailable
-        };
-        let outcome = outcome.await.unwrap_or(gone);
-        drop(place);
-        outcome
+        Host::recover(self.me.node, partition, meta, options, life)
     }
 
     /// Takes what another node sent.
     pub(crate) fn receive(&self, from: NodeId, envelopes: Vec<Envelope>) {
-        let mut work = Work::new(self);
+        let mut shards: [Vec<Envelope>; SHARDS] = Default::default();
         for envelope in envelopes {
-            work.deliver(from, envelope);
-            work.finish();
+            shards[shard_of(envelope.partition)].push(envelope);
         }
+        for (shard, envelopes) in shards.into_iter().enumerate() {
+            if envelopes.is_empty() {
+                continue;
+            }
+            let mut turn = Turn::of(self, shard);
+            for envelope in envelopes {
+                turn.deliver(from, envelope);
+            }
+            turn.end();
+        }
+    }
+
+    /// Lets a partition's replica take one input.
+    fn tell(&self, partition: Partition, input: Input) {
+        let mut turn = self.turn(partition);
+        turn.step(partition, input);
+        turn.end();
+    }
+
+    /// Learns what namespaces there are, before anything of their topology is acted on.
+    pub(crate) fn learn(&self, table: &RoutingTable) {
+        let modes = table.namespaces.values();
+        let keys = Keys {
+            modes: modes.map(|each| (each.id, each.mode)).collect(),
+            digest_key: Some(table.digest_key),
+        };
+        self.keys.store(keys.into());
+    }
+
+    /// What digests of keys are computed with.
+    fn digest_key(&self) -> Option<DigestKey> {
+        self.keys.load().digest_key
+    }
+
+    /// How the replicas of a namespace agree; none if this node has not heard of it.
+    fn mode(&self, namespace: NamespaceId) -> Option<NamespaceMode> {
+        self.keys.load().modes.get(&namespace).copied()
+    }
+
+    fn rules(&self, namespace: NamespaceId) -> Option<Rules> {
+        Some(match self.mode(namespace)? {
+            NamespaceMode::Linearizable => Rules::Linearizable,
+            NamespaceMode::Eventual => Rules::Eventual(torc_replication::Quorum::Majority),
+        })
     }
 
     /// Takes a partition's configuration, in any order.
     pub(crate) fn configure(&self, config: &Arc<Config>) {
-        let mut work = Work::new(self);
-        work.configure(config);
-        work.finish();
+        let mut turn = self.turn(config.partition);
+        turn.configure(config);
+        turn.end();
     }
 
     /// Displaced replicas forget their records where that is allowed.
     pub(crate) fn discard_where(&self, may_discard: impl Fn(Partition) -> bool) {
-        let mut work = Work::new(self);
-        for (partition, host) in self.hosts.iter() {
-            if may_discard(partition) && host.lock().is_left_over(self.me.node) {
-                work.step(partition, Input::Discard);
-                work.finish();
+        for partition in self.known_partitions() {
+            if may_discard(partition) {
+                let mut turn = self.turn(partition);
+                if turn.host(partition).is_left_over(self.me.node) {
+                    turn.step(partition, Input::Discard);
+                }
+                turn.end();
             }
         }
     }
@@ -257,20 +286,29 @@ impl Registers {
         node != self.me.node && (links.is_unreachable(node) || links.is_silent(node))
     }
 
+    /// The nodes that have not been reached, or owed an answer, for long.
+    pub(crate) fn lost(&self) -> BTreeSet<NodeId> {
+        self.links.out_of_reach().1
+    }
+
     /// The configuration that this node's replica of a partition acts in.
     pub(crate) fn config(&self, partition: Partition) -> Option<Arc<Config>> {
-        let host = self.host_of(partition)?.lock();
-        host.replica.config().cloned()
+        let shard = self.shards[shard_of(partition)].lock();
+        shard.hosts.get(&partition)?.replica.config().cloned()
     }
 
-    fn host_of(&self, partition: Partition) -> Option<&Mutex<Host>> {
-        let recovered = |partition| Mutex::new(self.host(partition, 0));
-        self.hosts.get_or(partition, recovered)
-    }
-
-    /// The partitions that this node was ever told of.
+    /// The partitions that this node was ever told of, in the order of their numbers.
     fn known_partitions(&self) -> Vec<Partition> {
-        self.hosts.iter().map(|(partition, _)| partition).collect()
+        let mut known = Vec::new();
+        for shard in &self.shards {
+            known.extend(shard.lock().hosts.keys().copied());
+        }
+        known.sort_unstable();
+        known
+    }
+
+    fn turn(&self, partition: Partition) -> Turn<'_> {
+        Turn::of(self, shard_of(partition))
     }
 
     fn now(&self) -> Now {
@@ -284,24 +322,27 @@ impl Registers {
         at.saturating_duration_since(self.started).as_millis() as u64
     }
 
-    fn shard_of(&self, partition: Partition) -> &Mutex<Shard> {
-        &self.shards[partition.index() % SHARDS]
+    /// Makes a clock reading durable, then tells the coordinators.
+    fn reserve(&self, ceiling: HybridTime) {
+        let durable = self.durable.clone();
+        let done = move |result: Result<(), _>| {
+            if result.is_ok() {
+                // Fails only when the node stops.
+                let _ = durable.send(Durable::Ceiling(ceiling));
+            }
+        };
+        // Where nothing is stored any more, no operation succeeds either.
+        let _ = self.store.reserve_ceiling(ceiling, done);
+    }
+
+    fn settle_later(&self, partition: Partition, at: Locator, rewrite: bool) {
+        if self.settles.try_send((partition, at, rewrite)).is_err() {
+            // Comparison or the next read finds it again.
+            self.metrics.settles_dropped.inc();
+        }
     }
 }
 
-/// A replica as the store knows it.
-fn host(me: Me, store: &Store, partition: Partition, life: u64) -> Host {
-    let meta = disk::meta_of(&store.partition_meta(partition));
-    Host::recover(me.node, partition, meta, ReplicaOptions::default(), life)
-}
-
-/// The number of an operation within its shard.
-#[derive(Debug, Default)]
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> OpId {
-        self.0 += 1;
-        OpId(self.0)
-    }
+const fn shard_of(partition: Partition) -> usize {
+    partition.index() % SHARDS
 }

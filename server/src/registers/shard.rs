@@ -1,31 +1,34 @@
-//! The coordinators of some partitions, of both modes, and who waits for their operations.
+//! Some partitions of a node: their coordinator, this node's replicas of them, and who waits
+//! for operations.
+//!
+//! One lock covers it all, and is held for short work only: nothing below reads a stretch of
+//! the disk (see [`Reading`](torc_replication::Reading)).
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use tokio::sync::oneshot;
 use torc_record::{HybridTime, NodeSlot};
-use torc_replication::{
-    Coordinator, CoordinatorOptions, EventualCoordinator, EventualOptions, EventualOutcome,
-    Mutations, OpId, Outcome,
-};
+use torc_replication::{Coordinator, CoordinatorOptions, Mutations, NumberTable, OpId};
+use torc_ring::Partition;
 
-use super::{Numbers, RegisterMetrics};
+use super::host::Host;
+use super::mailbox::Mailbox;
 
 /// Who waits for an operation.
-struct Waiting {
-    is_write: bool,
-    outcome: oneshot::Sender<Outcome>,
+pub(super) struct Waiting {
+    pub(super) is_write: bool,
+    pub(super) is_eventual: bool,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) number: u32,
 }
 
 pub(super) struct Shard {
     pub(super) coordinator: Coordinator,
-    /// Of `eventual` namespaces.
-    pub(super) eventual: EventualCoordinator,
-    /// Of operations of both: an answer tells its operation by the number alone.
-    pub(super) numbers: Numbers,
-    waiting: HashMap<OpId, Waiting>,
-    metrics: RegisterMetrics,
-    waiting_eventual: HashMap<OpId, oneshot::Sender<EventualOutcome>>,
+    last_op: OpId,
+    pub(super) waiting: NumberTable<OpId, Waiting>,
+    pub(super) hosts: NumberTable<Partition, Host>,
+    /// Partitions that are not stable: their replicas may have to ask again for copies.
+    pub(super) moving: BTreeSet<Partition>,
 }
 
 impl Shard {
@@ -34,55 +37,23 @@ impl Shard {
         ceiling: HybridTime,
         options: CoordinatorOptions,
         mutations: Mutations,
-        metrics: RegisterMetrics,
     ) -> Self {
-        let eventual = EventualOptions {
-            near: options.near,
-            ..EventualOptions::default()
-        };
         Self {
             coordinator: Coordinator::new(slot, ceiling, options, mutations),
-            eventual: EventualCoordinator::new(slot, ceiling, eventual),
-            numbers: Numbers::default(),
-            waiting: HashMap::new(),
-            waiting_eventual: HashMap::new(),
-            metrics,
+            last_op: OpId(0),
+            waiting: NumberTable::default(),
+            hosts: NumberTable::default(),
+            moving: BTreeSet::new(),
         }
+    }
+
+    /// The number of an operation within its shard.
+    pub(super) const fn next_op(&mut self) -> OpId {
+        self.last_op.0 += 1;
+        self.last_op
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.coordinator.pending() == 0 && self.eventual.pending() == 0
-    }
-
-    /// When something of it is due, on the clock that nobody sets.
-    pub(super) fn next_wake_ms(&self) -> Option<u64> {
-        let wakes = [
-            self.coordinator.next_wake_ms(),
-            self.eventual.next_wake_ms(),
-        ];
-        wakes.into_iter().flatten().min()
-    }
-
-    pub(super) fn wait(&mut self, op: OpId, is_write: bool, outcome: oneshot::Sender<Outcome>) {
-        self.waiting.insert(op, Waiting { is_write, outcome });
-    }
-
-    pub(super) fn done(&mut self, op: OpId, outcome: Outcome) {
-        if let Some(waiting) = self.waiting.remove(&op) {
-            // Whoever asked may have gone: it is counted here, not there.
-            self.metrics.count(waiting.is_write, &outcome);
-            let _ = waiting.outcome.send(outcome);
-        }
-    }
-
-    pub(super) fn wait_eventual(&mut self, op: OpId, outcome: oneshot::Sender<EventualOutcome>) {
-        self.waiting_eventual.insert(op, outcome);
-    }
-
-    pub(super) fn done_eventual(&mut self, op: OpId, outcome: EventualOutcome) {
-        if let Some(waiting) = self.waiting_eventual.remove(&op) {
-            // Whoever asked may have gone.
-            let _ = waiting.send(outcome);
-        }
+        self.coordinator.pending() == 0
     }
 }

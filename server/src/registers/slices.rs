@@ -19,7 +19,6 @@ use torc_ring::{NodeId, Partition};
 use torc_store::{SealedPartition, StoreError};
 
 use super::Registers;
-use super::work::Work;
 use crate::moves::slices::{Received, receive};
 use crate::replica::MAX_HAVE;
 use crate::shared::{Shared, store_fault};
@@ -104,34 +103,31 @@ impl Copier {
         if !self.registers.takes_slices(wanted) {
             return Ok(());
         }
-        let table = self.shared.routing()?;
-        let source = table.address(from).ok_or_else(|| {
-            let what = format!("{from} is no member any more");
-            Fault::new(Reason::OwnerUnreachable, what)
-        })?;
+        let source = self.shared.recipient(from)?;
         let held = self.shared.store.sealed(partition);
         let held = held.map_err(|error| store_fault(&error))?;
-        let digests = held.slices.iter().take(MAX_HAVE);
+        // One whose digest cannot be read is copied again.
+        let infos = held.slices.iter().take(MAX_HAVE);
+        let infos = infos.filter_map(|slice| slice.info().ok());
         let request = CopySlicesRequest {
             partition: partition.0,
             epoch: epoch.0,
-            have: digests.map(|it| it.info().digest.to_vec().into()).collect(),
+            have: infos.map(|it| it.digest.to_vec().into()).collect(),
         };
         let Received {
             arrival,
             sizes,
             through,
-            ..
-        } = receive(&self.shared, source, request).await?;
+        } = receive(&self.shared, &source, request).await?;
         // Others may receive while these slices wait to be put in force together with theirs.
         drop(place);
         if let Some(arrival) = arrival {
             let publishing = {
-                let Some(host) = self.registers.host_of(partition) else {
-                    return Ok(());
-                };
-                let host = host.lock();
-                host.takes_slices(from, epoch).then(|| arrival.publish())
+                let mut turn = self.registers.turn(partition);
+                let takes = turn.host(partition).takes_slices(from, epoch);
+                let publishing = takes.then(|| arrival.publish());
+                turn.end();
+                publishing
             };
             let Some(publishing) = publishing else {
                 return Ok(());
@@ -160,21 +156,22 @@ impl Registers {
         partition: Partition,
         epoch: Epoch,
     ) -> Option<Result<SealedPartition, StoreError>> {
-        let mut host = self.host_of(partition)?.lock();
-        host.replica.serves_slices(epoch).then(|| {
+        let mut turn = self.turn(partition);
+        let host = turn.host(partition);
+        let sealed = host.replica.serves_slices(epoch).then(|| {
             host.hold_folds(&self.store, partition);
             self.store.sealed(partition)
-        })
+        });
+        turn.end();
+        sealed
     }
 
     fn takes_slices(&self, wanted: Wanted) -> bool {
-        let host = self.host_of(wanted.partition);
-        host.is_some_and(|host| host.lock().takes_slices(wanted.from, wanted.epoch))
-    }
-
-    fn tell(&self, partition: Partition, input: Input) {
-        let mut work = Work::new(self);
-        work.step(partition, input);
-        work.finish();
+        let mut turn = self.turn(wanted.partition);
+        let takes = turn
+            .host(wanted.partition)
+            .takes_slices(wanted.from, wanted.epoch);
+        turn.end();
+        takes
     }
 }

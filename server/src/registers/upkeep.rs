@@ -1,5 +1,5 @@
 //! What happens by itself: what became durable is told, deadlines pass, copies go on, keys
-//! that differ are settled, copies are compared, tombstones are collected.
+//! that differ are settled, copies are compared, tombstones and expired values are collected.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -11,18 +11,23 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use torc_record::{Ballot, HybridTime, NodeSlot};
-use torc_replication::{Collector, Input, KeyId};
-use torc_ring::Partition;
+use torc_record::{Ballot, Digest, HybridTime, NodeSlot};
+use torc_replication::{Collector, Envelope, Input, Locator, Request, Storage};
 use torc_ring::topology::Stage;
+use torc_ring::{NodeId, Partition};
 use torc_store::Advisory;
 
-use super::work::Work;
-use super::{Durable, Registers, SHARDS, Settle, hints};
+use super::disk::Disk;
+use super::turn::Turn;
+use super::{Durable, Registers, Settle, Wanted, hints, scrub};
 use crate::mutants::broken_rules;
 
 /// Keys that wait for being settled.
 pub(super) const SETTLES_WAITING: usize = 4_096;
+/// Stretches of the disk read at a time.
+const READERS: usize = 4;
+/// Messages whose keys are read at a time: what a disk of today serves at once.
+const FETCHERS: usize = 32;
 /// Settled at a time.
 const SETTLES: usize = 64;
 const SETTLE_TIME: Duration = Duration::from_secs(5);
@@ -62,6 +67,10 @@ pub(crate) fn run(
         };
         tasks.spawn_on(telling, worker);
     }
+    spawn(Box::pin(read(Arc::clone(registers))));
+    if let Some(unfetched) = registers.unfetched.lock().take() {
+        spawn(Box::pin(fetch(Arc::clone(registers), unfetched)));
+    }
     if let Some(unsettled) = registers.unsettled.lock().take() {
         spawn(Box::pin(settle(Arc::clone(registers), unsettled)));
     }
@@ -69,6 +78,7 @@ pub(crate) fn run(
     spawn(Box::pin(pull_again(Arc::clone(registers))));
     spawn(Box::pin(watch_peers(Arc::clone(registers))));
     spawn(Box::pin(compare(Arc::clone(registers))));
+    spawn(Box::pin(scrub::run(Arc::clone(registers))));
     spawn(Box::pin(hints::write(
         Arc::clone(registers),
         advisory.clone(),
@@ -97,26 +107,62 @@ async fn beat(registers: Arc<Registers>) {
 async fn pull_again(registers: Arc<Registers>) {
     loop {
         tokio::time::sleep(PULL_AGAIN).await;
-        for (partition, host) in registers.hosts.iter() {
-            let is_moving = host.lock().is_moving();
-            if is_moving {
-                let mut work = Work::new(&registers);
-                work.step(partition, Input::Tick);
-                work.finish();
+        for shard in 0..registers.shards.len() {
+            let mut turn = Turn::of(&registers, shard);
+            for partition in turn.moving() {
+                turn.step(partition, Input::Tick);
             }
+            turn.end();
         }
+    }
+}
+
+/// Reads what replicas want read, a few stretches at a time, on threads that serve nobody.
+async fn read(registers: Arc<Registers>) {
+    let places = Arc::new(Semaphore::new(READERS));
+    // A place first: what is urgent goes before what waits longer.
+    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        let (partition, reading) = registers.readings.pop().await;
+        let registers = Arc::clone(&registers);
+        tokio::task::spawn_blocking(move || {
+            let readout = reading.run(&Disk::new(&registers.store, partition));
+            registers.tell(partition, Input::Read(readout));
+            drop(place);
+        });
+    }
+}
+
+/// Reads the keys of messages, which then are in the page cache, and handles those.
+async fn fetch(registers: Arc<Registers>, mut unfetched: mpsc::Receiver<(NodeId, Envelope)>) {
+    let places = Arc::new(Semaphore::new(FETCHERS));
+    while let Some((from, envelope)) = unfetched.recv().await {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
+        let registers = Arc::clone(&registers);
+        tokio::task::spawn_blocking(move || {
+            let partition = envelope.partition;
+            let disk = Disk::new(&registers.store, partition);
+            for at in envelope.message.keys() {
+                let _ = disk.get(&at);
+            }
+            registers.metrics.fetched.inc();
+            registers.tell(partition, Input::Fetched { from, envelope });
+            drop(place);
+        });
     }
 }
 
 /// Tells the coordinators whom nothing is to be expected of.
 async fn watch_peers(registers: Arc<Registers>) {
-    let mut known = BTreeSet::new();
+    let mut known = (BTreeSet::new(), BTreeSet::new());
     loop {
         tokio::time::sleep(WATCH).await;
         let out = registers.links.out_of_reach();
         if out != known {
+            let (silent, lost) = &out;
             for shard in &registers.shards {
-                shard.lock().coordinator.expect_nothing_of(&out);
+                shard.lock().coordinator.on_peers(silent, lost);
             }
             known = out;
         }
@@ -124,11 +170,11 @@ async fn watch_peers(registers: Arc<Registers>) {
 }
 
 async fn settle(registers: Arc<Registers>, mut unsettled: mpsc::Receiver<Settle>) {
-    let running = Arc::new(Mutex::new(HashSet::<KeyId>::new()));
+    let running = Arc::new(Mutex::new(HashSet::<Locator>::new()));
     let places = Arc::new(Semaphore::new(SETTLES));
     while let Some((partition, at, rewrite)) = unsettled.recv().await {
-        let id = at.id();
-        if !running.lock().insert(id) {
+        let id = at.clone();
+        if !running.lock().insert(id.clone()) {
             continue;
         }
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -136,8 +182,7 @@ async fn settle(registers: Arc<Registers>, mut unsettled: mpsc::Receiver<Settle>
         };
         let (registers, running) = (Arc::clone(&registers), Arc::clone(&running));
         tokio::spawn(async move {
-            let deadline = Instant::now() + SETTLE_TIME;
-            registers.settle(partition, at, rewrite, deadline).await;
+            registers.settle(partition, at, rewrite).await;
             running.lock().remove(&id);
             drop(place);
         });
@@ -163,95 +208,94 @@ async fn compare(registers: Arc<Registers>) {
 
 impl Registers {
     fn on_durable(&self, event: Durable) {
-        let mut work = Work::new(self);
         match event {
-            Durable::Batch(partition, life, seq) => work.landed(partition, life, Some(seq)),
-            Durable::Failed(partition, life, error) => {
-                tracing::warn!(%partition, %error, "a batch of a replica was not stored");
-                work.landed(partition, life, None);
+            Durable::Batches(names, failures) => {
+                let mut failed: Vec<bool> = vec![false; names.len()];
+                for (at, error) in failures {
+                    let partition = names[at].0;
+                    tracing::warn!(%partition, %error, "a batch of a replica was not stored");
+                    failed[at] = true;
+                }
+                // All of one shard: they were made in one turn.
+                let Some((partition, ..)) = names.first() else {
+                    return;
+                };
+                let mut turn = self.turn(*partition);
+                for (name, failed) in names.into_iter().zip(failed) {
+                    turn.landed(name, !failed);
+                }
+                turn.end();
             }
             Durable::Ceiling(ceiling) => {
-                let now = self.now();
-                for shard in 0..SHARDS as u32 {
-                    work.coordinate(Partition(shard), |coordinator, out| {
-                        coordinator.reserved(now, ceiling, out);
-                    });
-                    work.coordinate_eventual(Partition(shard), |coordinator, out| {
-                        coordinator.reserved(now, ceiling, out);
-                    });
+                for shard in 0..self.shards.len() {
+                    let mut turn = Turn::of(self, shard);
+                    turn.reserved(ceiling);
+                    turn.end();
                 }
             }
         }
-        work.finish();
     }
 
     /// Handles what is due; whether anything is under way.
     fn tick(&self) -> bool {
-        let now = self.now();
         let mut is_busy = false;
-        let mut work = Work::new(self);
-        for shard in 0..SHARDS as u32 {
-            let partition = Partition(shard);
-            let due = {
-                let shard = self.shard_of(partition).lock();
-                is_busy |= !shard.is_idle();
-                let wake = shard.next_wake_ms();
-                wake.is_some_and(|at| at <= now.elapsed_ms)
+        for (at, shard) in self.shards.iter().enumerate() {
+            let (is_idle, wake) = {
+                let shard = shard.lock();
+                (shard.is_idle(), shard.coordinator.next_wake_ms())
             };
-            if due {
-                work.coordinate(partition, |coordinator, out| coordinator.tick(now, out));
-                work.coordinate_eventual(partition, |coordinator, out| coordinator.tick(now, out));
+            is_busy |= !is_idle;
+            if wake.is_some_and(|wake| wake <= self.now().elapsed_ms) {
+                let mut turn = Turn::of(self, at);
+                let now = turn.now();
+                turn.coordinate(|coordinator, out| coordinator.tick(now, out));
+                turn.end();
             }
         }
-        work.finish();
         is_busy
     }
 
     fn compare(&self, partition: Partition, pass: u64) {
-        let Some(host) = self.host_of(partition) else {
-            return;
-        };
-        let mut host = host.lock();
-        let Some(config) = host.replica.config().cloned() else {
-            return;
-        };
-        if config.stage != Stage::Stable || config.index(self.me.node).is_none() {
-            return;
+        let mut turn = self.turn(partition);
+        let host = turn.host(partition);
+        let mut effects = Vec::new();
+        if let Some(config) = host.replica.config().cloned()
+            && config.stage == Stage::Stable
+            && config.index(self.me.node).is_some()
+        {
+            let others = config.nodes(config.old);
+            let others: Vec<_> = others.filter(|node| *node != self.me.node).collect();
+            if let Some(peer) = others.get(pass as usize % others.len().max(1)) {
+                host.replica.compare_with(*peer, &mut effects);
+            }
         }
-        let others = config
-            .nodes(config.old)
-            .filter(|node| *node != self.me.node);
-        let others: Vec<_> = others.collect();
-        let Some(peer) = others.get(pass as usize % others.len().max(1)).copied() else {
-            return;
-        };
-        let wishes = host.compare_with(peer, &self.store, partition);
-        drop(host);
-        let mut work = Work::new(self);
-        work.fulfil(partition, wishes);
-        work.finish();
+        turn.perform(partition, effects);
+        turn.end();
     }
 
     /// Begins a collection where this node is the first replica and there is something to
-    /// collect.
+    /// collect: tombstones, values that have expired, or nobody knows.
     fn collect(&self, partition: Partition) {
-        let Some(host) = self.host_of(partition) else {
-            return;
-        };
-        if self.store.summary(partition).tombstones == 0 {
+        if !self.store.may_be_collected(partition) {
             return;
         }
-        let mut host = host.lock();
+        let has_tombstones = self.store.summary(partition).tombstones > 0;
+        let mut turn = self.turn(partition);
+        let older = COLLECT_OLDER_THAN.as_millis() as u64;
+        let time = HybridTime::from_unix_ms(turn.now().unix_ms.saturating_sub(older));
+        let host = turn.host(partition);
+        if !has_tombstones && host.replica.first_expiry_ms() > time.unix_ms() {
+            return;
+        }
         let Some(config) = host.replica.config().cloned() else {
             return;
         };
         if config.nodes(config.old).next() != Some(self.me.node) {
             return;
         }
-        let older = COLLECT_OLDER_THAN.as_millis() as u64;
         let upto = Ballot {
             epoch: config.epoch,
-            time: HybridTime::from_unix_ms(self.now().unix_ms.saturating_sub(older)),
+            time,
             slot: NodeSlot(u16::MAX),
         };
         let Some(collector) = Collector::new(config, upto, broken_rules()) else {
@@ -259,11 +303,34 @@ impl Registers {
         };
         let sends = collector.ask();
         host.collector = Some(collector);
-        drop(host);
-        let mut work = Work::new(self);
         for (to, envelope) in sends {
-            work.send(to, envelope);
+            turn.send(to, envelope);
         }
-        work.finish();
+        turn.end();
+    }
+
+    /// Brings the replicas of a key together, by the mode of its namespace.
+    async fn settle(self: &Arc<Self>, partition: Partition, at: Locator, rewrite: bool) {
+        let digest = self
+            .digest_key()
+            .map(|key| Digest::of(&key, at.namespace, at.key.as_bytes()));
+        if digest != Some(at.digest) {
+            // Its record lies under the digest of another key: nobody may spread it.
+            self.metrics.foreign_digests.inc();
+            return;
+        }
+        let Some(rules) = self.rules(at.namespace) else {
+            // Comparison finds it again.
+            self.metrics.settles_dropped.inc();
+            return;
+        };
+        let wanted = Wanted {
+            partition,
+            at,
+            rules,
+            request: Request::Settle { rewrite },
+            deadline: Instant::now() + SETTLE_TIME,
+        };
+        self.operate(wanted).await;
     }
 }

@@ -6,7 +6,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures::Stream;
 use tokio::sync::mpsc;
@@ -15,12 +14,10 @@ use tonic::Status;
 use torc_proto::v1::{CopySlicesRequest, CopySlicesResponse, SliceInfo};
 use torc_proto::{Fault, Reason};
 use torc_record::Epoch;
-use torc_replication::Role;
 use torc_ring::Partition;
-use torc_store::{SealedPartition, SealedSlice};
+use torc_store::{SealedPartition, SealedSlice, StoreError};
 
-use crate::gate::stale;
-use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
+use crate::shared::{Shared, stale, store_fault};
 
 pub(crate) type CopyStream = Pin<Box<dyn Stream<Item = Result<CopySlicesResponse, Status>> + Send>>;
 
@@ -33,70 +30,64 @@ const MESSAGES_AHEAD: usize = 16;
 /// Most slices that an asker has already.
 pub(crate) const MAX_HAVE: usize = 256;
 
-pub(super) async fn start(
+pub(super) fn start(
     shared: &Arc<Shared>,
-    request: CopySlicesRequest,
+    request: &CopySlicesRequest,
 ) -> Result<CopyStream, Fault> {
     if request.have.len() > MAX_HAVE {
         let what = format!("more than {MAX_HAVE} digests of slices");
         return Err(Fault::new(Reason::Invalid, what));
     }
-    let mut sealed = sealed(shared, &request).await?;
-    sealed.slices.retain(|slice| {
-        let digest = slice.info().digest;
-        !request.have.iter().any(|have| have[..] == digest)
-    });
+    let sealed = sealed(shared, request)?;
+    let through = sealed.through.0;
+    let mut slices = Vec::with_capacity(sealed.slices.len());
+    for slice in sealed.slices {
+        let info = info(&slice).map_err(|error| store_fault(&error))?;
+        if !request.have.contains(&info.digest) {
+            slices.push((slice, info));
+        }
+    }
     let (messages, receiver) = mpsc::channel(MESSAGES_AHEAD);
-    tokio::spawn(send(Arc::clone(shared), sealed, messages));
+    tokio::spawn(send(Arc::clone(shared), slices, through, messages));
     Ok(Box::pin(ReceiverStream::new(receiver)))
 }
 
 /// The partition's slices as they are in the epoch that was asked for.
-async fn sealed(
-    shared: &Arc<Shared>,
-    request: &CopySlicesRequest,
-) -> Result<SealedPartition, Fault> {
+fn sealed(shared: &Shared, request: &CopySlicesRequest) -> Result<SealedPartition, Fault> {
     let partition = Partition(request.partition);
     let epoch = Epoch(request.epoch);
-    if let Some(registers) = shared.registers.get() {
-        let sealed = registers.sealed(partition, epoch);
-        let sealed = sealed.ok_or_else(|| stale(partition, epoch))?;
-        return sealed.map_err(|error| store_fault(&error));
-    }
-    let deadline = Instant::now() + DEFAULT_DEADLINE;
-    let pass = shared.gates.enter(partition, Some(epoch), deadline).await?;
-    if !matches!(pass.role, Role::Lead { .. }) {
-        return Err(stale(partition, pass.epoch));
-    }
-    let sealed = shared.store.sealed(partition);
+    let sealed = shared.registers()?.sealed(partition, epoch);
+    let sealed = sealed.ok_or_else(|| stale(partition, epoch))?;
     sealed.map_err(|error| store_fault(&error))
 }
 
 async fn send(
     shared: Arc<Shared>,
-    sealed: SealedPartition,
+    slices: Vec<(SealedSlice, SliceInfo)>,
+    through: u64,
     messages: mpsc::Sender<Result<CopySlicesResponse, Status>>,
 ) {
     let head = CopySlicesResponse {
-        slices: sealed.slices.iter().map(info).collect(),
-        through: sealed.through.0,
-        incarnation: shared.identity.incarnation.0.to_vec().into(),
+        slices: slices.iter().map(|(_, info)| info.clone()).collect(),
+        through,
         bytes: bytes::Bytes::new(),
     };
     if messages.send(Ok(head)).await.is_err() {
         return;
     }
-    for slice in sealed.slices {
-        let len = slice.info().len;
+    for (slice, SliceInfo { len, .. }) in slices {
         let mut at = 0;
         while at < len {
             let (chunk_of, from) = (slice.clone(), at);
             // The file may have to be read from the disk.
             let read = tokio::task::spawn_blocking(move || chunk_of.read(from, CHUNK_BYTES));
-            let Ok(mut bytes) = read.await.map_err(drop) else {
-                let fault = Fault::new(Reason::Internal, "reading a slice has failed");
-                let _ = messages.send(Err(fault.into())).await;
-                return;
+            let read = match read.await {
+                Ok(read) => read.map_err(|error| store_fault(&error)),
+                Err(_) => Err(Fault::new(Reason::Internal, "reading a slice has failed")),
+            };
+            let mut bytes = match read {
+                Ok(bytes) => bytes,
+                Err(fault) => return drop(messages.send(Err(fault.into())).await),
             };
             at += bytes.len() as u64;
             shared.throttle.take(bytes.len() as u64).await;
@@ -116,13 +107,13 @@ async fn send(
     }
 }
 
-fn info(slice: &SealedSlice) -> SliceInfo {
-    let info = slice.info();
+fn info(slice: &SealedSlice) -> Result<SliceInfo, StoreError> {
+    let info = slice.info()?;
     let (records, payload_bytes) = slice.sizes();
-    SliceInfo {
+    Ok(SliceInfo {
         len: info.len,
         digest: info.digest.to_vec().into(),
         records,
         payload_bytes,
-    }
+    })
 }

@@ -1,10 +1,8 @@
 //! The `Replica` service: what nodes ask of one another.
 
 mod copy;
-mod pull;
 
 pub(crate) use copy::{MAX_HAVE, MESSAGE_BYTES};
-pub(crate) use pull::checksum as pull_checksum;
 
 use std::sync::Arc;
 
@@ -12,24 +10,17 @@ use tonic::{Request, Response, Status, Streaming};
 use torc_proto::v1;
 use torc_proto::v1::replica_server::Replica;
 use torc_proto::v1::{
-    AcceptRequest, AcceptResponse, CopySlicesRequest, EnlistRequest, EnlistResponse, FenceRequest,
-    FenceResponse, IdentifyRequest, IdentifyResponse, LinkRequest, PullRequest, SummarizeRequest,
-    SummarizeResponse, VerifyRequest, VerifyResponse,
+    CopySlicesRequest, EnlistRequest, EnlistResponse, IdentifyRequest, IdentifyResponse,
+    LinkRequest, SummarizeRequest, SummarizeResponse,
 };
-use torc_proto::{Fault, Reason, record_from_wire};
-use torc_record::{Epoch, Layer, Record};
-use torc_replication::Role;
+use torc_proto::{Fault, Reason};
+use torc_record::Layer;
 use torc_ring::topology::{ClusterId, Incarnation};
-use torc_ring::{NodeId, Partition, Token};
+use torc_ring::{NodeId, Partition};
 
-use crate::gate::stale;
 use crate::identity::{IdentityError, Membership};
 use crate::links::LinkStream;
-use crate::peers::within;
-use crate::shared::{Shared, deadline_of, store_fault};
-
-/// Time that a newcomer has to sum up its copy while writes wait.
-const VERIFY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
+use crate::shared::{Shared, store_fault};
 
 /// The service. Cloning shares the node.
 #[derive(Debug, Clone)]
@@ -47,7 +38,6 @@ impl ReplicaService {
 impl Replica for ReplicaService {
     type CopySlicesStream = copy::CopyStream;
     type LinkStream = LinkStream;
-    type PullStream = pull::PullStream;
 
     async fn identify(
         &self,
@@ -67,6 +57,7 @@ impl Replica for ReplicaService {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             empty: shared.store.stats().records == 0,
             partitions: shared.settings.partitions.count(),
+            boot: Some(shared.boot.into()),
         }))
     }
 
@@ -79,68 +70,12 @@ impl Replica for ReplicaService {
         Ok(Response::new(EnlistResponse {}))
     }
 
-    async fn accept(
-        &self,
-        request: Request<AcceptRequest>,
-    ) -> Result<Response<AcceptResponse>, Status> {
-        let deadline = deadline_of(&request);
-        let request = request.into_inner();
-        let partition = Partition(request.partition);
-        let epoch = Some(Epoch(request.epoch));
-        let pass = self.shared.gates.enter(partition, epoch, deadline).await?;
-        match pass.role {
-            // A lead accepts what the other side of its move has and it has not.
-            Role::Follower { .. }
-            | Role::Lead {
-                partner: Some(_), ..
-            } => {}
-            Role::Lead { partner: None, .. } | Role::Newcomer { .. } | Role::Outsider => {
-                return Err(stale(partition, pass.epoch).into());
-            }
-        }
-        let records = records_of(&self.shared, partition, request.records)?;
-        let stored = self.shared.store.write_batch(records).await;
-        stored.map_err(|error| store_fault(&error))?;
-        Ok(Response::new(AcceptResponse {
-            highest_time: self.shared.clock.last().0,
-        }))
-    }
-
     async fn copy_slices(
         &self,
         request: Request<CopySlicesRequest>,
     ) -> Result<Response<Self::CopySlicesStream>, Status> {
-        let stream = copy::start(&self.shared, request.into_inner()).await?;
+        let stream = copy::start(&self.shared, request.get_ref())?;
         Ok(Response::new(stream))
-    }
-
-    async fn pull(
-        &self,
-        request: Request<PullRequest>,
-    ) -> Result<Response<Self::PullStream>, Status> {
-        Ok(Response::new(pull::start(
-            &self.shared,
-            &request.into_inner(),
-        )?))
-    }
-
-    async fn verify(
-        &self,
-        request: Request<VerifyRequest>,
-    ) -> Result<Response<VerifyResponse>, Status> {
-        let deadline = deadline_of(&request);
-        let request = request.into_inner();
-        let partition = Partition(request.partition);
-        let epoch = Epoch(request.epoch);
-        drop(
-            self.shared
-                .gates
-                .enter(partition, Some(epoch), deadline)
-                .await?,
-        );
-        Ok(Response::new(
-            verify(&self.shared, partition, epoch, NodeId(request.newcomer)).await?,
-        ))
     }
 
     async fn summarize(
@@ -170,27 +105,6 @@ impl Replica for ReplicaService {
         Ok(Response::new(SummarizeResponse { summaries }))
     }
 
-    async fn fence(
-        &self,
-        request: Request<FenceRequest>,
-    ) -> Result<Response<FenceResponse>, Status> {
-        let deadline = deadline_of(&request);
-        let request = request.into_inner();
-        let epoch = Some(Epoch(request.epoch));
-        match self
-            .shared
-            .gates
-            .enter(Partition(request.partition), epoch, deadline)
-            .await
-        {
-            Ok(pass) => drop(pass),
-            // A later epoch than the one asked for is adopted: that fences as well.
-            Err(fault) if fault.reason == Reason::StaleEpoch => {}
-            Err(fault) => return Err(fault.into()),
-        }
-        Ok(Response::new(FenceResponse {}))
-    }
-
     async fn link(
         &self,
         request: Request<Streaming<LinkRequest>>,
@@ -203,23 +117,6 @@ impl Replica for ReplicaService {
         })?;
         Ok(Response::new(service.accept(request.into_inner()).await?))
     }
-}
-
-/// Checks that records belong to the partition they were sent for.
-pub(crate) fn records_of(
-    shared: &Shared,
-    partition: Partition,
-    records: Vec<v1::Record>,
-) -> Result<Vec<Record>, Fault> {
-    let partitions = shared.settings.partitions;
-    let check = |wire| {
-        let record = record_from_wire(wire)?;
-        if partitions.holding(record.namespace, Token::of(&record.digest)) != partition {
-            return Err(Fault::new(Reason::Invalid, "a record of another partition"));
-        }
-        Ok(record)
-    };
-    records.into_iter().map(check).collect()
 }
 
 pub(crate) fn summary(shared: &Shared, partition: Partition) -> v1::PartitionSummary {
@@ -261,47 +158,4 @@ async fn enlist(shared: &Arc<Shared>, request: &EnlistRequest) -> Result<(), Fau
         .start(membership.node, membership.cluster)
         .await?;
     Ok(())
-}
-
-/// Compares our copy of a moving partition with the newcomer's while no write runs.
-async fn verify(
-    shared: &Shared,
-    partition: Partition,
-    epoch: Epoch,
-    newcomer: NodeId,
-) -> Result<VerifyResponse, Fault> {
-    let held = shared.gates.close(partition).await?;
-    let partner = match held.role {
-        Role::Lead { partner, .. } if held.epoch == epoch => partner,
-        _ => return Err(stale(partition, held.epoch)),
-    };
-    if partner != Some(newcomer) {
-        return Err(Fault::new(
-            Reason::Refused,
-            "the partition is moving to another node",
-        ));
-    }
-    let table = shared.routing()?;
-    let address = table.address(newcomer).ok_or_else(|| {
-        Fault::new(
-            Reason::NoSuchNode,
-            format!("node {newcomer} is not a member"),
-        )
-    })?;
-    let request = SummarizeRequest {
-        partitions: vec![partition.0],
-    };
-    let mut client = shared.peers.replica(address)?;
-    let answer = client.summarize(within(VERIFY_TIMEOUT, request)).await;
-    let answer = answer
-        .map_err(|status| Fault::from_status(&status))?
-        .into_inner();
-    let theirs = answer.summaries.into_iter().next().unwrap_or_default();
-    let ours = summary(shared, partition);
-    drop(held);
-    Ok(VerifyResponse {
-        equal: ours == theirs,
-        source: Some(ours),
-        newcomer: Some(theirs),
-    })
 }

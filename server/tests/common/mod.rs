@@ -13,7 +13,7 @@ use tonic::Request;
 use tonic::transport::Channel;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
-use torc_proto::v1::{GetRequest, JoinRequest, NodeStatus, ScanRequest, StatusRequest};
+use torc_proto::v1::{GetRequest, JoinRequest, NodeStatus, Plan, ScanRequest, StatusRequest};
 use torc_server::Node;
 use torc_server::config::RawSettings;
 
@@ -72,8 +72,8 @@ impl Servers {
         .await;
     }
 
-    /// Another node joins; returns when that is over and all know.
-    pub(crate) async fn join(&mut self) {
+    /// Another node joins; its plan, when that is over and all know.
+    pub(crate) async fn join(&mut self) -> Plan {
         let number = self.nodes.len() + 1;
         let settings = settings(self.dir.path().join(number.to_string()));
         self.nodes
@@ -82,7 +82,7 @@ impl Servers {
             address: self.nodes[number - 1].grpc_addr().to_string(),
             ..JoinRequest::default()
         };
-        self.cluster(0).await.join(join).await.unwrap();
+        let begun = self.cluster(0).await.join(join).await.unwrap();
         until("it has joined, and all know", async || {
             let mut cluster = self.cluster(number - 1).await;
             let status = cluster.status(StatusRequest::default()).await;
@@ -94,6 +94,7 @@ impl Servers {
             })
         })
         .await;
+        begun.into_inner().plan.unwrap()
     }
 
     pub(crate) async fn channel(&self, index: usize) -> Channel {

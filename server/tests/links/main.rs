@@ -19,11 +19,11 @@ use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::{Fault, Reason};
 use torc_record::{Ballot, Digest, Key, NamespaceId, Record, State};
 use torc_replication::{Envelope, Message, OpId, Tag};
-use torc_ring::topology::{ClusterId, Incarnation};
+use torc_ring::topology::{Boot, ClusterId, Incarnation};
 use torc_ring::{NodeId, Partition};
 use torc_server::links::DropReason;
 
-use nodes::{CLUSTER, Members, Node, Setup, incarnation, message, until};
+use nodes::{BOOT, CLUSTER, Members, Node, Setup, incarnation, message, until};
 
 const MANY: u64 = 100_000;
 
@@ -61,7 +61,7 @@ fn when_nothing_fails_every_message_arrives_once_and_in_order() {
     let one = Node::start(1, &members, Setup::default());
     let two = Node::start(2, &members, Setup::default());
     for number in 0..MANY {
-        one.links.send(two.id, message(number));
+        one.links.send_all(two.id, vec![message(number)]);
         if number % 1000 == 0 {
             until("the queue is not full of bytes", || {
                 one.metrics.queued_now() < 50_000
@@ -82,7 +82,7 @@ fn three_nodes_speak_to_each_other_each_way_over_a_stream() {
     for number in 0..COUNT {
         for from in &nodes {
             for to in nodes.iter().filter(|to| to.id != from.id) {
-                from.links.send(to.id, message(number));
+                from.links.send_all(to.id, vec![message(number)]);
             }
         }
     }
@@ -103,11 +103,11 @@ fn a_peer_that_was_killed_is_spoken_to_again_when_it_is_back() {
     let one = Node::start(1, &members, Setup::default());
     let two = Node::start(2, &members, Setup::default());
     let address = two.address;
-    one.links.send(two.id, message(0));
+    one.links.send_all(two.id, vec![message(0)]);
     until("the first arrived", || two.received() == 1);
     two.kill();
     until("the loss is noticed, and what is sent is dropped", || {
-        one.links.send(NodeId(2), message(1));
+        one.links.send_all(NodeId(2), vec![message(1)]);
         one.metrics.dropped_so_far(DropReason::Unreachable) > 0
     });
     assert_eq!(one.metrics.connected_now(), 0);
@@ -118,7 +118,7 @@ fn a_peer_that_was_killed_is_spoken_to_again_when_it_is_back() {
     };
     let two = Node::start(2, &members, setup);
     until("sending goes on by itself", || {
-        one.links.send(two.id, message(2));
+        one.links.send_all(two.id, vec![message(2)]);
         two.received() > 0
     });
 }
@@ -128,16 +128,16 @@ fn a_peer_is_followed_to_another_address_and_forgotten_when_it_leaves() {
     let members = Members::default();
     let one = Node::start(1, &members, Setup::default());
     let before = Node::start(2, &members, Setup::default());
-    one.links.send(before.id, message(0));
+    one.links.send_all(before.id, vec![message(0)]);
     until("the first arrived", || before.received() == 1);
     let after = Node::start(2, &members, Setup::default());
     until("it is spoken to where it is now", || {
-        one.links.send(after.id, message(1));
+        one.links.send_all(after.id, vec![message(1)]);
         after.received() > 0
     });
     members.lock().remove(&after.id);
     until("it is no member", || {
-        one.links.send(after.id, message(2));
+        one.links.send_all(after.id, vec![message(2)]);
         one.metrics.dropped_so_far(DropReason::NoAddress) > 0
     });
     until("its stream has ended", || one.metrics.connected_now() == 0);
@@ -159,7 +159,7 @@ fn a_peer_that_does_not_read_fills_its_queue_and_nothing_else() {
     let two = Node::start(2, &members, deaf);
     let mut sent = 0;
     while one.metrics.dropped_so_far(DropReason::Full) < 10_000 {
-        one.links.send(two.id, large_message(sent));
+        one.links.send_all(two.id, vec![large_message(sent)]);
         assert!(one.metrics.queued_now() <= LIMIT as i64);
         sent += 1;
     }
@@ -171,7 +171,7 @@ fn a_peer_that_does_not_read_fills_its_queue_and_nothing_else() {
     });
     let received = two.received_from(one.id);
     assert!(received.is_sorted(), "in order");
-    one.links.send(two.id, message(sent));
+    one.links.send_all(two.id, vec![message(sent)]);
     until("and it goes on", || {
         two.received_from(one.id).last() == Some(&sent)
     });
@@ -206,6 +206,7 @@ fn who_is_another_or_means_another_is_refused() {
         node: one.id,
         incarnation: incarnation(one.id),
         target: two.id,
+        boot: BOOT,
     };
     assert_eq!(speak(&two, good, Vec::new()), Ok(()));
     let bad = [
@@ -240,6 +241,46 @@ fn who_is_another_or_means_another_is_refused() {
 }
 
 #[test]
+fn a_start_that_a_later_one_has_outrun_is_refused_both_ways_and_told_so() {
+    let members = Members::default();
+    let two = Node::start(2, &members, Setup::default());
+    let one = Node::start(1, &members, Setup::default());
+    let hello = |number, draw| LinkHello {
+        cluster: CLUSTER,
+        node: one.id,
+        incarnation: incarnation(one.id),
+        target: two.id,
+        boot: Boot { number, draw },
+    };
+    let speaks = |number, draw| speak(&two, hello(number, draw), Vec::new());
+    assert_eq!(
+        speaks(4, 1),
+        Ok(()),
+        "the topology comes late: it knows of the start before"
+    );
+    for (number, draw) in [(BOOT.number, BOOT.draw), (4, 2), (2, 1)] {
+        let fault = speaks(number, draw).unwrap_err();
+        assert_eq!(fault.reason, Reason::Superseded, "{fault:?}");
+    }
+    one.links.send_all(two.id, vec![message(0)]);
+    until("the older one knows it", || one.disowned.lock().is_some());
+    let known = |boot| {
+        let mut members = members.lock();
+        members.get_mut(&one.id).unwrap().boot = Some(boot);
+    };
+    known(Boot { number: 5, draw: 5 });
+    two.links.send_all(one.id, vec![message(0)]);
+    until("nothing is sent to it", || two.links.is_unreachable(one.id));
+    known(BOOT);
+    until("it is sent to", || {
+        one.received() == 1 || {
+            two.links.send_all(one.id, vec![message(0)]);
+            false
+        }
+    });
+}
+
+#[test]
 fn a_message_that_cannot_be_read_is_lost_alone_and_a_broken_batch_ends_the_stream() {
     let members = Members::default();
     let two = Node::start(2, &members, Setup::default());
@@ -249,6 +290,7 @@ fn a_message_that_cannot_be_read_is_lost_alone_and_a_broken_batch_ends_the_strea
         node: one.id,
         incarnation: incarnation(one.id),
         target: two.id,
+        boot: BOOT,
     };
     let mut batch = BytesMut::from(&[1, 0xff][..]);
     let elsewhere = Envelope {
@@ -288,7 +330,7 @@ fn a_link_is_cut_one_way_and_mended_by_the_file() {
     let reaches = |from: &Node, to: &Node| {
         until("a message arrives", || {
             let before = to.received();
-            from.links.send(to.id, message(0));
+            from.links.send_all(to.id, vec![message(0)]);
             std::thread::sleep(std::time::Duration::from_millis(20));
             to.received() > before
         });
@@ -296,7 +338,7 @@ fn a_link_is_cut_one_way_and_mended_by_the_file() {
     let is_cut = |from: &Node, to: &Node| {
         until("messages are dropped", || {
             let before = one.metrics.dropped_so_far(DropReason::Cut);
-            from.links.send(to.id, message(0));
+            from.links.send_all(to.id, vec![message(0)]);
             std::thread::sleep(std::time::Duration::from_millis(20));
             one.metrics.dropped_so_far(DropReason::Cut) > before
         });
@@ -325,14 +367,14 @@ fn messages_a_second_over_one_stream() {
         let members = Members::default();
         let one = Node::start(1, &members, Setup::default());
         let two = Node::start(2, &members, Setup::default());
-        one.links.send(two.id, make(0));
+        one.links.send_all(two.id, vec![make(0)]);
         until("connected", || two.received() == 1);
         let begun = Instant::now();
         for number in 1..count {
             while one.metrics.queued_now() > 20_000 {
                 std::thread::yield_now();
             }
-            one.links.send(two.id, make(number));
+            one.links.send_all(two.id, vec![make(number)]);
         }
         until("all arrived", || two.received() as u64 >= count);
         let seconds = begun.elapsed().as_secs_f64();

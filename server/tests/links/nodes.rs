@@ -15,16 +15,22 @@ use tokio::sync::Semaphore;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
+use torc_proto::Fault;
 use torc_proto::v1;
 use torc_proto::v1::replica_server::{Replica, ReplicaServer};
 use torc_record::{Epoch, HybridTime};
 use torc_replication::{Envelope, Message, OpId, Tag};
-use torc_ring::topology::{ClusterId, Incarnation};
+use torc_ring::topology::{Boot, ClusterId, Incarnation};
 use torc_ring::{NodeId, Partition, Partitions};
 use torc_server::links::{
     Contact, Directory, LinkMetrics, LinkOptions, LinkService, LinkStream, Links, Whoami,
 };
 
+/// The start that every node is in.
+pub(crate) const BOOT: Boot = Boot {
+    number: 3,
+    draw: 33,
+};
 pub(crate) const CLUSTER: ClusterId = ClusterId([9; 16]);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -34,6 +40,7 @@ pub(crate) type Members = Arc<Mutex<BTreeMap<NodeId, Contact>>>;
 struct View {
     node: NodeId,
     members: Members,
+    disowned: Arc<Mutex<Option<Fault>>>,
 }
 
 impl Directory for View {
@@ -42,11 +49,16 @@ impl Directory for View {
             cluster: CLUSTER,
             node: self.node,
             incarnation: incarnation(self.node),
+            boot: BOOT,
         })
     }
 
     fn member(&self, node: NodeId) -> Option<Contact> {
         self.members.lock().get(&node).cloned()
+    }
+
+    fn disown(&self, why: &Fault) {
+        self.disowned.lock().get_or_insert(why.clone());
     }
 }
 
@@ -80,6 +92,7 @@ pub(crate) struct Node {
     pub(crate) links: Links,
     pub(crate) metrics: LinkMetrics,
     pub(crate) permits: Arc<Semaphore>,
+    pub(crate) disowned: Arc<Mutex<Option<Fault>>>,
     received: Arc<Mutex<Vec<(NodeId, u64)>>>,
     runtime: Option<Runtime>,
 }
@@ -94,9 +107,11 @@ impl Node {
             .unwrap();
         let inside = runtime.enter();
         let metrics = LinkMetrics::register(&mut Registry::default());
+        let disowned = Arc::<Mutex<Option<Fault>>>::default();
         let directory = View {
             node: id,
             members: Arc::clone(members),
+            disowned: Arc::clone(&disowned),
         };
         let options = LinkOptions {
             queue_envelopes: setup.queue_envelopes,
@@ -129,6 +144,7 @@ impl Node {
         let contact = Contact {
             address: address.to_string(),
             incarnation: incarnation(id),
+            boot: Some(BOOT),
         };
         members.lock().insert(id, contact);
         drop(inside);
@@ -138,6 +154,7 @@ impl Node {
             links,
             metrics,
             permits,
+            disowned,
             received,
             runtime: Some(runtime),
         }
@@ -213,7 +230,6 @@ fn absent<T>() -> Answer<T> {
 #[tonic::async_trait]
 impl Replica for LinkOnly {
     type CopySlicesStream = futures::stream::Empty<Result<v1::CopySlicesResponse, Status>>;
-    type PullStream = futures::stream::Empty<Result<v1::PullResponse, Status>>;
     type LinkStream = LinkStream;
 
     async fn link(&self, request: Request<Streaming<v1::LinkRequest>>) -> Answer<LinkStream> {
@@ -230,10 +246,6 @@ impl Replica for LinkOnly {
         absent()
     }
 
-    async fn accept(&self, _: Request<v1::AcceptRequest>) -> Answer<v1::AcceptResponse> {
-        absent()
-    }
-
     async fn copy_slices(
         &self,
         _: Request<v1::CopySlicesRequest>,
@@ -241,19 +253,7 @@ impl Replica for LinkOnly {
         absent()
     }
 
-    async fn pull(&self, _: Request<v1::PullRequest>) -> Answer<Self::PullStream> {
-        absent()
-    }
-
-    async fn verify(&self, _: Request<v1::VerifyRequest>) -> Answer<v1::VerifyResponse> {
-        absent()
-    }
-
     async fn summarize(&self, _: Request<v1::SummarizeRequest>) -> Answer<v1::SummarizeResponse> {
-        absent()
-    }
-
-    async fn fence(&self, _: Request<v1::FenceRequest>) -> Answer<v1::FenceResponse> {
         absent()
     }
 }

@@ -31,6 +31,7 @@ pub fn check_by_configurations(history: &KeyHistory) -> Verdict {
             moments.insert((operation.ret, 1, index), false);
         }
     }
+    let before = history.before();
     let mut open: u128 = 0;
     let mut configurations: BTreeSet<(Value, u128)> = BTreeSet::from([(0, 0)]);
     for ((_, _, index), begins) in moments {
@@ -38,7 +39,7 @@ pub fn check_by_configurations(history: &KeyHistory) -> Verdict {
             open |= 1 << index;
             continue;
         }
-        let Some(closed) = close(history, &configurations, open) else {
+        let Some(closed) = close(history, &before, &configurations, open) else {
             return Verdict::Undecided;
         };
         // Those who returned need not be told apart any more.
@@ -58,6 +59,7 @@ pub fn check_by_configurations(history: &KeyHistory) -> Verdict {
 /// All configurations that operations under way can lead to.
 fn close(
     history: &KeyHistory,
+    before: &[u128],
     from: &BTreeSet<(Value, u128)>,
     open: u128,
 ) -> Option<BTreeSet<(Value, u128)>> {
@@ -65,7 +67,9 @@ fn close(
     let mut todo: Vec<_> = from.iter().copied().collect();
     while let Some((state, done)) = todo.pop() {
         for (index, operation) in history.operations.iter().enumerate() {
-            if (open & !done) >> index & 1 == 0 {
+            // What has returned is done and not open any more.
+            let missing = before[index] & open & !done;
+            if (open & !done) >> index & 1 == 0 || missing != 0 {
                 continue;
             }
             if let Some(after) = history.step(operation, state) {

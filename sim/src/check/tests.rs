@@ -29,7 +29,7 @@ fn get(value: u32, call: u64, ret: u64) -> Operation {
 fn history(operations: &[Operation]) -> KeyHistory {
     KeyHistory {
         operations: operations.to_vec(),
-        expiries: Vec::new(),
+        ..KeyHistory::default()
     }
 }
 
@@ -132,6 +132,7 @@ fn an_expired_value_is_gone_once_and_not_too_early() {
     let expiring = |reads: &[Operation]| KeyHistory {
         operations: [&[put(1, 1, 2)], reads].concat(),
         expiries: vec![(1, 50)],
+        ..KeyHistory::default()
     };
     let gone = expiring(&[get(1, 60, 61), get(0, 70, 71)]);
     both(
@@ -143,6 +144,23 @@ fn an_expired_value_is_gone_once_and_not_too_early() {
     both(&back, Verdict::Violation, "once gone it stays gone");
     let early = expiring(&[get(0, 30, 31)]);
     both(&early, Verdict::Violation, "no clock said so yet");
+}
+
+#[test]
+fn of_two_puts_of_a_batch_the_later_one_wins() {
+    let batch = |order, read| KeyHistory {
+        operations: vec![
+            put(1, 1, 9),
+            put(2, 2, 8),
+            lost(Kind::Put(7), 3),
+            get(read, 10, 11),
+        ],
+        orders: vec![order],
+        ..KeyHistory::default()
+    };
+    both(&batch((0, 1), 2), Verdict::Linearizable, "it was the last");
+    both(&batch((0, 1), 1), Verdict::Violation, "it was the first");
+    both(&batch((1, 0), 1), Verdict::Linearizable, "it was the last");
 }
 
 #[test]
@@ -211,7 +229,7 @@ proptest! {
             operations.push(if known { op(kind, seen, call, ret) } else { lost(kind, call) });
         }
         let expiries = if expiring { vec![(1, 100)] } else { Vec::new() };
-        let history = KeyHistory { operations, expiries };
+        let history = KeyHistory { operations, expiries, ..KeyHistory::default() };
         prop_assert_eq!(check(&history), check_by_configurations(&history));
     }
 }

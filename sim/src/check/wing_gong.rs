@@ -12,7 +12,9 @@ const MAX_STEPS: u64 = 2_000_000;
 
 struct Search<'a> {
     history: &'a KeyHistory,
-    operations: Vec<Operation>,
+    operations: &'a [Operation],
+    /// What must be placed before each of them.
+    before: Vec<u128>,
     /// Operations whose outcome is known: all must be placed.
     required: u128,
     tried: HashSet<(u128, Value)>,
@@ -22,9 +24,8 @@ struct Search<'a> {
 /// Checks one key's history, the first value being `absent`.
 #[must_use]
 pub fn check(history: &KeyHistory) -> Verdict {
-    let pruned = history.pruned();
-    let mut operations = pruned.operations.clone();
-    operations.sort_by_key(|operation| operation.call);
+    let pruned = history.pruned().sorted();
+    let operations = &pruned.operations[..];
     if operations.len() > MAX_OPERATIONS {
         return Verdict::Undecided;
     }
@@ -36,6 +37,7 @@ pub fn check(history: &KeyHistory) -> Verdict {
     let mut search = Search {
         history: &pruned,
         operations,
+        before: pruned.before(),
         required,
         tried: HashSet::new(),
         steps: 0,
@@ -67,7 +69,7 @@ impl Search<'_> {
             if operation.call > deadline {
                 break;
             }
-            if placed >> index & 1 == 1 {
+            if placed >> index & 1 == 1 || self.before[index] & !placed != 0 {
                 continue;
             }
             if let Some(after) = self.history.step(&operation, state)

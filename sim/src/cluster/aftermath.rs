@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use tokio::time::Instant;
+use tonic::transport::Endpoint;
 use torc_client::{Client, ScanOptions};
+use torc_proto::Names;
 use torc_proto::v1::SummarizeRequest;
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_ring::Partition;
@@ -178,8 +180,9 @@ async fn differing(group: &Group, client: &Client) -> Result<usize, String> {
             continue;
         };
         let uri = format!("http://{}", process.grpc);
-        let replica = ReplicaClient::connect(uri).await;
-        let mut replica = replica.map_err(|error| error.to_string())?;
+        let channel = Endpoint::from_shared(uri).map_err(|error| error.to_string())?;
+        let names = Names::of_node(table.cluster, id);
+        let mut replica = ReplicaClient::with_interceptor(channel.connect_lazy(), names);
         let partitions = table
             .partitions
             .iter()

@@ -16,7 +16,7 @@ use torc_sim::history::{Kind, Value};
 use super::group::{Contacts, Group};
 use super::recorder::{Answer, Asker, Recorder};
 use super::wire::{Ask, Wire};
-use super::{Error, Options};
+use super::{Error, Mode, Options};
 
 const HOT: u64 = 4;
 const COLD: u64 = 192;
@@ -44,6 +44,8 @@ pub(super) async fn spawn(
                     .wrapping_mul(1_000)
                     .wrapping_add(u64::from(number)),
             ),
+            mode: options.mode,
+            drops_calls: Arc::clone(&group.drops_calls),
             recorder: Arc::clone(recorder),
             known: HashMap::new(),
         };
@@ -57,6 +59,8 @@ struct OneClient {
     straight_to: Option<Contacts>,
     wire: Wire,
     rng: Rng,
+    mode: Mode,
+    drops_calls: Arc<AtomicBool>,
     recorder: Arc<Recorder>,
     /// The newest version it knows of a key, and its value.
     known: HashMap<usize, (Version, Value)>,
@@ -88,13 +92,22 @@ impl OneClient {
         let dice = (self.rng.below(100), self.rng.chance(500));
         let begun = self
             .recorder
-            .begin(key, by, |value| choose(dice, known, value));
+            .begin(key, by, |value| choose(dice, known, value, self.mode));
         let (ticket, kind) = (begun.ticket, begun.kind);
         let version = known.map(|(version, _)| version);
         let ask = Ask { begun, version };
-        let answer = match node {
-            Some(node) => self.wire.ask_node(node.address, &ask).await,
-            None => self.wire.ask(&ask).await,
+        let asking = async {
+            match node {
+                Some(node) => self.wire.ask_node(node.address, &ask).await,
+                None => self.wire.ask(&ask).await,
+            }
+        };
+        let answer = if self.drops_calls.load(Ordering::Relaxed) && self.rng.chance(300) {
+            let time = Duration::from_micros(self.rng.below(4_000));
+            let answer = tokio::time::timeout(time, asking).await;
+            answer.unwrap_or(Answer::Unknown)
+        } else {
+            asking.await
         };
         self.recorder.end(ticket, answer);
         self.remember(key, kind, answer);
@@ -124,10 +137,25 @@ impl OneClient {
     }
 }
 
-fn choose((kind, is_cas): (u64, bool), known: Option<(Version, Value)>, value: Value) -> Kind {
+fn choose(
+    (kind, is_cas): (u64, bool),
+    known: Option<(Version, Value)>,
+    value: Value,
+    mode: Mode,
+) -> Kind {
+    if mode == Mode::Eventual {
+        // No conditions, and of each write its version.
+        return match kind {
+            0..45 => Kind::Get,
+            45..55 => Kind::Erase,
+            _ => Kind::Put(value),
+        };
+    }
     match (kind, known) {
         (0..40, _) => Kind::Get,
-        (40..50, _) => Kind::Delete,
+        (40..43, Some((_, old))) => Kind::DeleteIf(old),
+        (40..46, _) => Kind::Delete,
+        (46..50, _) => Kind::Erase,
         (50..80, Some((_, old))) if is_cas => Kind::Cas(old, value),
         (80..90, _) => Kind::PutIfAbsent(value),
         _ => Kind::Put(value),

@@ -1,16 +1,20 @@
 //! The processes of one cluster.
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::time::Instant;
-use torc_client::{Client, NodeId};
+use torc_client::{Client, NamespaceMode, NodeId};
+use torc_record::NamespaceId;
 
+use super::network::Network;
 use super::process::{Process, Program};
-use super::{Error, Options};
+use super::{Error, Mode, Options};
 
 const STARTING: Duration = Duration::from_secs(60);
 /// Every so many processes one has a disk that can be filled.
@@ -50,10 +54,16 @@ impl Contacts {
 pub(super) struct Group {
     pub(super) processes: Vec<Process>,
     pub(super) contacts: Contacts,
+    /// Whether clients drop some of their calls now.
+    pub(super) drops_calls: Arc<AtomicBool>,
     /// Why there are no disks that can be filled; none if there are.
     pub(super) no_small_disks: Option<String>,
+    network: Option<Network>,
     program: Program,
     partitions: u32,
+    pub(super) replicas: u8,
+    /// That clients use, if it is not the default one.
+    namespace: Option<(String, NamespaceId)>,
     started: u32,
     deadline: Duration,
     dir: Option<TempDir>,
@@ -72,18 +82,23 @@ impl Group {
             .prefix("torc-cluster-")
             .tempdir()
             .map_err(Error::io("making a temporary directory"))?;
+        let network = options.real_network.then(Network::make);
         let mut group = Self {
             processes: Vec::new(),
+            network: network.transpose().map_err(Error::NoNetwork)?,
             contacts: Contacts::default(),
+            drops_calls: Arc::default(),
             no_small_disks,
             program,
             partitions: options.partitions,
+            replicas: options.replicas,
+            namespace: None,
             started: 0,
             deadline: options.deadline(),
             within: dir.path().to_owned(),
             dir: Some(dir),
         };
-        for _ in 0..options.nodes {
+        for _ in 0..options.nodes() {
             let process = group.prepare()?;
             group.processes.push(process);
         }
@@ -95,14 +110,23 @@ impl Group {
             process.start()?;
         }
         group.wait_until_served().await?;
+        if options.mode == Mode::Eventual {
+            let made = group
+                .client()?
+                .with_deadline(STARTING)
+                .create_namespace("eventual", NamespaceMode::Eventual, None)
+                .await?;
+            group.namespace = Some((made.name, made.id));
+        }
         Ok(group)
     }
 
     fn prepare(&mut self) -> Result<Process, Error> {
         self.started += 1;
-        let mut process = Process::prepare(&self.program, self.started, &self.within)?;
+        let network = self.network.as_ref();
+        let mut process = Process::prepare(&self.program, self.started, &self.within, network)?;
         process.also(format!("--partitions={}", self.partitions));
-        process.also("--replicas=3".to_owned());
+        process.also(format!("--replicas={}", self.replicas));
         if self.no_small_disks.is_none() && self.started % SMALL_DISK_EVERY == 2 {
             self.no_small_disks = process.use_small_disk().err();
         }
@@ -159,7 +183,14 @@ impl Group {
         (0..self.processes.len()).filter(is_member).collect()
     }
 
-    fn tell_clients(&self) {
+    /// The addresses of nodes that have their own, by node.
+    pub(super) fn own_addresses(&self) -> BTreeMap<u64, Ipv4Addr> {
+        let processes = self.processes.iter();
+        let addresses = processes.filter_map(|p| Some((p.id?.0, p.own_address()?)));
+        addresses.collect()
+    }
+
+    pub(super) fn tell_clients(&self) {
         let members = self.members().into_iter();
         let contacts = members.map(|index| Contact::of(&self.processes[index]));
         self.contacts.set(contacts.collect());
@@ -173,13 +204,22 @@ impl Group {
         able.map(Contact::of).collect()
     }
 
+    /// The namespace that clients use.
+    pub(super) fn namespace(&self) -> (String, NamespaceId) {
+        let default = (String::new(), NamespaceId::DEFAULT);
+        self.namespace.clone().unwrap_or(default)
+    }
+
     /// A client of the library; it knows all nodes.
     pub(super) fn client(&self) -> Result<Client, Error> {
         let endpoints = self
             .processes
             .iter()
             .map(|process| process.grpc.to_string());
-        let builder = Client::builder().endpoints(endpoints).channels_per_node(1);
+        let mut builder = Client::builder().endpoints(endpoints).channels_per_node(1);
+        if let Some((name, _)) = &self.namespace {
+            builder = builder.namespace(name);
+        }
         Ok(builder.deadline(self.deadline).connect_lazy()?)
     }
 

@@ -2,25 +2,29 @@
 //!
 //! * `process`: one `kvd`: started, killed, stopped, its links cut, its clock set; `disk`: one
 //!   that can be filled.
+//! * `network`: nodes in network namespaces, where packets are cut.
 //! * `group`: all of them, founded as one cluster.
 //! * `wire`: how an operation reaches a node, by the client library or straight.
 //! * `recorder`: the histories of the keys, for the simulation's checkers.
 //! * `clients`: who asks what.
 //! * `nemesis`: one fault at a time, from the seed; `probes`: whether every node serves again.
 //! * `changes`: nodes that join, leave and are replaced meanwhile.
+//! * `eventual`: what must be true of keys whose last writer wins.
 //! * `aftermath`: the healed cluster: last reads, a scan, equal replicas.
 //! * `report`: what came of it; what is kept of a run that failed.
 //!
 //! The seed decides faults and requests, not their timing: a run is not repeatable.
 //!
-//! Left out: values that expire, machines that lose power, links of the topology group.
+//! Left out: values that expire, machines that lose power.
 
 mod aftermath;
 mod changes;
 mod clients;
 mod disk;
+mod eventual;
 mod group;
 mod nemesis;
+mod network;
 mod probes;
 mod process;
 mod recorder;
@@ -66,9 +70,15 @@ pub(crate) struct Options {
     /// A rule that all nodes break: `kvd-mutant` runs instead of `kvd`.
     #[arg(long)]
     mutant: Option<String>,
-    /// Nodes; each partition has three replicas.
+    /// Nodes; as many as replicas at least.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=9))]
     nodes: u8,
+    /// Replicas of each partition.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
+    replicas: u8,
+    /// How the replicas of a key agree.
+    #[arg(long, value_enum, default_value_t = Mode::Linearizable)]
+    mode: Mode,
     /// Decides faults and requests.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -81,6 +91,10 @@ pub(crate) struct Options {
     /// The `kvd` to run; the one beside this program if none is named.
     #[arg(long)]
     kvd: Option<PathBuf>,
+    /// Nodes live in network namespaces of their own; what faults cut and slow down is
+    /// packets, those of the topology group too. Needs root, and `ip`, `nft` and `tc`.
+    #[arg(long)]
+    real_network: bool,
     /// Only these faults, by name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<nemesis::Fault>,
@@ -92,7 +106,20 @@ pub(crate) struct Options {
     json: bool,
 }
 
+/// The mode of the namespace that clients use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Mode {
+    /// Judged by the simulation's checkers.
+    Linearizable,
+    /// The last writer wins: no acknowledged write is lost, no version is another's.
+    Eventual,
+}
+
 impl Options {
+    fn nodes(&self) -> u8 {
+        self.nodes.max(self.replicas)
+    }
+
     const fn is_counted(&self) -> bool {
         self.kills.is_some() || self.changes.is_some()
     }
@@ -150,6 +177,9 @@ pub(crate) enum Error {
     /// The cluster did not come to be.
     #[error("the cluster did not serve within {0:?} of its start {1}")]
     NotFounded(Duration, String),
+    /// The machine refused a network.
+    #[error("no network namespaces ({0}): run as root, or leave out --real-network")]
+    NoNetwork(String),
     /// The library refused the cluster's addresses.
     #[error("no client: {0}")]
     Client(#[from] torc_client::Error),
@@ -190,7 +220,7 @@ async fn under_faults(options: &Options) -> Result<Report, Error> {
     futures::future::join_all(clients).await;
     report.note_end(&recorder);
     aftermath::inspect(&group, &recorder, &mut report).await;
-    report.judge(recorder.finish()).await;
+    report.judge(recorder.finish(), options.mode).await;
     if !report.is_good() {
         report.keep(&mut group, options.keep.as_deref())?;
     }

@@ -2,6 +2,7 @@
 //! cluster go on meanwhile.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -36,6 +37,8 @@ pub(crate) enum Fault {
     CutOneWay,
     /// One node hears nobody.
     Deaf,
+    /// The cluster is cut in two.
+    Halves,
     /// What one node sends is late.
     Delay,
     /// SIGKILL of one node, whose disk is lost: a new node replaces it.
@@ -44,6 +47,16 @@ pub(crate) enum Fault {
     Clock,
     /// One node's disk is full.
     FullDisk,
+    /// Sectors of two nodes rot.
+    Rot,
+    /// Two nodes are killed and come back at each other's address.
+    Addresses,
+    /// The topology group is cut in halves.
+    GroupHalves,
+    /// One node's calls of the topology group reach nobody.
+    GroupOneWay,
+    /// Clients drop their calls.
+    Cancel,
     /// Nodes join, leave and are replaced, while other faults go on.
     Change,
 }
@@ -58,19 +71,34 @@ impl Fault {
             Self::Cut => "cut",
             Self::CutOneWay => "cut_one_way",
             Self::Deaf => "deaf",
+            Self::Halves => "halves",
             Self::Delay => "delay",
             Self::Wipe => "wipe",
             Self::Clock => "clock",
             Self::FullDisk => "full_disk",
+            Self::Rot => "rot",
+            Self::Addresses => "addresses",
+            Self::GroupHalves => "group_halves",
+            Self::GroupOneWay => "group_one_way",
+            Self::Cancel => "cancel",
             Self::Change => "change",
         }
+    }
+
+    /// Whether a copy of everything is left after it.
+    const fn is_survived_by(self, replicas: u8) -> bool {
+        !matches!(self, Self::Wipe | Self::Rot) || replicas >= 3
     }
 
     /// Those that a run is asked for: by name, by their number, or all.
     pub(super) fn chosen(options: &Options) -> Vec<Self> {
         let mut chosen = options.only.clone();
         if chosen.is_empty() && !options.is_counted() {
-            return Self::value_variants().to_vec();
+            let all = Self::value_variants().iter();
+            return all
+                .filter(|it| it.is_survived_by(options.replicas))
+                .copied()
+                .collect();
         }
         let counted = [
             (options.kills.is_some(), Self::Kill),
@@ -89,7 +117,7 @@ impl Fault {
 /// Goes on until the time is over, what was counted is done, or the cluster does not serve
 /// any more.
 pub(super) async fn torment(options: &Options, group: &mut Group, report: &mut Report) {
-    let changes = match Changes::new(group, options.nodes, options.seed) {
+    let changes = match Changes::new(group, options.nodes(), options.seed) {
         Ok(changes) => changes,
         Err(error) => return report.note_trouble(error.to_string()),
     };
@@ -101,6 +129,11 @@ pub(super) async fn torment(options: &Options, group: &mut Group, report: &mut R
     {
         faults.retain(|fault| *fault != Fault::FullDisk);
         report.note_skipped(Fault::FullDisk, why);
+    }
+    if options.real_network && faults.contains(&Fault::Addresses) {
+        faults.retain(|fault| *fault != Fault::Addresses);
+        let why = "a network namespace keeps its address".to_owned();
+        report.note_skipped(Fault::Addresses, why);
     }
     let mut nemesis = Nemesis {
         rng: Rng::new(options.seed ^ 0x6e65_6d65),
@@ -224,6 +257,15 @@ impl Nemesis {
                 Ok(())
             }
             Fault::Clock => self.set_clock(node, group).await,
+            Fault::Rot => self.rot(&running, group),
+            Fault::Addresses => self.exchange(&running, group, report),
+            Fault::GroupHalves | Fault::GroupOneWay => self.cut_group(fault, node, group).await,
+            Fault::Cancel => {
+                group.drops_calls.store(true, Ordering::Relaxed);
+                self.wait(500, 5_000).await;
+                group.drops_calls.store(false, Ordering::Relaxed);
+                Ok(())
+            }
             Fault::FullDisk => self.fill_disk(group).await,
             _ => self.cut_links(fault, node, group).await,
         };
@@ -255,7 +297,9 @@ impl Nemesis {
     /// Two nodes that were ahead would be a majority: of no run more than one is.
     async fn set_clock(&mut self, node: usize, group: &mut Group) -> Result<(), Error> {
         let mut others = group.processes.iter().enumerate();
-        let is_free = others.all(|(index, process)| index == node || !process.was_ahead);
+        // Who is ahead counts for nothing until time has caught up.
+        let is_free = group.replicas >= 3
+            && others.all(|(index, process)| index == node || !process.was_ahead);
         let ahead_ms = if self.rng.chance(500) && is_free {
             group.processes[node].was_ahead = true;
             HOUR_MS
@@ -265,6 +309,72 @@ impl Nemesis {
         group.processes[node].shift_clock(ahead_ms)?;
         self.wait(500, 5_000).await;
         group.processes[node].shift_clock(0)
+    }
+
+    /// Files are in ring order: no key loses two copies.
+    fn rot(&mut self, running: &[usize], group: &Group) -> Result<(), Error> {
+        let mut running = running.to_vec();
+        for part in [0.0..0.45, 0.55..1.0] {
+            let Some(node) = self.rng.pick(&running) else {
+                break;
+            };
+            running.retain(|other| *other != node);
+            let rotten = group.processes[node].rot(8, part, &mut self.rng);
+            rotten.map_err(Error::io("damaging a disk"))?;
+        }
+        Ok(())
+    }
+
+    fn exchange(
+        &mut self,
+        running: &[usize],
+        group: &mut Group,
+        report: &mut Report,
+    ) -> Result<(), Error> {
+        let Some(one) = self.rng.pick(running) else {
+            return Ok(());
+        };
+        let others: Vec<_> = running.iter().copied().filter(|it| *it != one).collect();
+        let Some(other) = self.rng.pick(&others) else {
+            return Ok(());
+        };
+        for node in [one, other] {
+            group.processes[node].kill_9();
+        }
+        report.note_kills(2);
+        let address = group.processes[one].grpc;
+        group.processes[one].grpc = group.processes[other].grpc;
+        group.processes[other].grpc = address;
+        group.tell_clients();
+        for node in [one, other] {
+            group.processes[node].start()?;
+        }
+        Ok(())
+    }
+
+    async fn cut_group(&mut self, fault: Fault, node: usize, group: &Group) -> Result<(), Error> {
+        let ids: Vec<Option<u64>> = group.processes.iter().map(|p| Some(p.id?.0)).collect();
+        let sides = self.rng.next();
+        let is_here = |at: usize| match fault {
+            Fault::GroupOneWay => at == node,
+            _ => sides >> at & 1 == 1,
+        };
+        for (at, process) in group.processes.iter().enumerate() {
+            if fault == Fault::GroupOneWay && at != node {
+                continue;
+            }
+            let others = ids.iter().enumerate();
+            let others = others.filter(|(other, _)| is_here(*other) != is_here(at));
+            process.cut_links(&LinkFaults {
+                group_drop_to: others.filter_map(|(_, id)| *id).collect(),
+                ..LinkFaults::default()
+            })?;
+        }
+        self.wait(500, 8_000).await;
+        for process in &group.processes {
+            process.cut_links(&LinkFaults::default())?;
+        }
+        Ok(())
     }
 
     async fn fill_disk(&mut self, group: &Group) -> Result<(), Error> {
@@ -286,10 +396,38 @@ impl Nemesis {
     }
 
     async fn cut_links(&mut self, fault: Fault, node: usize, group: &Group) -> Result<(), Error> {
-        let faults = self.links(fault, node, group);
-        group.processes[node].cut_links(&faults)?;
+        let addresses = group.own_addresses();
+        let cut = if fault == Fault::Halves {
+            self.halves(group)
+        } else {
+            vec![(node, self.links(fault, node, group))]
+        };
+        for (node, faults) in &cut {
+            group.processes[*node].cut(faults, &addresses)?;
+        }
         self.wait(500, 5_000).await;
-        group.processes[node].cut_links(&LinkFaults::default())
+        for (node, _) in &cut {
+            group.processes[*node].cut(&LinkFaults::default(), &addresses)?;
+        }
+        Ok(())
+    }
+
+    /// Some of the nodes hear the others no more, and are not heard by them.
+    fn halves(&mut self, group: &Group) -> Vec<(usize, LinkFaults)> {
+        let ids = group.processes.iter().map(|p| p.id.map(|id| id.0));
+        let sides: Vec<(Option<u64>, bool)> = ids.map(|id| (id, self.rng.chance(500))).collect();
+        let others = sides.iter().filter(|(_, is_here)| !is_here);
+        let others: Vec<u64> = others.filter_map(|(id, _)| *id).collect();
+        let faults = LinkFaults {
+            drop_to: others.clone(),
+            drop_from: others,
+            ..LinkFaults::default()
+        };
+        let here = sides
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, is_here))| *is_here);
+        here.map(|(node, _)| (node, faults.clone())).collect()
     }
 
     fn links(&mut self, fault: Fault, node: usize, group: &Group) -> LinkFaults {

@@ -3,16 +3,22 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use torc_client::NodeId;
+use torc_sim::Rng;
 
 use super::Error;
 use super::disk::SmallDisk;
+use super::network::{Namespace, Network};
+
+/// What a segment begins with is not hit.
+const SECTOR: u64 = 4_096;
 
 /// What was built beside this program.
 pub(super) fn beside_this_program(name: &str) -> Result<PathBuf, Error> {
@@ -37,6 +43,8 @@ pub(super) struct LinkFaults {
     pub(super) drop_from: Vec<u64>,
     /// Milliseconds, by node.
     pub(super) delay_ms: BTreeMap<String, u64>,
+    /// Nodes that no call of the topology group leaves for.
+    pub(super) group_drop_to: Vec<u64>,
 }
 
 /// One node of the cluster; killed when dropped.
@@ -54,6 +62,8 @@ pub(super) struct Process {
     /// Where its data are, if they can be made to fill it.
     pub(super) disk: Option<SmallDisk>,
     http: SocketAddr,
+    /// The network namespace that it runs in, if it has one of its own.
+    network: Option<Namespace>,
     program: Program,
     dir: PathBuf,
     extra: Vec<String>,
@@ -62,7 +72,20 @@ pub(super) struct Process {
 
 impl Process {
     /// One that does not run yet.
-    pub(super) fn prepare(program: &Program, number: u32, within: &Path) -> Result<Self, Error> {
+    pub(super) fn prepare(
+        program: &Program,
+        number: u32,
+        within: &Path,
+        network: Option<&Network>,
+    ) -> Result<Self, Error> {
+        let network = network.map(|network| network.join(number).map_err(Error::NoNetwork));
+        let network = network.transpose()?;
+        // An address that others can reach is not bound without being asked twice.
+        let flags = network.iter().map(|_| "--insecure".to_owned()).collect();
+        let address = |port: u16| {
+            let own = network.as_ref().map(|space| (space.address(), port).into());
+            own.map_or_else(free_address, Ok)
+        };
         let dir = within.join(format!("node-{number}"));
         std::fs::create_dir_all(&dir).map_err(Error::io("making a node's directory"))?;
         Ok(Self {
@@ -70,12 +93,13 @@ impl Process {
             id: None,
             is_going: false,
             was_ahead: false,
-            grpc: free_address()?,
+            grpc: address(7400)?,
             disk: None,
-            http: free_address()?,
+            http: address(7480)?,
+            network,
             program: program.clone(),
             dir,
-            extra: Vec::new(),
+            extra: flags,
             child: None,
         })
     }
@@ -101,7 +125,14 @@ impl Process {
             .append(true)
             .open(self.dir.join("log.txt"))
             .map_err(Error::io("opening a node's log"))?;
-        let mut command = Command::new(&self.program.kvd);
+        let mut command = match &self.network {
+            None => Command::new(&self.program.kvd),
+            Some(network) => {
+                let mut command = network.command();
+                command.arg(&self.program.kvd);
+                command
+            }
+        };
         if let Some(mutant) = &self.program.mutant {
             command.env("TORC_TEST_MUTANT", mutant);
         }
@@ -162,12 +193,38 @@ impl Process {
         }
     }
 
-    /// Puts these faults in force; the node notices within 100 ms.
+    /// Puts these faults in force: on the node's packets, where `members` have addresses of
+    /// their own; else on its links, which it notices within 100 ms.
+    pub(super) fn cut(
+        &self,
+        faults: &LinkFaults,
+        members: &BTreeMap<u64, Ipv4Addr>,
+    ) -> Result<(), Error> {
+        let Some(network) = &self.network else {
+            return self.cut_links(faults);
+        };
+        let of = |nodes: &[u64]| {
+            let addresses = nodes.iter().filter_map(|id| members.get(id).copied());
+            addresses.collect::<Vec<_>>()
+        };
+        let (to, from) = (of(&faults.drop_to), of(&faults.drop_from));
+        let dropped = network.drop_packets(&to, &from);
+        let delay_ms = faults.delay_ms.values().next().copied();
+        let done = dropped.and_then(|()| network.delay_packets(delay_ms));
+        done.map_err(Error::NoNetwork)
+    }
+
+    /// Its own address; none if it shares this machine's.
+    pub(super) fn own_address(&self) -> Option<Ipv4Addr> {
+        self.network.as_ref().map(Namespace::address)
+    }
+
     pub(super) fn cut_links(&self, faults: &LinkFaults) -> Result<(), Error> {
         let text = json!({
             "drop_to": faults.drop_to,
             "drop_from": faults.drop_from,
             "delay_ms": faults.delay_ms,
+            "group_drop_to": faults.group_drop_to,
         });
         let written = self.replace_file("faults.json", &text.to_string());
         written.map_err(Error::io("cutting links"))
@@ -189,6 +246,46 @@ impl Process {
     pub(super) fn use_small_disk(&mut self) -> Result<(), String> {
         self.disk = Some(SmallDisk::mount(&self.data())?);
         Ok(())
+    }
+
+    /// Flips bytes of the slices on its disk, as sectors that rot do: so many, each within this
+    /// part of a file. How many files it hit.
+    pub(super) fn rot(
+        &self,
+        count: u64,
+        part: std::ops::Range<f64>,
+        rng: &mut Rng,
+    ) -> std::io::Result<u64> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(self.data().join("store"))? {
+            let entry = entry?;
+            let is_segment = entry.file_name().to_string_lossy().starts_with("segment-");
+            if is_segment && entry.metadata()?.len() > 2 * SECTOR {
+                files.push(entry.path());
+            }
+        }
+        files.sort();
+        let files: Vec<_> = files.iter().collect();
+        let mut hit = 0;
+        for _ in 0..count {
+            let index = rng.below(files.len().max(1) as u64) as usize;
+            let Some(path) = files.get(index) else {
+                break;
+            };
+            // One that was merged into another meanwhile is gone.
+            let Ok(file) = File::options().read(true).write(true).open(path) else {
+                continue;
+            };
+            let len = file.metadata()?.len() as f64;
+            let (first, last) = ((len * part.start) as u64, (len * part.end) as u64);
+            let at = rng.between(first.max(SECTOR), last.max(SECTOR + 1));
+            let mut byte = [0];
+            if file.read_at(&mut byte, at)? == 1 {
+                file.write_all_at(&[byte[0] ^ 0x10], at)?;
+                hit += 1;
+            }
+        }
+        Ok(hit)
     }
 
     /// Loses everything that the node has stored. It must not run.

@@ -22,6 +22,8 @@ pub(super) struct Recorded {
     pub(super) history: KeyHistory,
     /// One an operation.
     pub(super) by: Vec<Asker>,
+    /// What was found or written by each, where that was told.
+    pub(super) versions: Vec<Option<Version>>,
 }
 
 /// Who asked.
@@ -138,6 +140,7 @@ impl Recorder {
         let recorded = &mut state.keys[key];
         let index = recorded.history.operations.len();
         recorded.by.push(by);
+        recorded.versions.push(None);
         let by_library = by.node.is_none();
         recorded.history.operations.push(Operation {
             kind,
@@ -166,7 +169,11 @@ impl Recorder {
         if !matches!(answer, Answer::Failed | Answer::Unknown) {
             state.note_answer();
         }
-        let operation = &mut state.keys[ticket.key].history.operations[ticket.index];
+        let recorded = &mut state.keys[ticket.key];
+        if let Answer::Found(_, version) | Answer::Written(version) = answer {
+            recorded.versions[ticket.index] = Some(version);
+        }
+        let operation = &mut recorded.history.operations[ticket.index];
         let seen = match answer {
             Answer::Unknown => return,
             // What was there instead is not told: as if nothing had been asked. Whoever sees

@@ -14,7 +14,7 @@ use super::changes::Changes;
 use super::group::Group;
 use super::nemesis::Fault;
 use super::recorder::{Recorded, Recorder, Tally};
-use super::{Error, Options};
+use super::{Error, Mode, Options, eventual};
 
 /// What a run has found.
 pub(super) struct Report {
@@ -118,12 +118,15 @@ impl Report {
         self.violations.is_empty() && self.troubles.is_empty()
     }
 
-    /// Checks every key's history by both checkers.
-    pub(super) async fn judge(&mut self, (keys, tally): (Vec<Recorded>, Tally)) {
+    /// Checks every key's history, by both checkers where each is a register.
+    pub(super) async fn judge(&mut self, (keys, tally): (Vec<Recorded>, Tally), mode: Mode) {
         self.tally = tally;
         self.keys = keys.len();
-        let judging = tokio::task::spawn_blocking(|| {
-            let verdicts = keys.into_iter().map(|key| (verdict(&key), key));
+        let judging = tokio::task::spawn_blocking(move || {
+            let verdicts = keys.into_iter().map(|key| match mode {
+                Mode::Linearizable => (verdict(&key), key),
+                Mode::Eventual => (eventual::verdict(&key), key),
+            });
             let wrong = verdicts.filter(|(verdict, _)| *verdict != Verdict::Linearizable);
             wrong.collect::<Vec<_>>()
         });

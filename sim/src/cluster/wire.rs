@@ -33,8 +33,8 @@ impl Ask {
     fn condition(&self) -> Option<Condition> {
         match self.begun.kind {
             Kind::PutIfAbsent(_) => Some(Condition::IfAbsent),
-            Kind::Cas(..) => self.version.map(Condition::IfVersion),
-            Kind::Get | Kind::Put(_) | Kind::Delete => None,
+            Kind::Cas(..) | Kind::DeleteIf(_) => self.version.map(Condition::IfVersion),
+            Kind::Get | Kind::Put(_) | Kind::Delete | Kind::Erase => None,
         }
     }
 }
@@ -43,6 +43,7 @@ impl Ask {
 #[derive(Debug, Clone)]
 pub(super) struct Wire {
     library: Client,
+    namespace: (String, NamespaceId),
     straight: Arc<Mutex<HashMap<SocketAddr, KvClient<Channel>>>>,
 }
 
@@ -50,6 +51,7 @@ impl Wire {
     pub(super) fn new(group: &Group) -> Result<Self, Error> {
         Ok(Self {
             library: group.client()?,
+            namespace: group.namespace(),
             straight: Arc::default(),
         })
     }
@@ -79,9 +81,10 @@ impl Wire {
                 Some(found) => Answer::Found(number(&found.value), found.version),
                 None => Answer::Absent,
             }),
-            Kind::Delete => self
+            Kind::Erase => self.library.erase(name).await.map(Answer::Written),
+            Kind::Delete | Kind::DeleteIf(_) => self
                 .library
-                .delete(name)
+                .delete_with(name, ask.condition())
                 .await
                 .map(|deleted| deletion(deleted.existed)),
             Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value) => {
@@ -130,7 +133,7 @@ impl Wire {
             return Ok(Answer::Failed);
         };
         let (digest, route) = (digest.0.to_vec().into(), Some(route));
-        let (namespace, key) = (String::new(), key.into());
+        let (namespace, key) = (self.namespace.0.clone(), key.into());
         match ask.begun.kind {
             Kind::Get => {
                 let consistency = 0;
@@ -148,14 +151,15 @@ impl Wire {
                     _ => Answer::Absent,
                 })
             }
-            Kind::Delete => {
-                let condition = None;
+            Kind::Delete | Kind::Erase | Kind::DeleteIf(_) => {
+                let want_existed = ask.begun.kind != Kind::Erase;
                 let request = v1::DeleteRequest {
+                    want_existed,
                     namespace,
                     key,
                     digest,
                     route,
-                    condition,
+                    condition: ask.condition().map(to_wire),
                     ..v1::DeleteRequest::default()
                 };
                 let answer = told(kv.delete(timed(request)).await)?;
@@ -182,8 +186,8 @@ impl Wire {
     /// As if the node led the key's partition.
     fn route(&self, key: &[u8]) -> Option<(Digest, v1::Route)> {
         let table = self.library.known_topology()?;
-        let digest = Digest::of(&table.digest_key, NamespaceId::DEFAULT, key);
-        let partition = table.partition_of(NamespaceId::DEFAULT, &digest);
+        let digest = Digest::of(&table.digest_key, self.namespace.1, key);
+        let partition = table.partition_of(self.namespace.1, &digest);
         let epoch = table.state(partition)?.epoch;
         let route = v1::Route {
             partition: partition.0,

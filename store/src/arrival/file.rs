@@ -10,7 +10,7 @@ use super::{SliceInfo, regions};
 use crate::commit::Done;
 use crate::directory::Directory;
 use crate::format::{FileKind, HEADER_LEN, Header, draw_salt};
-use crate::fs::{FsFile, FsMap};
+use crate::fs::FsFile;
 use crate::segment::{Placed, SegmentFile, Slice, complete_segment};
 use crate::slice::SliceHeader;
 use crate::{Seq, StoreError};
@@ -44,7 +44,7 @@ pub(super) struct Ready {
 pub(super) struct LandingFile {
     pub(super) number: u64,
     pub(super) path: PathBuf,
-    file: Box<dyn FsFile>,
+    file: Arc<dyn FsFile>,
     state: Mutex<State>,
 }
 
@@ -70,14 +70,14 @@ impl LandingFile {
             salt: draw_salt(),
             partitions: partitions.count(),
         };
-        let file = dir.fs().create(&path);
-        let file = file.map_err(StoreError::io("create", &path))?;
+        let file = dir.create(&path);
+        let file = file?;
         let written = file.write_all_at(&header.encode(), 0);
         written.map_err(StoreError::io("write", &path))?;
         Ok(Self {
             number,
             path,
-            file,
+            file: Arc::from(file),
             state: Mutex::new(State {
                 end: HEADER_LEN as u64,
                 under_way: 0,
@@ -99,8 +99,8 @@ impl LandingFile {
         written.map_err(StoreError::io("write", &self.path))
     }
 
-    pub(super) fn map(&self) -> Result<Arc<dyn FsMap>, StoreError> {
-        self.file.map().map_err(StoreError::io("map", &self.path))
+    pub(super) fn file(&self) -> &dyn FsFile {
+        &*self.file
     }
 
     pub(super) fn finish(&self, ready: Ready) {
@@ -142,7 +142,7 @@ impl LandingFile {
             index: &one.index,
         });
         complete_segment(
-            &*self.file,
+            &self.file,
             &self.path,
             self.number,
             end,

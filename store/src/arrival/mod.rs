@@ -28,7 +28,7 @@ use self::file::{Landed, LandingFile, Ready, Region};
 use crate::commit::Done;
 use crate::segment::align;
 use crate::shared::Shared;
-use crate::slice::{SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader, SliceView};
+use crate::slice::{Damage, Rest, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader, SliceView};
 use crate::{Seq, StoreError};
 
 /// Most slices of one arrival.
@@ -211,21 +211,11 @@ impl Arrival {
             return Err(self.bad("fewer bytes than were announced"));
         }
         let kept = std::mem::take(&mut self.kept);
-        let mut map = None;
         let mut landed = Vec::with_capacity(self.regions.len());
         for (place, region) in self.regions.iter().enumerate() {
-            let bytes = if let Some(kept) = kept.get(&place) {
-                kept.bytes()
-            } else {
-                let map = match &mut map {
-                    Some(map) => map,
-                    none => none.insert(self.file.map()?),
-                };
-                let at = region.at as usize;
-                let bytes = map.bytes().get(at..at + region.info.len as usize);
-                bytes.unwrap_or_default()
-            };
-            landed.push(self.checked(region, bytes, cluster)?);
+            let kept = kept.get(&place).map(Whole::bytes);
+            let checked = self.checked(region, kept, cluster);
+            landed.push(checked.map_err(|what| self.bad(what))?);
         }
         self.landed = landed;
         for whole in kept.into_values() {
@@ -234,29 +224,38 @@ impl Arrival {
         Ok(())
     }
 
-    /// A slice that is what was announced.
+    /// A slice that is what was announced: in memory, or in the file.
     fn checked(
         &self,
         region: &Region,
-        bytes: &[u8],
+        kept: Option<&[u8]>,
         cluster: Option<&DigestKey>,
-    ) -> Result<Landed, StoreError> {
-        let header = SliceHeader::decode(bytes).map_err(|what| self.bad(what))?;
+    ) -> Result<Landed, Damage> {
+        let all = match kept {
+            Some(bytes) => Rest::Memory(bytes),
+            None => Rest::File {
+                file: self.file.file(),
+                at: region.at,
+                len: region.info.len,
+            },
+        };
+        let header = SliceHeader::decode(&all.copy(0, SLICE_HEADER_LEN)?)?;
         let partitions = self.shared.options.partitions;
         if header.partition != self.partition || header.partitions != partitions {
-            return Err(self.bad("a slice of another partition"));
+            return Err("a slice of another partition");
         }
-        if bytes.last_chunk::<SLICE_DIGEST_LEN>() != Some(&region.info.digest) {
-            return Err(self.bad("its digest is not at its end"));
+        let end = all.len().saturating_sub(SLICE_DIGEST_LEN as u64);
+        if all.copy(end, SLICE_DIGEST_LEN)? != region.info.digest {
+            return Err("its digest is not at its end");
         }
-        let view = SliceView::of(&header, bytes).map_err(|what| self.bad(what))?;
-        let digest_of = |namespace, key: &[u8]| Some(Digest::of(cluster?, namespace, key));
-        let verified = view.verify(digest_of);
-        verified.map_err(|what| self.bad(what))?;
+        let index = all.copy(0, header.index_len())?;
+        let rest = all.behind(index.len() as u64);
+        let view = SliceView::behind(&header, &index, rest)?;
+        view.verify(|namespace, key: &[u8]| Some(Digest::of(cluster?, namespace, key)))?;
         Ok(Landed {
             at: region.at,
             header,
-            index: bytes[..header.index_len()].to_vec(),
+            index,
         })
     }
 

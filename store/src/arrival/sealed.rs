@@ -1,6 +1,5 @@
 //! The sealed part of a partition, for copying it to another node.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -29,13 +28,16 @@ pub struct SealedPartition {
 pub struct SealedSlice(pub(crate) Arc<Slice>);
 
 impl SealedSlice {
-    /// What a receiver must know first.
-    #[must_use]
-    pub fn info(&self) -> SliceInfo {
-        SliceInfo {
+    /// What a receiver must know first. Reads the digest from the file.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]: the disk cannot read it.
+    pub fn info(&self) -> Result<SliceInfo, StoreError> {
+        let digest = self.0.digest();
+        Ok(SliceInfo {
             len: self.0.len(),
-            digest: self.0.digest(),
-        }
+            digest: digest.map_err(|what| self.0.note_damage(what))?,
+        })
     }
 
     /// Records in it, and bytes of their keys and values.
@@ -51,24 +53,17 @@ impl SealedSlice {
         self.0.id()
     }
 
-    /// Up to `len` of its bytes from `at` on; none at the end. May wait for the disk. They are
-    /// not copied: they keep the slice readable as long as they live, and whoever reads them
-    /// much later may wait for the disk again.
-    #[must_use]
-    pub fn read(&self, at: u64, len: usize) -> Bytes {
-        let all = self.0.bytes().len();
-        let at = usize::try_from(at).map_or(all, |at| at.min(all));
-        let piece = Piece {
-            slice: Arc::clone(&self.0),
-            range: at..all.min(at.saturating_add(len)),
-        };
+    /// Up to `len` of its bytes from `at` on; none at the end. May wait for the disk.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]: the disk cannot read them.
+    pub fn read(&self, at: u64, len: usize) -> Result<Bytes, StoreError> {
         if at == 0 {
             self.0.will_need();
         }
-        // Brings every page into memory here, where waiting is allowed.
-        let pages = piece.as_ref().iter().step_by(PAGE);
-        std::hint::black_box(pages.fold(0_u8, |sum, byte| sum.wrapping_add(*byte)));
-        Bytes::from_owner(piece)
+        let read = self.0.read(at, len);
+        read.map(Bytes::from)
+            .map_err(|what| self.0.note_damage(what))
     }
 
     /// Remembers that a receiver found it damaged: it is refused from now on.
@@ -76,24 +71,5 @@ impl SealedSlice {
     pub fn note_damage(&self) -> StoreError {
         self.0
             .note_damage("a node that it was sent to found it damaged")
-    }
-}
-
-/// No page of memory is smaller.
-const PAGE: usize = 4096;
-
-/// Bytes of a slice where they lie.
-#[derive(Debug)]
-struct Piece {
-    slice: Arc<Slice>,
-    range: Range<usize>,
-}
-
-impl AsRef<[u8]> for Piece {
-    fn as_ref(&self) -> &[u8] {
-        self.slice
-            .bytes()
-            .get(self.range.clone())
-            .unwrap_or_default()
     }
 }

@@ -36,7 +36,8 @@ pub(crate) struct Committer {
 enum Ack {
     Write(Done<()>),
     Drop(Done<DropReport>, DropReport),
-    Told(Callback),
+    Apply(Changes),
+    Ceiling(Callback),
 }
 
 impl Committer {
@@ -81,7 +82,7 @@ impl Committer {
             }
             return;
         }
-        let ops = self.leave_out_broken(ops);
+        self.prepare(&mut ops);
         if ops.is_empty() {
             return;
         }
@@ -92,20 +93,24 @@ impl Committer {
         self.shared.request_seal_if_due();
     }
 
-    /// Refuses changes behind such that have failed.
-    fn leave_out_broken(&mut self, ops: Vec<Op>) -> Vec<Op> {
-        let mut kept = Vec::with_capacity(ops.len());
-        for op in ops {
-            match op {
-                Op::Resume { partition } => drop(self.broken.remove(&partition)),
-                Op::Apply(Changes { partition, .. }) if self.broken.contains(&partition) => {
-                    self.shared.release(&op);
-                    op.refuse(StoreError::AfterFailure { partition });
-                }
-                op => kept.push(op),
+    /// Takes out what is not for the log, and refuses changes behind such that have failed.
+    fn prepare(&mut self, ops: &mut Vec<Op>) {
+        ops.retain_mut(|op| match op {
+            Op::Resume { partition } => {
+                self.broken.remove(partition);
+                false
             }
-        }
-        kept
+            Op::ReleaseMemory => {
+                self.frame = FrameBuilder::default();
+                (self.shared.options.release_memory)();
+                false
+            }
+            Op::Apply(changes) => {
+                changes.refuse_behind(&mut self.broken);
+                true
+            }
+            _ => true,
+        });
     }
 
     /// Writes and syncs the operations as one batch. Gives the number of its first entry and
@@ -126,6 +131,7 @@ impl Committer {
         counters.batches.add(1);
         counters.batch_records.add(u64::from(self.frame.count()));
         self.shared.note_log(None, self.log.current());
+        self.shared.health.set_out_of_space(false);
         Ok((first_seq, took))
     }
 
@@ -139,11 +145,10 @@ impl Committer {
     /// Applies what is durable now, then acknowledges it.
     fn apply(&mut self, first_seq: u64, ops: Vec<Op>, sync: Duration) {
         let shared = &*self.shared;
-        shared.health.set_out_of_space(false);
         let mut seq = first_seq;
         let mut acks = Vec::with_capacity(ops.len());
         for op in ops {
-            let cost = op.overlay_cost();
+            let reserved = op.reserved_bytes();
             match op {
                 Op::Write { records, done } => {
                     for packed in records {
@@ -163,15 +168,18 @@ impl Committer {
                     seq += 1;
                     acks.push(Ack::Drop(done, report));
                 }
-                Op::Apply(changes) => acks.push(Ack::Told(apply(shared, &mut seq, changes))),
+                Op::Apply(changes) => {
+                    apply(shared, &mut seq, &changes);
+                    acks.push(Ack::Apply(changes));
+                }
                 Op::Ceiling { time, done } => {
                     shared.raise_ceiling(time);
                     seq += 1;
-                    acks.push(Ack::Told(done));
+                    acks.push(Ack::Ceiling(done));
                 }
-                Op::Resume { .. } | Op::Rotate { .. } => {}
+                Op::Resume { .. } | Op::ReleaseMemory | Op::Rotate { .. } => {}
             }
-            shared.room.release(cost);
+            shared.room.release(reserved);
         }
         shared.set_last_seq(Seq(seq - 1));
         self.gather.note_batch(acks.len(), shared.queue.len(), sync);
@@ -180,17 +188,19 @@ impl Committer {
             match ack {
                 Ack::Write(done) => drop(done.send(Ok(()))),
                 Ack::Drop(done, report) => drop(done.send(Ok(report))),
-                Ack::Told(done) => done.call(Ok(())),
+                Ack::Apply(changes) => changes.settle(),
+                Ack::Ceiling(done) => done.call(Ok(())),
             }
         }
     }
 
     fn refuse(&mut self, ops: Vec<Op>, error: &StoreError) {
         self.note(error);
-        for op in ops {
+        for mut op in ops {
             self.shared.release(&op);
-            if let Op::Apply(Changes { partition, .. }) = &op {
-                self.broken.insert(*partition);
+            if let Op::Apply(changes) = &mut op {
+                changes.refuse(error);
+                changes.refuse_behind(&mut self.broken);
             }
             if matches!(error, StoreError::OutOfSpace) {
                 self.shared.counters.space_refusals.add(1);
@@ -236,20 +246,22 @@ fn put(op: &Op, frame: &mut FrameBuilder) {
         Op::Write { records, .. } => put_records(records, frame),
         Op::Drop { partition, .. } => frame.push(|body| Entry::put_drop(*partition, body)),
         Op::Apply(changes) => {
-            let partition = changes.partition;
-            if changes.wipe {
-                frame.push(|body| Entry::put_drop(partition, body));
-            }
-            put_records(&changes.records, frame);
-            if let Some(watermark) = changes.purge {
-                frame.push(|body| Entry::put_purge(partition, watermark, body));
-            }
-            if let Some(meta) = &changes.meta {
-                frame.push(|body| Entry::put_meta(partition, meta, body));
+            for (change, records) in changes.taken() {
+                let partition = change.partition;
+                if change.wipe {
+                    frame.push(|body| Entry::put_drop(partition, body));
+                }
+                put_records(records, frame);
+                if let Some(watermark) = change.purge {
+                    frame.push(|body| Entry::put_purge(partition, watermark, body));
+                }
+                if let Some(meta) = &change.meta {
+                    frame.push(|body| Entry::put_meta(partition, meta, body));
+                }
             }
         }
         Op::Ceiling { time, .. } => frame.push(|body| Entry::put_ceiling(*time, body)),
-        Op::Resume { .. } | Op::Rotate { .. } => {}
+        Op::Resume { .. } | Op::ReleaseMemory | Op::Rotate { .. } => {}
     }
 }
 
@@ -259,26 +271,28 @@ fn put_records(records: &[Packed], frame: &mut FrameBuilder) {
     }
 }
 
-/// Applies changes in the order in which [`put`] wrote their entries; whom to tell.
-fn apply(shared: &Shared, seq: &mut u64, changes: Changes) -> Callback {
+/// Applies changes in the order in which [`put`] wrote their entries.
+fn apply(shared: &Shared, seq: &mut u64, changes: &Changes) {
     let mut next = || {
         let this = Seq(*seq);
         *seq += 1;
         this
     };
-    if changes.wipe {
-        shared.holdings.drop_partition(changes.partition, next());
+    for (change, records) in changes.taken() {
+        let partition = change.partition;
+        if change.wipe {
+            shared.holdings.drop_partition(partition, next());
+        }
+        for packed in records {
+            shared.apply(next(), packed);
+        }
+        if let Some(watermark) = change.purge {
+            next();
+            shared.holdings.purge(partition, watermark);
+        }
+        if let Some(meta) = change.meta {
+            next();
+            shared.holdings.set_meta(partition, meta);
+        }
     }
-    for packed in &changes.records {
-        shared.apply(next(), packed);
-    }
-    if let Some(watermark) = changes.purge {
-        next();
-        shared.holdings.purge(changes.partition, watermark);
-    }
-    if let Some(meta) = changes.meta {
-        next();
-        shared.holdings.set_meta(changes.partition, meta);
-    }
-    changes.done
 }

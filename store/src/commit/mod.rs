@@ -4,21 +4,23 @@
 //! is known to pay ([`gather`]). An operation is acknowledged after its batch was synced and
 //! applied, in that order.
 
+mod changes;
 mod committer;
 mod gather;
 mod queue;
 
+pub(crate) use changes::{Change, Changes, Parts, Report};
 pub(crate) use committer::Committer;
 pub(crate) use queue::Queue;
 
 use std::fmt;
 
 use tokio::sync::oneshot;
-use torc_record::{Ballot, HybridTime};
+use torc_record::HybridTime;
 use torc_ring::Partition;
 
 use crate::packed::Packed;
-use crate::{DropReport, PartitionMeta, Seq, StoreError, holdings};
+use crate::{DropReport, Seq, StoreError, holdings};
 
 /// Where an operation's outcome goes. Nobody may be waiting any more.
 pub(crate) type Done<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -55,17 +57,6 @@ impl fmt::Debug for Callback {
     }
 }
 
-/// Changes of one partition.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    pub(crate) partition: Partition,
-    pub(crate) wipe: bool,
-    pub(crate) records: Vec<Packed>,
-    pub(crate) purge: Option<Ballot>,
-    pub(crate) meta: Option<PartitionMeta>,
-    pub(crate) done: Callback,
-}
-
 /// What the committer does.
 #[derive(Debug)]
 pub(crate) enum Op {
@@ -78,12 +69,14 @@ pub(crate) enum Op {
         partition: Partition,
         done: Done<DropReport>,
     },
-    /// These changes, in one batch.
+    /// These changes of partitions, in one batch.
     Apply(Changes),
     /// A ceiling of the node's clock.
     Ceiling { time: HybridTime, done: Callback },
     /// Changes of this partition are taken again after some have failed.
     Resume { partition: Partition },
+    /// After a seal: what the committer made for its records is free.
+    ReleaseMemory,
     /// Starts a new segment, for a seal of all before it.
     Rotate { done: Done<Rotated> },
 }
@@ -98,31 +91,30 @@ pub(crate) struct Rotated {
 }
 
 impl Op {
-    /// Memory of the overlay that the operation may add.
-    pub(crate) fn overlay_cost(&self) -> u64 {
-        self.records().iter().map(holdings::cost).sum()
+    /// Memory that was set aside for it in the overlay.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        match self {
+            Self::Write { records, .. } => records.iter().map(holdings::cost).sum(),
+            Self::Apply(changes) => changes.reserved_bytes,
+            _ => 0,
+        }
     }
 
     /// Bytes in the log, about.
     pub(crate) fn log_bytes(&self) -> usize {
         const OTHERS: usize = 128;
-        let records = self.records().iter();
-        OTHERS + records.map(|packed| packed.bytes().len()).sum::<usize>()
-    }
-
-    fn records(&self) -> &[Packed] {
         match self {
-            Self::Write { records, .. } | Self::Apply(Changes { records, .. }) => records,
-            Self::Drop { .. }
-            | Self::Ceiling { .. }
-            | Self::Resume { .. }
-            | Self::Rotate { .. } => &[],
+            Self::Write { records, .. } => {
+                OTHERS + records.iter().map(|one| one.bytes().len()).sum::<usize>()
+            }
+            Self::Apply(changes) => changes.log_bytes(),
+            _ => OTHERS,
         }
     }
 
     /// Forgets it without a word to whoever is to be told.
     pub(crate) fn discard(self) {
-        if let Self::Apply(Changes { mut done, .. }) | Self::Ceiling { mut done, .. } = self {
+        if let Self::Ceiling { mut done, .. } = self {
             done.0 = None;
         }
     }
@@ -133,10 +125,12 @@ impl Op {
             Self::Write { done, .. } => drop(done.send(Err(error))),
             Self::Drop { done, .. } => drop(done.send(Err(error))),
             Self::Rotate { done } => drop(done.send(Err(error))),
-            Self::Apply(Changes { done, .. }) | Self::Ceiling { done, .. } => {
-                done.call(Err(error));
+            Self::Ceiling { done, .. } => done.call(Err(error)),
+            Self::Apply(mut changes) => {
+                changes.refuse(&error);
+                changes.settle();
             }
-            Self::Resume { .. } => {}
+            Self::Resume { .. } | Self::ReleaseMemory => {}
         }
     }
 }

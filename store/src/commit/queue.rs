@@ -6,8 +6,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 
-use super::Op;
 use super::gather::Gather;
+use super::{Changes, Op};
 use crate::StoreError;
 use crate::counters::Counter;
 
@@ -27,16 +27,24 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct State {
-    /// With the room each takes.
-    ops: VecDeque<(Op, usize)>,
+    ops: VecDeque<Waiting>,
     is_closing: bool,
     ended: Option<StoreError>,
     /// The committer sleeps until this many operations wait.
     wake_at: Option<usize>,
 }
 
-/// An operation that is not taken, and why.
-pub(crate) type Refusal = Box<(Op, StoreError)>;
+#[derive(Debug)]
+struct Waiting {
+    op: Op,
+    /// In the log, about.
+    bytes: usize,
+    /// What it takes of the queue's.
+    room: usize,
+}
+
+/// Operations that are not taken, and why.
+pub(crate) type Refusal<T = Op> = Box<(T, StoreError)>;
 
 /// What there is to do.
 #[derive(Debug)]
@@ -63,7 +71,8 @@ impl Queue {
 
     /// Adds an operation as soon as there is room for it; counts if it has to wait.
     pub(crate) async fn push(&self, op: Op, stalls: &Counter) -> Result<(), StoreError> {
-        let room = (op.log_bytes() + OP_BYTES).min(self.limit);
+        let bytes = op.log_bytes();
+        let room = (bytes + OP_BYTES).min(self.limit);
         let permits = if let Ok(permits) = self.room.try_acquire_many(room as u32) {
             permits
         } else {
@@ -71,7 +80,8 @@ impl Queue {
             let waited = self.room.acquire_many(room as u32).await;
             waited.map_err(|_| self.why_ended())?
         };
-        self.push_with_room(op, room).map_err(|refusal| refusal.1)?;
+        let waiting = Waiting { op, bytes, room };
+        self.push_waiting(waiting).map_err(|refusal| refusal.1)?;
         // The committer gives the room back when it takes the operation.
         permits.forget();
         Ok(())
@@ -80,23 +90,40 @@ impl Queue {
     /// Adds an operation that takes no room: one of the store's own, or one that is bounded
     /// otherwise. Gives it back with the reason if none are taken any more.
     pub(crate) fn push_control(&self, op: Op) -> Result<(), Refusal> {
-        self.push_with_room(op, 0)
+        let bytes = op.log_bytes();
+        self.push_waiting(Waiting { op, bytes, room: 0 })
     }
 
-    fn push_with_room(&self, op: Op, room: usize) -> Result<(), Refusal> {
+    /// Adds changes side by side, in the same way.
+    pub(crate) fn push_changes(&self, parts: Vec<Changes>) -> Result<(), Refusal<Vec<Changes>>> {
         let mut state = self.state.lock();
-        if let Some(why) = &state.ended {
-            return Err(Box::new((op, why.clone())));
+        if let Err(why) = state.check() {
+            return Err(Box::new((parts, why)));
         }
-        if state.is_closing {
-            return Err(Box::new((op, StoreError::Closed)));
+        for changes in parts {
+            let bytes = changes.log_bytes();
+            let op = Op::Apply(changes);
+            state.ops.push_back(Waiting { op, bytes, room: 0 });
         }
-        state.ops.push_back((op, room));
+        self.wake(&mut state);
+        Ok(())
+    }
+
+    fn push_waiting(&self, waiting: Waiting) -> Result<(), Refusal> {
+        let mut state = self.state.lock();
+        if let Err(why) = state.check() {
+            return Err(Box::new((waiting.op, why)));
+        }
+        state.ops.push_back(waiting);
+        self.wake(&mut state);
+        Ok(())
+    }
+
+    fn wake(&self, state: &mut State) {
         if state.wake_at.is_some_and(|count| state.ops.len() >= count) {
             state.wake_at = None;
             self.ready.notify_one();
         }
-        Ok(())
     }
 
     /// Operations that wait now.
@@ -160,7 +187,7 @@ impl Queue {
     pub(crate) fn end(&self, why: &StoreError) -> Vec<Op> {
         let mut state = self.state.lock();
         state.ended.get_or_insert_with(|| why.clone());
-        let waiting = state.ops.drain(..).map(|(op, _)| op).collect();
+        let waiting = state.ops.drain(..).map(|one| one.op).collect();
         drop(state);
         self.room.close();
         waiting
@@ -173,20 +200,28 @@ impl Queue {
 }
 
 impl State {
+    fn check(&self) -> Result<(), StoreError> {
+        match &self.ended {
+            Some(why) => Err(why.clone()),
+            None if self.is_closing => Err(StoreError::Closed),
+            None => Ok(()),
+        }
+    }
+
     /// Takes off what goes into one batch, and the room it took in the queue.
     fn next_batch(&mut self) -> (Vec<Op>, usize) {
         let mut batch = Vec::with_capacity(self.ops.len().min(1024));
         let (mut bytes, mut room) = (0, 0);
-        while let Some((op, taken)) = self.ops.pop_front() {
-            let is_rotation = matches!(op, Op::Rotate { .. });
-            let is_full = bytes + op.log_bytes() > BATCH_BYTES;
-            if !batch.is_empty() && (is_rotation || is_full) {
-                self.ops.push_front((op, taken));
+        while let Some(next) = self.ops.front() {
+            let is_rotation = matches!(next.op, Op::Rotate { .. });
+            bytes += next.bytes;
+            if !batch.is_empty() && (is_rotation || bytes > BATCH_BYTES) {
                 break;
             }
-            bytes += op.log_bytes();
-            room += taken;
-            batch.push(op);
+            if let Some(next) = self.ops.pop_front() {
+                room += next.room;
+                batch.push(next.op);
+            }
             if is_rotation {
                 break;
             }

@@ -10,6 +10,7 @@ use crate::holdings::Slices;
 use crate::repair::is_repaired;
 use crate::segment::Slice;
 use crate::shared::Shared;
+use crate::slice::LAST_LAYER;
 
 /// When the node is idle, a slice is written anew for what was collected if that may be
 /// this share of its keys.
@@ -25,6 +26,8 @@ pub(super) struct Job {
     /// Whether the result is most of the partition.
     pub(super) is_most: bool,
     pub(super) kind: Kind,
+    /// That of the inputs, or 0 for a repair of all.
+    pub(super) layer: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,41 +49,69 @@ impl Job {
         zeal: Zeal,
         sparse: &[u64],
     ) -> Option<Self> {
-        let (damaged, mut sound): (Vec<_>, Vec<_>) =
+        let (damaged, sound): (Vec<_>, Vec<_>) =
             slices.iter().cloned().partition(|slice| slice.is_damaged());
         let through = shared.manifest.lock().through;
-        let watermark = shared.holdings.droppable(partition, through);
-        let mut job = Self {
+        let job = Self {
             partition,
             inputs: Vec::new(),
             others: Vec::new(),
-            watermark,
+            watermark: shared.holdings.droppable(partition, through),
             is_most: true,
             kind: Kind::Merge,
+            layer: 0,
         };
         if !damaged.is_empty() && damaged.iter().all(|slice| may_go(slice)) {
-            job.inputs = slices.to_vec();
-            job.kind = Kind::Repair;
-            return Some(job);
+            return Some(Self {
+                inputs: slices.to_vec(),
+                kind: Kind::Repair,
+                ..job
+            });
         }
-        sound.sort_by_key(|slice| slice.len());
-        let lens: Vec<u64> = sound.iter().map(|slice| slice.len()).collect();
-        let many = how_many(&lens, shared.options.most_slices, zeal);
-        let is_sparse = |slice: &Arc<Slice>| sparse.contains(&slice.segment.file.number);
-        let mut rest = sound.split_off(many);
-        job.inputs = sound;
-        if many == 0 && rest.iter().any(|slice| is_due(slice, watermark, zeal)) {
-            job.inputs = std::mem::take(&mut rest);
-        } else if let (0, Some(at)) = (many, rest.iter().position(is_sparse)) {
-            job.inputs = vec![rest.remove(at)];
-            job.kind = Kind::Copy;
-        }
-        rest.extend(damaged);
-        job.others = rest;
-        let folded: u64 = job.inputs.iter().map(|slice| slice.len()).sum();
-        job.is_most = folded * 2 > lens.iter().sum();
-        (!job.inputs.is_empty()).then_some(job)
+        let mut layers: Vec<u8> = sound.iter().map(|slice| slice.layer()).collect();
+        layers.sort_unstable();
+        layers.dedup();
+        let mut layers = layers.into_iter().filter(|layer| *layer < LAST_LAYER);
+        let most = shared.options.most_slices;
+        let (inputs, others, kind, layer) = layers.find_map(|layer| {
+            let (mut here, others): (Vec<_>, Vec<_>) =
+                sound.iter().cloned().partition(|one| one.layer() == layer);
+            let (inputs, kind) = choose(&mut here, job.watermark, most, zeal, sparse)?;
+            let others: Vec<_> = here.into_iter().chain(others).collect();
+            Some((inputs, others, kind, layer))
+        })?;
+        let len = |slices: &[Arc<Slice>]| slices.iter().map(|one| one.len()).sum::<u64>();
+        Some(Self {
+            is_most: len(&inputs) > len(&others),
+            inputs,
+            others: [others, damaged].concat(),
+            kind,
+            layer,
+            ..job
+        })
     }
+}
+
+/// Takes out of the slices of a layer those that are to be folded now.
+fn choose(
+    slices: &mut Vec<Arc<Slice>>,
+    watermark: Ballot,
+    most: usize,
+    zeal: Zeal,
+    sparse: &[u64],
+) -> Option<(Vec<Arc<Slice>>, Kind)> {
+    slices.sort_by_key(|slice| slice.len());
+    let lens: Vec<u64> = slices.iter().map(|slice| slice.len()).collect();
+    let many = how_many(&lens, most, zeal);
+    if many > 0 {
+        return Some((slices.drain(..many).collect(), Kind::Merge));
+    }
+    if slices.iter().any(|slice| is_due(slice, watermark, zeal)) {
+        return Some((std::mem::take(slices), Kind::Merge));
+    }
+    let is_sparse = |slice: &Arc<Slice>| sparse.contains(&slice.segment.file.number);
+    let at = slices.iter().position(is_sparse)?;
+    Some((vec![slices.remove(at)], Kind::Copy))
 }
 
 /// Whether a slice is worth writing anew for what was collected.

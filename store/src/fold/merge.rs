@@ -3,23 +3,21 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use torc_record::{Ballot, Digest, HybridTime};
-use torc_ring::Partitions;
+use torc_record::{Ballot, Digest};
+use torc_ring::{Partition, Partitions};
 
+use crate::StoreError;
 use crate::format::draw_salt;
 use crate::holdings::{Damaged, MergedSlices};
 use crate::packed::Packed;
 use crate::segment::Slice;
 use crate::slice::SliceInput;
-use crate::{PartitionSummary, StoreError};
 
 /// The newest version of each key of some slices: copies, checked, in ring order.
 pub(super) struct Merged {
     bytes: Vec<u8>,
     records: Vec<Range<usize>>,
     digests: Vec<Digest>,
-    held: PartitionSummary,
-    highest_time: HybridTime,
     /// Newest versions that were collected and are left out.
     pub(super) dropped: Vec<Packed>,
 }
@@ -37,14 +35,9 @@ impl Merged {
     ) -> Result<Self, StoreError> {
         let headers = inputs.iter().filter_map(|slice| slice.header());
         let mut merged = Self {
-            bytes: Vec::with_capacity(headers.clone().map(|one| one.records_len as usize).sum()),
+            bytes: Vec::with_capacity(headers.map(|one| one.records_len as usize).sum()),
             records: Vec::new(),
             digests: Vec::new(),
-            held: PartitionSummary::default(),
-            highest_time: headers
-                .map(|one| one.highest_time)
-                .max()
-                .unwrap_or_default(),
             dropped: Vec::new(),
         };
         for slice in inputs {
@@ -61,40 +54,35 @@ impl Merged {
         Ok(merged)
     }
 
-    /// What its records come to.
-    pub(super) fn held(&self) -> PartitionSummary {
-        self.held
-    }
-
     fn push(&mut self, packed: &Packed) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(packed.bytes());
         self.records.push(start..self.bytes.len());
         self.digests.push(packed.digest());
-        self.held.add(packed);
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.records.len()
-    }
-
-    pub(super) fn input(
+    /// What to make slices of, from a layer on: of no records none.
+    pub(super) fn layers(
         &self,
-        like: &Slice,
+        partition: Partition,
         partitions: Partitions,
+        layer: u8,
         gate_rate: f64,
-    ) -> SliceInput<'_> {
+    ) -> Vec<SliceInput<'_>> {
+        if self.records.is_empty() {
+            return Vec::new();
+        }
         let records = self.records.iter().cloned();
-        SliceInput {
-            partition: like.partition(),
+        let input = SliceInput {
+            partition,
             partitions,
             records: records.map(|range| &self.bytes[range]).collect(),
             digests: self.digests.clone(),
-            held: self.held,
-            highest_time: self.highest_time,
+            layer,
             salt: draw_salt(),
             gate_rate,
-        }
+        };
+        input.layers()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Folding: the slices of a partition become one, so that a get asks few gates and disk is
+//! Folding: the slices of a partition become one per layer (nearly always one), so that a get asks few gates and disk is
 //! given back.
 //!
 //! Tiered: slices of about one size are folded together, so that a record is written about
@@ -6,6 +6,10 @@
 //! folded whatever their sizes; when the node is idle, a partition with more than one slice
 //! of any weight is folded into one. Segments of which little counts any more are emptied by
 //! copying their slices as they are.
+//!
+//! Slices of one layer are folded together: what two of them hold of one digest and different
+//! keys goes on to the next layer. Each fold leaves fewer slices in its layer and adds some to
+//! higher ones only, so folding comes to an end.
 //!
 //! What a collection dropped is left out, unless another slice may hold an older version of
 //! its key; what is damaged is left alone until somebody vouches for it.

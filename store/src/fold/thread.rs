@@ -42,6 +42,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             // Whoever has gone needs no answer.
             drop(done.send(outcome.clone()));
         }
+        (shared.options.release_memory)();
     }
     shared.folds.end();
 }
@@ -163,8 +164,8 @@ fn sparse_segments(live: &[(torc_ring::Partition, Slices, crate::PartitionSummar
 /// What became of a job.
 struct Done<'a> {
     job: &'a Job,
-    /// Whether a slice was written for it.
-    has_output: bool,
+    /// How many slices were written for it: one per layer.
+    outputs: usize,
     /// What was collected and is in no slice any more.
     dropped: Vec<Packed>,
     /// What was written comes to.
@@ -209,7 +210,7 @@ fn fold(shared: &Shared, number: u64, jobs: &[Job], zeal: Zeal) -> Result<FoldRe
     let inputs = done.iter().flat_map(|done| &done.job.inputs);
     let after = inputs.clone().map(|slice| slice.segment.file.after).max();
     report.slices_read = inputs.count() as u64;
-    let writer = writer.filter(|_| done.iter().any(|done| done.has_output));
+    let writer = writer.filter(|_| done.iter().any(|done| done.outputs > 0));
     let outputs = if let Some(writer) = writer {
         let written = writer.finish(after.unwrap_or(Seq(0)))?;
         report.bytes = written.file.len;
@@ -234,7 +235,7 @@ fn write<'a>(
     if let (Kind::Copy, [one]) = (job.kind, &job.inputs[..]) {
         return Ok(Some(Done {
             job,
-            has_output: true,
+            outputs: 1,
             dropped: Vec::new(),
             held: copy(writer, one)?,
         }));
@@ -245,22 +246,27 @@ fn write<'a>(
         one.note_swept(job.watermark);
         return Ok(None);
     }
-    if merged.len() > 0 {
-        let rate = shared.options.gate_rate;
-        let rate = if job.is_most {
-            rate
-        } else {
-            rate.min(FRESH_GATE_RATE)
-        };
-        let built = merged
-            .input(&job.inputs[0], shared.options.partitions, rate)
-            .build(gates)?;
+    let rate = shared.options.gate_rate;
+    let rate = if job.is_most {
+        rate
+    } else {
+        rate.min(FRESH_GATE_RATE)
+    };
+    let partitions = shared.options.partitions;
+    let layers = merged.layers(job.partition, partitions, job.layer, rate);
+    let further = layers.iter().skip(1).map(|one| one.records.len());
+    shared.note_shared_digests(job.partition, further.sum());
+    let outputs = layers.len();
+    let mut held = PartitionSummary::default();
+    for input in layers {
+        let built = input.build(gates)?;
+        held.merge(&built.header.held());
         writer.push(built)?;
     }
     Ok(Some(Done {
         job,
-        has_output: merged.len() > 0,
-        held: merged.held(),
+        outputs,
+        held,
         dropped: merged.dropped,
     }))
 }
@@ -271,9 +277,12 @@ fn copy(writer: &mut SegmentWriter, slice: &Arc<Slice>) -> Result<PartitionSumma
         return Err(slice.note_damage("its index is damaged"));
     };
     slice.will_need();
-    let bytes = slice.bytes().to_vec();
-    let checked = SliceView::of(header, &bytes).and_then(|_| SliceView::digest_fits(&bytes));
-    checked.map_err(|what| slice.note_damage(what))?;
+    let bytes = slice.read(0, usize::MAX).and_then(|bytes| {
+        SliceView::of(header, &bytes)?;
+        SliceView::digest_fits(&bytes)?;
+        Ok(bytes)
+    });
+    let bytes = bytes.map_err(|what| slice.note_damage(what))?;
     writer.push_bytes(*header, &bytes)?;
     Ok(header.held())
 }
@@ -303,42 +312,48 @@ fn sealed_after(shared: &Shared, done: &Done<'_>) -> Option<PartitionSummary> {
 /// Puts the results in place of what they were folded from; says how many.
 fn publish(shared: &Shared, done: &[Done<'_>], outputs: &[Arc<Slice>]) -> Result<u64, StoreError> {
     let paired = || {
-        let mut outputs = outputs.iter();
+        let mut rest = outputs;
         done.iter().map(move |done| {
-            let output = done.has_output.then(|| outputs.next()).flatten();
-            (done, output)
+            let (outputs, others) = rest.split_at(done.outputs);
+            rest = others;
+            (done, outputs)
         })
     };
     let decide = || {
         let mut change = Change::default();
-        for (done, output) in paired() {
+        for (done, outputs) in paired() {
             if let Some(sealed) = sealed_after(shared, done) {
                 change.sealed.insert(done.job.partition, sealed);
-                change.added.extend(output.cloned());
+                change.added.extend_from_slice(outputs);
                 change.removed.extend(done.job.inputs.iter().cloned());
             }
         }
         Ok(change)
     };
     let (is_named, installed) = shared.publish(decide, |change| {
-        let installed = paired().filter(|(done, output)| {
+        let mut installed = 0;
+        for (done, outputs) in paired() {
             let job = done.job;
             let Some(sealed) = change.sealed.get(&job.partition) else {
-                return false;
+                continue;
             };
-            if let Some(output) = output {
+            for output in outputs {
                 output.note_swept(job.watermark);
             }
-            shared.holdings.install_folded(&Folded {
+            let is_installed = shared.holdings.install_folded(&Folded {
                 partition: job.partition,
                 inputs: &job.inputs,
-                output: *output,
+                outputs,
                 dropped: &done.dropped,
                 sealed: *sealed,
                 is_repair: job.kind == Kind::Repair,
-            })
-        });
-        let installed = installed.count() as u64;
+            });
+            installed += if is_installed {
+                outputs.len() as u64
+            } else {
+                0
+            };
+        }
         (!change.added.is_empty(), installed)
     })?;
     // A file that the manifest names stays, even if a drop made its slices void since.

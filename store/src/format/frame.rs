@@ -15,16 +15,12 @@ pub(crate) enum FrameKind {
     Batch = 1,
     /// Log: the segment was closed in order; the body is empty.
     LogEnd = 2,
-    /// Checkpoint: records, each after its seq (8 bytes), in ring order.
-    Records = 3,
-    /// Checkpoint, last: what the records come to.
-    Totals = 4,
     /// Manifest: the files that make up the store.
-    Files = 5,
+    Files = 3,
     /// Metadata: the bytes of one value.
-    Meta = 6,
+    Meta = 4,
     /// Segment, last: where the slices lie.
-    Slices = 7,
+    Slices = 5,
 }
 
 impl FrameKind {
@@ -32,8 +28,6 @@ impl FrameKind {
         let known = [
             Self::Batch,
             Self::LogEnd,
-            Self::Records,
-            Self::Totals,
             Self::Files,
             Self::Meta,
             Self::Slices,

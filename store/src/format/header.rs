@@ -8,14 +8,13 @@ use crate::StoreError;
 
 /// Bytes of a header.
 pub(crate) const HEADER_LEN: usize = 64;
-/// The newest layout this release writes and reads.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+/// The layout that this release writes, and the only one it reads.
+pub(crate) const FORMAT_VERSION: u32 = 3;
 
 /// What a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FileKind {
     Log,
-    Checkpoint,
     Manifest,
     Meta,
     Segment,
@@ -25,7 +24,6 @@ impl FileKind {
     const fn magic(self) -> [u8; 8] {
         match self {
             Self::Log => *b"TORCLOG\0",
-            Self::Checkpoint => *b"TORCCKP\0",
             Self::Manifest => *b"TORCMAN\0",
             Self::Meta => *b"TORCMETA",
             Self::Segment => *b"TORCSEG\0",
@@ -60,8 +58,8 @@ impl Header {
     /// Reads the header of a file of this kind.
     ///
     /// # Errors
-    /// [`StoreError::NewerFormat`], which is told before anything else is looked at, or
-    /// [`StoreError::Corrupt`].
+    /// [`StoreError::NewerFormat`], which is told before anything else is looked at,
+    /// [`StoreError::OlderFormat`] or [`StoreError::Corrupt`].
     pub(crate) fn decode(
         kind: FileKind,
         bytes: &[u8; HEADER_LEN],
@@ -84,6 +82,13 @@ impl Header {
                 0,
                 "the header fails its checksum",
             ));
+        }
+        if version < FORMAT_VERSION {
+            return Err(StoreError::OlderFormat {
+                file: file.to_owned(),
+                found: version,
+                supported: FORMAT_VERSION,
+            });
         }
         Ok(Self {
             kind,
@@ -123,7 +128,7 @@ mod tests {
     /// `crc32c(header[:12] + header[16:])`.
     #[test]
     fn the_header_does_not_change() {
-        let golden = "544f52434c4f4700 02000000 CHECKSUM 0700000000000000 0807060504030201
+        let golden = "544f52434c4f4700 03000000 CHECKSUM 0700000000000000 0807060504030201
              efbeadde 00100000"
             .replace("CHECKSUM", HEADER_CHECKSUM);
         let mut golden = unhex(&golden);
@@ -131,7 +136,7 @@ mod tests {
         assert_eq!(HEADER.encode()[..], golden);
     }
 
-    const HEADER_CHECKSUM: &str = "c4a6f68c";
+    const HEADER_CHECKSUM: &str = "6e529828";
 
     #[test]
     fn every_flipped_bit_of_a_header_is_refused() {
@@ -151,14 +156,30 @@ mod tests {
     #[test]
     fn a_newer_version_is_named() {
         let mut newer = HEADER.encode();
-        newer[8] = 3;
+        newer[8] = 4;
         let refused = Header::decode(FileKind::Log, &newer, Path::new("log-7")).unwrap_err();
         assert!(
             refused
                 .to_string()
-                .starts_with("log-7 has format 3, this release reads up to 2"),
+                .starts_with("log-7 has format 4, this release reads 3"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn an_older_version_is_named_once_its_checksum_is_right() {
+        let mut older = HEADER.encode();
+        older[8] = 2;
+        let file = Path::new("log-7");
+        let damaged = Header::decode(FileKind::Log, &older, file);
+        assert!(matches!(damaged, Err(StoreError::Corrupt { .. })));
+        let checksum = Header::checksum(&older);
+        older[12..16].copy_from_slice(&checksum.to_le_bytes());
+        let refused = Header::decode(FileKind::Log, &older, file);
+        assert!(matches!(
+            refused,
+            Err(StoreError::OlderFormat { found: 2, .. })
+        ));
     }
 
     #[test]

@@ -7,11 +7,11 @@
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
-//! | 0 | 8 | magic: `TORCLOG\0`, `TORCCKP\0`, `TORCMAN\0`, `TORCMETA` or `TORCSEG\0` |
-//! | 8 | 4 | version of the layout: 2, or 1 as earlier releases wrote it |
+//! | 0 | 8 | magic: `TORCLOG\0`, `TORCMAN\0`, `TORCMETA` or `TORCSEG\0` |
+//! | 8 | 4 | version of the layout: 3 |
 //! | 12 | 4 | CRC32C of bytes 0 to 12 and 16 to 64 |
-//! | 16 | 8 | number: of the segment, the checkpoint, the manifest's generation; else 0 |
-//! | 24 | 8 | seq: a segment's first entry will have the one after it; a checkpoint and a manifest cover all entries up to it; else 0 |
+//! | 16 | 8 | number: of the segment, the manifest's generation; else 0 |
+//! | 24 | 8 | seq: a segment's first entry will have the one after it; a manifest covers all entries up to it; else 0 |
 //! | 32 | 4 | salt |
 //! | 36 | 4 | number of partitions |
 //! | 40 | 24 | zero |
@@ -26,7 +26,7 @@
 //! | 12 | 4 | length of the body, at most 16 MiB |
 //! | 16 | 4 | count of what is in the body |
 //! | 20 | 4 | kind of frame, see [`FrameKind`] |
-//! | 24 | 8 | seq of the first entry in a batch; the frame's index elsewhere |
+//! | 24 | 8 | seq of the first entry in a batch; 0 elsewhere |
 //! | 32 | | body |
 //!
 //! Invariants:

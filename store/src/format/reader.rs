@@ -8,6 +8,8 @@ use crate::StoreError;
 use crate::fs::{Fs, FsFile};
 
 const WINDOW_LEN: usize = 1 << 20;
+/// The least that a disk writes whole or not at all.
+const SECTOR_BYTES: u64 = 512;
 
 /// An open file whose header was read.
 #[derive(Debug)]
@@ -64,10 +66,6 @@ impl FrameReader {
         self.at
     }
 
-    pub(crate) fn size(&self) -> u64 {
-        self.size
-    }
-
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -110,6 +108,16 @@ impl FrameReader {
         Ok(Next::Frame(frame, body, start))
     }
 
+    /// The bytes from a place, which was read before, to the reader's position.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub(crate) fn bytes_since(&mut self, from: u64) -> Result<Vec<u8>, StoreError> {
+        let len = (self.at - from) as usize;
+        let bytes = self.bytes(from, len)?;
+        Ok(bytes.unwrap_or_default().to_vec())
+    }
+
     /// What lies from the reader's position to the end of the file. A head right at the
     /// position, of a frame whose body is bad, is not a later one.
     ///
@@ -133,7 +141,37 @@ impl FrameReader {
             }
             at += (len - FRAME_LEN) as u64;
         }
+        tail.was_whole = self.was_whole(tail.used_bytes)?;
         Ok(tail)
+    }
+
+    /// Whether the bad frame at the reader's position was written to its end, as far as can
+    /// be known. What a write that was interrupted has left out reads as zeros: sectors, or
+    /// all from some byte on.
+    fn was_whole(&mut self, used_bytes: u64) -> Result<bool, StoreError> {
+        let (start, salt) = (self.at, self.header.salt);
+        let Some(head) = self.bytes(start, FRAME_LEN)? else {
+            return Ok(false);
+        };
+        let len = match Frame::decode(&array(head, 0), salt) {
+            Ok(frame) => FRAME_LEN + frame.body_len,
+            // Of which frame is not known: one byte behind its head.
+            Err(_) => FRAME_LEN + 1,
+        };
+        let end = start + len as u64;
+        if used_bytes < len as u64 {
+            return Ok(false);
+        }
+        let mut at = start;
+        while at < end {
+            let next = end.min((at / SECTOR_BYTES + 1) * SECTOR_BYTES);
+            let sector = self.bytes(at, (next - at) as usize)?.unwrap_or_default();
+            if sector.iter().all(|byte| *byte == 0) {
+                return Ok(false);
+            }
+            at = next;
+        }
+        Ok(true)
     }
 
     fn bytes(&mut self, at: u64, len: usize) -> Result<Option<&[u8]>, StoreError> {
@@ -150,6 +188,9 @@ pub(crate) struct Tail {
     pub(crate) has_later_frame: bool,
     /// Bytes up to the last one that is not zero.
     pub(crate) used_bytes: u64,
+    /// No interrupted write leaves such bytes: it was complete, and was damaged later. False
+    /// if that cannot be told.
+    pub(crate) was_whole: bool,
 }
 
 fn has_frame_head(bytes: &[u8], salt: u32) -> bool {

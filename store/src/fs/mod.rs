@@ -7,9 +7,8 @@
 //! * Bytes written are durable after [`FsFile::sync_data`] returned, not before, and any
 //!   part of them may be durable before.
 //! * A file that was created, renamed or removed is durably so after
-//!   [`Fs::sync_dir`] of its directory, not before.
-//! * A mapping shows what the file held when it was made; files are mapped once they are
-//!   complete and never written again.
+//!   [`FsDir::sync`] of its directory, not before.
+//! * A read may fail at any place and at any time; nothing follows for other places.
 //! * After a sync that failed nothing is known of what was written since the sync
 //!   before; asking again does not help.
 //!
@@ -20,7 +19,6 @@ mod real;
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 pub use real::RealFs;
 
@@ -47,8 +45,8 @@ pub trait Fs: fmt::Debug + Send + Sync {
     /// The names of the files in a directory, in no order.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
-    /// Makes creations, renames and removals in a directory durable.
-    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Opens a directory that exists.
+    fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn FsDir>>;
 
     /// Locks a file, made when it is missing, against every other process and every
     /// other lock of this one. The lock is released when the guard is dropped.
@@ -81,21 +79,28 @@ pub trait FsFile: fmt::Debug + Send + Sync {
     /// Makes contents and length durable.
     fn sync_data(&self) -> io::Result<()>;
 
-    /// The file as it is now, in memory. Its length must not change while it is mapped.
+    /// As [`read_at`](Self::read_at), but never waits for the disk: `None` if the page cache
+    /// does not have all of it. A file system that cannot tell waits.
     ///
     /// # Errors
-    /// Those of the system; an empty file can be mapped.
-    fn map(&self) -> io::Result<Arc<dyn FsMap>>;
-}
+    /// Those of [`read_at`](Self::read_at).
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        self.read_at(buf, offset).map(Some)
+    }
 
-/// A mapped file. Reading it may wait for the disk; a disk that cannot be read ends the
-/// process (`SIGBUS`), as for everybody who maps files.
-pub trait FsMap: fmt::Debug + Send + Sync {
-    /// The contents.
-    fn bytes(&self) -> &[u8];
+    /// Says that reads will land anywhere, so reading ahead is a waste. A hint.
+    fn expect_random_reads(&self) {}
 
     /// Says that these bytes will be read soon, all of them. A hint.
-    fn will_need(&self, at: usize, len: usize);
+    fn will_need(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+}
+
+/// An open directory.
+pub trait FsDir: fmt::Debug + Send + Sync {
+    /// Makes creations, renames and removals in it durable.
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// A held lock; dropping it releases.

@@ -2,14 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use memmap2::{Advice, Mmap};
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock, statvfs};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock, statvfs};
 
-use super::{Fs, FsFile, FsLock, FsMap};
+use super::{Fs, FsDir, FsFile, FsLock};
 
 /// The file system of the machine, by plain system calls.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,8 +17,15 @@ pub struct RealFs;
 
 impl RealFs {
     fn boxed(file: io::Result<File>) -> io::Result<Box<dyn FsFile>> {
-        Ok(Box::new(RealFile(file?)))
+        Ok(Box::new(RealFile {
+            file: file?,
+            always_waits: AtomicBool::new(false),
+        }))
     }
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 impl Fs for RealFs {
@@ -30,7 +37,7 @@ impl Fs for RealFs {
         if dir.is_dir() {
             // Whoever made it may have died before it was durable. A parent that we may not
             // read was not made by us.
-            return match self.sync_dir(parent) {
+            return match sync_dir(parent) {
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
                 synced => synced,
             };
@@ -38,7 +45,7 @@ impl Fs for RealFs {
         self.create_dir(parent)?;
         match std::fs::create_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => self.sync_dir(parent),
+            _ => sync_dir(parent),
         }
     }
 
@@ -74,8 +81,8 @@ impl Fs for RealFs {
         Ok(names)
     }
 
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        File::open(dir)?.sync_all()
+    fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn FsDir>> {
+        Ok(Box::new(RealDir(File::open(dir)?)))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FsLock>> {
@@ -97,16 +104,42 @@ impl Fs for RealFs {
 }
 
 #[derive(Debug)]
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    /// Its file system does not tell what the page cache has.
+    always_waits: AtomicBool,
+}
+
+impl RealFile {
+    /// Reads what the page cache has; `None` if that is not known.
+    #[cfg(target_os = "linux")]
+    fn read_cached(&self, buf: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
+        use rustix::io::{Errno, ReadWriteFlags, preadv2};
+        let mut buf = [io::IoSliceMut::new(buf)];
+        loop {
+            return match preadv2(&self.file, &mut buf, offset, ReadWriteFlags::NOWAIT) {
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Some(Ok(0)),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => None,
+                done => Some(done.map_err(Into::into)),
+            };
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn read_cached(&self, _buf: &mut [u8], _offset: u64) -> Option<io::Result<usize>> {
+        None
+    }
+}
 
 impl FsFile for RealFile {
     fn size(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         loop {
-            match self.0.read_at(buf, offset) {
+            match self.file.read_at(buf, offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 done => return done,
             }
@@ -114,50 +147,54 @@ impl FsFile for RealFile {
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        self.file.write_all_at(bytes, offset)
     }
 
     fn preallocate(&self, len: u64) -> io::Result<()> {
-        match fallocate(&self.0, FallocateFlags::empty(), 0, len) {
+        match fallocate(&self.file, FallocateFlags::empty(), 0, len) {
             // Some file systems cannot reserve: the length is all they give.
-            Err(rustix::io::Errno::OPNOTSUPP) if self.size()? < len => self.0.set_len(len),
+            Err(rustix::io::Errno::OPNOTSUPP) if self.size()? < len => self.file.set_len(len),
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
             done => Ok(done?),
         }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
-    fn map(&self) -> io::Result<Arc<dyn FsMap>> {
-        // SAFETY: nobody writes or cuts a file of a data directory that is complete: the
-        // directory is locked against other processes, and the store maps a file only
-        // once it is whole. Every byte read through the mapping is copied and then
-        // checked against a checksum before it is trusted, so that even a file changed by
-        // force is damage that is reported. A file cut by force ends the process.
-        let map = unsafe { Mmap::map(&self.0)? };
-        // Gets land anywhere: reading ahead would read a hundred records for one. A hint.
-        let _ = map.advise(Advice::Random);
-        Ok(Arc::new(RealMap(map)))
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        if !self.always_waits.load(Ordering::Relaxed) {
+            match self.read_cached(buf, offset) {
+                // A short read ends where the page cache does, or the file.
+                Some(Ok(read)) => return Ok((read == buf.len()).then_some(read)),
+                Some(Err(error)) => return Err(error),
+                None => self.always_waits.store(true, Ordering::Relaxed),
+            }
+        }
+        self.read_at(buf, offset).map(Some)
+    }
+
+    fn expect_random_reads(&self) {
+        // A hint: the bytes can be read all the same.
+        let _ = fadvise(&self.file, 0, None, Advice::Random);
+    }
+
+    fn will_need(&self, offset: u64, len: u64) {
+        let _ = fadvise(&self.file, offset, NonZeroU64::new(len), Advice::WillNeed);
     }
 }
 
 #[derive(Debug)]
-struct RealMap(Mmap);
+struct RealDir(File);
 
-impl FsMap for RealMap {
-    fn bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    fn will_need(&self, at: usize, len: usize) {
-        // A hint: the bytes can be read all the same.
-        let _ = self.0.advise_range(Advice::WillNeed, at, len);
+impl FsDir for RealDir {
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
     }
 }
 
@@ -188,17 +225,17 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_shows_the_file_even_after_its_name_is_gone() {
+    fn what_was_just_written_is_read_without_waiting_and_even_after_its_name_is_gone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let file = RealFs.create(&path).unwrap();
-        assert_eq!(file.map().unwrap().bytes(), b"", "an empty file");
         file.write_all_at(b"abc", 0).unwrap();
-        let map = file.map().unwrap();
-        drop(file);
         RealFs.remove(&path).unwrap();
-        map.will_need(0, 3);
-        assert_eq!(map.bytes(), b"abc");
+        file.expect_random_reads();
+        file.will_need(0, 3);
+        let mut buf = [0; 3];
+        assert_eq!(file.read_cached_at(&mut buf, 0).unwrap(), Some(3));
+        assert_eq!(&buf, b"abc");
     }
 
     #[test]

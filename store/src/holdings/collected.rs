@@ -91,6 +91,17 @@ impl Holdings {
         }
     }
 
+    /// Whether a partition has a tombstone or a value that expires, or may have: that of a
+    /// slice may be superseded.
+    pub(crate) fn may_be_collected(&self, partition: Partition) -> bool {
+        let Some(shard) = self.shard(partition).map(|shard| shard.read()) else {
+            return false;
+        };
+        let mut slots = shard.overlay.after(None);
+        slots.any(|slot| slot.packed.borrowed().is_collectable())
+            || shard.slices.iter().any(|slice| slice.may_be_collected())
+    }
+
     /// Raises the watermark of a partition.
     pub(crate) fn purge(&self, partition: Partition, watermark: Ballot) {
         if let Some(shard) = self.shard(partition) {

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Holdings, Slices};
+use torc_record::Ballot;
+
+use super::{Holdings, Slices, newest_readable};
 use crate::packed::{Packed, Position};
 use crate::segment::Slice;
-use crate::{Seq, SliceStats};
+use crate::{Cursor, Seq, SliceStats};
 
 impl Holdings {
     /// The version that the overlay holds of a key, with its number, and the slices beneath.
@@ -15,6 +17,14 @@ impl Holdings {
         let slot = shard.overlay.get(position);
         let held = slot.map(|slot| (slot.seq, slot.packed.clone()));
         (held, Arc::clone(&shard.slices))
+    }
+
+    /// The highest ballot of a key that can be read.
+    pub(crate) fn newest_ballot(&self, at: &Cursor) -> Option<Ballot> {
+        let position = Position::new(&at.digest, at.namespace, at.key.as_bytes());
+        let (held, slices) = self.look_up(&position);
+        let sealed = newest_readable(&slices, &position).map(|packed| packed.ballot());
+        held.map(|(_, packed)| packed.ballot()).max(sealed)
     }
 
     /// Sums over all slices. Takes every partition's lock once.
@@ -45,6 +55,9 @@ impl Holdings {
                 stats.damaged += u64::from(slice.is_damaged());
                 if let Some(header) = slice.header() {
                     stats.keys += header.keys() as u64;
+                    if header.layer > 0 {
+                        stats.shared_digests += header.keys() as u64;
+                    }
                     stats.header_bytes += Slice::OVERHEAD_BYTES as u64;
                     stats.gate_bytes += u64::from(header.gate_len);
                     stats.mphf_bytes += u64::from(header.mphf_len);

@@ -9,7 +9,7 @@ use super::{Holdings, Slices, Stretch};
 use crate::packed::{Packed, Position};
 use crate::repair::ReadablePage;
 use crate::segment::Slice;
-use crate::slice::OrderedRecords;
+use crate::slice::{Damage, OrderedRecords};
 use crate::{Cursor, RangeSum, ScanLimits, ScanPage, Seq, StoreError};
 use torc_ring::Partition;
 
@@ -18,15 +18,42 @@ use torc_ring::Partition;
 pub(crate) enum Damaged {
     /// Nothing can be said of the rest.
     Refuse,
-    /// As `Refuse`, but a damaged order is made anew: for folds, which read all anyway.
+    /// As `Refuse`, but what can be read without a damaged order or index is: for folds, which
+    /// read all anyway.
     Sort,
     /// They are left out.
     LeaveOut,
 }
 
+/// The records of a slice in ring order.
+enum Records<'a> {
+    Ordered(OrderedRecords<'a>),
+    /// Of one whose index is damaged.
+    Salvaged(std::vec::IntoIter<Packed>),
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = <OrderedRecords<'a> as Iterator>::Item;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Ordered(records) => records.next(),
+            Self::Salvaged(records) => records.next().map(Ok),
+        }
+    }
+}
+
+/// All records of a slice whose index is damaged: in memory.
+fn salvage(slice: &Slice) -> Result<Records<'static>, Damage> {
+    let mut records = Vec::new();
+    slice.salvage(|record| records.push(record.to_packed()))?;
+    records.sort_unstable_by(|a, b| a.position().cmp(&b.position()));
+    Ok(Records::Salvaged(records.into_iter()))
+}
+
 /// The records of several slices in ring order, the highest ballot of each key.
 pub(crate) struct MergedSlices<'a> {
-    inputs: Vec<(&'a Arc<Slice>, Peekable<OrderedRecords<'a>>)>,
+    inputs: Vec<(&'a Arc<Slice>, Peekable<Records<'a>>)>,
     damaged: Damaged,
     /// Whether something was left out.
     pub(crate) is_partial: bool,
@@ -49,11 +76,14 @@ impl<'a> MergedSlices<'a> {
         };
         for slice in slices {
             let records = match (slice.view(), damaged) {
-                (Ok(view), Damaged::Refuse) => OrderedRecords::after(view, position),
+                (Ok(view), Damaged::Refuse) => {
+                    OrderedRecords::after(view, position).map(Records::Ordered)
+                }
                 (Ok(view), Damaged::Sort | Damaged::LeaveOut) => {
-                    Ok(OrderedRecords::readable(view, position))
+                    Ok(Records::Ordered(OrderedRecords::readable(view, position)))
                 }
                 (Err(_), _) if slice.is_vouched_slot(None) => continue,
+                (Err(_), Damaged::Sort) => salvage(slice),
                 (Err(what), _) => Err(what),
             };
             match records {
@@ -134,8 +164,12 @@ impl Filling {
         self.last = Some(packed);
     }
 
-    fn is_full(&self) -> bool {
-        self.records.len() >= self.limits.records || self.bytes >= self.limits.bytes
+    /// Whether the page is full before the record at a position. It never ends between two
+    /// keys of one digest, so that a cursor without its key skips none.
+    fn ends_before(&self, next: &Position<'_>) -> bool {
+        let is_full = self.records.len() >= self.limits.records || self.bytes >= self.limits.bytes;
+        let last = self.last.as_ref().map(Packed::digest);
+        is_full && last != Some(next.digest())
     }
 
     fn page(self, is_done: bool) -> ReadablePage {
@@ -247,7 +281,8 @@ impl Holdings {
             let mut taken = 0;
             let full = |_: &Packed| {
                 taken += 1;
-                taken >= limit
+                // One more than the page takes: it says whether the page may end there.
+                taken > limit
             };
             // All of the overlay is taken, also what is too old for the page: it hides
             // what the slices hold of the same keys.
@@ -312,6 +347,10 @@ fn merge(
     loop {
         let in_overlay = overlay.peek().map(|(_, packed)| packed.position());
         let position = next_sealed.as_ref().map(Packed::position);
+        let next = in_overlay.into_iter().chain(position).min();
+        if next.is_some_and(|next| page.ends_before(&next)) {
+            return Ok(End::Full);
+        }
         match (in_overlay, position) {
             (None, None) => return Ok(End::OfStretch),
             (Some(upper), lower) if lower.is_none_or(|lower| upper <= lower) => {
@@ -341,10 +380,5 @@ fn merge(
             (Some(_), None) => {}
         }
         page.is_partial |= sealed.is_partial;
-        if page.is_full() {
-            let is_more =
-                next_sealed.is_some() || overlay.peek().is_some() || stretch.last.is_some();
-            return Ok(if is_more { End::Full } else { End::OfStretch });
-        }
     }
 }

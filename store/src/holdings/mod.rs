@@ -37,9 +37,10 @@ pub(crate) use self::merge::{Damaged, MergedSlices};
 use self::ordered::{Ordered, Upsert};
 pub(crate) use self::publish::Folded;
 pub(crate) use self::reads::{ReadCounts, newest_readable};
-use crate::packed::{Packed, Position};
+use crate::packed::{Packed, PackedRef, Position};
 use crate::partition::Facts;
 use crate::segment::Slice;
+use crate::slice::Reading;
 use crate::{PartitionSummary, Seq, StoreError};
 
 /// Memory of a record beyond its packed bytes, estimated.
@@ -123,12 +124,23 @@ impl Holdings {
     ///
     /// A sealed version that cannot be read gives way: what is known now is the new one.
     pub(crate) fn apply(&self, seq: Seq, packed: &Packed) -> bool {
+        if let Some(is_held) = self.apply_new(seq, packed) {
+            return is_held;
+        }
         loop {
             let beneath = self.beneath(packed);
             if let Some(is_held) = self.apply_above(&beneath, seq, packed) {
                 return is_held;
             }
         }
+    }
+
+    /// Applies a record of a key that no slice has, by their gates; `None` if one may have it.
+    fn apply_new(&self, seq: Seq, packed: &Packed) -> Option<bool> {
+        let mut shard = self.place(&packed.position()).shard.write();
+        let digest = packed.digest();
+        let may_be_sealed = shard.slices.iter().any(|slice| slice.may_hold(&digest));
+        (!may_be_sealed).then(|| self.upsert(&mut shard, seq, packed, None))
     }
 
     /// What the slices hold of a record's key, unless the overlay has a version.
@@ -339,6 +351,11 @@ impl Holdings {
 impl PartitionSummary {
     /// Wraps, as [`PartitionSummary::remove`] does.
     pub(crate) fn add(&mut self, packed: &Packed) {
+        self.add_ref(packed.borrowed());
+    }
+
+    /// As [`PartitionSummary::add`].
+    pub(crate) fn add_ref(&mut self, packed: PackedRef<'_>) {
         self.records = self.records.wrapping_add(1);
         let tombstones = u64::from(packed.is_tombstone());
         self.tombstones = self.tombstones.wrapping_add(tombstones);
@@ -383,6 +400,6 @@ pub(crate) fn newest_sealed(
     position: &Position<'_>,
 ) -> Result<Option<Packed>, StoreError> {
     let mut answer = reads::Answer::default();
-    answer.ask_all(slices, position, None);
+    answer.ask_all(slices, position, Reading::Wait, None);
     answer.newest()
 }

@@ -22,7 +22,8 @@ use crate::{PartitionSummary, Seq, StoreError};
 pub(crate) struct Folded<'a> {
     pub(crate) partition: Partition,
     pub(crate) inputs: &'a [Arc<Slice>],
-    pub(crate) output: Option<&'a Arc<Slice>>,
+    /// One slice per layer.
+    pub(crate) outputs: &'a [Arc<Slice>],
     /// Newest versions that were collected and are in no slice any more.
     pub(crate) dropped: &'a [Packed],
     /// What all slices of the partition come to then.
@@ -82,13 +83,12 @@ impl Holdings {
         shard.is_none_or(|shard| shard.read().dropped_at > seq)
     }
 
-    /// Puts a sealed slice in force, if there is one, and takes what was sealed out of the
-    /// overlay: the records of entries up to `through`. Those of `skipped` were collected
+    /// Puts sealed slices in force and takes what was sealed out of the overlay: the records of entries up to `through`. Those of `skipped` were collected
     /// and are in no slice. Nothing if the partition was dropped since.
     pub(crate) fn install_sealed(
         &self,
         partition: Partition,
-        slice: Option<&Arc<Slice>>,
+        slices: &[Arc<Slice>],
         sealed: PartitionSummary,
         through: Seq,
         skipped: &BTreeSet<Seq>,
@@ -111,8 +111,8 @@ impl Holdings {
         }
         shard.bytes -= freed;
         shard.sealed = sealed;
-        if let Some(slice) = slice {
-            shard.slices = with(&shard.slices, slice);
+        if !slices.is_empty() {
+            shard.slices = shard.slices.iter().chain(slices).cloned().collect();
         }
         drop(shard);
         // The lock is free again before the records are.
@@ -121,8 +121,7 @@ impl Holdings {
         true
     }
 
-    /// Puts a slice in place of those it was folded from, or nothing if nothing is left;
-    /// not if they are gone.
+    /// Puts what was folded in place of what it was folded from, unless that is gone.
     pub(crate) fn install_folded(&self, folded: &Folded<'_>) -> bool {
         let Some(lock) = self.shard(folded.partition) else {
             return false;
@@ -134,7 +133,7 @@ impl Holdings {
         }
         let is_input = |slice: &&Arc<Slice>| inputs.iter().any(|input| Arc::ptr_eq(input, slice));
         let kept = shard.slices.iter().filter(|one| !is_input(one)).cloned();
-        let slices: Slices = kept.chain(folded.output.cloned()).collect();
+        let slices: Slices = kept.chain(folded.outputs.iter().cloned()).collect();
         if folded.is_repair {
             shard.recount(&slices, folded.sealed);
         } else {
@@ -205,14 +204,6 @@ impl Holdings {
         self.bytes.fetch_sub(freed, Ordering::Relaxed);
         Ok(true)
     }
-}
-
-fn with(slices: &[Arc<Slice>], one_more: &Arc<Slice>) -> Slices {
-    slices
-        .iter()
-        .chain(std::iter::once(one_more))
-        .cloned()
-        .collect()
 }
 
 fn holds_all(shard: &Shard, slices: &[Arc<Slice>]) -> bool {

@@ -2,6 +2,9 @@
 //!
 //! A get asks the overlay; then, slice by slice, the gate, the MPHF, the offset, and reads the
 //! record in that place, which is the key's or a stranger's. The highest ballot is the answer.
+//!
+//! Who must not wait for the disk asks for what is in the page cache: an answer is given if all
+//! records that matter are there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +15,7 @@ use super::{Holdings, Place, Slices};
 use crate::StoreError;
 use crate::packed::{Packed, Position};
 use crate::segment::Slice;
-use crate::slice::{Damage, Found, SliceView};
+use crate::slice::{Damage, Found, Reading, SliceView};
 
 /// How the reads of a partition went. One line of the cache, so that partitions do not wait
 /// for one another.
@@ -27,6 +30,15 @@ pub(crate) struct ReadCounts {
 }
 
 pub(super) const COUNTS: usize = 5;
+
+impl ReadCounts {
+    /// Does not count a get that will be asked again.
+    fn forget_if(&self, is_waiting: bool) {
+        if is_waiting {
+            self.gets.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
 
 fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
@@ -55,6 +67,8 @@ pub(super) struct Answer {
     /// The damaged place that may have held the highest ballot, and that ballot.
     doubt: Option<(Ballot, StoreError)>,
     watermark: Ballot,
+    /// A record that matters is not in the page cache.
+    is_waiting: bool,
 }
 
 impl Answer {
@@ -62,8 +76,8 @@ impl Answer {
     fn above(newest: Option<Packed>, watermark: Ballot) -> Self {
         Self {
             newest,
-            doubt: None,
             watermark,
+            ..Self::default()
         }
     }
 
@@ -71,11 +85,15 @@ impl Answer {
         &mut self,
         slices: &[Arc<Slice>],
         position: &Position<'_>,
+        how: Reading,
         counts: Option<&ReadCounts>,
     ) {
         let digest = position.digest();
         for slice in slices {
-            self.judge(slice, slice.find(&digest), position, counts);
+            self.judge(slice, slice.find(&digest, how), position, counts);
+            if self.is_waiting {
+                return;
+            }
         }
     }
 
@@ -101,6 +119,11 @@ impl Answer {
         Ok(newest.filter(|one| !one.is_collected(watermark)))
     }
 
+    /// As `visible`; none if a record that matters is not in the page cache.
+    fn cached(self) -> Option<Result<Option<Packed>, StoreError>> {
+        (!self.is_waiting).then(|| self.visible())
+    }
+
     /// Takes what a slice found into account.
     fn judge(
         &mut self,
@@ -117,6 +140,10 @@ impl Answer {
                 return;
             }
             Found::Damaged(what) => return self.doubt(slice, what, position),
+            Found::NotCached => {
+                self.is_waiting = true;
+                return;
+            }
             Found::Record(packed) => {
                 let is_it = packed.position() == *position;
                 let is_newer = self
@@ -154,7 +181,7 @@ impl Answer {
 pub(crate) fn newest_readable(slices: &[Arc<Slice>], position: &Position<'_>) -> Option<Packed> {
     let mut answer = Answer::default();
     // The damage is remembered, and reported to whoever reads the key.
-    answer.ask_all(slices, position, None);
+    answer.ask_all(slices, position, Reading::Wait, None);
     answer.newest
 }
 
@@ -178,7 +205,6 @@ struct Candidate {
     pending: usize,
     slice: usize,
     slot: Option<usize>,
-    place: Option<usize>,
 }
 
 impl Holdings {
@@ -187,6 +213,18 @@ impl Holdings {
     /// # Errors
     /// [`StoreError::Damaged`].
     pub(crate) fn packed(&self, position: &Position<'_>) -> Result<Option<Packed>, StoreError> {
+        self.answer(position, Reading::Wait).visible()
+    }
+
+    /// As [`Holdings::packed`]; none if it is not in the page cache.
+    pub(crate) fn packed_cached(
+        &self,
+        position: &Position<'_>,
+    ) -> Option<Result<Option<Packed>, StoreError>> {
+        self.answer(position, Reading::CachedOnly).cached()
+    }
+
+    fn answer(&self, position: &Position<'_>, how: Reading) -> Answer {
         let Place { shard, counts } = self.place(position);
         count(&counts.gets);
         let shard = shard.read();
@@ -195,14 +233,15 @@ impl Holdings {
         if upper.is_some() {
             count(&counts.overlay_hits);
             if !is_damaged(&shard.slices) {
-                return Answer::above(upper, watermark).visible();
+                return Answer::above(upper, watermark);
             }
         }
         let slices = Arc::clone(&shard.slices);
         drop(shard);
         let mut answer = Answer::above(upper, watermark);
-        answer.ask_all(&slices, position, Some(counts));
-        answer.visible()
+        answer.ask_all(&slices, position, how, Some(counts));
+        counts.forget_if(answer.is_waiting);
+        answer
     }
 
     /// Answers many reads, in the order in which they were asked. Works partition by
@@ -211,24 +250,40 @@ impl Holdings {
     pub(crate) fn packed_batch(
         &self,
         reads: &[(NamespaceId, Digest, &[u8])],
-    ) -> Vec<Result<Option<Packed>, StoreError>> {
+    ) -> impl Iterator<Item = Result<Option<Packed>, StoreError>> + use<> {
+        let answers = self.answers(reads, Reading::Wait);
+        answers.into_iter().map(Answer::visible)
+    }
+
+    /// As [`Holdings::packed_batch`]; none for those that are not in the page cache.
+    pub(crate) fn packed_batch_cached(
+        &self,
+        reads: &[(NamespaceId, Digest, &[u8])],
+    ) -> impl Iterator<Item = Option<Result<Option<Packed>, StoreError>>> + use<> {
+        let answers = self.answers(reads, Reading::CachedOnly);
+        answers.into_iter().map(Answer::cached)
+    }
+
+    fn answers(&self, reads: &[(NamespaceId, Digest, &[u8])], how: Reading) -> Vec<Answer> {
         let mut answers: Vec<Answer> = reads.iter().map(|_| Answer::default()).collect();
         let pending = self.ask_overlay(reads, &mut answers);
-        let candidates = self.ask_gates(&pending);
-        for candidate in candidates {
+        for candidate in self.ask_gates(&pending) {
             let pending = &pending[candidate.pending];
+            let answer = &mut answers[pending.index];
+            if answer.is_waiting {
+                continue;
+            }
             let counts = &self.place(&pending.position).counts;
             let slice = &pending.slices[candidate.slice];
-            let found = match (slice.view(), candidate.slot, candidate.place) {
-                (Ok(view), Some(slot), Some(place)) => view
-                    .record_at(slot, place)
-                    .map_or_else(Found::Damaged, Found::Record),
-                (Ok(_), ..) => Found::Damaged("the index of a slice is damaged"),
-                (Err(damage), ..) => Found::Damaged(damage),
+            let found = match (slice.view(), candidate.slot) {
+                (Ok(view), Some(slot)) => view.find_at(slot, how),
+                (Ok(_), None) => Found::Damaged("the index of a slice is damaged"),
+                (Err(damage), _) => Found::Damaged(damage),
             };
-            answers[pending.index].judge(slice, found, &pending.position, Some(counts));
+            answer.judge(slice, found, &pending.position, Some(counts));
+            counts.forget_if(answer.is_waiting);
         }
-        answers.into_iter().map(Answer::visible).collect()
+        answers
     }
 
     /// Answers what the overlay holds; the rest, sorted by partition, is to be looked up.
@@ -291,7 +346,6 @@ impl Holdings {
                     pending: at,
                     slice: index,
                     slot: None,
-                    place: None,
                 });
             }
         }
@@ -303,15 +357,6 @@ impl Holdings {
                 let slot = mphf.slot(&one.digest);
                 view.prefetch_offset(slot);
                 candidate.slot = Some(slot);
-            }
-        }
-        for candidate in &mut candidates {
-            let one = &pending[candidate.pending];
-            if let (Ok(view), Some(slot)) = (one.slices[candidate.slice].view(), candidate.slot) {
-                candidate.place = view.place(slot);
-                if let Some(place) = candidate.place {
-                    view.prefetch_place(place);
-                }
             }
         }
         candidates

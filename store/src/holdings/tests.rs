@@ -33,15 +33,12 @@ fn apply(shared: &Shared, seq: u64, time: u64) -> bool {
 /// A durable slice of one record.
 fn slice_of(shared: &Shared, packed: &Packed, after: Seq) -> Arc<Slice> {
     let partitions = shared.options.partitions;
-    let mut held = PartitionSummary::default();
-    held.add(packed);
     let input = SliceInput {
         partition: partitions.of(Token(packed.token())),
         partitions: Partitions::new(PARTITIONS).unwrap(),
         records: vec![packed.bytes()],
         digests: vec![packed.digest()],
-        held,
-        highest_time: packed.ballot().time,
+        layer: 0,
         salt: 7,
         gate_rate: 0.01,
     };
@@ -57,7 +54,13 @@ fn slice_of(shared: &Shared, packed: &Packed, after: Seq) -> Arc<Slice> {
 
 fn install(holdings: &Holdings, slice: &Arc<Slice>, sealed: PartitionSummary) -> bool {
     let skipped = BTreeSet::new();
-    holdings.install_sealed(slice.partition(), Some(slice), sealed, Seq(1), &skipped)
+    holdings.install_sealed(
+        slice.partition(),
+        std::slice::from_ref(slice),
+        sealed,
+        Seq(1),
+        &skipped,
+    )
 }
 
 fn held(shared: &Shared) -> (u64, u64) {
@@ -119,7 +122,7 @@ fn slices_of_before_a_drop_are_not_put_in_force_after_it() {
         !holdings.install_folded(&Folded {
             partition,
             inputs: &[Arc::clone(&slice)],
-            output: Some(&slice),
+            outputs: &[],
             dropped: &[],
             sealed,
             is_repair: false,

@@ -10,6 +10,8 @@
 //!   and every segment but the last ends exactly with a batch.
 //! * Each opening of the store starts a new segment: nothing is ever appended behind what
 //!   an earlier process wrote, torn or not.
+//! * The last frame is written again and synced before it is believed: the sync of whoever
+//!   wrote it may have failed.
 //!
 //! From these follows what a reader may forgive: bad bytes at the end of the last segment
 //! with no frame behind them, and nothing else.

@@ -5,7 +5,7 @@ use torc_ring::Partitions;
 use crate::directory::Directory;
 use crate::format::{Entry, FileKind, Frame, FrameKind, FrameReader, Next};
 use crate::log::SegmentInfo;
-use crate::{Seq, StoreError};
+use crate::{LogTail, Seq, StoreError};
 
 /// What is to be read back.
 #[derive(Debug)]
@@ -29,13 +29,13 @@ pub(crate) struct LogEnd {
     pub(crate) entries: u64,
     /// Bytes of the batches read.
     pub(crate) bytes: u64,
-    pub(crate) torn_bytes: u64,
+    pub(crate) tail: LogTail,
     pub(crate) segments: Vec<SegmentInfo>,
 }
 
 impl Replay<'_> {
-    /// Gives every entry to `apply`, in order. Cuts a torn tail and syncs the last
-    /// segment, so that what was read is durable before anything is built on it.
+    /// Gives every entry to `apply`, in order. Cuts a torn tail, writes the last batch again
+    /// and syncs it, so that what was read is durable before anything is built on it.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] with the place, [`StoreError::NewerFormat`],
@@ -90,10 +90,10 @@ impl Replay<'_> {
                 "entries before it are missing",
             ));
         }
-        let stopped_by = self.batches(&mut reader, &path, end, apply)?;
+        let stop = self.batches(&mut reader, &path, end, apply)?;
         if is_last {
-            end.torn_bytes = cut_tail(&mut reader, stopped_by)?;
-        } else if let Some(what) = stopped_by {
+            end.tail = settle_tail(&mut reader, &stop)?;
+        } else if let Some(what) = stop.bad {
             return Err(reader.corrupt(what));
         }
         end.segments.push(SegmentInfo {
@@ -103,20 +103,25 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Applies batches up to the end of the file or to what is none; says what that is.
+    /// Applies batches up to the end of the file or to what is none.
     fn batches(
         &self,
         reader: &mut FrameReader,
         path: &std::path::Path,
         end: &mut LogEnd,
         apply: &mut impl FnMut(Seq, Entry),
-    ) -> Result<Option<&'static str>, StoreError> {
+    ) -> Result<Stop, StoreError> {
+        let mut stop = Stop::default();
         let mut is_closed = false;
         loop {
             match reader.next()? {
-                Next::End => return Ok(None),
-                Next::Bad(what) => return Ok(Some(what)),
+                Next::End => return Ok(stop),
+                Next::Bad(what) => {
+                    stop.bad = Some(what);
+                    return Ok(stop);
+                }
                 Next::Frame(frame, body, at) => {
+                    stop.last_frame = Some(at);
                     if is_closed || frame.number != end.last_seq + 1 {
                         return Err(StoreError::corrupt(path, at, "a batch out of order"));
                     }
@@ -158,19 +163,45 @@ impl Replay<'_> {
     }
 }
 
-/// Ends the last segment with its last good frame and syncs it. Returns the bytes lost.
-fn cut_tail(reader: &mut FrameReader, stopped_by: Option<&'static str>) -> Result<u64, StoreError> {
-    let mut torn_bytes = 0;
-    if let Some(what) = stopped_by {
+/// Where the frames of a segment end.
+#[derive(Debug, Default)]
+struct Stop {
+    /// Where the last one starts.
+    last_frame: Option<u64>,
+    /// What is wrong with the bytes behind it, if it is not the end of the file.
+    bad: Option<&'static str>,
+}
+
+/// Ends the last segment with its last good frame and makes that durable.
+///
+/// Whoever wrote it may have stopped because its sync failed: the page cache then shows what
+/// the disk never got, as clean, and another sync would not write it. All before it was synced
+/// before it was written. Written over itself, it is the same whatever becomes of that.
+fn settle_tail(reader: &mut FrameReader, stop: &Stop) -> Result<LogTail, StoreError> {
+    let mut found = LogTail::Whole;
+    if let Some(what) = stop.bad {
         let tail = reader.examine_tail()?;
         if tail.has_later_frame {
             return Err(reader.corrupt(what));
         }
-        torn_bytes = tail.used_bytes;
+        found = match tail.used_bytes {
+            0 => LogTail::Whole,
+            bytes if tail.was_whole => LogTail::Damaged { bytes },
+            bytes => LogTail::Torn { bytes },
+        };
     }
+    // Read before the cut: the reader looks ahead as far as the file was long.
+    let last = match stop.last_frame {
+        Some(from) => Some((from, reader.bytes_since(from)?)),
+        None => None,
+    };
     let cut = reader.file().set_len(reader.at());
     cut.map_err(StoreError::stopped("cut", reader.path()))?;
+    if let Some((from, bytes)) = last {
+        let written = reader.file().write_all_at(&bytes, from);
+        written.map_err(StoreError::io("write", reader.path()))?;
+    }
     let synced = reader.file().sync_data();
     synced.map_err(StoreError::stopped("sync", reader.path()))?;
-    Ok(torn_bytes)
+    Ok(found)
 }

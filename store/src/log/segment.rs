@@ -56,6 +56,15 @@ impl Segment {
         Ok(())
     }
 
+    /// Reserves space for so many bytes more.
+    pub(super) fn extend(&mut self, needed: u64) -> Result<(), StoreError> {
+        let len = self.at + needed;
+        let reserved = self.file.preallocate(len);
+        reserved.map_err(StoreError::io("reserve space in", &self.path))?;
+        self.reserved = len;
+        Ok(())
+    }
+
     /// Gives a prepared segment its name, in place of one that holds no entry.
     pub(super) fn put_in_place(&self, dir: &Directory) -> Result<(), StoreError> {
         let from = temporary_path(dir, self.number);
@@ -107,8 +116,7 @@ impl Prepare<'_> {
             salt,
             partitions: self.partitions.count(),
         };
-        let file = self.dir.fs().create(path);
-        let file = file.map_err(StoreError::io("create", path))?;
+        let file = self.dir.create(path)?;
         file.preallocate(reserved)
             .map_err(StoreError::io("reserve space in", path))?;
         file.write_all_at(&header.encode(), 0)

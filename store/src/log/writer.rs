@@ -8,6 +8,7 @@ use torc_ring::Partitions;
 use super::segment::{Prepare, Segment};
 use crate::StoreError;
 use crate::directory::Directory;
+use crate::error::is_out_of_descriptors;
 use crate::format::{FRAME_LEN, FrameBuilder, FrameKind, HEADER_LEN};
 
 /// A segment that exists.
@@ -88,7 +89,8 @@ impl LogWriter {
     }
 
     /// Sees to it that a frame of `len` bytes fits the current segment, if need be by
-    /// starting the next one. Returns the segment that was completed then.
+    /// starting the next one. Returns the segment that was completed then. While there is no
+    /// descriptor for the next one, this one grows.
     ///
     /// # Errors
     /// As [`LogWriter::append`].
@@ -100,7 +102,15 @@ impl LogWriter {
                 return Ok(None);
             }
         }
-        self.rotate(needed)
+        match (self.rotate(needed), &mut self.segment) {
+            (Err(StoreError::Io { source, .. }), Some(segment))
+                if is_out_of_descriptors(&source) =>
+            {
+                segment.extend(needed)?;
+                Ok(None)
+            }
+            (rotated, _) => rotated,
+        }
     }
 
     /// Completes the current segment, if there is one, and starts the next, with room for
@@ -125,6 +135,7 @@ impl LogWriter {
         next.put_in_place(&self.dir)?;
         self.number = next.number;
         self.segment = Some(next);
+        self.dir.hold_spare();
         Ok(completed)
     }
 

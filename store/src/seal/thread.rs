@@ -54,6 +54,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             drop(done.send(outcome.clone()));
         }
         if outcome.is_ok() {
+            shared.release_memory();
             shared.request_seal_if_due();
         }
     }
@@ -89,8 +90,8 @@ fn note(shared: &Shared, outcome: &Result<SealReport, StoreError>) {
 /// What became of the overlay of a partition.
 struct Sealed {
     partition: Partition,
-    /// Whether a slice was made of it.
-    has_slice: bool,
+    /// How many slices were made of it: one per layer.
+    slices: usize,
     delta: PartitionSummary,
     beneath: Slices,
     skipped: Skipped,
@@ -176,12 +177,12 @@ fn write(shared: &Shared, number: u64, through: Seq) -> Result<Files, StoreError
             continue;
         }
         let mut delta = PartitionSummary::default();
-        if !records.is_empty() {
-            let mut input = input(shared, partition, &records);
-            for packed in &records {
-                input.held.add(packed);
-                account(&mut delta, &beneath, packed);
-            }
+        for packed in &records {
+            account(&mut delta, &beneath, packed);
+        }
+        let layers = layers(shared, partition, &records);
+        let slices = layers.len();
+        for input in layers {
             let built = input.build(&mut gates)?;
             let mut open = match writer.take() {
                 Some(open) => open,
@@ -192,7 +193,7 @@ fn write(shared: &Shared, number: u64, through: Seq) -> Result<Files, StoreError
         }
         sealed.push(Sealed {
             partition,
-            has_slice: !records.is_empty(),
+            slices,
             delta,
             beneath,
             skipped,
@@ -249,19 +250,25 @@ fn may_hold(slices: &Slices, digest: &Digest) -> bool {
     slices.iter().any(|slice| slice.may_hold(digest))
 }
 
-fn input<'a>(shared: &Shared, partition: Partition, records: &'a [Packed]) -> SliceInput<'a> {
+/// What to make slices of: of no records none.
+fn layers<'a>(shared: &Shared, partition: Partition, records: &'a [Packed]) -> Vec<SliceInput<'a>> {
+    if records.is_empty() {
+        return Vec::new();
+    }
     let packed = records.iter();
-    let times = packed.clone().map(|packed| packed.ballot().time);
-    SliceInput {
+    let input = SliceInput {
         partition,
         partitions: shared.options.partitions,
         digests: packed.clone().map(Packed::digest).collect(),
-        held: PartitionSummary::default(),
-        highest_time: times.max().unwrap_or_default(),
+        layer: 0,
         salt: draw_salt(),
         gate_rate: shared.options.gate_rate.min(FRESH_GATE_RATE),
         records: packed.map(Packed::bytes).collect(),
-    }
+    };
+    let layers = input.layers();
+    let further = layers.iter().skip(1).map(|one| one.records.len());
+    shared.note_shared_digests(partition, further.sum());
+    layers
 }
 
 /// Puts the slices in force. False if that would bring back what a collection dropped:
@@ -274,7 +281,7 @@ fn publish(shared: &Shared, files: &Files, border: Rotated) -> Result<bool, Stor
             covered: Some((border.through, border.segment)),
             ..Change::default()
         };
-        for (made, slice) in paired(files) {
+        for (made, slices) in paired(files) {
             if holdings.was_dropped_after(made.partition, border.through) {
                 continue;
             }
@@ -284,21 +291,23 @@ fn publish(shared: &Shared, files: &Files, border: Rotated) -> Result<bool, Stor
                 is_outdated = true;
                 return Err(StoreError::Closed);
             }
-            let delta = match slice {
-                Some(slice) if !is_same => delta_of(slice, &now)?,
-                _ => made.delta,
-            };
-            sum.merge(&delta);
+            if is_same {
+                sum.merge(&made.delta);
+            } else {
+                for slice in slices {
+                    sum.merge(&delta_of(slice, &now)?);
+                }
+            }
             change.sealed.insert(made.partition, sum);
-            change.added.extend(slice.cloned());
+            change.added.extend_from_slice(slices);
         }
         Ok(change)
     };
     let published = shared.publish(decide, |change| {
-        for (made, slice) in paired(files) {
+        for (made, slices) in paired(files) {
             if let Some(sum) = change.sealed.get(&made.partition) {
                 let (partition, skipped) = (made.partition, &made.skipped.seqs);
-                holdings.install_sealed(partition, slice, *sum, border.through, skipped);
+                holdings.install_sealed(partition, slices, *sum, border.through, skipped);
             }
         }
         !change.added.is_empty()
@@ -312,13 +321,13 @@ fn publish(shared: &Shared, files: &Files, border: Rotated) -> Result<bool, Stor
     Ok(true)
 }
 
-/// What was sealed with the slice made of it, if one was.
-fn paired(files: &Files) -> impl Iterator<Item = (&Sealed, Option<&Arc<Slice>>)> {
-    let mut slices = files.slices.iter();
-    let sealed = files.sealed.iter();
-    sealed.map(move |made| {
-        let slice = made.has_slice.then(|| slices.next()).flatten();
-        (made, slice)
+/// What was sealed with the slices made of it.
+fn paired(files: &Files) -> impl Iterator<Item = (&Sealed, &[Arc<Slice>])> {
+    let mut rest = &files.slices[..];
+    files.sealed.iter().map(move |made| {
+        let (slices, others) = rest.split_at(made.slices);
+        rest = others;
+        (made, slices)
     })
 }
 

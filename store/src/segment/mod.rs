@@ -16,7 +16,8 @@
 //!
 //! Invariants:
 //! * A segment is written once, synced, and only then named by a manifest; it never changes.
-//! * The indexes of its slices are in memory, checked; records are read from the mapping.
+//! * The indexes of its slices are in memory, checked; records are read from the file, which is
+//!   open as long as any of its slices is used.
 //! * A slice whose index is damaged keeps its place: it answers "damaged" to every question.
 //!   A damaged table is made anew by walking the slices.
 

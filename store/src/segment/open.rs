@@ -10,9 +10,15 @@ use super::table::{self, Row};
 use crate::StoreError;
 use crate::directory::Directory;
 use crate::format::{FileKind, HEADER_LEN, Header, array};
-use crate::slice::{Damage, Heads, IndexParts, SliceHeader};
+use crate::fs::FsFile;
+use crate::slice::{
+    Damage, Heads, IndexParts, Reader, Rest, SLICE_HEADER_LEN, SliceHeader, read_file,
+};
 
-/// Opens a segment: maps it, and reads and checks the indexes of the slices that count.
+/// A page of memory.
+const FIRST_READ_LEN: u64 = 4096;
+
+/// Opens a segment: reads and checks the indexes of the slices that count.
 /// Damage within a slice is the slice's, not an error.
 ///
 /// # Errors
@@ -25,52 +31,40 @@ pub(crate) fn open_segment(
     partitions: Partitions,
 ) -> Result<Vec<Arc<Slice>>, StoreError> {
     let path = dir.segment_path(file.number);
-    let opened = dir
-        .fs()
-        .open(&path)
-        .map_err(StoreError::io("open", &path))?;
-    let map = opened.map().map_err(StoreError::io("map", &path))?;
-    let bytes = map.bytes();
-    if bytes.len() as u64 != file.len || file.table_at > file.len {
+    let opened = dir.fs().open(&path);
+    let reader: Arc<dyn FsFile> = Arc::from(opened.map_err(StoreError::io("open", &path))?);
+    let size = reader.size().map_err(StoreError::io("read", &path))?;
+    if size != file.len || file.table_at > file.len {
         return Err(StoreError::corrupt(
             &path,
-            bytes.len() as u64,
+            size,
             "it has not the length that the manifest says",
         ));
     }
-    check_header(bytes, file, partitions, &path)?;
-    let rows = rows(bytes, file, partitions, &path)?;
+    check_header(&*reader, file, partitions, &path)?;
+    let rows = rows(&*reader, file, partitions, &path)?;
     let live: Vec<(u32, Row)> = (0..file.rows)
         .zip(rows)
         .filter(|(row, _)| is_live(*row))
         .collect();
-    let contents: Vec<Result<(SliceHeader, Heads), Damage>> = live
+    let contents: Vec<Result<Checked, Damage>> = live
         .iter()
-        .map(|(_, row)| check_slice(bytes, row, partitions))
+        .map(|(_, row)| check_slice(&*reader, row, partitions))
         .collect();
-    let parts = live
-        .iter()
-        .zip(&contents)
-        .filter_map(|((_, row), content)| {
-            let at = row.at as usize;
-            let (header, _) = content.as_ref().ok()?;
-            let parts = bytes
-                .get(at..)
-                .and_then(|slice| IndexParts::of(header, slice));
-            Some(parts.unwrap_or_default())
-        });
+    let sound = contents.iter().filter_map(|content| content.as_ref().ok());
+    let parts = sound.map(|one| IndexParts::of(&one.header, &one.index).unwrap_or_default());
     let (index, places) = IndexMemory::of(parts);
-    let segment = Arc::new(Segment::new(file.clone(), path, map.clone(), index));
+    let segment = Arc::new(Segment::new(file.clone(), path, reader, index));
     let mut places = places.into_iter();
     let slices = live
         .into_iter()
         .zip(contents)
         .map(|((row, place), content)| {
-            let content = content.and_then(|(header, heads)| {
+            let content = content.and_then(|one| {
                 let place = places.next().ok_or("the index of a slice is missing")??;
                 Ok(Content {
-                    header,
-                    heads,
+                    header: one.header,
+                    heads: one.heads,
                     place,
                 })
             });
@@ -92,15 +86,16 @@ pub(crate) fn open_segment(
 
 /// A header that is damaged is no harm: the manifest knows all that it says.
 fn check_header(
-    bytes: &[u8],
+    reader: &dyn FsFile,
     file: &SegmentFile,
     partitions: Partitions,
     path: &Path,
 ) -> Result<(), StoreError> {
-    if bytes.len() < HEADER_LEN {
-        return Err(StoreError::corrupt(path, 0, "the header is cut off"));
-    }
-    match Header::decode(FileKind::Segment, &array(bytes, 0), path) {
+    let header = match read_file(reader, 0, HEADER_LEN) {
+        Ok(bytes) => Header::decode(FileKind::Segment, &array(&bytes, 0), path),
+        Err(what) => Err(StoreError::corrupt(path, 0, what)),
+    };
+    match header {
         Ok(header) if header.number == file.number && header.partitions == partitions.count() => {
             Ok(())
         }
@@ -118,18 +113,29 @@ fn check_header(
 }
 
 fn rows(
-    bytes: &[u8],
+    reader: &dyn FsFile,
     file: &SegmentFile,
     partitions: Partitions,
     path: &Path,
 ) -> Result<Vec<Row>, StoreError> {
-    let table = &bytes[file.table_at as usize..];
-    let damage = match table::decode(table, file.number, file.table_at, partitions) {
-        Ok(rows) if rows.len() == file.rows as usize => return Ok(rows),
-        Ok(_) => "its table is of another length",
+    let len = (file.len - file.table_at) as usize;
+    let table = if len == table::len_of(file.rows) {
+        read_file(reader, file.table_at, len)
+    } else {
+        Err("its table is of another length")
+    };
+    let decoded =
+        table.and_then(|table| table::decode(&table, file.number, file.table_at, partitions));
+    let damage = match decoded {
+        Ok(rows) => return Ok(rows),
         Err(damage) => damage,
     };
-    let rows = table::walk(bytes, file.table_at, partitions);
+    let all = Rest::File {
+        file: reader,
+        at: 0,
+        len: file.table_at,
+    };
+    let rows = table::walk(Reader::new(all), partitions);
     if rows.len() == file.rows as usize {
         tracing::warn!(file = %path.display(), damage, "the table of a segment was made anew");
         return Ok(rows);
@@ -137,23 +143,38 @@ fn rows(
     Err(StoreError::corrupt(path, file.table_at, damage))
 }
 
-/// The header of a slice whose index is sound, and the heads of its parts.
-fn check_slice(
-    bytes: &[u8],
-    row: &Row,
-    partitions: Partitions,
-) -> Result<(SliceHeader, Heads), Damage> {
-    let (at, len) = (row.at as usize, row.len as usize);
-    let bytes = bytes.get(at..at + len).ok_or("a slice is cut off")?;
-    let header = SliceHeader::decode(bytes)?;
+/// A slice whose index is sound.
+struct Checked {
+    header: SliceHeader,
+    heads: Heads,
+    /// Header, gate, MPHF and offsets.
+    index: Vec<u8>,
+}
+
+fn check_slice(reader: &dyn FsFile, row: &Row, partitions: Partitions) -> Result<Checked, Damage> {
+    // Most indexes are short: one read for each.
+    let first = row.len.min(FIRST_READ_LEN) as usize;
+    let index = read_file(reader, row.at, first);
+    // Perhaps what cannot be read is none of it.
+    let index = index.or_else(|_| read_file(reader, row.at, SLICE_HEADER_LEN));
+    let mut index = index?;
+    let header = SliceHeader::decode(&index)?;
     let is_it = header.partition == row.partition
         && header.partitions == partitions
         && header.len() == row.len;
     if !is_it {
         return Err("not the slice that the table says");
     }
-    match bytes.get(..header.index_len()) {
-        Some(index) if header.fits(index) => Ok((header, Heads::read(&header, index)?)),
-        _ => Err("the index of a slice fails its checksum"),
+    if header.index_len() > index.len() {
+        index = read_file(reader, row.at, header.index_len())?;
     }
+    index.truncate(header.index_len());
+    if !header.fits(&index) {
+        return Err("the index of a slice fails its checksum");
+    }
+    Ok(Checked {
+        heads: Heads::read(&header, &index)?,
+        header,
+        index,
+    })
 }

@@ -10,8 +10,12 @@ use torc_index::Gate;
 use torc_record::{Ballot, Digest};
 use torc_ring::Partition;
 
-use crate::fs::FsMap;
-use crate::slice::{Damage, Found, Heads, IndexParts, SLICE_DIGEST_LEN, SliceHeader, SliceView};
+use crate::fs::FsFile;
+use crate::packed::PackedRef;
+use crate::slice::{
+    Damage, Found, Heads, IndexParts, Reading, Rest, SLICE_DIGEST_LEN, SliceHeader, SliceView,
+    read_file, salvage,
+};
 use crate::{Seq, StoreError};
 
 /// A segment as the manifest names it, but for which of its slices count.
@@ -31,7 +35,7 @@ pub(crate) struct SegmentFile {
 pub(crate) struct Segment {
     pub(crate) file: SegmentFile,
     pub(crate) path: PathBuf,
-    map: Arc<dyn FsMap>,
+    reader: Arc<dyn FsFile>,
     index: IndexMemory,
     /// Of slices of which anything was noted, by their rows. Nearly always nothing.
     notes: RwLock<BTreeMap<u32, Notes>>,
@@ -41,13 +45,15 @@ impl Segment {
     pub(super) fn new(
         file: SegmentFile,
         path: PathBuf,
-        map: Arc<dyn FsMap>,
+        reader: Arc<dyn FsFile>,
         index: IndexMemory,
     ) -> Self {
+        // Gets land anywhere: reading ahead would read a hundred records for one.
+        reader.expect_random_reads();
         Self {
             file,
             path,
-            map,
+            reader,
             index,
             notes: RwLock::default(),
         }
@@ -217,28 +223,38 @@ impl Slice {
         self.content.as_ref().ok().map(|content| &content.header)
     }
 
+    /// See [`SliceHeader::layer`].
+    pub(crate) fn layer(&self) -> u8 {
+        self.header().map_or(0, |header| header.layer)
+    }
+
     pub(crate) fn is_damaged(&self) -> bool {
         self.is_damaged.load(Ordering::Relaxed)
     }
 
-    /// Its bytes, as they are in the file.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        let at = self.at as usize;
-        let bytes = self.segment.map.bytes();
-        bytes.get(at..at + self.len() as usize).unwrap_or_default()
+    /// Up to `len` of its bytes from `at` on, as they are in the file; none at the end.
+    ///
+    /// # Errors
+    /// The disk cannot read them.
+    pub(crate) fn read(&self, at: u64, len: usize) -> Result<Vec<u8>, Damage> {
+        let left = self.len().saturating_sub(at);
+        let len = usize::try_from(left).map_or(len, |left| len.min(left));
+        read_file(&*self.segment.reader, self.at.saturating_add(at), len)
     }
 
     /// Says that all of it will be read soon.
     pub(crate) fn will_need(&self) {
-        self.segment
-            .map
-            .will_need(self.at as usize, self.len() as usize);
+        self.segment.reader.will_need(self.at, self.len());
     }
 
-    /// The digest at its end, 32 bytes.
-    pub(crate) fn digest(&self) -> [u8; SLICE_DIGEST_LEN] {
-        let end = self.bytes().last_chunk::<SLICE_DIGEST_LEN>();
-        end.copied().unwrap_or_default()
+    /// The digest at its end.
+    ///
+    /// # Errors
+    /// The disk cannot read it.
+    pub(crate) fn digest(&self) -> Result<[u8; SLICE_DIGEST_LEN], Damage> {
+        let at = self.len().saturating_sub(SLICE_DIGEST_LEN as u64);
+        let digest = self.read(at, SLICE_DIGEST_LEN)?;
+        digest.try_into().map_err(|_| "a slice is cut off")
     }
 
     /// # Errors
@@ -247,13 +263,36 @@ impl Slice {
         let content = self.content.as_ref().map_err(|broken| broken.what)?;
         let header = &content.header;
         let parts = self.segment.index.get(content.place, header);
-        let rest = self.bytes().get(header.index_len()..).unwrap_or_default();
+        let index_len = header.index_len() as u64;
+        let rest = Rest::File {
+            file: &*self.segment.reader,
+            at: self.at + index_len,
+            len: header.len() - index_len,
+        };
         Ok(SliceView::new(header, content.heads, parts, rest))
     }
 
-    pub(crate) fn find(&self, digest: &Digest) -> Found {
+    /// Gives the records of a slice whose index is damaged, in the order of their slots.
+    ///
+    /// # Errors
+    /// Not all of them are there; what was given until then means nothing.
+    pub(crate) fn salvage(&self, take: impl FnMut(PackedRef<'_>)) -> Result<(), Damage> {
+        let all = Rest::File {
+            file: &*self.segment.reader,
+            at: self.at,
+            len: self.len(),
+        };
+        let header = salvage(all, take)?;
+        if header.partition == self.partition() && header.len() == self.len() {
+            Ok(())
+        } else {
+            Err("not the slice that the table says")
+        }
+    }
+
+    pub(crate) fn find(&self, digest: &Digest, how: Reading) -> Found {
         match self.view() {
-            Ok(view) => view.find(digest),
+            Ok(view) => view.find(digest, how),
             Err(damage) => Found::Damaged(damage),
         }
     }

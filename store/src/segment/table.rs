@@ -8,7 +8,7 @@ use crate::format::{
     FRAME_LEN, Frame, FrameBuilder, FrameKind, HEADER_LEN, array, ballot_at, ballot_bytes, u32_at,
     u64_at,
 };
-use crate::slice::{Damage, SLICE_HEADER_LEN, SliceHeader};
+use crate::slice::{Damage, Reader, SLICE_HEADER_LEN, SliceHeader};
 
 const ROW_LEN: usize = 40;
 
@@ -82,21 +82,18 @@ pub(super) fn decode(
     }
 }
 
-/// The table made anew from the slices themselves, in the order in which they lie.
-pub(super) fn walk(file: &[u8], table_at: u64, partitions: Partitions) -> Vec<Row> {
+/// Bytes of a table.
+pub(super) const fn len_of(rows: u32) -> usize {
+    FRAME_LEN + rows as usize * ROW_LEN
+}
+
+/// The table made anew from the slices themselves, in the order in which they lie. The reader
+/// has the file up to the table.
+pub(super) fn walk(mut file: Reader<'_>, partitions: Partitions) -> Vec<Row> {
     let mut rows = Vec::new();
-    let end = usize::try_from(table_at).map_or(file.len(), |at| at.min(file.len()));
     let mut at = HEADER_LEN as u64;
-    while let Some(bytes) = file.get(at as usize..end).filter(|bytes| !bytes.is_empty()) {
-        let header = SliceHeader::decode(bytes).ok();
-        let whole = header.filter(|header| {
-            header.partitions == partitions
-                && header.len() <= bytes.len() as u64
-                && bytes
-                    .get(..header.index_len())
-                    .is_some_and(|index| header.fits(index))
-        });
-        match whole {
+    while at < file.len() {
+        match slice_at(&mut file, at, partitions) {
             Some(header) => {
                 rows.push(Row {
                     partition: header.partition,
@@ -113,10 +110,21 @@ pub(super) fn walk(file: &[u8], table_at: u64, partitions: Partitions) -> Vec<Ro
     rows
 }
 
+fn slice_at(file: &mut Reader<'_>, at: u64, partitions: Partitions) -> Option<SliceHeader> {
+    let header = file.bytes(at..at + SLICE_HEADER_LEN as u64).ok()?;
+    let header = SliceHeader::decode(header).ok()?;
+    if header.partitions != partitions || header.len() > file.len() - at {
+        return None;
+    }
+    let index = file.bytes(at..at + header.index_len() as u64).ok()?;
+    header.fits(index).then_some(header)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::packed::tests::unhex;
+    use crate::slice::Rest;
     use crate::testing::sample_slice;
     use proptest::prelude::*;
 
@@ -213,23 +221,27 @@ mod tests {
         (bytes, rows)
     }
 
+    fn walk_bytes(bytes: &[u8], partitions: Partitions) -> Vec<Row> {
+        walk(Reader::new(Rest::Memory(bytes)), partitions)
+    }
+
     proptest! {
         #[test]
         fn a_walk_finds_every_slice_and_nothing_else(
             slices in proptest::collection::vec((1_u64..20, 0_u64..4), 0..6),
         ) {
             let (bytes, rows) = file(&slices);
-            prop_assert_eq!(walk(&bytes, bytes.len() as u64, partitions()), rows);
-            prop_assert_eq!(walk(&bytes, bytes.len() as u64, Partitions::DEFAULT), vec![]);
+            prop_assert_eq!(walk_bytes(&bytes, partitions()), rows);
+            prop_assert_eq!(walk_bytes(&bytes, Partitions::DEFAULT), vec![]);
         }
 
         #[test]
         fn a_walk_over_any_bytes_ends(mut bytes: Vec<u8>, table_at: u64, at: prop::sample::Index) {
-            walk(&bytes, table_at, partitions());
+            walk_bytes(&bytes, partitions());
             let (slices, _) = file(&[(3, 0), (4, 0)]);
             let at = at.index(slices.len());
             bytes.extend_from_slice(&slices[at..]);
-            walk(&bytes, bytes.len() as u64, partitions());
+            walk_bytes(&bytes, partitions());
             let _ = decode(&bytes, 7, table_at, partitions());
         }
     }

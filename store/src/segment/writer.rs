@@ -35,7 +35,7 @@ pub(crate) struct Pace {
 pub(crate) struct SegmentWriter {
     number: u64,
     path: PathBuf,
-    file: Box<dyn FsFile>,
+    file: Arc<dyn FsFile>,
     buffer: Vec<u8>,
     /// Where the buffer goes.
     at: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Placed<'a> {
 /// # Errors
 /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Failed`].
 pub(crate) fn complete_segment(
-    file: &dyn FsFile,
+    file: &Arc<dyn FsFile>,
     path: &Path,
     number: u64,
     end: u64,
@@ -97,13 +97,17 @@ pub(crate) fn complete_segment(
         after,
         rows: rows.len() as u32,
     };
-    let map = file.map().map_err(StoreError::io("map", path))?;
     // The headers are kept in a handier form.
     let lookups = placed
         .iter()
         .map(|one| IndexParts::of(&one.header, one.index).unwrap_or_default());
     let (index, places) = IndexMemory::of(lookups);
-    let segment = Segment::new(segment_file.clone(), path.to_owned(), map, index);
+    let segment = Segment::new(
+        segment_file.clone(),
+        path.to_owned(),
+        Arc::clone(file),
+        index,
+    );
     let segment = Arc::new(segment);
     let contents = placed.iter().zip(places).map(|(one, place)| {
         Ok(Content {
@@ -135,7 +139,7 @@ impl SegmentWriter {
         let path = dir.segment_path(number);
         // Left by an attempt that failed; no manifest names it.
         dir.remove(&path)?;
-        let file = dir.fs().create(&path);
+        let file = dir.create(&path);
         let header = Header {
             kind: FileKind::Segment,
             number,
@@ -145,7 +149,7 @@ impl SegmentWriter {
         };
         Ok(Self {
             number,
-            file: file.map_err(StoreError::io("create", &path))?,
+            file: Arc::from(file?),
             path,
             buffer: header.encode().to_vec(),
             at: 0,
@@ -223,7 +227,7 @@ impl SegmentWriter {
             index,
         });
         let (slices, file) = complete_segment(
-            &*self.file,
+            &self.file,
             &self.path,
             self.number,
             self.at,

@@ -8,7 +8,7 @@ use torc_ring::{Partition, Partitions};
 
 use super::header::{Contents, SLICE_HEADER_LEN, SliceHeader};
 use super::{RECORD_CRC_LEN, order, record_crc};
-use crate::format::ballot_bytes;
+use crate::format::{ballot_bytes, draw_salt};
 use crate::packed::PackedRef;
 use crate::{PartitionSummary, StoreError};
 
@@ -16,13 +16,11 @@ use crate::{PartitionSummary, StoreError};
 pub(crate) struct SliceInput<'a> {
     pub(crate) partition: Partition,
     pub(crate) partitions: Partitions,
-    /// Packed records in ring order, one a digest; at least one.
+    /// Packed records in ring order, at least one.
     pub(crate) records: Vec<&'a [u8]>,
     /// Their digests.
     pub(crate) digests: Vec<Digest>,
-    /// What they come to.
-    pub(crate) held: PartitionSummary,
-    pub(crate) highest_time: HybridTime,
+    pub(crate) layer: u8,
     pub(crate) salt: u32,
     /// Share of strangers that the gate lets through.
     pub(crate) gate_rate: f64,
@@ -58,10 +56,37 @@ pub(crate) struct BuiltSlice<'a> {
 }
 
 impl<'a> SliceInput<'a> {
+    /// One input per layer: the first record of each digest, the second ones, and so on.
+    pub(crate) fn layers(self) -> Vec<Self> {
+        if self.digests.windows(2).all(|pair| pair[0] != pair[1]) {
+            return vec![self];
+        }
+        let mut layers: Vec<Self> = Vec::new();
+        let (mut before, mut depth) = (None, 0);
+        for (record, digest) in self.records.iter().zip(&self.digests) {
+            depth = if before == Some(digest) { depth + 1 } else { 0 };
+            before = Some(digest);
+            if depth == layers.len() {
+                layers.push(Self {
+                    records: Vec::new(),
+                    digests: Vec::new(),
+                    layer: self
+                        .layer
+                        .saturating_add(depth.min(usize::from(LAST_LAYER)) as u8),
+                    salt: draw_salt(),
+                    ..self
+                });
+            }
+            layers[depth].records.push(record);
+            layers[depth].digests.push(*digest);
+        }
+        layers
+    }
+
     /// Makes the index. About 0.2 us a record.
     ///
     /// # Errors
-    /// [`StoreError::Unsealable`]: two records share a digest, or there are too many.
+    /// [`StoreError::Unsealable`]: there are too many records.
     pub(crate) fn build(self, gates: &mut GateRates) -> Result<BuiltSlice<'a>, StoreError> {
         let keys = self.records.len();
         let mphf = Mphf::build(&self.digests, u64::from(self.salt)).map_err(unbuildable)?;
@@ -83,7 +108,7 @@ impl<'a> SliceInput<'a> {
                 start
             })
             .collect();
-        let (highest, collectable) = extremes(&records)?;
+        let sums = Sums::of(&records)?;
         let offsets = Offsets::build(&starts, end).map_err(unbuildable)?;
         let order = order::pack(&slots);
         let header = SliceHeader {
@@ -94,10 +119,11 @@ impl<'a> SliceInput<'a> {
             mphf_len: mphf.len() as u32,
             offsets_len: offsets.len() as u32,
             records_len: end,
-            contents: Contents::of(&self.held).map_err(unbuildable)?,
-            highest_time: self.highest_time,
-            highest: ballot_bytes(highest),
-            collectable,
+            contents: Contents::of(&sums.held).map_err(unbuildable)?,
+            highest_time: sums.highest_time,
+            highest: ballot_bytes(sums.highest),
+            collectable: sums.collectable,
+            layer: self.layer,
             order_crc: crc32c::crc32c(&order),
         };
         let encoded = header.encode(&[&gate, &mphf, &offsets]);
@@ -115,15 +141,28 @@ impl<'a> SliceInput<'a> {
     }
 }
 
-/// The highest ballot, and how many a collection may drop.
-fn extremes(records: &[&[u8]]) -> Result<(Ballot, u32), StoreError> {
-    let (mut highest, mut collectable) = (Ballot::default(), 0);
-    for record in records {
-        let record = PackedRef::at_start_of(record).map_err(unbuildable)?;
-        highest = highest.max(record.ballot());
-        collectable += u32::from(record.is_collectable());
+/// What the records of a slice come to.
+#[derive(Debug, Default)]
+struct Sums {
+    held: PartitionSummary,
+    highest: Ballot,
+    highest_time: HybridTime,
+    /// How many a collection may drop.
+    collectable: u32,
+}
+
+impl Sums {
+    fn of(records: &[&[u8]]) -> Result<Self, StoreError> {
+        let mut sums = Self::default();
+        for record in records {
+            let record = PackedRef::at_start_of(record).map_err(unbuildable)?;
+            sums.held.add_ref(record);
+            sums.highest = sums.highest.max(record.ballot());
+            sums.highest_time = sums.highest_time.max(record.ballot().time);
+            sums.collectable += u32::from(record.is_collectable());
+        }
+        Ok(sums)
     }
-    Ok((highest, collectable))
 }
 
 impl BuiltSlice<'_> {
@@ -156,6 +195,9 @@ impl BuiltSlice<'_> {
 }
 
 const PIECE_LEN: usize = 64 << 10;
+
+/// Slices of this layer may hold what belongs in higher ones: they are not folded.
+pub(crate) const LAST_LAYER: u8 = u8::MAX;
 
 /// Nothing that the write path lets in comes here.
 fn unbuildable(why: impl std::fmt::Display) -> StoreError {

@@ -1,18 +1,26 @@
 //! The records of a slice in ring order, from a position on.
 
-use super::{Checked, Damage, SliceView};
+use super::rest::{Reader, Reading};
+use super::view::NO_ORDER;
+use super::{Damage, SliceView, order};
 use crate::packed::{Packed, Position};
-
-const NO_ORDER: Damage = "the order of a slice is damaged";
 
 /// An iterator over a slice. What cannot be read is told, and the next follows.
 #[derive(Debug)]
 pub(crate) struct OrderedRecords<'a> {
     view: SliceView<'a>,
-    /// Slots in ring order, where the order of the slice is damaged: those that can be read,
-    /// then the others.
-    sorted: Option<Vec<u32>>,
+    reader: Reader<'a>,
+    order: Order,
     place: usize,
+}
+
+/// The slots of a slice in ring order.
+#[derive(Debug)]
+enum Order {
+    /// As the slice has them, checked.
+    Kept(Vec<u8>),
+    /// Made anew: those that can be read, then the others.
+    Sorted(Vec<u32>),
 }
 
 /// A place that cannot be read.
@@ -34,27 +42,22 @@ impl<'a> OrderedRecords<'a> {
         view: SliceView<'a>,
         position: Option<&Position<'_>>,
     ) -> Result<Self, Damage> {
-        if !view.order_fits() {
-            return Err(NO_ORDER);
-        }
-        Ok(Self::from(view, None, position))
+        Ok(Self::from(view, Order::Kept(view.order()?), position))
     }
 
     /// As [`OrderedRecords::after`], but without the order if that is damaged: reads all of
     /// the slice then.
     pub(crate) fn readable(view: SliceView<'a>, position: Option<&Position<'_>>) -> Self {
-        let sorted = (!view.order_fits()).then(|| sort(view));
-        Self::from(view, sorted, position)
+        let order = view.order();
+        let order = order.map_or_else(|_| Order::Sorted(sort(view)), Order::Kept);
+        Self::from(view, order, position)
     }
 
-    fn from(
-        view: SliceView<'a>,
-        sorted: Option<Vec<u32>>,
-        position: Option<&Position<'_>>,
-    ) -> Self {
+    fn from(view: SliceView<'a>, order: Order, position: Option<&Position<'_>>) -> Self {
         let mut records = Self {
             view,
-            sorted,
+            reader: view.reader(),
+            order,
             place: 0,
         };
         if let Some(position) = position {
@@ -70,7 +73,12 @@ impl<'a> OrderedRecords<'a> {
             let middle = from.midpoint(to);
             // Places that cannot be read are passed over: they are met again by whoever
             // goes on from the answer.
-            let readable = (middle..to).find_map(|place| Some((place, self.at(place).ok()?)));
+            let at = |place| {
+                self.view
+                    .record(self.slot(place)? as usize, Reading::Wait)
+                    .ok()
+            };
+            let readable = (middle..to).find_map(|place| Some((place, at(place)?)));
             match readable {
                 Some((place, packed)) if packed.position() <= *position => from = place + 1,
                 _ => to = middle,
@@ -80,22 +88,22 @@ impl<'a> OrderedRecords<'a> {
     }
 
     fn slot(&self, place: usize) -> Option<u32> {
-        match &self.sorted {
-            Some(sorted) => sorted.get(place).copied(),
-            None => self.view.slot_in_order(place).map(|slot| slot as u32),
+        match &self.order {
+            Order::Sorted(sorted) => sorted.get(place).copied(),
+            Order::Kept(order) => {
+                order::slot_at(order, self.view.keys(), place).map(|slot| slot as u32)
+            }
         }
-    }
-
-    fn at(&self, place: usize) -> Checked {
-        self.view.record(self.slot(place).ok_or(NO_ORDER)? as usize)
     }
 }
 
 /// The slots of what can be read, in ring order, then the others.
 fn sort(view: SliceView<'_>) -> Vec<u32> {
+    let mut reader = view.reader();
     let mut slots: Vec<_> = (0..view.keys())
         .map(|slot| {
-            let digest = view.record(slot).ok().map(|packed| packed.digest());
+            let digest = view.record_by(&mut reader, slot);
+            let digest = digest.ok().map(|packed| packed.digest());
             (digest.is_none(), digest, slot as u32)
         })
         .collect();
@@ -110,12 +118,16 @@ impl Iterator for OrderedRecords<'_> {
         if self.place >= self.view.keys() {
             return None;
         }
-        let place = self.place;
+        let slot = self.slot(self.place);
         self.place += 1;
-        Some(self.at(place).map_err(|what| Lost {
+        let record = match slot {
+            Some(slot) => self.view.record_by(&mut self.reader, slot as usize),
+            None => Err(NO_ORDER),
+        };
+        Some(record.map_err(|what| Lost {
             what,
-            slot: self.slot(place),
-            in_order: self.sorted.is_none(),
+            slot,
+            in_order: matches!(self.order, Order::Kept(_)),
         }))
     }
 }

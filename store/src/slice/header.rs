@@ -23,7 +23,8 @@
 //! | 104 | 8 | epoch of the highest ballot |
 //! | 112 | 8 | its hybrid time |
 //! | 120 | 2 | its node slot |
-//! | 122 | 2 | zero |
+//! | 122 | 1 | layer, see [`SliceHeader::layer`] |
+//! | 123 | 1 | zero |
 //! | 124 | 4 | keys that a collection may drop: tombstones, and values that expire |
 
 use std::num::NonZeroU32;
@@ -41,6 +42,7 @@ const MAGIC: [u8; 4] = *b"TSLC";
 const VERSION: u32 = 2;
 const INDEX_CRC_AT: usize = 100;
 const BALLOT_AT: usize = 104;
+const LAYER_AT: usize = 122;
 const COLLECTABLE_AT: usize = 124;
 const MAX_KEYS: u32 = 1 << 30;
 const IMPOSSIBLE: Damage = "the header of a slice is impossible";
@@ -63,6 +65,10 @@ pub(crate) struct SliceHeader {
     /// Tombstones, and values that expire.
     pub(crate) collectable: u32,
     pub(crate) order_crc: u32,
+    /// A slice holds a digest once. Of several keys with one digest, which only a caller with
+    /// a wrong digest can make, the first is in a slice of layer 0, the next in one of layer 1,
+    /// and so on. Slices of one layer are folded together.
+    pub(crate) layer: u8,
 }
 
 /// What the records of one slice come to, whatever other slices hold.
@@ -167,6 +173,7 @@ impl SliceHeader {
         put(88, &self.highest_time.0.to_le_bytes());
         put(96, &self.order_crc.to_le_bytes());
         put(BALLOT_AT, &self.highest);
+        put(LAYER_AT, &[self.layer]);
         put(COLLECTABLE_AT, &self.collectable.to_le_bytes());
         let crc = index.iter().fold(header_crc(&out), |crc, part| {
             crc32c::crc32c_append(crc, part)
@@ -209,12 +216,13 @@ impl SliceHeader {
             highest: array(bytes, BALLOT_AT),
             collectable: u32_at(bytes, COLLECTABLE_AT),
             order_crc: u32_at(bytes, 96),
+            layer: bytes[LAYER_AT],
         };
         let is_possible = header.records_len < 1 << 48
             && header.order_len() == u32_at(bytes, 44) as usize
             && header.partitions.contains(header.partition)
             && (held.tombstones..=held.records).contains(&u64::from(header.collectable))
-            && bytes[122..COLLECTABLE_AT] == [0; 2];
+            && bytes[LAYER_AT + 1] == 0;
         if !is_possible || header.len() != u64_at(bytes, 8) {
             return Err(IMPOSSIBLE);
         }

@@ -15,11 +15,12 @@
 //!
 //! The first four parts are the *index*: they are read once, checked, and kept in memory,
 //! so that an index page that rots later cannot turn a key that is there into one that is
-//! absent. The rest is read in place from the mapped file; each record is copied, checked,
-//! and only then believed.
+//! absent. The rest is read from the file when it is asked for; each record is checked, and
+//! only then believed.
 //!
 //! Invariants:
-//! * A slice holds each digest once, and at least one.
+//! * A slice holds each digest once, and at least one. Further keys of a digest are in slices
+//!   of higher layers, see [`SliceHeader::layer`].
 //! * The checksum of a record continues from the slice's salt plus its slot: a record that is
 //!   whole but in the wrong place fails.
 //! * A view over any bytes answers or says what is wrong; it never panics and allocates
@@ -29,11 +30,15 @@ mod builder;
 mod cursor;
 mod header;
 mod order;
+mod rest;
+mod salvage;
 mod view;
 
-pub(crate) use builder::{BuiltSlice, GateRates, SliceInput};
+pub(crate) use builder::{BuiltSlice, GateRates, LAST_LAYER, SliceInput};
 pub(crate) use cursor::OrderedRecords;
 pub(crate) use header::{SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader};
+pub(crate) use rest::{Reader, Reading, Rest, read_file};
+pub(crate) use salvage::salvage;
 pub(crate) use view::{Found, Heads, IndexParts, SliceView};
 
 use crate::packed::Packed;

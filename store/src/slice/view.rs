@@ -1,13 +1,16 @@
-//! Reading a slice in place.
+//! Reading a slice.
+
+use std::ops::Range;
 
 use torc_index::{Gate, Mphf, MphfHead, Offsets};
 use torc_record::{Ballot, Digest, NamespaceId};
 use torc_ring::Token;
 
 use super::header::{SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader};
+use super::rest::{Reader, Reading, Rest, Unread};
 use super::{Checked, Damage, RECORD_CRC_LEN, order, record_crc};
-use crate::format::u32_at;
-use crate::packed::{HEAD_LEN, Packed, PackedRef};
+use crate::Cursor;
+use crate::packed::{HEAD_LEN, MAX_PACKED_LEN, Packed, PackedRef};
 
 /// A slice in two parts: its index, checked and in memory, and the rest, as it is in the
 /// file.
@@ -19,7 +22,7 @@ pub(crate) struct SliceView<'a> {
     gate: &'a [u8],
     /// MPHF and offsets.
     lookup: &'a [u8],
-    rest: &'a [u8],
+    rest: Rest<'a>,
 }
 
 /// What the heads of a slice's gate, MPHF and offsets say, so that a get reads none of them.
@@ -88,9 +91,15 @@ pub(crate) enum Found {
     Record(Packed),
     /// The record in its slot is damaged: nobody knows whether the key is there.
     Damaged(Damage),
+    /// The record is not in the page cache, and the caller does not wait.
+    NotCached,
 }
 
+/// Records up to so many bytes are read without asking for memory.
+const SHORT_LEN: usize = 1024;
+
 const NO_INDEX: Damage = "the index of a slice is damaged";
+pub(super) const NO_ORDER: Damage = "the order of a slice is damaged";
 
 impl<'a> SliceView<'a> {
     /// `heads` were read from the index, `parts` are [those](Self::parts) of it; `rest` is
@@ -99,7 +108,7 @@ impl<'a> SliceView<'a> {
         header: &'a SliceHeader,
         heads: Heads,
         parts: IndexParts<'a>,
-        rest: &'a [u8],
+        rest: Rest<'a>,
     ) -> Self {
         Self {
             header,
@@ -118,7 +127,19 @@ impl<'a> SliceView<'a> {
         let (index, rest) = bytes
             .split_at_checked(header.index_len())
             .ok_or("a slice is cut off")?;
-        if bytes.len() as u64 != header.len() {
+        Self::behind(header, index, Rest::Memory(rest))
+    }
+
+    /// A view of a slice whose index, header included, is checked here.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn behind(
+        header: &'a SliceHeader,
+        index: &'a [u8],
+        rest: Rest<'a>,
+    ) -> Result<Self, Damage> {
+        if header.index_len() as u64 + rest.len() != header.len() {
             return Err("a slice is cut off");
         }
         if !header.fits(index) {
@@ -148,33 +169,42 @@ impl<'a> SliceView<'a> {
     }
 
     /// Asks the gate, then reads the record in the digest's slot.
-    pub(crate) fn find(&self, digest: &Digest) -> Found {
+    pub(crate) fn find(&self, digest: &Digest, how: Reading) -> Found {
         // The function's seed is loaded while the gate is: most who ask know that the key is
         // there.
         if let Some(mphf) = self.mphf() {
             mphf.prefetch(digest);
         }
-        if self.gate().may_contain(digest) {
-            self.find_behind_gate(digest)
-        } else {
-            Found::GateNegative
+        if !self.gate().may_contain(digest) {
+            return Found::GateNegative;
         }
+        let slot = self.mphf().map(|mphf| mphf.slot(digest));
+        slot.map_or(Found::Damaged(NO_INDEX), |slot| self.find_at(slot, how))
     }
 
-    pub(crate) fn find_behind_gate(&self, digest: &Digest) -> Found {
-        let Some(mphf) = self.mphf() else {
-            return Found::Damaged(NO_INDEX);
-        };
-        match self.record(mphf.slot(digest)) {
+    /// What is in a slot.
+    pub(crate) fn find_at(&self, slot: usize, how: Reading) -> Found {
+        match self.record(slot, how) {
             Ok(packed) => Found::Record(packed),
-            Err(damage) => Found::Damaged(damage),
+            Err(Unread::Damaged(what)) => Found::Damaged(what),
+            Err(Unread::NotCached) => Found::NotCached,
         }
     }
 
-    /// Where the record of a slot starts among the bytes after the index.
-    pub(crate) fn place(&self, slot: usize) -> Option<usize> {
-        let offset = usize::try_from(self.offsets()?.get(slot)?).ok()?;
-        offset.checked_add(self.header.order_len())
+    /// Where the record of a slot, with its checksum, lies among the bytes after the index.
+    pub(crate) fn range(&self, slot: usize) -> Option<Range<u64>> {
+        let offsets = self.offsets()?;
+        let start = offsets.get(slot)?;
+        let end = if slot + 1 < self.keys() {
+            offsets.get(slot + 1)?
+        } else {
+            self.header.records_len
+        };
+        let len = end.checked_sub(start)?;
+        let lens = (RECORD_CRC_LEN + HEAD_LEN) as u64..=(RECORD_CRC_LEN + MAX_PACKED_LEN) as u64;
+        let records_at = self.header.order_len() as u64;
+        lens.contains(&len)
+            .then(|| records_at + start..records_at + end)
     }
 
     /// Asks the processor for the parts of the index that the lookup of a slot needs.
@@ -184,52 +214,66 @@ impl<'a> SliceView<'a> {
         }
     }
 
-    /// Asks the processor for the first bytes at a place.
-    pub(crate) fn prefetch_place(&self, place: usize) {
-        for line in 0..3 {
-            torc_index::prefetch(self.rest, place.saturating_add(line * 64));
-        }
-    }
-
-    /// The record of a slot, copied and checked.
-    pub(crate) fn record(&self, slot: usize) -> Checked {
-        let place = self.place(slot).ok_or(NO_INDEX)?;
-        // Its first line tells how many there are: ask for the others before that is known.
-        self.prefetch_place(place);
-        self.record_at(slot, place)
-    }
-
-    /// The record of a slot at its place.
-    pub(crate) fn record_at(&self, slot: usize, place: usize) -> Checked {
-        let (crc, bytes) = self.bytes_at(place)?;
-        // What is checked is the copy: the file is nobody's to trust.
-        let packed = Packed::parse(bytes)?;
-        if record_crc(self.header.salt, slot, packed.bytes()) == crc {
-            Ok(packed)
+    /// The record of a slot, checked. One read.
+    pub(crate) fn record(&self, slot: usize, how: Reading) -> Result<Packed, Unread> {
+        let range = self.range(slot).ok_or(NO_INDEX)?;
+        let len = (range.end - range.start) as usize;
+        let (mut short, mut long) = ([0; SHORT_LEN], Vec::new());
+        let bytes = if let Some(bytes) = short.get_mut(..len) {
+            bytes
         } else {
-            Err("a record fails its checksum")
+            long.resize(len, 0);
+            &mut long[..]
+        };
+        self.rest.read(bytes, range.start, how)?;
+        Ok(self.checked(slot, bytes)?.to_packed())
+    }
+
+    /// The key that a slot claims to hold, if its record can be parsed; nothing is checked.
+    pub(crate) fn claimed_key(&self, slot: usize) -> Option<Cursor> {
+        let range = self.range(slot)?;
+        let bytes = self
+            .rest
+            .copy(range.start, (range.end - range.start) as usize);
+        let bytes = bytes.ok()?;
+        let record = PackedRef::at_start_of(bytes.get(RECORD_CRC_LEN..)?).ok()?;
+        Some(record.to_packed().cursor())
+    }
+
+    /// A reader of many records of the slice.
+    pub(crate) fn reader(&self) -> Reader<'a> {
+        Reader::new(self.rest)
+    }
+
+    /// The record of a slot, checked, read by a reader of the slice.
+    ///
+    /// # Errors
+    /// What is damaged.
+    pub(crate) fn record_by(&self, reader: &mut Reader<'_>, slot: usize) -> Checked {
+        let range = self.range(slot).ok_or(NO_INDEX)?;
+        Ok(self.checked(slot, reader.bytes(range)?)?.to_packed())
+    }
+
+    fn checked<'b>(&self, slot: usize, bytes: &'b [u8]) -> Result<PackedRef<'b>, Damage> {
+        checked(self.header.salt, slot, bytes)
+    }
+
+    /// The order, checked: see [`order::slot_at`].
+    ///
+    /// # Errors
+    /// It is not as it was written.
+    pub(super) fn order(&self) -> Result<Vec<u8>, Damage> {
+        let len = self.header.order_len();
+        if len as u64 > self.rest.len() {
+            return Err(NO_ORDER);
         }
-    }
-
-    fn bytes_at(&self, place: usize) -> Result<(u32, &'a [u8]), Damage> {
-        let end = self.rest.len().saturating_sub(SLICE_DIGEST_LEN);
-        let bytes = self.rest.get(place..end).unwrap_or_default();
-        if bytes.len() < RECORD_CRC_LEN {
-            return Err("a record is cut off");
+        let mut order = vec![0; len];
+        let read = self.rest.read(&mut order, 0, Reading::Wait);
+        if read.is_ok() && crc32c::crc32c(&order) == self.header.order_crc {
+            Ok(order)
+        } else {
+            Err(NO_ORDER)
         }
-        Ok((u32_at(bytes, 0), &bytes[RECORD_CRC_LEN..]))
-    }
-
-    /// The slot of a place in ring order.
-    pub(crate) fn slot_in_order(&self, place: usize) -> Option<usize> {
-        let order = self.rest.get(..self.header.order_len())?;
-        order::slot_at(order, self.keys(), place)
-    }
-
-    /// Whether the order is as it was written.
-    pub(crate) fn order_fits(&self) -> bool {
-        let order = self.rest.get(..self.header.order_len());
-        order.is_some_and(|order| crc32c::crc32c(order) == self.header.order_crc)
     }
 
     /// Whether the digest at the end of a whole slice is that of its bytes.
@@ -251,9 +295,6 @@ impl<'a> SliceView<'a> {
     /// `digest_of` says what the digest of a key must be, if it can. Reads everything once, in
     /// the order in which it lies: 0.2 us a record, half of it for `digest_of`.
     ///
-    /// The records are read where they lie and not copied: what is verified now is checked
-    /// again by whoever reads it later.
-    ///
     /// # Errors
     /// What is wrong.
     pub(crate) fn verify(
@@ -266,9 +307,12 @@ impl<'a> SliceView<'a> {
         let mut held = crate::PartitionSummary::default();
         let (mut highest, mut collectable) = (Ballot::default(), 0);
         // The header's number of keys was bounded, but the bytes bound it better.
-        let mut digests = Vec::with_capacity(self.keys().min(self.rest.len() / HEAD_LEN));
+        let most = self.rest.len() as usize / HEAD_LEN;
+        let mut digests = Vec::with_capacity(self.keys().min(most));
+        let mut reader = self.reader();
         for slot in 0..self.keys() {
-            let record = self.record_in_place(slot)?;
+            let bytes = reader.bytes(self.range(slot).ok_or(NO_INDEX)?)?;
+            let record = self.checked(slot, bytes)?;
             let digest = record.digest();
             let wanted = digest_of(record.namespace(), record.key());
             if wanted.is_some_and(|wanted| wanted != digest) {
@@ -286,10 +330,7 @@ impl<'a> SliceView<'a> {
             if mphf.slot(&digest) != slot || !gate.may_contain(&digest) {
                 return Err("a key that its index does not find");
             }
-            held.tombstones += u64::from(record.is_tombstone());
-            held.payload_bytes += record.payload_len() as u64;
-            held.records += 1;
-            held.fingerprint = held.fingerprint.wrapping_add(record.fingerprint());
+            held.add_ref(record);
             digests.push(digest);
         }
         if (held, highest, collectable)
@@ -307,12 +348,10 @@ impl<'a> SliceView<'a> {
     /// Whether the order leads through all slots in ring order; `digests` are those of the
     /// slots.
     fn verify_order(&self, digests: &[Digest]) -> Result<(), Damage> {
-        if !self.order_fits() {
-            return Err("the order of a slice is damaged");
-        }
+        let order = self.order()?;
         let mut before: Option<Digest> = None;
         for place in 0..self.keys() {
-            let slot = self.slot_in_order(place).ok_or("the order is damaged")?;
+            let slot = order::slot_at(&order, self.keys(), place).ok_or(NO_ORDER)?;
             let digest = digests.get(slot).copied();
             if before.is_some() && before >= digest {
                 return Err("the records of a slice are out of order");
@@ -321,15 +360,17 @@ impl<'a> SliceView<'a> {
         }
         Ok(())
     }
+}
 
-    /// The record of a slot where it lies, its checksum checked there.
-    fn record_in_place(&self, slot: usize) -> Result<PackedRef<'a>, Damage> {
-        let (crc, bytes) = self.bytes_at(self.place(slot).ok_or(NO_INDEX)?)?;
-        let record = PackedRef::at_start_of(bytes)?;
-        if record_crc(self.header.salt, slot, record.bytes()) == crc {
-            Ok(record)
-        } else {
-            Err("a record fails its checksum")
-        }
+/// The record of a slot whose bytes, with its checksum, these are.
+pub(super) fn checked(salt: u32, slot: usize, bytes: &[u8]) -> Result<PackedRef<'_>, Damage> {
+    let (crc, bytes) = bytes
+        .split_first_chunk::<RECORD_CRC_LEN>()
+        .ok_or("a record is cut off")?;
+    let record = PackedRef::at_start_of(bytes)?;
+    if record_crc(salt, slot, record.bytes()) == u32::from_le_bytes(*crc) {
+        Ok(record)
+    } else {
+        Err("a record fails its checksum")
     }
 }

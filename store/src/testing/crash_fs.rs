@@ -12,15 +12,16 @@
 //! synced never rots ([`CrashFs::put_file`] is there to damage it).
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::contents::{Dice, Inode, NameChange};
-use super::file::{CrashFile, CrashLock};
+use super::file::{CrashDir, CrashFile, CrashLock};
 use super::state::{Fault, Hook, State};
-use crate::fs::{Fs, FsFile, FsLock};
+use crate::fs::{Fs, FsDir, FsFile, FsLock};
 
 /// A call that changes something, and at which a crash or a fault can be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub enum Call {
     Rename,
     /// [`Fs::remove`].
     Remove,
-    /// [`Fs::sync_dir`].
+    /// [`FsDir::sync`].
     SyncDir,
     /// [`FsFile::write_all_at`].
     Write,
@@ -177,11 +178,63 @@ impl CrashFs {
         state.durable_names.insert(path.to_owned(), inode);
     }
 
+    /// Changes the bytes of a file where they are, under those who have it open too.
+    pub fn rot(&self, path: &Path, change: impl FnOnce(&mut [u8])) {
+        let mut state = self.state.lock();
+        if let Some(inode) = state.names.get(path).copied() {
+            let file = &mut state.inodes[inode];
+            change(&mut file.bytes);
+            file.durable.clone_from(&file.bytes);
+        }
+    }
+
+    /// From now on reads of a file that touch these bytes fail.
+    pub fn break_sectors(&self, path: &Path, bytes: Range<u64>) {
+        let mut state = self.state.lock();
+        if let Some(inode) = state.names.get(path).copied() {
+            state.bad_sectors.push((inode, bytes));
+        }
+    }
+
+    /// Whether the page cache has nothing: then whoever must not wait gets no bytes.
+    pub fn set_cold(&self, is_cold: bool) {
+        self.state.lock().is_cold = is_cold;
+    }
+
     /// Removes a file durably, if it is there.
     pub fn remove_file(&self, path: &Path) {
         let mut state = self.state.lock();
         state.names.remove(path);
         state.durable_names.remove(path);
+    }
+
+    /// Makes creations, renames and removals in a directory durable.
+    ///
+    /// # Errors
+    /// Those that were asked for.
+    pub fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.begin(Call::SyncDir, dir)?;
+        state.fault(Call::SyncDir, dir)?;
+        state.count()?;
+        let pending = std::mem::take(&mut state.pending);
+        let (here, elsewhere) = pending
+            .into_iter()
+            .partition::<Vec<_>, _>(|change| change.dir() == Some(dir));
+        for change in here {
+            change.apply(&mut state.durable_names);
+        }
+        state.pending = elsewhere;
+        Ok(())
+    }
+
+    /// Bounds the descriptors that can still be opened; `None` for no bound.
+    pub fn set_free_descriptors(&self, free: Option<usize>) {
+        self.state.lock().free_descriptors = free;
+    }
+
+    /// The next so many descriptors that are closed are taken by others at once.
+    pub fn steal_descriptors(&self, next: usize) {
+        self.state.lock().stolen_descriptors = next;
     }
 
     /// Runs the hooks of a call without holding the state, then begins the call.
@@ -231,6 +284,7 @@ impl Fs for CrashFs {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         state.fault(Call::Create, path)?;
+        state.take_descriptor()?;
         let inode = state.inodes.len();
         state.inodes.push(Inode::default());
         let path = path.to_owned();
@@ -244,9 +298,10 @@ impl Fs for CrashFs {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         state.alive()?;
         let inode = *state.names.get(path).ok_or(io::ErrorKind::NotFound)?;
+        state.take_descriptor()?;
         drop(state);
         Ok(self.file_at(path, inode))
     }
@@ -283,19 +338,15 @@ impl Fs for CrashFs {
         Ok(names.collect())
     }
 
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        let mut state = self.begin(Call::SyncDir, dir)?;
-        state.fault(Call::SyncDir, dir)?;
-        state.count()?;
-        let pending = std::mem::take(&mut state.pending);
-        let (here, elsewhere) = pending
-            .into_iter()
-            .partition::<Vec<_>, _>(|change| change.dir() == Some(dir));
-        for change in here {
-            change.apply(&mut state.durable_names);
-        }
-        state.pending = elsewhere;
-        Ok(())
+    fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn FsDir>> {
+        let mut state = self.state.lock();
+        state.alive()?;
+        state.take_descriptor()?;
+        drop(state);
+        Ok(Box::new(CrashDir {
+            fs: self.clone(),
+            path: dir.to_owned(),
+        }))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FsLock>> {

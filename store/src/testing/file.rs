@@ -2,11 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use super::contents::Change;
 use super::{Call, CrashFs};
-use crate::fs::{FsFile, FsLock, FsMap};
+use crate::fs::{FsDir, FsFile, FsLock};
 
 #[derive(Debug)]
 pub(super) struct CrashFile {
@@ -40,6 +39,8 @@ impl FsFile for CrashFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let state = self.fs.state.lock();
         state.alive()?;
+        let end = offset.saturating_add(buf.len() as u64);
+        state.check_sectors(self.inode, offset..end)?;
         let bytes = &state.inodes[self.inode].bytes;
         let from = bytes
             .len()
@@ -93,24 +94,36 @@ impl FsFile for CrashFile {
         Ok(())
     }
 
-    fn map(&self) -> io::Result<Arc<dyn FsMap>> {
-        let state = self.fs.state.lock();
-        state.alive()?;
-        let bytes = state.inodes[self.inode].bytes.clone();
-        Ok(Arc::new(CrashMap(bytes)))
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        if self.fs.state.lock().is_cold {
+            return Ok(None);
+        }
+        self.read_at(buf, offset).map(Some)
     }
 }
 
-/// A copy: files that are mapped do not change.
-#[derive(Debug)]
-struct CrashMap(Vec<u8>);
-
-impl FsMap for CrashMap {
-    fn bytes(&self) -> &[u8] {
-        &self.0
+impl Drop for CrashFile {
+    fn drop(&mut self) {
+        self.fs.state.lock().give_descriptor();
     }
+}
 
-    fn will_need(&self, _at: usize, _len: usize) {}
+#[derive(Debug)]
+pub(super) struct CrashDir {
+    pub(super) fs: CrashFs,
+    pub(super) path: PathBuf,
+}
+
+impl FsDir for CrashDir {
+    fn sync(&self) -> io::Result<()> {
+        self.fs.sync_dir(&self.path)
+    }
+}
+
+impl Drop for CrashDir {
+    fn drop(&mut self) {
+        self.fs.state.lock().give_descriptor();
+    }
 }
 
 #[derive(Debug)]

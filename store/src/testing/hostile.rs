@@ -18,9 +18,9 @@ use crate::format::{Entry, FileKind, FrameBuilder, FrameKind, Header};
 use crate::log::Replay;
 use crate::packed::{Packed, Position};
 use crate::slice::{
-    Found, GateRates, OrderedRecords, SLICE_DIGEST_LEN, SliceHeader, SliceInput, SliceView,
+    Found, GateRates, OrderedRecords, Reading, SLICE_DIGEST_LEN, SliceHeader, SliceInput, SliceView,
 };
-use crate::{PartitionMeta, PartitionSummary, Seq, StoreError};
+use crate::{PartitionMeta, Seq, StoreError};
 
 const KEY: DigestKey = DigestKey([7; 32]);
 const PARTITION: u32 = 5;
@@ -48,7 +48,7 @@ fn read_one(bytes: &[u8]) -> Option<u64> {
     let header = SliceHeader::decode(bytes).ok()?;
     let view = SliceView::of(&header, bytes).ok()?;
     for digest in asked(bytes) {
-        if let Found::Record(packed) = view.find(&digest) {
+        if let Found::Record(packed) = view.find(&digest, Reading::Wait) {
             assert!(
                 packed.bytes().len() <= bytes.len(),
                 "a record of these bytes"
@@ -57,11 +57,8 @@ fn read_one(bytes: &[u8]) -> Option<u64> {
     }
     for slot in [0, 1, header.keys() - 1, header.keys(), usize::MAX] {
         view.prefetch_offset(slot);
-        if let Some(place) = view.place(slot) {
-            view.prefetch_place(place);
-        }
         assert!(
-            slot < header.keys() || view.record(slot).is_err(),
+            slot < header.keys() || view.record(slot, Reading::Wait).is_err(),
             "no slot beyond the last"
         );
     }
@@ -174,17 +171,11 @@ fn records(keys: u64) -> Vec<Packed> {
 /// [`StoreError::Unsealable`] for none.
 pub fn sample_slice(keys: u64) -> Result<Vec<u8>, StoreError> {
     let records = records(keys);
-    let mut held = PartitionSummary::default();
-    for packed in &records {
-        held.add(packed);
-    }
-    let times = records.iter().map(|packed| packed.ballot().time);
     let input = SliceInput {
         partition: Partition(PARTITION),
         partitions: PARTITIONS,
         digests: records.iter().map(Packed::digest).collect(),
-        held,
-        highest_time: times.max().unwrap_or_default(),
+        layer: 0,
         salt: 0x5EED,
         gate_rate: 0.01,
         records: records.iter().map(Packed::bytes).collect(),

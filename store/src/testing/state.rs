@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::Call;
@@ -21,6 +22,12 @@ pub(super) struct State {
     pub(super) faults: Vec<Fault>,
     pub(super) hooks: Vec<Hook>,
     pub(super) capacity: Option<u64>,
+    /// Bytes of files that cannot be read.
+    pub(super) bad_sectors: Vec<(usize, Range<u64>)>,
+    /// Whether the page cache has nothing.
+    pub(super) is_cold: bool,
+    pub(super) free_descriptors: Option<usize>,
+    pub(super) stolen_descriptors: usize,
 }
 
 /// What a test does before a call.
@@ -48,6 +55,18 @@ impl State {
     pub(super) fn alive(&self) -> io::Result<()> {
         if self.crashed {
             return Err(io::Error::other("the machine has crashed"));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// Some of these bytes of a file cannot be read.
+    pub(super) fn check_sectors(&self, inode: usize, bytes: Range<u64>) -> io::Result<()> {
+        let meets = |(file, bad): &(usize, Range<u64>)| {
+            *file == inode && bad.start < bytes.end && bytes.start < bad.end
+        };
+        if self.bad_sectors.iter().any(meets) {
+            return Err(io::Error::other("a sector cannot be read"));
         }
         Ok(())
     }
@@ -96,6 +115,22 @@ impl State {
         match self.faults.iter().position(matching) {
             Some(at) => Err(self.faults.remove(at).error.into()),
             None => Ok(()),
+        }
+    }
+
+    pub(super) fn take_descriptor(&mut self) -> io::Result<()> {
+        if let Some(free) = &mut self.free_descriptors {
+            let left = free.checked_sub(1);
+            *free = left.ok_or(rustix::io::Errno::MFILE)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn give_descriptor(&mut self) {
+        if self.stolen_descriptors > 0 {
+            self.stolen_descriptors -= 1;
+        } else if let Some(free) = &mut self.free_descriptors {
+            *free += 1;
         }
     }
 

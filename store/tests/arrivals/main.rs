@@ -27,7 +27,8 @@ fn keys_of(partition: Partition) -> impl Iterator<Item = u64> {
 }
 
 fn infos(sealed: &SealedPartition) -> Vec<SliceInfo> {
-    sealed.slices.iter().map(SealedSlice::info).collect()
+    let infos = sealed.slices.iter().map(SealedSlice::info);
+    infos.map(Result::unwrap).collect()
 }
 
 fn bytes_of(sealed: &SealedPartition) -> Vec<u8> {
@@ -36,7 +37,7 @@ fn bytes_of(sealed: &SealedPartition) -> Vec<u8> {
         let mut at = 0;
         loop {
             // No round number: chunks lie across every border.
-            let chunk = slice.read(at, 333);
+            let chunk = slice.read(at, 333).unwrap();
             if chunk.is_empty() {
                 break;
             }

@@ -4,10 +4,12 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod digests;
 mod due;
 mod faults;
 mod full;
 mod meanwhile;
+mod memory;
 mod sealed;
 
 use std::path::PathBuf;

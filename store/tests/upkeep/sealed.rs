@@ -3,8 +3,8 @@
 use crate::common::{block_on, fingerprint, get, open, put};
 use crate::{segments, with_slices, write};
 use torc_record::{Digest, Key, Record};
-use torc_store::testing::{CrashFs, Survives};
-use torc_store::{Seq, StoreError, Verdict};
+use torc_store::testing::CrashFs;
+use torc_store::{Seq, Verdict};
 
 #[test]
 fn a_seal_cuts_the_log_and_is_read_back() {
@@ -48,27 +48,6 @@ fn a_seal_of_nothing_writes_no_segment() {
     assert_eq!(segments(&fs).len(), 0);
     let report = block_on(store.fold()).unwrap();
     assert_eq!((report.slices_read, report.slices_written), (0, 0));
-}
-
-#[test]
-fn two_keys_of_one_digest_cannot_be_sealed_and_lose_nothing() {
-    let fs = CrashFs::new();
-    let (store, _) = open(&fs).unwrap();
-    let one = put(1, 1, b"one");
-    let mut other = put(2, 1, b"other");
-    other.digest = one.digest;
-    block_on(store.write_batch(vec![one.clone(), other.clone()])).unwrap();
-    let refused = block_on(store.seal()).unwrap_err();
-    assert!(
-        matches!(refused, StoreError::Unsealable { .. }),
-        "{refused}"
-    );
-    drop(store);
-    let (store, _) = open(&fs.image(Survives::Nothing)).unwrap();
-    for record in [one, other] {
-        let found = store.get(record.namespace, &record.digest, record.key.as_bytes());
-        assert_eq!(found.unwrap(), Some(record));
-    }
 }
 
 #[test]

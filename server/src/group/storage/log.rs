@@ -1,12 +1,15 @@
 //! The Raft log and the vote.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use openraft::storage::{LogFlushed, RaftLogStorage};
-use openraft::{AnyError, LogState, OptionalSend, RaftLogId as _, RaftLogReader, StorageIOError};
+use openraft::{
+    AnyError, EntryPayload, LogState, OptionalSend, RaftLogId as _, RaftLogReader, StorageIOError,
+};
 use redb::ReadableTable as _;
 
 use super::super::raft::{Entry, LogId, StorageError, TypeConfig, Vote};
@@ -117,6 +120,15 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 }
 
+/// Where a voter stands.
+pub(in super::super) struct Standing {
+    /// Its last entry.
+    pub(in super::super) last: Option<LogId>,
+    pub(in super::super) vote: Option<Vote>,
+    /// Who votes by the latest membership that it knows.
+    pub(in super::super) voters: BTreeSet<u64>,
+}
+
 impl Store {
     /// Entries of `range` in order, at least one if there is one, then as many as fit `max_len`.
     fn entries(
@@ -137,6 +149,28 @@ impl Store {
                 entries.push(parse(&format!("log entry {}", index.value()), entry)?);
             }
             Ok(entries)
+        })
+    }
+
+    pub(in super::super) fn standing(&self) -> Result<Standing, StoreError> {
+        let last = self.log_state()?.last_log_id;
+        let vote = self.read(|txn| get(txn, VOTE_KEY))?;
+        let mut voters: BTreeSet<u64> = self.applied.lock().membership.voter_ids().collect();
+        for entry in self.entries((Bound::Unbounded, Bound::Unbounded), usize::MAX)? {
+            if let EntryPayload::Membership(membership) = entry.payload {
+                voters = membership.voter_ids().collect();
+            }
+        }
+        Ok(Standing { last, vote, voters })
+    }
+
+    /// Appends an entry and votes, in one transaction.
+    pub(in super::super) fn stand(&self, entry: &Entry, vote: &Vote) -> Result<(), StoreError> {
+        let value = serde_json::to_vec(entry)?;
+        self.write(|txn| {
+            let mut table = txn.open_table(LOG)?;
+            table.insert(entry.get_log_id().index, value.as_slice())?;
+            put(txn, VOTE_KEY, vote)
         })
     }
 

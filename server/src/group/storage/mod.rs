@@ -32,14 +32,14 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use torc_ring::topology::Topology;
 
-pub(super) use log::LogStore;
+pub(super) use log::{LogStore, Standing};
 pub(super) use machine::Machine;
 
 use super::GroupError;
 use super::identity::Identity;
 use super::raft::{LogId, Membership};
 
-const FILE_NAME: &str = "topology.redb";
+pub(super) const FILE_NAME: &str = "topology.redb";
 
 /// A store that is being made.
 const UNFINISHED_NAME: &str = "topology.redb.new";

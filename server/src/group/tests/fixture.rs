@@ -40,7 +40,7 @@ pub(in super::super) fn next_reports(topology: &Topology) -> Vec<Command> {
         let old = state.nodes[0];
         let new = state.next.as_ref().map_or(old, |next| next[0]);
         let facts = match state.stage {
-            Stage::Copying => vec![(new, Fact::Copied(Sizes::default()))],
+            Stage::Copying => vec![(new, Fact::Copied)],
             Stage::WriteBothReadOld => {
                 vec![
                     (old, Fact::Adopted),

@@ -5,7 +5,7 @@ use torc_proto::v1::RaftMessage;
 use torc_proto::v1::topology_group_client::TopologyGroupClient;
 use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
-use torc_ring::topology::ClusterId;
+use torc_ring::topology::{Boot, ClusterId};
 
 use super::super::wire::{Answer, Ask, Envelope, Question, decode, encode};
 use super::cluster::Cluster;
@@ -27,6 +27,9 @@ async fn ask(
     let envelope = Envelope {
         cluster: of,
         to: NodeId(to),
+        known: None,
+        from: NodeId(9),
+        boot: Boot::default(),
         body,
     };
     let message = encode(&envelope).unwrap();

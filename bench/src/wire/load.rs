@@ -1,0 +1,146 @@
+//! How fast a data set is stored: by `kvctl load` of a file, and by the client library.
+//!
+//! Every load is into a cluster of its own that was just founded; all processes share the
+//! machine. Three nodes with three replicas of each key stand beside clusters with one, in
+//! the same round.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use torc_client::Client;
+
+use super::SERVER;
+use crate::cli::Options;
+use crate::kvd::{self, Node, REPLICAS_NOTE, Replicas};
+use crate::process;
+use crate::report::{Metric, Prediction, Report, TORC};
+
+const RATE: Metric = Metric::new("rate", "records/s");
+const TO_ONE: Metric = Metric::new("rate_to_one_replica", "ratio");
+
+/// Who loads.
+#[derive(Debug, Clone, Copy)]
+enum Loader {
+    Kvctl,
+    Library,
+}
+
+impl Loader {
+    const ALL: [Self; 2] = [Self::Kvctl, Self::Library];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Kvctl => "kvctl load",
+            Self::Library => "client library",
+        }
+    }
+}
+
+/// A subject's name, nodes and replicas; the first is compared with each of the others.
+const SUBJECTS: [(&str, usize, Replicas); 3] = [
+    (TORC, 3, Replicas::Default),
+    ("3 nodes, 1 replica", 3, Replicas::One),
+    ("1 node, 1 replica", 1, Replicas::One),
+];
+
+const PREDICTIONS: &[Prediction] = &[
+    Prediction {
+        case: Loader::Kvctl.name(),
+        metric: RATE.name,
+        expected: "at least 60,000",
+    },
+    Prediction {
+        case: Loader::Library.name(),
+        metric: RATE.name,
+        expected: "at least 60,000",
+    },
+    Prediction {
+        case: Loader::Kvctl.name(),
+        metric: TO_ONE.name,
+        expected: "at least 0.3",
+    },
+    Prediction {
+        case: Loader::Library.name(),
+        metric: TO_ONE.name,
+        expected: "at least 0.3",
+    },
+];
+
+/// Measures loads.
+///
+/// # Errors
+/// kvd or kvctl does not build or start; a record is not stored.
+pub(crate) fn run(options: &Options) -> Result<Report> {
+    let records = options.records_or(1_000_000);
+    let scratch = options.scratch()?;
+    let suite = Suite {
+        kvd: kvd::program(options)?,
+        kvctl: kvd::kvctl(options)?,
+        file: scratch.path().join("records.ndjson"),
+        records,
+    };
+    kvd::write_file(&suite.file, records)?;
+    let mut report = Report::new("load", PREDICTIONS);
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build()?;
+    for _ in 0..options.rounds() {
+        for loader in Loader::ALL {
+            runtime.block_on(suite.round(&mut report, options, loader))?;
+        }
+    }
+    report.note(format!("{REPLICAS_NOTE}, on three nodes"));
+    report.note("server_cpu: of all nodes together; rate_to_one_replica: beside three nodes, and beside one");
+    Ok(report)
+}
+
+struct Suite {
+    kvd: PathBuf,
+    kvctl: PathBuf,
+    file: PathBuf,
+    records: u64,
+}
+
+impl Suite {
+    async fn round(&self, report: &mut Report, options: &Options, loader: Loader) -> Result<()> {
+        let mut rates = Vec::new();
+        for (name, count, replicas) in SUBJECTS {
+            let scratch = options.scratch()?;
+            let nodes = self.found(scratch.path(), count, replicas).await?;
+            let before = cpu_time(&nodes)?;
+            let rate = self.load(loader, &nodes).await?;
+            let spent = cpu_time(&nodes)?.saturating_sub(before);
+            let cost = spent.as_secs_f64() * 1e6 / self.records as f64;
+            report.add(loader.name(), RATE, name, rate);
+            report.add(loader.name(), SERVER, name, cost);
+            rates.push((name, rate));
+        }
+        let (_, ours) = *rates.first().context("no subject")?;
+        for (name, rate) in rates.into_iter().skip(1) {
+            report.add(loader.name(), TO_ONE, name, ours / rate);
+        }
+        Ok(())
+    }
+
+    async fn found(&self, dir: &Path, count: usize, replicas: Replicas) -> Result<Vec<Node>> {
+        kvd::found(&self.kvd, dir, count, &replicas.settings()).await
+    }
+
+    /// Records a second.
+    async fn load(&self, loader: Loader, nodes: &[Node]) -> Result<f64> {
+        match loader {
+            Loader::Kvctl => kvd::load_file(&self.kvctl, nodes, &self.file, self.records),
+            Loader::Library => {
+                let client = Client::builder().endpoints(nodes.iter().map(Node::endpoint));
+                let client = client.deadline(Duration::from_secs(60)).connect().await?;
+                let started = Instant::now();
+                kvd::load(&client, self.records).await?;
+                Ok(self.records as f64 / started.elapsed().as_secs_f64())
+            }
+        }
+    }
+}
+
+fn cpu_time(nodes: &[Node]) -> Result<Duration> {
+    nodes.iter().map(|node| process::cpu_time(node.id()?)).sum()
+}

@@ -1,0 +1,108 @@
+//! Instructions for each operation, counted by valgrind's callgrind.
+//!
+//! They do not depend on what else the machine does, which settles doubts that times leave.
+//! A node under valgrind is some fifty times slower, so the runs are short.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::Build;
+use super::generator::{Case, Generator};
+use crate::kvd;
+use crate::process::Process;
+
+/// Keys that are stored: few, because clients give up on servers that take seconds.
+const KEYS: u64 = 1_000;
+/// Requests of a run.
+const REQUESTS: u64 = 2_000;
+/// Requests of it that hold a batch.
+const BATCHES: u64 = 200;
+
+/// Counts what a node does in each of the cases; their names and instructions a key.
+///
+/// # Errors
+/// The node does not start under valgrind, or an operation fails.
+pub(super) async fn count<'a>(
+    valgrind: &Path,
+    build: &Build,
+    dir: &Path,
+    extra: &[String],
+    cases: &[&'a Case],
+) -> Result<Vec<(&'a str, f64)>> {
+    let counts = dir.join("callgrind.out");
+    let [mut node] = <[_; 1]>::try_from(kvd::prepare(&build.kvd, dir, 1, extra)?)
+        .ok()
+        .context("a cluster of one has one node")?;
+    node.run_by(
+        valgrind,
+        &[
+            "--tool=callgrind".to_owned(),
+            // A thread that spins must not keep the others waiting.
+            "--fair-sched=try".to_owned(),
+            "--quiet".to_owned(),
+            format!("--callgrind-out-file={}", counts.display()),
+        ],
+    );
+    node.start()?;
+    node.ready().await?;
+    let generator = Generator::new(&build.kvctl, &[node.endpoint()], KEYS);
+    generator.store_all()?;
+    let process = node.id()?;
+    let mut counted = Vec::new();
+    for (number, case) in (1..).zip(cases) {
+        let requests = if case.batch > 1 { BATCHES } else { REQUESTS };
+        let operations = requests * u64::from(case.batch);
+        // What is done once is not counted.
+        generator.run(case, operations / 10)?;
+        control("--zero", process)?;
+        let done = generator.run(case, operations)?;
+        control("--dump", process)?;
+        let dump = counts.with_extension(format!("out.{number}"));
+        let text = std::fs::read_to_string(&dump)
+            .with_context(|| format!("callgrind has not written {}", dump.display()))?;
+        let instructions = total(&text).context("a dump of callgrind without a total")?;
+        counted.push((case.name, instructions as f64 / done.operations as f64));
+    }
+    Ok(counted)
+}
+
+/// Tells callgrind to do something; it has done so when this returns.
+fn control(what: &str, process: u32) -> Result<()> {
+    let mut command = Command::new("callgrind_control");
+    command.args([what, &process.to_string()]);
+    command.stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = Process::start(&mut command)?.output()?;
+    ensure!(
+        output.status.success(),
+        "callgrind_control {what} failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}
+
+/// Instructions of all threads since the last zero: of the lines `totals:` or `summary:`.
+fn total(dump: &str) -> Option<u64> {
+    let total = |line: &str| {
+        let count = line
+            .strip_prefix("totals:")
+            .or_else(|| line.strip_prefix("summary:"))?;
+        count.trim().parse().ok()
+    };
+    dump.lines().rev().find_map(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_total_is_found() {
+        let dump = "version: 1\nevents: Ir\nsummary: 12\nfn=(1) a\n3 7\n\ntotals: 12345\n";
+        assert_eq!(total(dump), Some(12_345));
+        assert_eq!(total("summary: 12\n"), Some(12));
+        assert_eq!(total("events: Ir\n"), None);
+    }
+}

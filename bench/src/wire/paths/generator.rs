@@ -1,0 +1,168 @@
+//! The load: `kvctl bench`, of the same build as the servers.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+use crate::cleanup;
+use crate::process::Process;
+
+/// What is asked, and how often in a round.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    /// Gets to puts.
+    mix: &'static str,
+    /// Requests under way.
+    concurrency: u32,
+    /// Keys of a request.
+    pub(super) batch: u32,
+    pub(super) operations: u64,
+}
+
+const fn case(
+    name: &'static str,
+    mix: &'static str,
+    concurrency: u32,
+    batch: u32,
+    operations: u64,
+) -> Case {
+    Case {
+        name,
+        mix,
+        concurrency,
+        batch,
+        operations,
+    }
+}
+
+const GETS: &str = "1/0";
+const PUTS: &str = "0/1";
+
+/// All that is measured: some seconds of processor time each. Sixteen batches are under way.
+pub(super) const CASES: &[Case] = &[
+    case("get, 64 in flight", GETS, 64, 1, 200_000),
+    case("get, 256 in flight", GETS, 256, 1, 200_000),
+    case("put, 64 in flight", PUTS, 64, 1, 60_000),
+    case("put, 256 in flight", PUTS, 256, 1, 60_000),
+    case("get in batches of 100", GETS, 16, 100, 400_000),
+    case("put in batches of 100", PUTS, 16, 100, 100_000),
+];
+
+/// A `kvctl` and the cluster it asks.
+#[derive(Debug)]
+pub(super) struct Generator<'a> {
+    kvctl: &'a Path,
+    endpoints: String,
+    /// Keys that are stored before anything is measured, with values of 100 bytes.
+    keys: u64,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Done {
+    pub(super) operations: u64,
+    pub(super) per_second: f64,
+}
+
+/// What `kvctl bench --output json` prints, as far as it matters here.
+#[derive(Debug, Deserialize)]
+struct Printed {
+    operations: u64,
+    operations_per_s: f64,
+    failed: u64,
+    gets: Gets,
+}
+
+#[derive(Debug, Deserialize)]
+struct Gets {
+    not_found: Option<u64>,
+}
+
+impl<'a> Generator<'a> {
+    pub(super) fn new(kvctl: &'a Path, endpoints: &[String], keys: u64) -> Self {
+        Self {
+            kvctl,
+            keys,
+            endpoints: endpoints.join(","),
+        }
+    }
+
+    /// Stores every key.
+    ///
+    /// # Errors
+    /// As [`Generator::run`].
+    pub(super) fn store_all(&self) -> Result<()> {
+        let get = case("", GETS, 1, 1, 1);
+        self.bench(&get, 1, &[]).map(drop)
+    }
+
+    /// Works on keys that were stored.
+    ///
+    /// # Errors
+    /// kvctl fails, or an operation does, or a key is not found.
+    pub(super) fn run(&self, case: &Case, operations: u64) -> Result<Done> {
+        self.bench(case, operations.max(1), &["--no-prepare"])
+    }
+
+    fn bench(&self, case: &Case, operations: u64, more: &[&str]) -> Result<Done> {
+        let mut command = cleanup::bound(self.kvctl)?;
+        command
+            .args(["bench", "--output", "json", "--timeout", "300s"])
+            .args(["--mix", case.mix])
+            .args(["--concurrency", &case.concurrency.to_string()])
+            .args(["--batch", &case.batch.to_string()])
+            .args(["--operations", &operations.to_string()])
+            .args(["--keys", &self.keys.to_string()])
+            .args(more)
+            .env("TORC_ENDPOINTS", &self.endpoints)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let output = Process::start(&mut command)?.output()?;
+        ensure!(
+            output.status.success(),
+            "{} failed: {}",
+            self.kvctl.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        let printed = done(&output.stdout);
+        printed.with_context(|| format!("{} bench", self.kvctl.display()))
+    }
+}
+
+fn done(printed: &[u8]) -> Result<Done> {
+    let printed: Printed = serde_json::from_slice(printed).context("unexpected output")?;
+    ensure!(
+        printed.failed == 0 && printed.operations > 0,
+        "{} operations failed",
+        printed.failed
+    );
+    let not_found = printed.gets.not_found.unwrap_or(0);
+    ensure!(not_found == 0, "{not_found} keys were not found");
+    Ok(Done {
+        operations: printed.operations,
+        per_second: printed.operations_per_s,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_counts_only_if_every_operation_succeeded() {
+        let printed = |failed: u64, not_found: u64| {
+            format!(
+                r#"{{"operations":7,"operations_per_s":3.5,"failed":{failed},"gets":{{"not_found":{not_found}}},"puts":{{}}}}"#
+            )
+        };
+        let of = |text: String| done(text.as_bytes());
+        assert_eq!(of(printed(0, 0)).unwrap().operations, 7);
+        assert!(of(printed(1, 0)).is_err());
+        assert!(of(printed(0, 1)).is_err());
+        assert!(of("{}".to_owned()).is_err());
+    }
+}

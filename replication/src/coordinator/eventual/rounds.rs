@@ -1,0 +1,174 @@
+//! Asking replicas, by the newest configuration.
+
+use std::sync::Arc;
+
+use torc_record::{Ballot, Record, State};
+
+use super::super::{Coordinator, Intent, Request};
+use super::quorum::envelope;
+use super::{EventualOp, EventualRead, EventualWrite, Quorum, Step, asks_first, is_settle};
+use crate::{Config, Message, Mutation, Now, Tag, Votes};
+
+impl Coordinator {
+    /// Asks everybody by the newest configuration, or waits for what that needs.
+    pub(in super::super) fn begin_round(
+        &mut self,
+        now: Now,
+        mut op: Box<EventualOp>,
+        out: &mut Vec<Intent>,
+    ) {
+        if now.elapsed_ms >= op.deadline_ms {
+            return self.end_unanswered(&op, out);
+        }
+        op.own.leave_round();
+        let config = self.configs.get(&op.partition).cloned();
+        let round = config.and_then(|config| Some((config, self.tick_clock(now, out)?)));
+        let Some((config, round)) = round else {
+            let left = op.deadline_ms - now.elapsed_ms;
+            return self.rest(now, op, left);
+        };
+        op.round = round;
+        op.own.step = self.first_step(&mut op, &config);
+        op.config = Some(config);
+        self.ask(&mut op, out);
+        let pause = self.resend_ms(&op);
+        self.rest(now, op, pause);
+    }
+
+    pub(super) fn first_step(&self, op: &mut EventualOp, config: &Arc<Config>) -> Step {
+        if op.request == (Request::Settle { rewrite: true }) {
+            op.own.closes = self.ballot_at(config, op.time);
+        } else if op.own.closes > Ballot::default() {
+            // It may have been of an earlier epoch.
+            op.own.closes = self.ballot_at(config, op.own.closes.time);
+        }
+        let config = Arc::clone(config);
+        let reading = |quorum| Step::Reading {
+            read: EventualRead::new(Arc::clone(&config), quorum, self.mutations),
+            mute: Vec::new(),
+        };
+        match &op.request {
+            Request::Get if op.own.closes > Ballot::default() => Step::Reading {
+                read: EventualRead::of_both(config, op.own.quorum, self.mutations),
+                mute: Vec::new(),
+            },
+            Request::Get => reading(op.own.quorum),
+            Request::Delete { .. } if asks_first(op) => reading(op.own.quorum),
+            Request::Settle { .. } => Step::Reading {
+                read: EventualRead::of_both(config, Quorum::All, self.mutations),
+                mute: Vec::new(),
+            },
+            Request::HandOver(_) => Step::HandingOver,
+            Request::Put { .. } | Request::Delete { .. } => {
+                let state = op.request.blind().unwrap_or(State::Tombstone);
+                if self.mutations.has(Mutation::EventualReissue) {
+                    op.own.record = None;
+                }
+                let record = op.own.record.get_or_insert_with(|| Record {
+                    namespace: op.at.namespace,
+                    digest: op.at.digest,
+                    key: op.at.key.clone(),
+                    origin: None,
+                    ballot: Ballot {
+                        epoch: config.epoch,
+                        time: op.round,
+                        slot: self.slot,
+                    },
+                    state,
+                });
+                let tag = Tag {
+                    op: op.id,
+                    round: op.round,
+                };
+                Step::Writing {
+                    write: EventualWrite::new(
+                        config,
+                        tag,
+                        record.clone(),
+                        op.own.quorum,
+                        self.mutations,
+                    ),
+                    in_doubt: Votes::NONE,
+                }
+            }
+        }
+    }
+
+    /// Asks those who have not answered in this round.
+    pub(super) fn ask(&self, op: &mut EventualOp, out: &mut Vec<Intent>) {
+        let Some(config) = op.config.clone() else {
+            return;
+        };
+        let tag = Tag {
+            op: op.id,
+            round: op.round,
+        };
+        match (&mut op.own.step, &op.request) {
+            (Step::Writing { write, in_doubt }, _) => {
+                for (to, envelope) in write.sends() {
+                    if let Some(index) = config.index(to) {
+                        in_doubt.insert(index);
+                    }
+                    out.push(Intent::Send { to, envelope });
+                }
+            }
+            (Step::Reading { read, .. }, request) => {
+                let closes = op.own.closes;
+                let one = *request == Request::Get && op.own.quorum == Quorum::One;
+                let all: Vec<_> = read.missing().collect();
+                let near = all.iter().find(|node| Some(**node) == self.options.near);
+                let first = near.or(all.first()).copied();
+                // One replica is asked at first where one is enough.
+                let to = match first {
+                    Some(first) if one && op.own.resends == 0 => vec![first],
+                    _ => all,
+                };
+                for to in to {
+                    let message = Message::Read {
+                        tag,
+                        at: op.at.clone(),
+                        want_value: true,
+                        closes,
+                    };
+                    let envelope = envelope(&config, message);
+                    out.push(Intent::Send { to, envelope });
+                }
+            }
+            (Step::HandingOver, Request::HandOver(hint)) => {
+                let record = hint.record.clone();
+                let envelope = envelope(&config, Message::Store { tag, record });
+                out.push(Intent::Send {
+                    to: hint.to,
+                    envelope,
+                });
+            }
+            (Step::Waiting | Step::HandingOver, _) => {}
+        }
+    }
+
+    pub(in super::super) fn on_eventual_wake(
+        &mut self,
+        now: Now,
+        mut op: Box<EventualOp>,
+        out: &mut Vec<Intent>,
+    ) {
+        if op.own.is_answered {
+            return self.end(&op, out);
+        }
+        if now.elapsed_ms >= op.deadline_ms {
+            return self.end_unanswered(&op, out);
+        }
+        let waited_ms = now.elapsed_ms.saturating_sub(op.round_began_ms);
+        if is_settle(&op) && waited_ms >= self.options.eventual.settle_ms {
+            return self.bring_together(&mut op, out);
+        }
+        op.own.resends += 1;
+        self.ask(&mut op, out);
+        let pause = self.resend_ms(&op);
+        self.rest(now, op, pause);
+    }
+
+    fn resend_ms(&self, op: &EventualOp) -> u64 {
+        self.options.eventual.resend_ms << op.own.resends.min(4)
+    }
+}

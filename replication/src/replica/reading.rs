@@ -1,0 +1,322 @@
+//! Reading that takes long: pages, sums, comparisons.
+//!
+//! A replica never reads a stretch of its disk in a step: others would wait for it. It says
+//! what is to be read, and in which epoch; the edge [runs](Reading::run) that where nobody
+//! waits, and hands over the [`Readout`]. What was read counts only if the replica still acts
+//! in that epoch: a page then has all that was accepted in the epochs before, because those
+//! were over before it was read.
+
+use torc_record::{Ballot, Epoch};
+use torc_ring::NodeId;
+
+use super::Replica;
+use crate::compare::{self, Listing, RangeSum};
+use crate::{
+    Effect, Entry, KeyId, Locator, LogPosition, Message, Mutation, Mutations, Scanned, Seq,
+    Storage, Tag, is_collected,
+};
+
+/// Something to be read from the disk of one partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    epoch: Epoch,
+    collected: Ballot,
+    page_records: usize,
+    mutations: Mutations,
+    /// For whom.
+    peer: NodeId,
+    what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    Page {
+        tag: Tag,
+        after: Option<KeyId>,
+        since: Option<LogPosition>,
+    },
+    /// The sum of the versions at or below, once `after` is durable.
+    Sum {
+        after: Seq,
+        upto: Ballot,
+    },
+    /// The sum of all, to begin a comparison.
+    All,
+    Ranges(Vec<RangeSum>),
+    Listing(Listing),
+}
+
+/// What was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Readout {
+    epoch: Epoch,
+    peer: NodeId,
+    found: Found,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Found {
+    Page {
+        tag: Tag,
+        after: Option<KeyId>,
+        /// None if nobody knows what is missing.
+        scanned: Option<Scanned>,
+    },
+    Sum {
+        after: Seq,
+        upto: Ballot,
+        sum: Option<u128>,
+        /// When the first of all values expires, Unix milliseconds.
+        first_expiry_ms: u64,
+        unreadable: Option<Locator>,
+    },
+    Answers(Vec<Message>),
+    Differences(Vec<Locator>),
+}
+
+impl Reading {
+    /// Whether a caller waits for it: a page of a scan.
+    #[must_use]
+    pub fn is_for_a_caller(&self) -> bool {
+        matches!(self.what, What::Page { tag, .. } if tag != Tag::default())
+    }
+
+    /// Reads; may take as long as the disk does.
+    #[must_use]
+    pub fn run(self, disk: &impl Storage) -> Readout {
+        let found = match self.what {
+            What::Page { tag, after, since } => {
+                let scanned = match since {
+                    Some(since) => disk.tail(since, after, self.page_records),
+                    None => disk.scan(after, self.page_records),
+                };
+                Found::Page {
+                    tag,
+                    after,
+                    scanned: (!disk.is_partial()).then_some(scanned),
+                }
+            }
+            What::Sum { after, upto } => {
+                let mut first_expiry_ms = u64::MAX;
+                let (sum, unreadable) = self.sum_upto(upto, disk, &mut first_expiry_ms);
+                Found::Sum {
+                    after,
+                    upto,
+                    sum,
+                    first_expiry_ms,
+                    unreadable,
+                }
+            }
+            What::All => Found::Answers(vec![Message::Compare {
+                collected: self.collected,
+                sums: vec![compare::sum_of(compare::Range::ALL, disk)],
+            }]),
+            What::Ranges(ref theirs) => Found::Answers(self.answers(theirs, disk)),
+            What::Listing(ref theirs) => Found::Differences(compare::differences(theirs, disk)),
+        };
+        Readout {
+            epoch: self.epoch,
+            peer: self.peer,
+            found,
+        }
+    }
+
+    /// The sum over the versions at or below `upto` that are not collected yet; none while
+    /// one is unreadable.
+    fn sum_upto(
+        &self,
+        upto: Ballot,
+        disk: &impl Storage,
+        first_expiry_ms: &mut u64,
+    ) -> (Option<u128>, Option<Locator>) {
+        let (mut sum, mut after) = (0_u128, None);
+        loop {
+            let scanned = disk.scan(after, self.page_records);
+            for entry in &scanned.entries {
+                match entry {
+                    Entry::Found(record) => {
+                        let dropped = is_collected(record.ballot, &record.state, self.collected);
+                        if let Some(at) = record.expires_at_ms().filter(|_| !dropped) {
+                            *first_expiry_ms = at.min(*first_expiry_ms);
+                        }
+                        if record.ballot <= upto && !dropped {
+                            let entry = compare::entry_sum(KeyId::of(record), record.ballot);
+                            sum = sum.wrapping_add(entry);
+                        }
+                    }
+                    Entry::Unreadable(_) if self.mutations.has(Mutation::UnreadableIsAbsent) => {}
+                    Entry::Unreadable(at) => return (None, Some(at.clone())),
+                }
+            }
+            after = scanned.next();
+            if after.is_none() {
+                return ((!disk.is_partial()).then_some(sum), None);
+            }
+        }
+    }
+
+    /// What there is to say of ranges whose sums differ: their parts, or what they hold.
+    fn answers(&self, theirs: &[RangeSum], disk: &impl Storage) -> Vec<Message> {
+        let (mut answers, mut sums) = (Vec::new(), Vec::new());
+        for range in theirs.iter().take(compare::MAX_RANGES) {
+            let ours = compare::sum_of(range.range, disk);
+            if ours == *range {
+                continue;
+            }
+            if ours.count.max(range.count) <= compare::LEAF_ENTRIES || range.range.is_point() {
+                let listing = compare::list(range.range, disk);
+                answers.push(Message::List { listing });
+            } else {
+                sums.extend(range.range.split().map(|part| compare::sum_of(part, disk)));
+            }
+        }
+        sums.truncate(compare::MAX_RANGES);
+        if !sums.is_empty() {
+            let collected = self.collected;
+            answers.push(Message::Compare { collected, sums });
+        }
+        answers
+    }
+}
+
+impl Replica {
+    fn read(&self, peer: NodeId, what: What, out: &mut Vec<Effect>) {
+        out.push(Effect::Read(Reading {
+            epoch: self.meta.epoch,
+            collected: self.meta.collected,
+            page_records: self.options.page_records.max(1),
+            mutations: self.mutations,
+            peer,
+            what,
+        }));
+    }
+
+    /// Serves a page of what is durable. In this epoch that is all that was accepted in
+    /// the epochs before; what is on its way now will be accepted by both sets.
+    pub(super) fn on_pull(
+        &self,
+        from: NodeId,
+        tag: Tag,
+        after: Option<KeyId>,
+        since: Option<LogPosition>,
+        out: &mut Vec<Effect>,
+    ) {
+        self.read(from, What::Page { tag, after, since }, out);
+    }
+
+    pub(super) fn read_sum(&self, from: NodeId, after: Seq, upto: Ballot, out: &mut Vec<Effect>) {
+        self.read(from, What::Sum { after, upto }, out);
+    }
+
+    /// Starts a comparison with a peer: one message if all is equal.
+    pub fn compare_with(&self, peer: NodeId, out: &mut Vec<Effect>) {
+        if self.adopting.is_none() && self.pulling.is_none() {
+            self.read(peer, What::All, out);
+        }
+    }
+
+    pub(super) fn on_compare(
+        &mut self,
+        from: NodeId,
+        collected: Ballot,
+        theirs: Vec<RangeSum>,
+        out: &mut Vec<Effect>,
+    ) {
+        if self.pulling.is_some() {
+            return;
+        }
+        if collected > self.meta.collected {
+            // Compare again once this is done.
+            return self.on_gc_purge(collected, out);
+        }
+        self.read(from, What::Ranges(theirs), out);
+    }
+
+    pub(super) fn on_list(&self, from: NodeId, theirs: Listing, out: &mut Vec<Effect>) {
+        self.read(from, What::Listing(theirs), out);
+    }
+
+    /// Takes what was read, if it counts.
+    pub(super) fn on_read_out(
+        &mut self,
+        readout: Readout,
+        disk: &impl Storage,
+        out: &mut Vec<Effect>,
+    ) {
+        let Readout { epoch, peer, found } = readout;
+        let is_of_now = self.adopting.is_none() && epoch == self.meta.epoch;
+        if !is_of_now && !self.mutations.has(Mutation::ReadoutOfAnyEpoch) {
+            return;
+        }
+        match found {
+            Found::Page {
+                tag,
+                after,
+                scanned,
+            } => self.send_page(peer, tag, after, scanned, out),
+            Found::Sum {
+                after,
+                upto,
+                sum,
+                first_expiry_ms,
+                unreadable,
+            } => {
+                if sum.is_some() {
+                    self.expiries.found(upto, first_expiry_ms);
+                }
+                out.extend(unreadable.map(|at| Effect::Settle { at, rewrite: true }));
+                if let Some(sum) = sum {
+                    let collected = self.meta.collected;
+                    let message = Message::GcSum {
+                        upto,
+                        sum,
+                        collected,
+                    };
+                    self.send(peer, after, message, out);
+                }
+            }
+            Found::Answers(answers) => {
+                for message in answers.into_iter().filter(|_| self.pulling.is_none()) {
+                    self.send(peer, Seq(0), message, out);
+                }
+            }
+            Found::Differences(differences) => self.settle_all(peer, differences, disk, out),
+        }
+    }
+
+    fn send_page(
+        &self,
+        to: NodeId,
+        tag: Tag,
+        after: Option<KeyId>,
+        scanned: Option<Scanned>,
+        out: &mut Vec<Effect>,
+    ) {
+        // Where nobody knows what is missing, comparison with the others will find out.
+        let Some(scanned) = scanned else {
+            return;
+        };
+        let next = scanned.next();
+        let mut records = Vec::with_capacity(scanned.entries.len());
+        for entry in scanned.entries {
+            match entry {
+                Entry::Found(record) => records.push(record),
+                Entry::Unreadable(_) if self.mutations.has(Mutation::UnreadableIsAbsent) => {}
+                // The copy waits: a gap would pass for "never accepted here".
+                Entry::Unreadable(at) => {
+                    out.push(Effect::Settle { at, rewrite: true });
+                    return;
+                }
+            }
+        }
+        let page = Message::Page {
+            tag,
+            after,
+            records,
+            next,
+            collected: self.meta.collected,
+            collecting: self.meta.collecting,
+        };
+        self.send(to, Seq(0), page, out);
+    }
+}

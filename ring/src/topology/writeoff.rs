@@ -1,0 +1,137 @@
+//! Nodes that are written off: declared dead for good, whatever that loses.
+//!
+//! A node that a change displaces and that is dead is excluded from its moves as long as
+//! a majority is left without it (`change.rs`). Where several are dead that is not so, and
+//! not every one of them is displaced by the change that runs. So whoever is written off is
+//! counted out of every partition at once: one that keeps its quorums goes on as it is, one
+//! that does not goes on with the replicas that are left, one that has none left goes on
+//! empty where the change that runs leads.
+
+use std::collections::BTreeSet;
+
+use torc_record::{Epoch, Layer};
+
+use super::layers::replicas_in;
+use super::{MemberState, Move, Outcome, Topology, TopologyError};
+use crate::replicas::{Config, Mutations, Stage};
+use crate::{NodeId, Partition};
+
+/// What partitions with one number of replicas lose without some nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Losses {
+    /// Replicas that each is to have.
+    pub replicas: u8,
+    /// Partitions that keep a majority: nothing is lost.
+    pub majority: u32,
+    /// Partitions with replicas left, but no majority: writes that only the dead had
+    /// acknowledged are lost.
+    pub minority: u32,
+    /// Partitions without any replica left: all their keys are lost.
+    pub none: u32,
+}
+
+impl Topology {
+    /// Nodes that were written off and are members still.
+    #[must_use]
+    pub fn written_off(&self) -> &BTreeSet<NodeId> {
+        &self.stored.dead
+    }
+
+    /// What writing these nodes off loses beside those that are written off already; one entry
+    /// per layer in use. O(partitions).
+    #[must_use]
+    pub fn losses(&self, nodes: &BTreeSet<NodeId>) -> Vec<Losses> {
+        let dead = &self.stored.dead | nodes;
+        let of_layer = |layer: Layer| {
+            let mut losses = Losses {
+                replicas: replicas_in(layer, self.stored.replicas),
+                majority: 0,
+                minority: 0,
+                none: 0,
+            };
+            for arc in self.stored.partitions.iter() {
+                let partition = self.stored.partitions.in_layer(layer, arc);
+                let Some(config) = self.config(partition) else {
+                    continue;
+                };
+                let readers = config.readers().count() as usize;
+                match config.left_without(&dead) {
+                    Some(left) if left.is_empty() => losses.none += 1,
+                    Some(left) if left.len() <= readers / 2 => losses.minority += 1,
+                    Some(_) | None => losses.majority += 1,
+                }
+            }
+            losses
+        };
+        self.layers.iter().map(of_layer).collect()
+    }
+
+    pub(super) fn write_off(&mut self, node: NodeId, at_ms: u64) -> Result<Outcome, TopologyError> {
+        let member = self.stored.members.get(&node);
+        let state = member.ok_or(TopologyError::UnknownNode { node })?.state;
+        if state == MemberState::Joining {
+            return Err(TopologyError::WrongState { node, state });
+        }
+        let before = self.states();
+        if !self.stored.dead.insert(node) {
+            return Ok(Outcome::Done);
+        }
+        if let Some(running) = &mut self.stored.transition
+            && running.kind.removes() == Some(node)
+        {
+            running.dead.insert(node);
+        }
+        let epoch = self.advance_epoch();
+        let partitions: Vec<_> = self.partitions_in_use().collect();
+        for partition in partitions {
+            if let Some(next) = self.without(partition, node, epoch) {
+                let is_there = next.stage != Stage::Stable || self.is_at_home(&next);
+                self.enter(next);
+                if !is_there {
+                    self.mark(partition, Move::Waiting);
+                }
+            }
+        }
+        self.note_reordered(&before);
+        // What goes on in that epoch moves on in a later one.
+        self.advance_epoch();
+        self.begin_due_moves();
+        self.finish_if_done(at_ms);
+        Ok(Outcome::Done)
+    }
+
+    /// How a partition goes on without a node that was just written off; none if as it is.
+    fn without(&self, partition: Partition, node: NodeId, epoch: Epoch) -> Option<Config> {
+        let config = self.config(partition)?;
+        let index = config.index(node)?;
+        if config.left_without(&self.stored.dead).is_some() {
+            return self.go_on(partition, epoch);
+        }
+        // A move that waits for its copy would wait for ever: it begins anew without it.
+        let is_copying = matches!(config.stage, Stage::Copying | Stage::WriteBothReadOld);
+        if is_copying && !config.returning && config.copiers().contains(index) {
+            return config.abort(epoch, Mutations::NONE).ok();
+        }
+        config.exclude(epoch, node).ok()
+    }
+
+    /// How a partition goes on that lost its quorums to those who were written off: with who
+    /// is left, or empty where it moves to; none if it stays.
+    pub(super) fn go_on(&self, partition: Partition, epoch: Epoch) -> Option<Config> {
+        let config = self.config(partition)?;
+        let mut to = config.left_without(&self.stored.dead)?;
+        if to.is_empty() {
+            let running = self.stored.transition.as_ref()?;
+            running.moves.get(&partition)?;
+            to = self.stored.living(&self.destination(partition));
+        }
+        config.go_on_with(epoch, &to).ok()
+    }
+
+    /// Whether its replicas are those who are to hold it.
+    fn is_at_home(&self, config: &Config) -> bool {
+        let to = self.destination(config.partition);
+        let is_in = |node: &NodeId| super::stored::is_in(config, config.old, *node);
+        to.len() == config.old.count() as usize && to.iter().all(is_in)
+    }
+}

@@ -1,0 +1,168 @@
+//! The starts of a data directory, counted, so that an older copy and a clone of one are found.
+//!
+//! A start takes the number after the last one that was confirmed, and a random draw, durably.
+//! It keeps both until the topology group has confirmed them; only then does the node count as a
+//! replica. So a copy of a directory always takes a number that its original took already,
+//! with another draw, however often it is started. See `docs/decisions/boot-counter.md`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use torc_proto::v1::IdentifyRequest;
+use torc_proto::{Fault, Reason};
+use torc_ring::NodeId;
+use torc_ring::topology::{Boot, Command, TopologyError};
+use torc_store::{Store, StoreError};
+
+use crate::data_dir::ADVICE;
+use crate::group::GroupError;
+use crate::identity::{IdentityError, Membership};
+use crate::peers::within;
+use crate::shared::Shared;
+
+const BOOT: &str = "boot";
+const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_millis(100);
+
+/// A start, as written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Taken {
+    boot: Boot,
+    confirmed: bool,
+}
+
+/// The start that this process is to take: nothing is written yet.
+pub(crate) fn next(store: &Store) -> Result<Boot, IdentityError> {
+    let Some(bytes) = store.meta_get(BOOT)? else {
+        return Ok(after(0));
+    };
+    let taken: Taken =
+        serde_json::from_slice(&bytes).map_err(|_| IdentityError::Malformed { name: BOOT })?;
+    Ok(if taken.confirmed {
+        after(taken.boot.number)
+    } else {
+        taken.boot
+    })
+}
+
+fn after(number: u64) -> Boot {
+    Boot {
+        number: number + 1,
+        draw: rand::random(),
+    }
+}
+
+/// Takes a start, durably. Costs nothing where it was taken before.
+pub(crate) fn take(store: &Store, boot: Boot) -> Result<(), StoreError> {
+    write(store, boot, false)
+}
+
+fn write(store: &Store, boot: Boot, confirmed: bool) -> Result<(), StoreError> {
+    let json = serde_json::to_vec(&Taken { boot, confirmed }).unwrap_or_default();
+    if store.meta_get(BOOT)?.as_ref() == Some(&json) {
+        return Ok(());
+    }
+    store.meta_set(BOOT, &json)
+}
+
+/// What a node is told whose start others have outrun.
+pub(crate) fn superseded(node: NodeId, mine: Boot, known: Boot) -> Fault {
+    let what = if known.number > mine.number {
+        "its data directory is an older copy"
+    } else {
+        "its data directory is a copy, and another process was started from the other one"
+    };
+    let message = format!(
+        "start {} of node {node} is known, and this one took number {}: {what}. {ADVICE}",
+        known.number, mine.number
+    );
+    Fault::new(Reason::Superseded, message)
+}
+
+/// Refuses to go on beside a process that runs with a copy of this data directory at the
+/// address that the topology has for this node.
+pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), Fault> {
+    let topology = shared.group.topology();
+    let member = topology.as_ref().and_then(|it| it.members().get(&me.node));
+    let Some(address) = member.map(|member| member.identity.address.clone()) else {
+        return Ok(());
+    };
+    let mut client = shared.peers.stranger(&address)?;
+    let Ok(found) = client
+        .identify(within(ASK_TIMEOUT, IdentifyRequest {}))
+        .await
+    else {
+        return Ok(());
+    };
+    let found = found.into_inner();
+    let boot = found.boot.map(Boot::from).unwrap_or_default();
+    if found.incarnation[..] != shared.identity.incarnation.0 || boot == shared.boot {
+        return Ok(());
+    }
+    let message = format!(
+        "node {} runs already at {address}: this data directory is a clone of its. {ADVICE}",
+        me.node
+    );
+    Err(Fault::new(Reason::Superseded, message))
+}
+
+/// Has the topology group confirm this start, however long that takes. A refusal ends the node.
+pub(crate) async fn confirm(shared: Arc<Shared>) {
+    let mut topologies = shared.group.watch();
+    loop {
+        let member = shared.identity.node().filter(|me| {
+            let topology = topologies.borrow_and_update();
+            topology
+                .as_ref()
+                .is_some_and(|it| it.members().contains_key(me))
+        });
+        let Some(node) = member else {
+            if topologies.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        match try_confirm(&shared, node).await {
+            Ok(()) => {
+                shared.confirmed.send_replace(true);
+                return;
+            }
+            Err(fault) if fault.reason == Reason::Superseded => {
+                return shared.group.disown(&fault.message);
+            }
+            Err(fault) if fault.reason == Reason::NoSuchNode => {
+                tracing::warn!(%node, "this node has left its cluster: start it with an empty data directory");
+                return;
+            }
+            Err(fault) => {
+                tracing::debug!(%fault, "the topology group has not confirmed this start yet");
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn try_confirm(shared: &Arc<Shared>, node: NodeId) -> Result<(), Fault> {
+    let boot = shared.boot;
+    let command = Command::Booted {
+        node,
+        incarnation: shared.identity.incarnation,
+        boot,
+    };
+    match shared.group.propose(command, PROPOSE_TIMEOUT).await {
+        Err(GroupError::Refused(TopologyError::Superseded { known, .. })) => {
+            return Err(superseded(node, boot, known));
+        }
+        answer => answer?,
+    };
+    let store = shared.store.clone();
+    let written = tokio::task::spawn_blocking(move || write(&store, boot, true)).await;
+    let lost = |why: String| Fault::new(Reason::Internal, why);
+    written
+        .map_err(|error| lost(error.to_string()))?
+        .map_err(|error| lost(error.to_string()))?;
+    tracing::info!(%node, number = boot.number, "this start is confirmed");
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! Whether the parts of a data directory belong together.
+//!
+//! | part | holds |
+//! |---|---|
+//! | `store/` | the records, and who the node is: `meta-incarnation`, `meta-membership`, `meta-boot` |
+//! | `topology/topology.redb` | the topology group's log, vote and state |
+//!
+//! Both hold promises that the node gave under its number, so it must not go on with one of them
+//! alone: a voter that forgot its vote can elect a leader that lacks committed topologies, a
+//! replica that forgot what it accepted can bring an older value back. The order in which a node
+//! makes them tells what was lost:
+//!
+//! 1. `store/`, then its incarnation, then an empty `topology.redb`;
+//! 2. `meta-membership`, when the node gets its number;
+//! 3. the number and the incarnation in `topology.redb`, before Raft starts.
+//!
+//! So a crash never leaves a later one without the earlier ones, and what finds them so refuses
+//! to start. Nothing is made before the check.
+
+use std::path::{Path, PathBuf};
+
+use torc_store::{Store, StoreError};
+
+use crate::group::{GroupError, TopologyGroup};
+use crate::identity::{INCARNATION, Identity, MEMBERSHIP};
+
+pub(crate) const ADVICE: &str = "Nothing was changed. Put back what belongs there; or empty the data \
+                      directory, start again, and let the node take its former self's place: \
+                      `kvctl replace-node OLD-ID ADDRESS --dead`";
+
+/// Why a node does not go on with a data directory. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataDirError {
+    /// One part is there and another that was made before it is not.
+    #[error("{} is missing, although {} is there: a part of the data directory was lost. {ADVICE}",
+        .missing.display(), .beside.display())]
+    Missing {
+        /// What is not there.
+        missing: PathBuf,
+        /// What shows that it was.
+        beside: PathBuf,
+    },
+    /// The parts are of two data directories.
+    #[error("{} is of another data directory than {}: they were mixed up. {ADVICE}",
+        .one.display(), .other.display())]
+    Mixed {
+        /// A part.
+        one: PathBuf,
+        /// The other one.
+        other: PathBuf,
+    },
+    /// The store could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The topology group's store could not be read.
+    #[error(transparent)]
+    Group(#[from] GroupError),
+}
+
+/// The parts of a data directory.
+#[derive(Debug, Clone)]
+pub(crate) struct DataDir {
+    /// Directory of the records.
+    pub(crate) store: PathBuf,
+    /// Directory of the topology group's store.
+    pub(crate) topology: PathBuf,
+    /// What keeps things that may be lost.
+    pub(crate) advisory: PathBuf,
+}
+
+impl DataDir {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self {
+            store: path.join("store"),
+            topology: path.join("topology"),
+            advisory: path.join("advisory"),
+        }
+    }
+
+    /// To be called before the store is opened, which would make one.
+    pub(crate) fn check_store(&self) -> Result<(), DataDirError> {
+        let redb = TopologyGroup::file(&self.topology);
+        let first = Store::format_file(&self.store);
+        if redb.exists() && !first.exists() {
+            return Err(missing(&first, redb));
+        }
+        Ok(())
+    }
+
+    /// To be called before an incarnation is drawn and the topology group's store is opened,
+    /// which would make one.
+    pub(crate) fn check_identity(&self, store: &Store) -> Result<(), DataDirError> {
+        let redb = TopologyGroup::file(&self.topology);
+        let is_there = redb.exists();
+        if is_there && store.meta_get(INCARNATION)?.is_none() {
+            return Err(missing(&self.meta(INCARNATION), redb));
+        }
+        if !is_there && store.meta_get(MEMBERSHIP)?.is_some() {
+            return Err(missing(&redb, self.meta(MEMBERSHIP)));
+        }
+        Ok(())
+    }
+
+    /// To be called before Raft starts.
+    pub(crate) fn check_group(
+        &self,
+        identity: &Identity,
+        group: &TopologyGroup,
+    ) -> Result<(), DataDirError> {
+        let redb = TopologyGroup::file(&self.topology);
+        let Some(directory) = group.bound_to()? else {
+            return Ok(());
+        };
+        if directory != identity.incarnation {
+            return Err(DataDirError::Mixed {
+                one: redb,
+                other: self.store.clone(),
+            });
+        }
+        if identity.membership().is_none() {
+            return Err(missing(&self.meta(MEMBERSHIP), redb));
+        }
+        Ok(())
+    }
+
+    fn meta(&self, name: &str) -> PathBuf {
+        self.store.join(format!("meta-{name}"))
+    }
+}
+
+fn missing(missing: &Path, beside: PathBuf) -> DataDirError {
+    DataDirError::Missing {
+        missing: missing.to_owned(),
+        beside,
+    }
+}

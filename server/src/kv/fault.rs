@@ -1,0 +1,42 @@
+//! What callers are told of operations that did not succeed.
+
+use torc_proto::{Fault, Reason};
+use torc_replication::Outcome;
+use torc_ring::Partition;
+
+use super::request::Condition;
+
+/// Of an outcome that is no success.
+pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Partition) -> Fault {
+    match outcome {
+        Outcome::Mismatch { current } => {
+            let version = current.map(|(_, version)| version);
+            Fault::new(Reason::ConditionNotMet, unmet(condition, version))
+        }
+        Outcome::Unknown => Fault::unknown(
+            "too few replicas confirmed the write in time; it may still take effect: get the \
+             key before you retry",
+        ),
+        _ => no_quorum(partition),
+    }
+}
+
+fn unmet(condition: Option<Condition>, version: Option<torc_record::Ballot>) -> String {
+    match (condition, version) {
+        (Some(Condition::IfVersion(wanted)), Some(version)) => {
+            format!("the key is at version {version}, not {wanted}")
+        }
+        (Some(Condition::IfVersion(wanted)), None) => {
+            format!("the key has no value, so it is not at version {wanted}")
+        }
+        _ => "the key has a value already".to_owned(),
+    }
+}
+
+/// No quorum of the partition's replicas answered.
+pub(super) fn no_quorum(partition: Partition) -> Fault {
+    let message = format!(
+        "too few replicas of partition {partition} can be reached; nothing was changed: try again"
+    );
+    Fault::new(Reason::OwnerUnreachable, message)
+}

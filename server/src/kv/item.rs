@@ -1,0 +1,304 @@
+//! What clients ask of one key: get, put and delete, seen alike.
+
+use std::time::{Duration, Instant};
+
+use tonic::Status;
+use torc_proto::v1::{
+    BatchGetRequest, BatchPutRequest, Consistency, DeleteRequest, DeleteResponse, GetRequest,
+    GetResponse, GetResult, PutRequest, PutResponse, PutResult, Route, get_result, put_result,
+};
+use torc_proto::{Fault, version_to_wire};
+use torc_record::Ballot;
+use torc_replication::{self as replication, Outcome, Request};
+use torc_ring::topology::RoutingTable;
+
+use super::fault;
+use super::request::{Condition, Target, check_value};
+use crate::clock::unix_ms;
+use crate::peers::within;
+use crate::recipient::Recipient;
+use crate::shared::{Shared, store_fault};
+
+/// How long the lead has for a get before it is carried out here, and what each further get
+/// of a batch adds to it.
+const LEAD_TIME: Duration = Duration::from_millis(250);
+const TIME_FOR_ITEM: Duration = Duration::from_millis(1);
+
+/// A request for one key.
+pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
+    type Answer: Send;
+    /// Whether doing it twice changes nothing.
+    const HARMLESS: bool;
+
+    fn target(&self, table: &RoutingTable) -> Result<Target, Fault>;
+    fn route_mut(&mut self) -> &mut Option<Route>;
+    fn set_digest(&mut self, target: &Target);
+    /// The answer, if this node may give it without asking anyone.
+    fn at_once(&self, _shared: &Shared, _target: &Target) -> Result<Option<Self::Answer>, Fault> {
+        Ok(None)
+    }
+    /// What is asked of the key's replicas, and the condition that was stated.
+    fn request(self, target: &Target) -> Result<(Request, Option<Condition>), Fault>;
+    fn answer(
+        shared: &Shared,
+        target: &Target,
+        condition: Option<Condition>,
+        outcome: Outcome,
+    ) -> Result<Self::Answer, Fault>;
+    /// Sends items to the node that leads them.
+    fn send(
+        shared: &Shared,
+        to: &Recipient,
+        items: Vec<Self>,
+        deadline: Instant,
+    ) -> impl Future<Output = Result<Vec<Result<Self::Answer, Fault>>, Fault>> + Send;
+}
+
+impl Item for GetRequest {
+    type Answer = GetResponse;
+    const HARMLESS: bool = true;
+
+    fn target(&self, table: &RoutingTable) -> Result<Target, Fault> {
+        let key = self.key.clone();
+        let target = Target::check(
+            table,
+            &self.namespace,
+            key,
+            &self.digest,
+            self.route,
+            self.quorum,
+        )?;
+        target.check_consistency(self.consistency())?;
+        Ok(target)
+    }
+
+    fn route_mut(&mut self) -> &mut Option<Route> {
+        &mut self.route
+    }
+
+    fn set_digest(&mut self, target: &Target) {
+        self.digest = target.digest.0.to_vec().into();
+    }
+
+    fn at_once(&self, shared: &Shared, target: &Target) -> Result<Option<GetResponse>, Fault> {
+        if self.consistency() != Consistency::Stale {
+            return Ok(None);
+        }
+        let found = shared
+            .store
+            .get(target.namespace, &target.digest, target.key.as_bytes())
+            .map_err(|error| store_fault(&error))?;
+        Ok(found.map(|record| match record.visible(unix_ms()) {
+            Some(value) => GetResponse {
+                found: true,
+                value: value.clone(),
+                version: Some(version_to_wire(record.version())),
+                expires_at_ms: record.expires_at_ms().unwrap_or(0),
+                hot: shared.hot.hint(&target.digest),
+            },
+            None => GetResponse::default(),
+        }))
+    }
+
+    fn request(self, _target: &Target) -> Result<(Request, Option<Condition>), Fault> {
+        Ok((Request::Get, None))
+    }
+
+    fn answer(
+        shared: &Shared,
+        target: &Target,
+        condition: Option<Condition>,
+        outcome: Outcome,
+    ) -> Result<GetResponse, Fault> {
+        let hot = shared.hot.hint(&target.digest);
+        match outcome {
+            Outcome::Found {
+                value,
+                version,
+                expires_at_ms,
+                ..
+            } => Ok(GetResponse {
+                found: true,
+                value,
+                version: Some(version_to_wire(version)),
+                expires_at_ms: expires_at_ms.unwrap_or(0),
+                hot,
+            }),
+            Outcome::Absent { .. } => Ok(GetResponse {
+                hot,
+                ..GetResponse::default()
+            }),
+            other => Err(fault::of(other, condition, target.partition)),
+        }
+    }
+
+    async fn send(
+        shared: &Shared,
+        to: &Recipient,
+        items: Vec<Self>,
+        deadline: Instant,
+    ) -> Result<Vec<Result<GetResponse, Fault>>, Fault> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let lead_time = LEAD_TIME + TIME_FOR_ITEM * items.len() as u32;
+        let request = within(left.min(lead_time), BatchGetRequest { items });
+        let answer = shared.peers.kv(to)?.batch_get(request).await;
+        let open = |result: GetResult| match result.outcome {
+            Some(get_result::Outcome::Ok(ok)) => Ok(ok),
+            Some(get_result::Outcome::Fault(wire)) => Err(wire.into()),
+            None => Err(Fault::unknown("a node left an item unanswered")),
+        };
+        let results = received(answer)?.results;
+        Ok(results.into_iter().map(open).collect())
+    }
+}
+
+impl Item for PutRequest {
+    type Answer = PutResponse;
+    const HARMLESS: bool = false;
+
+    fn target(&self, table: &RoutingTable) -> Result<Target, Fault> {
+        check_value(&self.value)?;
+        let key = self.key.clone();
+        Target::check(
+            table,
+            &self.namespace,
+            key,
+            &self.digest,
+            self.route,
+            self.quorum,
+        )
+    }
+
+    fn route_mut(&mut self) -> &mut Option<Route> {
+        &mut self.route
+    }
+
+    fn set_digest(&mut self, target: &Target) {
+        self.digest = target.digest.0.to_vec().into();
+    }
+
+    fn request(self, target: &Target) -> Result<(Request, Option<Condition>), Fault> {
+        let condition = Condition::from_wire(self.condition)?;
+        target.check_condition(condition)?;
+        let request = Request::Put {
+            value: self.value,
+            expires_at_ms: (self.ttl_ms != 0).then(|| unix_ms().saturating_add(self.ttl_ms)),
+            condition: condition_of(condition),
+        };
+        Ok((request, condition))
+    }
+
+    fn answer(
+        _shared: &Shared,
+        target: &Target,
+        condition: Option<Condition>,
+        outcome: Outcome,
+    ) -> Result<PutResponse, Fault> {
+        match outcome {
+            Outcome::Written { version, .. } => Ok(PutResponse {
+                version: Some(version_to_wire(version)),
+            }),
+            other => Err(fault::of(other, condition, target.partition)),
+        }
+    }
+
+    async fn send(
+        shared: &Shared,
+        to: &Recipient,
+        items: Vec<Self>,
+        deadline: Instant,
+    ) -> Result<Vec<Result<PutResponse, Fault>>, Fault> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let request = within(left, BatchPutRequest { items });
+        let answer = shared.peers.kv(to)?.batch_put(request).await;
+        let open = |result: PutResult| match result.outcome {
+            Some(put_result::Outcome::Ok(ok)) => Ok(ok),
+            Some(put_result::Outcome::Fault(wire)) => Err(wire.into()),
+            None => Err(Fault::unknown("a node left an item unanswered")),
+        };
+        let results = received(answer)?.results;
+        Ok(results.into_iter().map(open).collect())
+    }
+}
+
+impl Item for DeleteRequest {
+    type Answer = DeleteResponse;
+    const HARMLESS: bool = false;
+
+    fn target(&self, table: &RoutingTable) -> Result<Target, Fault> {
+        let key = self.key.clone();
+        Target::check(
+            table,
+            &self.namespace,
+            key,
+            &self.digest,
+            self.route,
+            self.quorum,
+        )
+    }
+
+    fn route_mut(&mut self) -> &mut Option<Route> {
+        &mut self.route
+    }
+
+    fn set_digest(&mut self, target: &Target) {
+        self.digest = target.digest.0.to_vec().into();
+    }
+
+    fn request(self, target: &Target) -> Result<(Request, Option<Condition>), Fault> {
+        let condition = Condition::from_wire(self.condition)?;
+        target.check_condition(condition)?;
+        let request = Request::Delete {
+            condition: condition_of(condition),
+            tells_existed: self.want_existed,
+        };
+        Ok((request, condition))
+    }
+
+    fn answer(
+        _shared: &Shared,
+        target: &Target,
+        condition: Option<Condition>,
+        outcome: Outcome,
+    ) -> Result<DeleteResponse, Fault> {
+        let (existed, version) = match outcome {
+            Outcome::Written {
+                version, existed, ..
+            } => (existed, version),
+            Outcome::Absent { .. } => (false, Ballot::default()),
+            other => return Err(fault::of(other, condition, target.partition)),
+        };
+        Ok(DeleteResponse {
+            existed,
+            version: Some(version_to_wire(version)),
+        })
+    }
+
+    async fn send(
+        shared: &Shared,
+        to: &Recipient,
+        items: Vec<Self>,
+        deadline: Instant,
+    ) -> Result<Vec<Result<DeleteResponse, Fault>>, Fault> {
+        let mut answers = Vec::with_capacity(items.len());
+        for item in items {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let sent = shared.peers.kv(to)?.delete(within(left, item)).await;
+            answers.push(received(sent));
+        }
+        Ok(answers)
+    }
+}
+
+fn received<T>(sent: Result<tonic::Response<T>, Status>) -> Result<T, Fault> {
+    sent.map(tonic::Response::into_inner)
+        .map_err(|status| Fault::from_status(&status))
+}
+
+const fn condition_of(condition: Option<Condition>) -> replication::Condition {
+    match condition {
+        None => replication::Condition::None,
+        Some(Condition::IfAbsent) => replication::Condition::Absent,
+        Some(Condition::IfVersion(version)) => replication::Condition::Version(version),
+    }
+}

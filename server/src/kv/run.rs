@@ -1,0 +1,320 @@
+//! The one way of every operation on keys, alone or in a batch: checked, then carried out here
+//! or sent to the node that leads its partition.
+//!
+//! An item that came with a route is for this node. Any other goes to its lead, which is only
+//! the cheapest: any node can coordinate. What the lead certainly did not do, and a get that it
+//! does not answer soon, is carried out here, and tried again while the topology moves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use torc_proto::v1::Route;
+use torc_proto::{Fault, Reason};
+use torc_replication::Locator;
+use torc_ring::topology::RoutingTable;
+
+use super::item::Item;
+use super::request::{Condition, Target};
+use crate::hot;
+use crate::recipient::Recipient;
+use crate::registers::Wanted;
+use crate::shared::{Shared, stale};
+
+const BACKOFF: Duration = Duration::from_millis(5);
+const LONGEST_BACKOFF: Duration = Duration::from_millis(200);
+
+/// Carries out one item.
+pub(super) async fn one<I: Item>(
+    shared: &Arc<Shared>,
+    item: I,
+    deadline: Instant,
+) -> Result<I::Answer, Fault> {
+    let answer = many(shared, vec![item], deadline).await.pop();
+    answer.unwrap_or_else(|| Err(lost()))
+}
+
+/// Carries out all items; the answers are in their order. Of items with one key each begins
+/// after those before it.
+pub(super) async fn many<I: Item>(
+    shared: &Arc<Shared>,
+    items: Vec<I>,
+    deadline: Instant,
+) -> Vec<Result<I::Answer, Fault>> {
+    let mut answers: Vec<_> = items.iter().map(|_| None).collect();
+    let mut attempts = Attempts::new(deadline);
+    let mut open: Vec<(usize, I)> = items.into_iter().enumerate().collect();
+    while !open.is_empty() {
+        // Only what the sender left to us is tried again; a route says that it knows better.
+        let again: BTreeMap<usize, I> = open
+            .iter_mut()
+            .filter_map(|(place, item)| item.route_mut().is_none().then(|| (*place, item.clone())))
+            .collect();
+        let mut retry = Vec::new();
+        for (place, answer) in once(shared, open, deadline).await {
+            match (&answer, again.get(&place)) {
+                (Err(fault), Some(item)) if attempts.may_retry(fault) => {
+                    retry.push((place, item.clone()));
+                }
+                _ => {}
+            }
+            answers[place] = Some(answer);
+        }
+        if !retry.is_empty() && attempts.wait(shared).await.is_err() {
+            break;
+        }
+        open = retry;
+    }
+    let answers = answers.into_iter();
+    answers
+        .map(|answer| answer.unwrap_or_else(|| Err(lost())))
+        .collect()
+}
+
+fn lost() -> Fault {
+    Fault::new(Reason::Internal, "an item was lost: report this")
+}
+
+type Answered<I> = (usize, Result<<I as Item>::Answer, Fault>);
+
+/// Carries out each item once, here or at its lead, and here what the lead did not do.
+async fn once<I: Item>(
+    shared: &Arc<Shared>,
+    items: Vec<(usize, I)>,
+    deadline: Instant,
+) -> Vec<Answered<I>> {
+    let table = match shared.routing() {
+        Ok(table) => table,
+        Err(fault) => {
+            let refused = items.into_iter();
+            return refused
+                .map(|(place, _)| (place, Err(fault.clone())))
+                .collect();
+        }
+    };
+    let (mut answered, mut here) = (Vec::with_capacity(items.len()), Vec::new());
+    let mut elsewhere = BTreeMap::<Recipient, Vec<(usize, I)>>::new();
+    for (place, item) in items {
+        match route(shared, &table, item) {
+            Routed::Answered(answer) => answered.push((place, answer)),
+            Routed::Here(task) => here.push((place, *task)),
+            Routed::There(to, item) => {
+                elsewhere.entry(to).or_default().push((place, item));
+            }
+        }
+    }
+    let sent = elsewhere
+        .into_iter()
+        .map(|(to, items)| send(shared, to, items, deadline));
+    let (done, sent) = tokio::join!(carry_out::<I>(shared, here, deadline), join_all(sent));
+    answered.extend(done);
+    let mut left = Vec::new();
+    for (place, item, answer) in sent.into_iter().flatten() {
+        match answer {
+            Err(fault) if undone::<I>(&fault) => {
+                let target = item.target(&table);
+                match target.and_then(|target| task(item, target)) {
+                    Ok(task) => left.push((place, *task)),
+                    Err(fault) => answered.push((place, Err(fault))),
+                }
+            }
+            answer => answered.push((place, answer)),
+        }
+    }
+    answered.extend(carry_out::<I>(shared, left, deadline).await);
+    answered
+}
+
+/// Whether the lead, or the way to it, failed before anything was changed.
+fn undone<I: Item>(fault: &Fault) -> bool {
+    let by_the_lead = matches!(fault.reason, Reason::NotServing | Reason::OwnerUnreachable);
+    let lost = matches!(fault.reason, Reason::Deadline | Reason::OutcomeUnknown);
+    by_the_lead && !fault.maybe_applied || I::HARMLESS && (lost || fault.maybe_applied)
+}
+
+/// An item that is to be carried out here.
+pub(super) struct Task {
+    pub(super) target: Target,
+    pub(super) condition: Option<Condition>,
+    request: torc_replication::Request,
+}
+
+impl Task {
+    /// As the registers take it.
+    pub(super) fn wanted(self, deadline: Instant) -> (Target, Option<Condition>, Wanted) {
+        let target = self.target;
+        let wanted = Wanted {
+            partition: target.partition,
+            at: Locator {
+                namespace: target.namespace,
+                digest: target.digest,
+                key: target.key.clone(),
+            },
+            rules: target.rules,
+            request: self.request,
+            deadline,
+        };
+        (target, self.condition, wanted)
+    }
+}
+
+/// What is asked of an item's key; its access is counted here.
+fn task<I: Item>(item: I, target: Target) -> Result<Box<Task>, Fault> {
+    let (request, condition) = item.request(&target)?;
+    count(&target);
+    Ok(Box::new(Task {
+        target,
+        condition,
+        request,
+    }))
+}
+
+/// Counts an access that is answered here.
+fn count(target: &Target) {
+    hot::count(target.namespace, &target.digest, target.key.as_bytes());
+}
+
+/// Where an item goes.
+pub(super) enum Routed<I: Item> {
+    Answered(Result<I::Answer, Fault>),
+    Here(Box<Task>),
+    There(Recipient, I),
+}
+
+/// Checks an item and finds out where it goes; one for another node carries its route then.
+pub(super) fn route<I: Item>(shared: &Shared, table: &RoutingTable, mut item: I) -> Routed<I> {
+    let routed = || {
+        let target = item.target(table)?;
+        if let Some(answer) = item.at_once(shared, &target)? {
+            count(&target);
+            return Ok(Routed::Answered(Ok(answer)));
+        }
+        if let Some(to) = recipient_of(shared, table, &mut item, &target)? {
+            return Ok(Routed::There(to, item));
+        }
+        task(item, target).map(Routed::Here)
+    };
+    routed().unwrap_or_else(|fault| Routed::Answered(Err(fault)))
+}
+
+/// The node where the item belongs, if that is not this one.
+fn recipient_of<I: Item>(
+    shared: &Shared,
+    table: &RoutingTable,
+    item: &mut I,
+    target: &Target,
+) -> Result<Option<Recipient>, Fault> {
+    let Some(state) = table.state(target.partition) else {
+        return Ok(None);
+    };
+    if let Some(route) = *item.route_mut() {
+        // Whoever routed by an older topology than ours, and to a node that does not lead, is
+        // told so: its next operations go where they are cheaper.
+        let is_lead = shared.identity.node() == Some(state.lead);
+        if route.epoch < state.epoch.0 && !is_lead {
+            return Err(stale(target.partition, state.epoch));
+        }
+        return Ok(None);
+    }
+    if shared.goes_here(state.lead) {
+        return Ok(None);
+    }
+    let Ok(recipient) = Recipient::of(table, state.lead) else {
+        return Ok(None);
+    };
+    *item.route_mut() = Some(Route {
+        partition: target.partition.0,
+        epoch: state.epoch.0,
+    });
+    item.set_digest(target);
+    Ok(Some(recipient))
+}
+
+/// Carries out items here, all in one visit to each coordinator.
+async fn carry_out<I: Item>(
+    shared: &Arc<Shared>,
+    tasks: Vec<(usize, Task)>,
+    deadline: Instant,
+) -> Vec<Answered<I>> {
+    if tasks.is_empty() {
+        return Vec::new();
+    }
+    let registers = match shared.registers() {
+        Ok(registers) => registers,
+        Err(fault) => {
+            let refused = tasks.into_iter();
+            return refused
+                .map(|(place, _)| (place, Err(fault.clone())))
+                .collect();
+        }
+    };
+    let (mut asked, mut wanted) = (Vec::new(), Vec::new());
+    for (place, task) in tasks {
+        let (target, condition, want) = task.wanted(deadline);
+        asked.push((place, target, condition));
+        wanted.push(want);
+    }
+    let outcomes = registers.operate_many(wanted).await;
+    let answers = asked.into_iter().zip(outcomes);
+    answers
+        .map(|((place, target, condition), outcome)| {
+            (place, I::answer(shared, &target, condition, outcome))
+        })
+        .collect()
+}
+
+/// Sends items to the node that leads them; gives them back with its answers.
+async fn send<I: Item>(
+    shared: &Arc<Shared>,
+    to: Recipient,
+    placed: Vec<(usize, I)>,
+    deadline: Instant,
+) -> Vec<(usize, I, Result<I::Answer, Fault>)> {
+    shared.metrics.forwarded.inc_by(placed.len() as u64);
+    let items: Vec<I> = placed.iter().map(|(_, item)| item.clone()).collect();
+    let count = items.len();
+    let all = |fault: Fault| (0..count).map(|_| Err(fault.clone())).collect();
+    let answers: Vec<_> = match I::send(shared, &to, items, deadline).await {
+        Ok(answers) if answers.len() == count => answers,
+        Ok(_) => all(Fault::unknown("a node answered another batch: report this")),
+        Err(fault) => all(fault),
+    };
+    let placed = placed.into_iter().zip(answers);
+    placed
+        .map(|((place, item), answer)| (place, item, answer))
+        .collect()
+}
+
+/// Bounds the tries of one operation.
+pub(super) struct Attempts {
+    deadline: Instant,
+    backoff: Duration,
+}
+
+impl Attempts {
+    pub(super) const fn new(deadline: Instant) -> Self {
+        Self {
+            deadline,
+            backoff: BACKOFF,
+        }
+    }
+
+    /// Only what moves or is not there yet is tried again: an overloaded node, and a partition
+    /// without a quorum, are left to the caller, who can wait without keeping this node busy.
+    pub(super) fn may_retry(&self, fault: &Fault) -> bool {
+        let is_callers = matches!(fault.reason, Reason::Overloaded | Reason::OwnerUnreachable);
+        fault.is_retryable() && !is_callers && Instant::now() + self.backoff < self.deadline
+    }
+
+    /// Waits for a change of the topology, or a little.
+    pub(super) async fn wait(&mut self, shared: &Shared) -> Result<(), Fault> {
+        let mut changes = shared.adopted.subscribe();
+        let _ = tokio::time::timeout(self.backoff, changes.changed()).await;
+        self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
+        if Instant::now() >= self.deadline {
+            return Err(Fault::new(Reason::Deadline, "the time is over: try again"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! Whom requests between nodes are for, and refusing those that are for somebody else.
+//!
+//! The check stands before every service and looks at headers only. A request of another
+//! node names cluster and recipient, one of the client library names the cluster; whoever
+//! names neither (any gRPC client) means whoever it finds. Streams are checked when they
+//! begin: the connection under them ends with the process it was made to.
+
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::Either;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tonic::Status;
+use tonic::body::Body;
+use torc_proto::{CLUSTER_HEADER, Fault, NODE_HEADER, Names, Reason, wrong_cluster};
+use torc_ring::NodeId;
+use torc_ring::topology::{ClusterId, RoutingTable};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::identity::Membership;
+use crate::shared::Shared;
+
+/// A member of this node's cluster, to send a request to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Recipient {
+    cluster: ClusterId,
+    node: NodeId,
+    address: String,
+}
+
+impl Recipient {
+    /// # Errors
+    /// OWNER_UNREACHABLE when the node is no member.
+    pub(crate) fn of(table: &RoutingTable, node: NodeId) -> Result<Self, Fault> {
+        let address = table.address(node).ok_or_else(|| {
+            let message =
+                format!("node {node} is no member any more: refresh the topology and retry");
+            Fault::new(Reason::OwnerUnreachable, message)
+        })?;
+        Ok(Self {
+            cluster: table.cluster,
+            node,
+            address: address.to_owned(),
+        })
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn names(&self) -> Names {
+        Names::of_node(self.cluster, self.node)
+    }
+}
+
+/// Puts [`Checked`] before the services.
+#[derive(Debug, Clone)]
+pub(crate) struct CheckRecipient(pub(crate) Arc<Shared>);
+
+impl<S> Layer<S> for CheckRecipient {
+    type Service = Checked<S>;
+
+    fn layer(&self, inner: S) -> Checked<S> {
+        Checked {
+            shared: Arc::clone(&self.0),
+            inner,
+        }
+    }
+}
+
+/// Services that answer only what is for this node.
+#[derive(Debug, Clone)]
+pub(crate) struct Checked<S> {
+    shared: Arc<Shared>,
+    inner: S,
+}
+
+impl<S, B> Service<Request<B>> for Checked<S>
+where
+    S: Service<Request<B>, Response = Response<Body>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Either<S::Future, Ready<Result<S::Response, S::Error>>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let membership = self.shared.identity.membership();
+        match check(membership, request.uri().path(), request.headers()) {
+            Ok(()) => Either::Left(self.inner.call(request)),
+            Err(fault) => Either::Right(ready(Ok(Status::from(fault).into_http()))),
+        }
+    }
+}
+
+fn check(me: Option<Membership>, path: &str, headers: &HeaderMap) -> Result<(), Fault> {
+    let (cluster, node) = (headers.get(CLUSTER_HEADER), headers.get(NODE_HEADER));
+    if (cluster.is_none() || node.is_none()) && must_name_both(path) {
+        let message = format!(
+            "a request between nodes names its cluster and its recipient \
+             (`{CLUSTER_HEADER}`, `{NODE_HEADER}`), and this one does not"
+        );
+        return Err(Fault::new(Reason::Invalid, message));
+    }
+    if cluster.is_none() && node.is_none() {
+        return Ok(());
+    }
+    let me = me.ok_or_else(|| {
+        let message = "the node belongs to no cluster: bootstrap it or join it to one";
+        Fault::new(Reason::NotServing, message)
+    })?;
+    if let Some(wanted) = cluster.map(text)
+        && wanted.parse() != Ok(me.cluster)
+    {
+        let who = format_args!("node {}", me.node);
+        return Err(wrong_cluster(who, me.cluster, wanted));
+    }
+    if let Some(wanted) = node.map(text)
+        && wanted.parse() != Ok(me.node.0)
+    {
+        let message = format!(
+            "this is node {}, the request is for node {wanted}; nothing was changed: refresh the \
+             topology and retry",
+            me.node
+        );
+        return Err(Fault::new(Reason::WrongNode, message));
+    }
+    Ok(())
+}
+
+/// Requests that come from nodes only, but for those that ask who is there, and those that
+/// say whom they are for in their message.
+fn must_name_both(path: &str) -> bool {
+    let method = path.strip_prefix("/torc.v1.Replica/");
+    method.is_some_and(|method| !matches!(method, "Identify" | "Enlist" | "Link"))
+}
+
+/// What a header says, as far as it could be a name.
+fn text(value: &HeaderValue) -> &str {
+    let text = value.to_str().unwrap_or("?");
+    text.get(..64).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: Membership = Membership {
+        cluster: ClusterId([7; 16]),
+        node: NodeId(3),
+    };
+
+    fn headers(cluster: Option<u8>, node: Option<u64>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if let Some(byte) = cluster {
+            let text = ClusterId([byte; 16]).to_string();
+            headers.insert(CLUSTER_HEADER, text.parse().unwrap());
+        }
+        if let Some(node) = node {
+            headers.insert(NODE_HEADER, node.into());
+        }
+        headers
+    }
+
+    fn reason(me: Option<Membership>, path: &str, headers: &HeaderMap) -> Option<Reason> {
+        check(me, path, headers).err().map(|fault| {
+            assert!(!fault.maybe_applied, "{fault}");
+            fault.reason
+        })
+    }
+
+    #[test]
+    fn a_request_for_another_cluster_or_another_node_is_refused_by_every_service() {
+        for path in [
+            "/torc.v1.Kv/Get",
+            "/torc.v1.Cluster/Status",
+            "/torc.v1.Replica/Summarize",
+        ] {
+            let answer =
+                |cluster, node| reason(Some(ME), path, &headers(Some(cluster), Some(node)));
+            assert_eq!(answer(7, 3), None);
+            assert_eq!(answer(8, 3), Some(Reason::WrongCluster));
+            assert_eq!(answer(7, 4), Some(Reason::WrongNode));
+        }
+    }
+
+    #[test]
+    fn nodes_must_name_both_and_clients_may_name_neither() {
+        for names in [
+            headers(None, None),
+            headers(Some(7), None),
+            headers(None, Some(3)),
+        ] {
+            let answer = |path| reason(Some(ME), path, &names);
+            assert_eq!(answer("/torc.v1.Replica/CopySlices"), Some(Reason::Invalid));
+            assert_eq!(answer("/torc.v1.Replica/Identify"), None);
+            assert_eq!(answer("/torc.v1.Kv/Get"), None);
+        }
+    }
+
+    #[test]
+    fn a_node_of_no_cluster_serves_nobody_who_means_one() {
+        let answer = reason(None, "/torc.v1.Kv/Get", &headers(Some(7), None));
+        assert_eq!(answer, Some(Reason::NotServing));
+        assert_eq!(reason(None, "/torc.v1.Kv/Get", &headers(None, None)), None);
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_anothers() {
+        let mut names = headers(None, None);
+        names.insert(
+            CLUSTER_HEADER,
+            HeaderValue::from_bytes(&[0xff; 200]).unwrap(),
+        );
+        assert_eq!(
+            reason(Some(ME), "/torc.v1.Kv/Get", &names),
+            Some(Reason::WrongCluster)
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! Gets of a partition whose only reader is this node: the store is read, and the
+//! configuration looked at before and after; nothing else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use torc_record::HybridTime;
+use torc_replication::{Lookup, Replica, Request, Rules};
+use torc_ring::Partition;
+
+use super::{Mailbox, Registers, Wanted};
+use crate::mutants::broken_rules;
+
+/// Whether this node is the only reader of a partition.
+#[derive(Debug, Default)]
+pub(super) struct Alone {
+    /// The epoch in which it is; 0 while it is not.
+    epoch: AtomicU64,
+    /// The time of the collection begun last.
+    collecting: AtomicU64,
+}
+
+impl Registers {
+    /// The partition's replica has taken a step; the shard's lock is held. A message about a
+    /// key does not change who reads.
+    pub(super) fn note_alone(&self, partition: Partition, replica: &Replica, is_about_a_key: bool) {
+        let Some(alone) = self.alone.get(partition) else {
+            return;
+        };
+        let known = alone.epoch.load(Ordering::Relaxed);
+        let epoch = if is_about_a_key {
+            known
+        } else {
+            replica.reads_alone().map_or(0, |epoch| epoch.0)
+        };
+        if known != epoch {
+            alone.epoch.store(epoch, Ordering::SeqCst);
+        }
+        if epoch != 0 {
+            let collecting = replica.meta().collecting.time.0;
+            alone.collecting.store(collecting, Ordering::Relaxed);
+        }
+    }
+
+    /// The epoch in which this node is the partition's only reader, if it is now.
+    fn alone_epoch(&self, partition: Partition) -> Option<u64> {
+        fence(Ordering::SeqCst);
+        let epoch = self.alone.get(partition)?.epoch.load(Ordering::SeqCst);
+        (epoch != 0).then_some(epoch)
+    }
+
+    /// Answers the gets that need nobody else, with one visit to the store; returns all other
+    /// operations.
+    pub(super) fn answer_alone(
+        &self,
+        mailbox: &Arc<Mailbox>,
+        wanted: impl IntoIterator<Item = (u32, Wanted)>,
+    ) -> Vec<(u32, Wanted)> {
+        let (mut alone, mut others) = (Vec::new(), Vec::new());
+        for (number, wanted) in wanted {
+            let is_get = wanted.request == Request::Get && wanted.rules == Rules::Linearizable;
+            match self.alone_epoch(wanted.partition).filter(|_| is_get) {
+                // A write of the same key that came before it must be seen.
+                Some(epoch) if others.is_empty() => alone.push((epoch, number, wanted)),
+                _ => others.push((number, wanted)),
+            }
+        }
+        if alone.is_empty() {
+            return others;
+        }
+        let reads: Vec<_> = alone
+            .iter()
+            .map(|(_, _, Wanted { at, .. })| (at.namespace, at.digest, at.key.as_bytes()))
+            .collect();
+        let found = self.store.get_batch_cached(&reads);
+        drop(reads);
+        let (now, mut told) = (self.now(), Vec::with_capacity(alone.len()));
+        for ((epoch, number, wanted), found) in alone.into_iter().zip(found) {
+            let lookup = match found {
+                Some(Ok(Some(record))) => Lookup::Found(record),
+                Some(Ok(None)) => Lookup::Absent,
+                // The replica has it fetched, or repaired.
+                None | Some(Err(_)) => Lookup::Unreadable,
+            };
+            let collecting = self.alone.get(wanted.partition);
+            let collecting = collecting.map_or(0, |it| it.collecting.load(Ordering::Relaxed));
+            let answer = Replica::alone(lookup, now, HybridTime(collecting), broken_rules());
+            let is_still = self.alone_epoch(wanted.partition) == Some(epoch);
+            match answer.filter(|_| is_still) {
+                Some(outcome) => {
+                    self.metrics.count(false, false, &outcome);
+                    told.push((number, outcome));
+                }
+                None => others.push((number, wanted)),
+            }
+        }
+        mailbox.tell(told);
+        others
+    }
+}

@@ -1,0 +1,167 @@
+//! How operations come in, one or many at a time, and how their callers wait.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio_util::sync::PollSemaphore;
+use torc_replication::{Locator, OpId, Operation, Outcome, Request, Rules};
+use torc_ring::Partition;
+
+use super::{Mailbox, Registers, SHARDS, Turn, WINDOW, shard_of};
+
+/// An operation on a key, as its caller wants it.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub(crate) partition: Partition,
+    pub(crate) at: Locator,
+    pub(crate) rules: Rules,
+    pub(crate) request: Request,
+    pub(crate) deadline: Instant,
+}
+
+/// Operations under way. Those that were not answered are abandoned when it is dropped.
+pub(crate) struct Begun {
+    registers: Arc<Registers>,
+    /// By number: each operation's shard, and its number there; none once it was answered.
+    ops: Vec<Option<(usize, OpId)>>,
+}
+
+impl Begun {
+    /// No operation yet.
+    pub(crate) const fn new(registers: Arc<Registers>) -> Self {
+        Self {
+            registers,
+            ops: Vec::new(),
+        }
+    }
+
+    /// Starts operations; each outcome comes to `mailbox` with the number given here. One
+    /// visit to each shard. Whoever calls bounds how many are under way.
+    pub(crate) fn start(
+        &mut self,
+        mailbox: &Arc<Mailbox>,
+        wanted: impl IntoIterator<Item = (u32, Wanted)>,
+    ) {
+        let registers = Arc::clone(&self.registers);
+        let mut shards: [Vec<(u32, Wanted)>; SHARDS] = Default::default();
+        for (number, wanted) in registers.answer_alone(mailbox, wanted) {
+            shards[shard_of(wanted.partition)].push((number, wanted));
+        }
+        for (shard, wanted) in shards.into_iter().enumerate() {
+            if wanted.is_empty() {
+                continue;
+            }
+            let mut turn = Turn::of(&registers, shard);
+            for (number, wanted) in wanted {
+                let operation = Operation {
+                    partition: wanted.partition,
+                    at: wanted.at,
+                    rules: wanted.rules,
+                    request: wanted.request,
+                    deadline_ms: registers.elapsed_ms(wanted.deadline),
+                };
+                let op = turn.start(operation, (mailbox, number));
+                let number = number as usize;
+                if self.ops.len() <= number {
+                    self.ops.resize(number + 1, None);
+                }
+                self.ops[number] = Some((shard, op));
+            }
+            turn.end();
+        }
+    }
+
+    /// This operation was answered: its number may be given again.
+    pub(crate) fn answered(&mut self, number: u32) {
+        if let Some(op) = self.ops.get_mut(number as usize) {
+            *op = None;
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let mut left: Vec<_> = self.ops.iter().flatten().copied().collect();
+        left.sort_unstable();
+        for ops in left.chunk_by(|(one, _), (other, _)| one == other) {
+            let Some((shard, _)) = ops.first() else {
+                continue;
+            };
+            let mut turn = Turn::of(&self.registers, *shard);
+            for (_, op) in ops {
+                turn.abandon(*op);
+            }
+            turn.end();
+        }
+    }
+}
+
+impl Registers {
+    /// The places for operations of clients, to be held while one is under way.
+    pub(crate) fn places(&self) -> PollSemaphore {
+        PollSemaphore::new(Arc::clone(&self.window))
+    }
+
+    /// Carries out an operation on a key. Its outcome is there at the latest when its deadline
+    /// is over.
+    pub(crate) async fn operate(self: &Arc<Self>, wanted: Wanted) -> Outcome {
+        let unanswered = unanswered(&wanted.request);
+        let outcome = self.operate_many(vec![wanted]).await.pop();
+        outcome.unwrap_or(unanswered)
+    }
+
+    /// Carries out operations on keys, and returns their outcomes in the same order. Of those on
+    /// one key each begins after the ones before it.
+    pub(crate) async fn operate_many(self: &Arc<Self>, wanted: Vec<Wanted>) -> Vec<Outcome> {
+        let mut outcomes: Vec<_> = wanted.iter().map(|it| unanswered(&it.request)).collect();
+        // What brings replicas together makes room for the others, and is bounded by itself.
+        let is_upkeep =
+            |it: &Wanted| matches!(it.request, Request::Settle { .. } | Request::HandOver(_));
+        let places = if wanted.iter().any(is_upkeep) {
+            0
+        } else {
+            wanted.len().min(WINDOW) as u32
+        };
+        let latest = wanted.iter().map(|it| it.deadline).max();
+        let place = async {
+            match latest {
+                Some(latest) => {
+                    let waiting = self.window.acquire_many(places);
+                    tokio::time::timeout_at(latest.into(), waiting)
+                        .await
+                        .ok()?
+                        .ok()
+                }
+                None => None,
+            }
+        };
+        let Some(_places) = place.await else {
+            for outcome in &mut outcomes {
+                *outcome = Outcome::Unavailable;
+            }
+            return outcomes;
+        };
+        let mailbox = Arc::new(Mailbox::default());
+        let mut begun = Begun::new(Arc::clone(self));
+        begun.start(&mailbox, (0..).zip(wanted));
+        let (mut told, mut left) = (Vec::new(), outcomes.len());
+        while left > 0 {
+            mailbox.take(&mut told).await;
+            left -= told.len();
+            for (number, outcome) in told.drain(..) {
+                begun.answered(number);
+                outcomes[number as usize] = outcome;
+            }
+        }
+        outcomes
+    }
+}
+
+/// What is said of an operation whose answer never came, because the node stops.
+const fn unanswered(request: &Request) -> Outcome {
+    if request.is_write() {
+        Outcome::Unknown
+    } else {
+        Outcome::Unavailable
+    }
+}

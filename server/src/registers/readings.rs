@@ -1,0 +1,59 @@
+//! What replicas want read from the disk, and waits for that: each thing once, and first what a
+//! caller waits for.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use torc_replication::Reading;
+use torc_ring::Partition;
+
+/// Most that wait of either kind; who asks for more asks again.
+const MOST: usize = 1_024;
+
+#[derive(Debug, Default)]
+pub(super) struct Readings {
+    state: Mutex<State>,
+    more: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    urgent: VecDeque<(Partition, Reading)>,
+    others: VecDeque<(Partition, Reading)>,
+}
+
+impl Readings {
+    /// Puts it in its queue, unless it is there already or the queue is full.
+    pub(super) fn push(&self, partition: Partition, reading: Reading) {
+        let mut state = self.state.lock();
+        let is_urgent = reading.is_for_a_caller();
+        let queue = if is_urgent {
+            &mut state.urgent
+        } else {
+            &mut state.others
+        };
+        let wanted = (partition, reading);
+        // What callers ask for is never the same twice; copies and comparisons ask again.
+        if queue.len() < MOST && (is_urgent || !queue.contains(&wanted)) {
+            queue.push_back(wanted);
+            drop(state);
+            self.more.notify_one();
+        }
+    }
+
+    /// Waits for the next one. One task at a time.
+    pub(super) async fn pop(&self) -> (Partition, Reading) {
+        loop {
+            let next = {
+                let mut state = self.state.lock();
+                let urgent = state.urgent.pop_front();
+                urgent.or_else(|| state.others.pop_front())
+            };
+            match next {
+                Some(next) => return next,
+                None => self.more.notified().await,
+            }
+        }
+    }
+}

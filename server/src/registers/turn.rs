@@ -1,0 +1,359 @@
+//! One turn of a shard: inputs, and everything that follows from them on this node, under the
+//! shard's lock; what is to be stored, sent and told goes out together at its end.
+//!
+//! Invariants:
+//! * What a turn stores and sends is handed over before the lock is released: so batches of a
+//!   replica reach the store, and messages their peer's queue, in the order in which they were
+//!   made.
+//! * Nothing is waited for, and no other shard is locked, while the lock is held.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+use torc_record::HybridTime;
+use torc_replication::{
+    Config, Coordinator, Effect, Envelope, Input, Intent, Message, Now, OpId, Operation, Outcome,
+    Rules, Seq,
+};
+use torc_ring::topology::Stage;
+use torc_ring::{NodeId, Partition};
+use torc_store::PartitionBatch;
+
+use super::host::{Host, Wish};
+use super::mailbox::Mailbox;
+use super::shard::{Shard, Waiting};
+use super::{Durable, Registers, disk, slices};
+
+pub(super) struct Turn<'a> {
+    registers: &'a Registers,
+    shard: MutexGuard<'a, Shard>,
+    was_idle: bool,
+    has_room: bool,
+    now: Now,
+    /// What this node has said to itself.
+    heard: VecDeque<Envelope>,
+    intents: Vec<Intent>,
+    wishes: Vec<Wish>,
+    /// By peer: there are few.
+    sends: Vec<(NodeId, Vec<Envelope>)>,
+    batches: Vec<(Partition, PartitionBatch)>,
+    /// Whose batches these are: of which life of their replica, and their numbers there.
+    batch_names: Vec<(Partition, u64, Seq)>,
+    told: Vec<(Waiting, Outcome)>,
+}
+
+impl<'a> Turn<'a> {
+    pub(super) fn of(registers: &'a Registers, shard: usize) -> Self {
+        let has_room = registers.store.room();
+        let shard = registers.shards[shard].lock();
+        Self {
+            was_idle: shard.is_idle(),
+            has_room,
+            // Under the lock: time does not go back from turn to turn.
+            now: registers.now(),
+            registers,
+            shard,
+            heard: VecDeque::new(),
+            intents: Vec::new(),
+            wishes: Vec::new(),
+            sends: Vec::new(),
+            batches: Vec::new(),
+            batch_names: Vec::new(),
+            told: Vec::new(),
+        }
+    }
+
+    pub(super) const fn now(&self) -> Now {
+        self.now
+    }
+
+    /// A partition's replica; none if it was never heard of here.
+    pub(super) fn host(&mut self, partition: Partition) -> &mut Host {
+        let registers = self.registers;
+        let hosts = &mut self.shard.hosts;
+        hosts
+            .entry(partition)
+            .or_insert_with(|| registers.new_host(partition, 0))
+    }
+
+    /// The partitions that are not stable here.
+    pub(super) fn moving(&self) -> Vec<Partition> {
+        self.shard.moving.iter().copied().collect()
+    }
+
+    /// Starts an operation, and returns its number in the shard.
+    pub(super) fn start(
+        &mut self,
+        operation: Operation,
+        (mailbox, number): (&Arc<Mailbox>, u32),
+    ) -> OpId {
+        let op = self.shard.next_op();
+        let waiting = Waiting {
+            is_write: operation.request.is_write(),
+            is_eventual: matches!(operation.rules, Rules::Eventual(_)),
+            mailbox: Arc::clone(mailbox),
+            number,
+        };
+        self.shard.waiting.insert(op, waiting);
+        let now = self.now;
+        self.coordinate(|coordinator, out| coordinator.start(now, op, operation, out));
+        op
+    }
+
+    /// Nobody waits for this operation any more.
+    pub(super) fn abandon(&mut self, op: OpId) {
+        if let Some(waiting) = self.shard.waiting.remove(&op) {
+            let (now, mut is_open) = (self.now, false);
+            self.coordinate(|coordinator, out| is_open = coordinator.abandon(now, op, out));
+            if is_open && waiting.is_write {
+                let metrics = &self.registers.metrics;
+                metrics.count(waiting.is_write, waiting.is_eventual, &Outcome::Unknown);
+            }
+        }
+    }
+
+    /// Lets the coordinator do something.
+    pub(super) fn coordinate(&mut self, act: impl FnOnce(&mut Coordinator, &mut Vec<Intent>)) {
+        let mut intents = std::mem::take(&mut self.intents);
+        act(&mut self.shard.coordinator, &mut intents);
+        for intent in intents.drain(..) {
+            match intent {
+                Intent::Send { to, envelope } => self.send(to, envelope),
+                Intent::Done { op, outcome } => {
+                    // Whoever asked may have gone.
+                    if let Some(waiting) = self.shard.waiting.remove(&op) {
+                        self.told.push((waiting, outcome));
+                    }
+                }
+                Intent::Reserve(ceiling) => self.registers.reserve(ceiling),
+                Intent::Keep(hint) => self.registers.hints.keep(hint),
+                // The group tells every member of every topology.
+                Intent::NeedTopology { .. } => {}
+            }
+        }
+        self.intents = intents;
+    }
+
+    pub(super) fn send(&mut self, to: NodeId, envelope: Envelope) {
+        if to == self.registers.me.node {
+            self.heard.push_back(envelope);
+        } else {
+            match self.sends.iter_mut().find(|(peer, _)| *peer == to) {
+                Some((_, envelopes)) => envelopes.push(envelope),
+                None => self.sends.push((to, vec![envelope])),
+            }
+        }
+    }
+
+    /// An envelope for this node.
+    pub(super) fn deliver(&mut self, from: NodeId, envelope: Envelope) {
+        let now = self.now;
+        match envelope.message {
+            ref message if message.answers().is_some() => {
+                self.coordinate(|coordinator, out| {
+                    coordinator.on_message(now, from, envelope, out);
+                });
+            }
+            Message::GcSum { .. } => self.on_sum(from, &envelope),
+            Message::Page { .. } if self.registers.listings.take(from, &envelope) => {}
+            Message::Accept { tag, .. } | Message::Store { tag, .. } if !self.has_room => {
+                // As if it could not be read: the coordinator goes on without this replica.
+                let reply = Envelope {
+                    message: Message::Abstain { tag },
+                    ..envelope
+                };
+                self.send(from, reply);
+            }
+            // Comparison finds it again.
+            Message::Repair { .. } if !self.has_room => {}
+            Message::Store { ref record, .. } => {
+                self.shard.coordinator.observe(now, record.ballot.time);
+                self.step(envelope.partition, Input::Message { from, envelope });
+            }
+            _ => self.step(envelope.partition, Input::Message { from, envelope }),
+        }
+    }
+
+    fn on_sum(&mut self, from: NodeId, envelope: &Envelope) {
+        let Message::GcSum {
+            upto,
+            sum,
+            collected,
+        } = envelope.message
+        else {
+            return;
+        };
+        let host = self.host(envelope.partition);
+        let Some(collector) = &mut host.collector else {
+            return;
+        };
+        let sends = collector.on_sum(from, upto, sum, collected);
+        if !sends.is_empty() {
+            host.collector = None;
+        }
+        for (to, envelope) in sends {
+            self.send(to, envelope);
+        }
+    }
+
+    /// Lets a partition's replica take one input.
+    pub(super) fn step(&mut self, partition: Partition, input: Input) {
+        let registers = self.registers;
+        if let Input::Topology(config) = &input {
+            if config.stage == Stage::Stable {
+                self.shard.moving.remove(&partition);
+            } else {
+                self.shard.moving.insert(partition);
+            }
+        }
+        let is_about_a_key = matches!(&input, Input::Message { envelope, .. } | Input::Fetched { envelope, .. }
+            if envelope.message.is_about_a_key());
+        let disk = disk::Disk::new(&registers.store, partition);
+        let mut wishes = std::mem::take(&mut self.wishes);
+        let (now, mut made) = (self.now, Vec::new());
+        let host = self.host(partition);
+        host.step(now, input, &disk, &mut made, &mut wishes);
+        let life = host.life;
+        registers.note_alone(partition, &host.replica, is_about_a_key);
+        self.keep_batches(partition, life, made);
+        self.fulfil(partition, &mut wishes);
+        self.wishes = wishes;
+    }
+
+    /// Performs what another call of a replica brought.
+    pub(super) fn perform(&mut self, partition: Partition, effects: Vec<Effect>) {
+        let (mut wishes, mut made) = (Vec::new(), Vec::new());
+        let host = self.host(partition);
+        host.perform(effects, &mut made, &mut wishes);
+        let life = host.life;
+        self.keep_batches(partition, life, made);
+        self.fulfil(partition, &mut wishes);
+    }
+
+    fn keep_batches(
+        &mut self,
+        partition: Partition,
+        life: u64,
+        made: Vec<(Seq, torc_replication::Batch)>,
+    ) {
+        for (seq, batch) in made {
+            self.batches.push((partition, disk::batch_of(batch)));
+            self.batch_names.push((partition, life, seq));
+        }
+    }
+
+    fn fulfil(&mut self, partition: Partition, wishes: &mut Vec<Wish>) {
+        for wish in wishes.drain(..) {
+            match wish {
+                Wish::Send(to, envelope) => self.send(to, envelope),
+                Wish::Report(milestone) => {
+                    // Fails only when the node stops.
+                    let _ = self.registers.reports.send((partition, milestone));
+                }
+                Wish::CopySlices(from, epoch) => {
+                    let wanted = slices::Wanted {
+                        partition,
+                        from,
+                        epoch,
+                    };
+                    // Asked for again if there is no room.
+                    let _ = self.registers.slices.try_send(wanted);
+                }
+                Wish::Settle(at, rewrite) => self.registers.settle_later(partition, at, rewrite),
+                Wish::Read(reading) => self.registers.readings.push(partition, reading),
+                Wish::Fetch(from, envelope) => {
+                    // Whoever waits for it asks again, if there is no room.
+                    let _ = self.registers.fetches.try_send((from, envelope));
+                }
+            }
+        }
+    }
+
+    /// The store has told of a replica's batch: it is durable, or was lost. After a loss the
+    /// replica starts over with what the store has, as after a crash, once nothing of its life
+    /// is on its way to the disk.
+    pub(super) fn landed(
+        &mut self,
+        (partition, life, seq): (Partition, u64, Seq),
+        is_durable: bool,
+    ) {
+        let registers = self.registers;
+        let host = self.host(partition);
+        if host.life != life {
+            return;
+        }
+        if host.landed(is_durable) {
+            let config = host.config();
+            // A store that has failed for good takes nothing any more.
+            let _ = registers.store.resume(partition);
+            *host = registers.new_host(partition, life + 1);
+            if let Some(config) = config {
+                self.step(partition, Input::Topology(config));
+            }
+        } else if is_durable {
+            self.step(partition, Input::Persisted(seq));
+        }
+    }
+
+    pub(super) fn configure(&mut self, config: &Arc<Config>) {
+        let now = self.now;
+        self.step(config.partition, Input::Topology(Arc::clone(config)));
+        self.coordinate(|coordinator, out| coordinator.on_topology(now, config, out));
+    }
+
+    /// A clock reading is durable.
+    pub(super) fn reserved(&mut self, ceiling: HybridTime) {
+        let now = self.now;
+        self.coordinate(|coordinator, out| coordinator.reserved(now, ceiling, out));
+    }
+
+    /// Hears what this node has said to itself until nothing is left, hands over what is to be
+    /// stored and sent, releases the shard, and tells outcomes. Whether operations are under
+    /// way.
+    pub(super) fn end(mut self) -> bool {
+        while let Some(envelope) = self.heard.pop_front() {
+            self.deliver(self.registers.me.node, envelope);
+        }
+        let Self {
+            registers,
+            shard,
+            was_idle,
+            sends,
+            batches,
+            batch_names,
+            told,
+            ..
+        } = self;
+        if !batches.is_empty() {
+            let durable = registers.durable.clone();
+            registers.store.apply_many(batches, move |failures| {
+                // Fails only when the node stops.
+                let _ = durable.send(Durable::Batches(batch_names, failures));
+            });
+        }
+        for (to, envelopes) in sends {
+            registers.links.send_all(to, envelopes);
+        }
+        let is_idle = shard.is_idle();
+        drop(shard);
+        if was_idle && !is_idle {
+            registers.busy.notify_one();
+        }
+        for (waiting, outcome) in &told {
+            let metrics = &registers.metrics;
+            metrics.count(waiting.is_write, waiting.is_eventual, outcome);
+        }
+        let mut told = told.into_iter().peekable();
+        while let Some((first, outcome)) = told.next() {
+            let rest = std::iter::from_fn(|| {
+                told.next_if(|(waiting, _)| Arc::ptr_eq(&waiting.mailbox, &first.mailbox))
+            });
+            let rest = rest.map(|(waiting, outcome)| (waiting.number, outcome));
+            first
+                .mailbox
+                .tell(std::iter::once((first.number, outcome)).chain(rest));
+        }
+        !is_idle
+    }
+}

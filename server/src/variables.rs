@@ -1,0 +1,101 @@
+//! Misspelt `TORC_*` variables are refused, as misspelt flags and keys of the file are.
+//!
+//! The prefix is not ours alone: Kubernetes gives every container variables named after the
+//! services beside it (`TORC_SERVICE_HOST`, `TORC_PORT_7400_TCP`). So a name that is near to none
+//! of ours is not refused but told.
+
+/// What tests and the other programs read.
+const OTHERS: [&str; 2] = ["TORC_ENDPOINTS", "TORC_NAMESPACE"];
+const FOR_TESTS: &str = "TORC_TEST_";
+const PREFIX: &str = "TORC_";
+/// From here on two names are so similar, of 1, that one is taken for the other misspelt.
+const SIMILAR: f64 = 0.6;
+
+/// A variable that is none of ours, and very near to one. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no setting `{name}`: did you mean `{nearest}`? Correct the variable or unset it")]
+pub struct MisspeltVariable {
+    /// The variable.
+    pub name: String,
+    /// The setting's.
+    pub nearest: String,
+}
+
+/// Compares the names of variables with those of the settings; gives those of the same prefix
+/// that are nobody's.
+///
+/// # Errors
+/// [`MisspeltVariable`].
+pub fn check(
+    names: impl IntoIterator<Item = String>,
+    settings: &[String],
+) -> Result<Vec<String>, MisspeltVariable> {
+    let mut foreign = Vec::new();
+    for name in names {
+        let Some(rest) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
+        if settings.contains(&name) || OTHERS.contains(&&*name) || name.starts_with(FOR_TESTS) {
+            continue;
+        }
+        let similarity = |known: &str| {
+            let known = known.strip_prefix(PREFIX).unwrap_or(known);
+            strsim::normalized_damerau_levenshtein(rest, known)
+        };
+        let known = settings.iter().map(String::as_str).chain(OTHERS);
+        let nearest = known.max_by(|one, other| similarity(one).total_cmp(&similarity(other)));
+        match nearest {
+            Some(nearest) if similarity(nearest) >= SIMILAR => {
+                let nearest = nearest.to_owned();
+                return Err(MisspeltVariable { name, nearest });
+            }
+            _ => foreign.push(name),
+        }
+    }
+    Ok(foreign)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(name: &str) -> Result<Vec<String>, MisspeltVariable> {
+        let settings = [
+            "TORC_ZONE",
+            "TORC_GRPC_ADDR",
+            "TORC_HTTP_ADDR",
+            "TORC_PARTITIONS",
+        ];
+        check([name.to_owned()], &settings.map(str::to_owned))
+    }
+
+    #[test]
+    fn a_misspelt_name_is_refused_with_the_nearest_one() {
+        for (name, meant) in [
+            ("TORC_ZNOE", "TORC_ZONE"),
+            ("TORC_GRPC_ADRESS", "TORC_GRPC_ADDR"),
+            ("TORC_HTTP_ADR", "TORC_HTTP_ADDR"),
+            ("TORC_PARTITION", "TORC_PARTITIONS"),
+            ("TORC_ENDPOINT", "TORC_ENDPOINTS"),
+        ] {
+            let error = checked(name).unwrap_err();
+            assert_eq!((&*error.name, &*error.nearest), (name, meant));
+        }
+    }
+
+    #[test]
+    fn known_names_pass_and_those_of_others_are_told() {
+        for name in ["TORC_ZONE", "TORC_ENDPOINTS", "TORC_TEST_MUTANT", "HOME"] {
+            assert_eq!(checked(name), Ok(Vec::new()));
+        }
+        for name in [
+            "TORC_SERVICE_HOST",
+            "TORC_SERVICE_PORT",
+            "TORC_PORT",
+            "TORC_PORT_7400_TCP_ADDR",
+            "TORC_HEADLESS_SERVICE_PORT_GRPC",
+        ] {
+            assert_eq!(checked(name), Ok(vec![name.to_owned()]));
+        }
+    }
+}

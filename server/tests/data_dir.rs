@@ -1,0 +1,287 @@
+//! What a node does with a data directory that lost a part, is an older copy, or a clone.
+#![allow(missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::{Servers, settings, until, value_of};
+use torc_proto::v1::{
+    CreateNamespaceRequest, GetRequest, NamespaceMode, PutRequest, StatusRequest,
+};
+use torc_server::config::RawSettings;
+use torc_server::{Node, NodeError};
+
+async fn start(dir: &Path, bootstrap: bool) -> Result<Node, NodeError> {
+    let raw = RawSettings {
+        bootstrap: Some(bootstrap),
+        ..settings(dir.to_owned())
+    };
+    Node::start(raw.check().unwrap()).await
+}
+
+/// What a node says that does not start.
+async fn refused(dir: &Path, bootstrap: bool) -> String {
+    let error = start(dir, bootstrap).await.unwrap_err();
+    let said = error.to_string();
+    assert!(said.contains("kvctl replace-node"), "{said}");
+    said
+}
+
+/// Every file with its content, but for what opening a store or a database rewrites.
+fn contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            files.extend(contents(&path));
+        } else if !name.starts_with("log-") && name != "LOCK" {
+            let is_database = name == "topology.redb";
+            let content = if is_database {
+                Vec::new()
+            } else {
+                std::fs::read(&path).unwrap()
+            };
+            files.push((path, content));
+        }
+    }
+    files.sort();
+    files
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_voter_that_lost_a_part_of_its_data_directory_does_not_start() {
+    let mut servers = Servers::start().await;
+    servers.nodes.remove(2).stop().await.unwrap();
+    let whole = servers.dir.path().join("3");
+    // A follower that forgets what it acknowledged is the end of the leader's Raft.
+    let lost = [
+        "topology/topology.redb",
+        "topology",
+        "store",
+        "store/FORMAT",
+        "store/meta-incarnation",
+        "store/meta-membership",
+    ];
+    for (number, part) in lost.into_iter().enumerate() {
+        let dir = servers.dir.path().join(format!("lost-{number}"));
+        copy(&whole, &dir);
+        let gone = dir.join(part);
+        if gone.is_dir() {
+            std::fs::remove_dir_all(&gone).unwrap();
+        } else {
+            std::fs::remove_file(&gone).unwrap();
+        }
+        let before = contents(&dir);
+        let said = refused(&dir, false).await;
+        assert!(said.contains(part), "{part}: {said}");
+        assert_eq!(contents(&dir), before, "{part}: nothing was changed");
+    }
+    for node in servers.nodes {
+        assert!(node.ready().is_ok());
+        node.stop().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_founder_without_its_topology_does_not_found_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = start(dir.path(), true).await.unwrap();
+    common::until("it is founded", async || node.ready().is_ok()).await;
+    node.stop().await.unwrap();
+    std::fs::remove_dir_all(dir.path().join("topology")).unwrap();
+    for _ in 0..2 {
+        let said = refused(dir.path(), true).await;
+        assert!(said.contains("topology.redb is missing"), "{said}");
+    }
+    assert!(!dir.path().join("topology").exists());
+}
+
+#[tokio::test]
+async fn parts_of_two_data_directories_do_not_make_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, other) = (dir.path().join("one"), dir.path().join("other"));
+    for dir in [&one, &other] {
+        let node = start(dir, true).await.unwrap();
+        common::until("it is founded", async || node.ready().is_ok()).await;
+        node.stop().await.unwrap();
+    }
+    std::fs::remove_dir_all(one.join("topology")).unwrap();
+    copy(&other.join("topology"), &one.join("topology"));
+    let said = refused(&one, true).await;
+    assert!(said.contains("mixed up"), "{said}");
+}
+
+/// What a running node says that found out that it must not go on.
+async fn ends(node: Node) -> String {
+    let failed = tokio::time::timeout(Duration::from_secs(60), node.failed());
+    let said = failed.await.unwrap();
+    assert!(node.ready().is_err(), "it is a replica in spite of: {said}");
+    node.stop().await.unwrap();
+    assert!(said.contains("kvctl replace-node"), "{said}");
+    assert!(said.contains("Nothing was changed"), "{said}");
+    said
+}
+
+async fn put(servers: &Servers, index: usize, key: &str, value: &str) {
+    let request = PutRequest {
+        key: key.as_bytes().to_vec().into(),
+        value: value.as_bytes().to_vec().into(),
+        ..PutRequest::default()
+    };
+    let mut kv = servers.kv(index).await;
+    until("the write is acknowledged", async || {
+        kv.put(request.clone()).await.is_ok()
+    })
+    .await;
+}
+
+async fn get(servers: &Servers, index: usize, key: &str) -> Option<String> {
+    let request = GetRequest {
+        key: key.as_bytes().to_vec().into(),
+        ..GetRequest::default()
+    };
+    value_of(&mut servers.kv(index).await, request).await
+}
+
+async fn epoch(servers: &Servers, index: usize) -> u64 {
+    let local = StatusRequest { local: true };
+    let status = servers.cluster(index).await.status(local).await.unwrap();
+    status.into_inner().epoch
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_copy_of_a_data_directory_does_not_come_back_however_often_it_is_started() {
+    let mut servers = Servers::start().await;
+    let original = servers.dir.path().join("3");
+    let older = servers.dir.path().join("older");
+    put(&servers, 0, "k", "before").await;
+    servers.nodes.pop().unwrap().stop().await.unwrap();
+    copy(&original, &older);
+    for value in ["one", "two"] {
+        servers.nodes.push(start(&original, false).await.unwrap());
+        servers.formed().await;
+        put(&servers, 2, "k", value).await;
+        servers.nodes.pop().unwrap().stop().await.unwrap();
+    }
+    // A service manager starts it again and again: it must not count its way up.
+    for _ in 0..3 {
+        let said = ends(start(&older, false).await.unwrap()).await;
+        assert!(said.contains("node 3"), "{said}");
+        assert!(said.contains("an older copy"), "{said}");
+    }
+    assert_eq!(get(&servers, 0, "k").await.as_deref(), Some("two"));
+    servers.nodes.push(start(&original, false).await.unwrap());
+    servers.formed().await;
+    assert_eq!(get(&servers, 2, "k").await.as_deref(), Some("two"));
+    put(&servers, 1, "k", "after").await;
+    assert_eq!(get(&servers, 2, "k").await.as_deref(), Some("after"));
+}
+
+/// Starts a node where others expect it.
+async fn start_at(dir: &Path, address: SocketAddr) -> Node {
+    let raw = RawSettings {
+        grpc_addr: Some(address),
+        ..settings(dir.to_owned())
+    };
+    Node::start(raw.check().unwrap()).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_copy_of_a_voter_gets_no_vote_where_the_others_have_no_quorum_yet() {
+    let mut servers = Servers::start().await;
+    let dir = |name: &str| servers.dir.path().join(name);
+    let (first, original, older) = (dir("1"), dir("3"), dir("older"));
+    let addresses: Vec<_> = servers.nodes.iter().map(Node::grpc_addr).collect();
+    servers.nodes.pop().unwrap().stop().await.unwrap();
+    copy(&original, &older);
+    servers.nodes.push(start_at(&original, addresses[2]).await);
+    servers.formed().await;
+    // What node 1 applies after the start of node 3.
+    let before = epoch(&servers, 0).await;
+    let logs = CreateNamespaceRequest {
+        name: "logs".into(),
+        mode: NamespaceMode::Eventual.into(),
+        replicas: 0,
+    };
+    let created = servers.cluster(0).await.create_namespace(logs).await;
+    created.unwrap();
+    until("node 1 has applied it", async || {
+        epoch(&servers, 0).await > before
+    })
+    .await;
+    for node in servers.nodes.drain(..) {
+        node.stop().await.unwrap();
+    }
+    // Alone with the copy: two of three would elect a leader.
+    servers.nodes.push(start_at(&first, addresses[0]).await);
+    let said = ends(start(&older, false).await.unwrap()).await;
+    assert!(said.contains("node 3"), "{said}");
+    assert!(servers.nodes[0].ready().is_err(), "a quorum with the copy");
+    servers.nodes.push(start_at(&original, addresses[2]).await);
+    servers.formed().await;
+    put(&servers, 0, "k", "v").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clone_does_not_start_beside_the_running_node() {
+    let mut servers = Servers::start().await;
+    put(&servers, 0, "k", "before").await;
+    let original = servers.dir.path().join("3");
+    let clone = servers.dir.path().join("clone");
+    copy(&original, &clone);
+    for _ in 0..2 {
+        let said = refused(&clone, false).await;
+        assert!(said.contains("clone"), "{said}");
+        let address = servers.nodes[2].grpc_addr().to_string();
+        assert!(said.contains(&address), "{said}");
+    }
+    put(&servers, 2, "k", "after").await;
+    assert!(servers.nodes[2].ready().is_ok());
+    // The clone is an older copy from the next start of the original on.
+    servers.nodes.pop().unwrap().stop().await.unwrap();
+    servers.nodes.push(start(&original, false).await.unwrap());
+    servers.formed().await;
+    servers.nodes.pop().unwrap().stop().await.unwrap();
+    ends(start(&clone, false).await.unwrap()).await;
+    assert_eq!(get(&servers, 0, "k").await.as_deref(), Some("after"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_whole_cluster_that_restarts_comes_up() {
+    let mut servers = Servers::start().await;
+    let addresses: Vec<_> = servers.nodes.iter().map(Node::grpc_addr).collect();
+    for round in ["one", "two", "three"] {
+        put(&servers, 0, "k", round).await;
+        for node in servers.nodes.drain(..) {
+            node.stop().await.unwrap();
+        }
+        for (number, address) in (1..=3).zip(&addresses) {
+            let dir = servers.dir.path().join(number.to_string());
+            servers.nodes.push(start_at(&dir, *address).await);
+        }
+        servers.formed().await;
+        assert_eq!(get(&servers, 1, "k").await.as_deref(), Some(round));
+    }
+}

@@ -1,0 +1,99 @@
+//! Gets that the only reader of a partition answers from its disk.
+//!
+//! Three steps, and anything may happen in between: the replica says that it reads alone, the
+//! disk is read, the replica still says so.
+
+use torc_record::Epoch;
+use torc_replication::{Lookup, Mutation, OpId, Operation, Replica, Request, Rules, Storage};
+
+use crate::world::{Event, World};
+
+/// A get on its way from the disk.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    op: OpId,
+    operation: Operation,
+    epoch: Epoch,
+    read: Option<Lookup>,
+}
+
+impl World {
+    /// Starts operations that came together. By chance a single get is returned instead, to be
+    /// read from the disk.
+    pub(crate) fn start_alone(
+        &mut self,
+        node: usize,
+        mut calls: Vec<(OpId, Operation)>,
+    ) -> Option<(OpId, Operation)> {
+        let is_get = |operation: &Operation| {
+            operation.request == Request::Get && operation.rules == Rules::Linearizable
+        };
+        if let [(_, operation)] = &calls[..]
+            && is_get(operation)
+            && self.epoch_alone(node).is_some()
+            && self.rng.chance(self.faults.alone)
+        {
+            return calls.pop();
+        }
+        self.coordinate(node, |process, now, out| {
+            for (op, operation) in calls {
+                process.coordinator.start(now, op, operation, out);
+            }
+        });
+        None
+    }
+
+    fn epoch_alone(&self, node: usize) -> Option<Epoch> {
+        let process = self.nodes[node].process.as_ref()?;
+        process.replica.reads_alone()
+    }
+
+    pub(crate) fn read_alone(&mut self, node: usize, op: OpId, operation: Operation) {
+        let Some(epoch) = self.epoch_alone(node) else {
+            return;
+        };
+        self.counts.add("alone");
+        let alone = Alone {
+            op,
+            operation,
+            epoch,
+            read: None,
+        };
+        self.later_alone(node, alone);
+    }
+
+    fn later_alone(&mut self, node: usize, alone: Alone) {
+        let boot = self.nodes[node].boot;
+        let longest = if self.rng.chance(200) { 40_000 } else { 3_000 };
+        let after = self.rng.between(10, longest);
+        let alone = Box::new(alone);
+        self.schedule(after, Event::Alone { node, boot, alone });
+    }
+
+    pub(crate) fn alone(&mut self, node: usize, boot: u32, mut alone: Alone) {
+        let is_wanted = self.workload.pending.contains_key(&alone.op);
+        if !self.is_live(node, boot) || !is_wanted {
+            return;
+        }
+        let Some(lookup) = alone.read.take() else {
+            alone.read = Some(self.nodes[node].disk.get(&alone.operation.at));
+            return self.later_alone(node, alone);
+        };
+        let this = &self.nodes[node];
+        let collecting = this.process.as_ref().map(|it| it.replica.meta().collecting);
+        let collecting = collecting.unwrap_or_default().time;
+        let answer = Replica::alone(lookup, this.now(self.us), collecting, self.mutations);
+        let is_still = self.epoch_alone(node) == Some(alone.epoch)
+            || self.mutations.has(Mutation::AloneUnchecked);
+        let Alone { op, operation, .. } = alone;
+        match answer.filter(|_| is_still) {
+            Some(outcome) => {
+                self.trace.outcome(self.us, op, &outcome);
+                self.finished(op, &outcome);
+            }
+            None => self.coordinate(node, |process, now, out| {
+                process.coordinator.start(now, op, operation, out);
+            }),
+        }
+    }
+}

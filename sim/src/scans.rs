@@ -1,0 +1,239 @@
+//! Clients that scan: pages of a quorum, in rounds, and gets of their own for what is in doubt.
+//!
+//! What a scan says of a key goes into its history as a get over the round that said it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use torc_record::{Ballot, HybridTime, Record, State};
+use torc_replication::{
+    Config, Envelope, KeyId, Listed, ListedEntry, Locator, Message, Mutation, OpId, ScanPage,
+    ScanRound, Tag,
+};
+use torc_ring::NodeId;
+
+use crate::answers::number;
+use crate::history::{Kind, Operation, Seen, Value};
+use crate::ledger::Ledger;
+use crate::node::PARTITION;
+use crate::workload::{NOBODY, Wish, is_eventual};
+use crate::world::{Event, World};
+
+/// Numbers of scans are none of operations.
+const FIRST: u64 = 1 << 41;
+
+/// A scan on its way.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    client: usize,
+    node: usize,
+    until_us: u64,
+    after: Option<KeyId>,
+    tag: Tag,
+    config: Arc<Config>,
+    round: ScanRound,
+    /// When the round began.
+    call: u64,
+    time: HybridTime,
+    /// What majorities had confirmed then, of each key.
+    floors: Vec<(Ballot, Ballot)>,
+}
+
+impl World {
+    /// A client scans the partition through a node.
+    pub(crate) fn begin_scan(&mut self, client: usize, node: usize, patience_ms: u64) {
+        if let Some(open) = self.workload.open.get_mut(client) {
+            *open += 1;
+        }
+        self.workload.issued += 1;
+        self.next_scan += 1;
+        self.counts.add("scanned");
+        let until_us = self.us + patience_ms * 1_000;
+        self.begin_round(FIRST + self.next_scan, client, node, until_us, None);
+    }
+
+    /// Asks for a page; without a topology the client goes away.
+    fn begin_round(
+        &mut self,
+        id: u64,
+        client: usize,
+        node: usize,
+        until_us: u64,
+        after: Option<KeyId>,
+    ) {
+        let process = self.nodes[node].process.as_ref();
+        let config = process.and_then(|it| it.coordinator.config(PARTITION).cloned());
+        let Some(config) = config else {
+            return self.next_request(client);
+        };
+        self.moment += 1;
+        self.next_scan += 1;
+        let tag = Tag {
+            op: OpId(id),
+            round: HybridTime(self.next_scan),
+        };
+        let scan = Scan {
+            client,
+            node,
+            until_us,
+            after,
+            tag,
+            round: ScanRound::new(config.clone(), tag, after, self.mutations),
+            config,
+            call: self.moment,
+            time: HybridTime::from_unix_ms(self.nodes[node].now(self.us).unix_ms),
+            floors: self.workload.ledgers.iter().map(Ledger::floor).collect(),
+        };
+        self.ask_for_page(&scan);
+        self.scans.insert(id, scan);
+    }
+
+    fn ask_for_page(&mut self, scan: &Scan) {
+        let from = self.nodes[scan.node].id;
+        let asks: Vec<_> = scan.round.asks().collect();
+        for (to, envelope) in asks {
+            self.transmit(from, to, envelope);
+        }
+        let after = self.rng.between(4_000, 12_000);
+        let tag = scan.tag;
+        self.schedule(after, Event::ScanLate { tag });
+    }
+
+    /// No quorum has answered yet: the same is asked again, or in a new round.
+    pub(crate) fn scan_late(&mut self, tag: Tag) {
+        let id = tag.op.0;
+        let is_present = self.scans.get(&id).is_some_and(|scan| scan.tag == tag);
+        let Some(scan) = is_present.then(|| self.scans.remove(&id)).flatten() else {
+            return;
+        };
+        if self.us > scan.until_us {
+            self.counts.add("scan given up");
+            return self.next_request(scan.client);
+        }
+        let process = self.nodes[scan.node].process.as_ref();
+        let config = process.and_then(|it| it.coordinator.config(PARTITION));
+        let is_same = config.is_some_and(|config| config.epoch == scan.config.epoch);
+        if is_same && self.rng.chance(500) {
+            self.ask_for_page(&scan);
+            self.scans.insert(id, scan);
+        } else {
+            self.begin_round(id, scan.client, scan.node, scan.until_us, scan.after);
+        }
+    }
+
+    /// A page reaches the node that scans; whether it was a scan's.
+    pub(crate) fn scan_page(&mut self, node: usize, from: NodeId, envelope: &Envelope) -> bool {
+        let Message::Page {
+            tag,
+            records,
+            next,
+            collecting,
+            ..
+        } = &envelope.message
+        else {
+            return false;
+        };
+        if *tag == Tag::default() {
+            return false;
+        }
+        let any_round = self.mutations.has(Mutation::ScanAnyRound);
+        let fits = |scan: &&mut Scan| (scan.tag == *tag || any_round) && scan.node == node;
+        let Some(scan) = self.scans.get_mut(&tag.op.0).filter(fits) else {
+            return true;
+        };
+        let page = ScanPage {
+            records: records.clone(),
+            next: *next,
+            collecting: *collecting,
+        };
+        let mode = |record: &Record| Some(is_eventual(record.namespace));
+        let listed = scan.round.on_page(from, page, scan.time, mode);
+        if let Some(listed) = listed
+            && let Some(scan) = self.scans.remove(&tag.op.0)
+        {
+            self.take_listed(&scan, listed);
+        }
+        true
+    }
+
+    fn take_listed(&mut self, scan: &Scan, listed: Listed) {
+        self.moment += 1;
+        let Listed { entries, next } = listed;
+        let next = next.map(|at| at.id());
+        let mut told = BTreeSet::new();
+        for entry in entries {
+            let at = match &entry {
+                ListedEntry::Value(record) => Locator::of(record),
+                ListedEntry::Ask(at) => at.clone(),
+            };
+            let Some(key) = self.workload.key_of(&at) else {
+                // Of a key that nobody uses.
+                if matches!(entry, ListedEntry::Ask(_)) {
+                    self.get_foreign(scan.node, at);
+                }
+                continue;
+            };
+            if !told.insert(key) {
+                self.workload
+                    .breaks(key, || "a scan told it twice".to_owned());
+            }
+            match entry {
+                ListedEntry::Value(record) => self.tell_listed(scan, key, Some(&record)),
+                ListedEntry::Ask(_) => {
+                    let wish = Wish::get(&self.workload, key);
+                    let patience_ms = if self.healing { 1_000 } else { 60 };
+                    self.ask(NOBODY, scan.node, vec![wish], patience_ms);
+                }
+            }
+        }
+        let passed = |at: &Locator| {
+            let is_before = next.is_none_or(|next| at.id() <= next);
+            Some(at.id()) > scan.after && is_before
+        };
+        for key in 0..self.workload.keys.len() {
+            if !told.contains(&key) && passed(&self.workload.keys[key]) {
+                self.tell_listed(scan, key, None);
+            }
+        }
+        if next.is_some() {
+            let id = scan.tag.op.0;
+            return self.begin_round(id, scan.client, scan.node, scan.until_us, next);
+        }
+        self.next_request(scan.client);
+    }
+
+    /// A scan says that a key has this value, or none.
+    fn tell_listed(&mut self, scan: &Scan, key: usize, record: Option<&Record>) {
+        self.trace.note(self.us, || {
+            let version = record.map(|record| record.ballot.to_string());
+            format!("scan {}: key {key} is {version:?}", scan.tag.op.0 - FIRST)
+        });
+        let found: Option<(Ballot, Value)> = record.map(|record| match &record.state {
+            State::Value { value, .. } => (record.ballot, number(value)),
+            State::Tombstone => (record.ballot, 0),
+        });
+        if self.workload.is_eventual(key) {
+            return self.note_listed(key, found, scan.floors[key]);
+        }
+        let ret_ms = self.told_ms();
+        self.workload.histories[key].operations.push(Operation {
+            kind: Kind::Get,
+            seen: Seen::Value(found.map_or(0, |(_, value)| value)),
+            call: scan.call,
+            ret: self.moment,
+            ret_ms,
+        });
+        self.workload.issued += 1;
+    }
+
+    /// Its node crashed.
+    pub(crate) fn abandon_scans(&mut self, node: usize) {
+        let lost = self.scans.iter().filter(|(_, scan)| scan.node == node);
+        let lost: Vec<_> = lost.map(|(id, _)| *id).collect();
+        for id in lost {
+            if let Some(scan) = self.scans.remove(&id) {
+                self.next_request(scan.client);
+            }
+        }
+    }
+}

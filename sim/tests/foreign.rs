@@ -1,0 +1,165 @@
+//! A client that shares no code with Torc: HTTP/2, gRPC and protobuf by hand, in Python, unary
+//! calls to random nodes. What it sees is linearizable, also while nodes are killed.
+//!
+//! `TORC_FOREIGN_OPERATIONS` says how many operations, 1,500 unless it is set. Skipped, and said
+//! so, where there is no `python3`.
+#![cfg(feature = "cluster")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value as Json;
+use torc_sim::check::{Verdict, check, check_by_configurations};
+use torc_sim::history::{KeyHistory, Kind, Operation, Seen};
+
+/// A node is killed after so many operations have been told, and started again.
+const KILL_EVERY: usize = 300;
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test may be told how long to run"
+)]
+fn operations() -> u64 {
+    let told = std::env::var("TORC_FOREIGN_OPERATIONS").ok();
+    told.and_then(|text| text.parse().ok()).unwrap_or(1_500)
+}
+
+fn kvd() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_torc-sim")).with_file_name("kvd");
+    if !path.exists() {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--locked", "--workspace", "--bin", "kvd"]);
+        assert!(build.status().unwrap().success(), "kvd does not build");
+    }
+    path
+}
+
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+struct Node {
+    flags: Vec<String>,
+    child: Option<Child>,
+}
+
+impl Node {
+    fn start(&mut self) {
+        let mut kvd = Command::new(kvd());
+        kvd.arg("serve").args(&self.flags).stdin(Stdio::null());
+        kvd.stdout(Stdio::null()).stderr(Stdio::null());
+        self.child = Some(kvd.spawn().unwrap());
+    }
+
+    fn kill_9(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill_9();
+    }
+}
+
+fn number(told: &Json, name: &str) -> u64 {
+    told[name].as_u64().unwrap()
+}
+
+fn operation(told: &Json) -> Operation {
+    let value = number(told, "value") as u32;
+    let kind = match told["kind"].as_str().unwrap() {
+        "get" => Kind::Get,
+        "put" => Kind::Put(value),
+        "put_if_absent" => Kind::PutIfAbsent(value),
+        "cas" => Kind::Cas(number(told, "expected") as u32, value),
+        _ => Kind::Erase,
+    };
+    let is_unknown = told["outcome"] == "unknown";
+    Operation {
+        kind,
+        seen: match kind {
+            _ if is_unknown => Seen::Unknown,
+            Kind::Get => Seen::Value(number(told, "found") as u32),
+            _ => Seen::Done,
+        },
+        call: number(told, "call"),
+        ret: if is_unknown {
+            u64::MAX
+        } else {
+            number(told, "ret")
+        },
+        ret_ms: 0,
+    }
+}
+
+#[test]
+fn a_foreign_client_sees_linearizable_histories_while_nodes_are_killed() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no python3");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let addresses: Vec<String> = (0..3).map(|_| free_address()).collect();
+    let mut nodes: Vec<Node> = addresses
+        .iter()
+        .enumerate()
+        .map(|(index, address)| {
+            let data = dir.path().join(index.to_string());
+            let mut flags = vec![
+                format!("--grpc-addr={address}"),
+                format!("--http-addr={}", free_address()),
+                format!("--data-dir={}", data.display()),
+                "--partitions=64".to_owned(),
+            ];
+            if index == 0 {
+                flags.push("--bootstrap".to_owned());
+                flags.push(format!("--found-with={}", addresses[1..].join(",")));
+            }
+            Node { flags, child: None }
+        })
+        .collect();
+    for node in &mut nodes {
+        node.start();
+    }
+    let mut client = Command::new("python3")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign.py"))
+        .args(["1", &operations().to_string()])
+        .args(&addresses)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keys = BTreeMap::<String, KeyHistory>::new();
+    let mut answered = 0;
+    let told = BufReader::new(client.stdout.take().unwrap()).lines();
+    for (place, line) in told.enumerate() {
+        let told: Json = serde_json::from_str(&line.unwrap()).unwrap();
+        let operation = operation(&told);
+        answered += usize::from(operation.seen != Seen::Unknown);
+        let key = told["key"].as_str().unwrap();
+        let history = keys.entry(key.to_owned()).or_default();
+        history.operations.push(operation);
+        let node = &mut nodes[1 + place / KILL_EVERY % 2];
+        match place % KILL_EVERY {
+            150 => node.kill_9(),
+            200 => node.start(),
+            _ => {}
+        }
+    }
+    assert!(client.wait().unwrap().success());
+    assert!(answered > keys.len(), "{answered} operations were answered");
+    for (key, history) in &mut keys {
+        history.operations.sort_by_key(|operation| operation.call);
+        for verdict in [check(history), check_by_configurations(history)] {
+            assert_ne!(verdict, Verdict::Violation, "{key}: {history:?}");
+        }
+    }
+}

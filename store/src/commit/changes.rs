@@ -1,0 +1,239 @@
+//! Changes of partitions on their way to the log, and the one report of a call.
+//!
+//! A call is cut into parts that each fit one batch of the log. Its parts lie in the queue
+//! side by side; the report is told when the last of them is settled or dropped.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use torc_record::Ballot;
+use torc_ring::Partition;
+
+use crate::packed::Packed;
+use crate::{PartitionBatch, PartitionMeta, StoreError, holdings};
+
+/// Bytes of a change in the log beyond its records, at most.
+const OTHERS_BYTES: usize = 128;
+
+/// What failed of a call: the places of the changes in it, ascending, and why.
+type Failures = Vec<(usize, StoreError)>;
+
+type Told = Box<dyn FnOnce(Failures) + Send>;
+
+/// Whom to tell of a call's outcome: told when the last clone is dropped.
+#[derive(Clone)]
+pub(crate) struct Report(Arc<Mutex<Call>>);
+
+struct Call {
+    failed: Failures,
+    done: Option<Told>,
+}
+
+impl Report {
+    pub(crate) fn new(done: impl FnOnce(Failures) + Send + 'static) -> Self {
+        Self(Arc::new(Mutex::new(Call {
+            failed: Vec::new(),
+            done: Some(Box::new(done)),
+        })))
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(done) = self.done.take() {
+            done(std::mem::take(&mut self.failed));
+        }
+    }
+}
+
+impl fmt::Debug for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Report")
+    }
+}
+
+/// A batch of one partition.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(super) partition: Partition,
+    pub(super) wipe: bool,
+    pub(super) purge: Option<Ballot>,
+    pub(super) meta: Option<PartitionMeta>,
+    /// How many of the records in [`Changes`] are its own.
+    records: usize,
+    /// What these add to the memory of the overlay.
+    cost: u64,
+    /// Why it is not stored.
+    refused: Option<StoreError>,
+}
+
+impl Change {
+    /// A batch whose records were packed, or why that was refused.
+    pub(crate) fn new(
+        partition: Partition,
+        batch: &PartitionBatch,
+        packed: Result<(), StoreError>,
+    ) -> Self {
+        Self {
+            partition,
+            wipe: batch.wipe,
+            purge: batch.purge,
+            meta: batch.meta,
+            records: 0,
+            cost: 0,
+            refused: packed.err(),
+        }
+    }
+}
+
+/// A part of a call: goes into one batch of the log.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    /// The place of the first of them in the call.
+    first: usize,
+    list: Vec<Change>,
+    /// Of all of them, one after the other.
+    records: Vec<Packed>,
+    log_bytes: usize,
+    /// Memory that was set aside for them.
+    pub(crate) reserved_bytes: u64,
+    report: Report,
+    is_settled: bool,
+}
+
+impl Changes {
+    fn new(first: usize, report: Report) -> Self {
+        Self {
+            first,
+            list: Vec::new(),
+            records: Vec::new(),
+            log_bytes: 0,
+            reserved_bytes: 0,
+            report,
+            is_settled: false,
+        }
+    }
+
+    /// Bytes in the log, at most.
+    pub(crate) const fn log_bytes(&self) -> usize {
+        self.log_bytes
+    }
+
+    /// Memory that the changes may add to the overlay.
+    pub(crate) fn cost(&self) -> u64 {
+        self.list.iter().map(|change| change.cost).sum()
+    }
+
+    /// Notes for which changes memory was set aside, and refuses the others.
+    pub(crate) fn reserve(&mut self, mut admit: impl FnMut(u64) -> Result<(), StoreError>) {
+        for change in &mut self.list {
+            match admit(change.cost) {
+                Ok(()) => self.reserved_bytes += change.cost,
+                Err(why) => drop(change.refused.get_or_insert(why)),
+            }
+        }
+    }
+
+    /// Refuses changes behind such that have failed, of their partition.
+    pub(super) fn refuse_behind(&mut self, broken: &mut BTreeSet<Partition>) {
+        for change in &mut self.list {
+            let partition = change.partition;
+            match change.refused {
+                // It has no changes that could follow.
+                Some(StoreError::UnknownPartition { .. }) => {}
+                Some(_) => drop(broken.insert(partition)),
+                None if broken.contains(&partition) => {
+                    change.refused = Some(StoreError::AfterFailure { partition });
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Refuses all that were not refused before.
+    pub(crate) fn refuse(&mut self, why: &StoreError) {
+        for change in &mut self.list {
+            change.refused.get_or_insert_with(|| why.clone());
+        }
+    }
+
+    /// What is to be stored, in order.
+    pub(super) fn taken(&self) -> impl Iterator<Item = (&Change, &[Packed])> {
+        let mut records = &self.records[..];
+        let all = self.list.iter().map(move |change| {
+            let (own, rest) = records.split_at(change.records);
+            records = rest;
+            (change, own)
+        });
+        all.filter(|(change, _)| change.refused.is_none())
+    }
+
+    /// What was not refused is durable.
+    pub(crate) fn settle(mut self) {
+        self.is_settled = true;
+    }
+}
+
+/// What is dropped unsettled was so by a panic.
+impl Drop for Changes {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.refuse(&StoreError::panicked());
+        }
+        let places = self.first..;
+        let outcomes = places.zip(self.list.drain(..));
+        let refused = outcomes.filter_map(|(place, change)| Some((place, change.refused?)));
+        let mut refused = refused.peekable();
+        if refused.peek().is_some() {
+            self.report.0.lock().failed.extend(refused);
+        }
+    }
+}
+
+/// Cuts a call into parts.
+pub(crate) struct Parts {
+    most_bytes: usize,
+    done: Vec<Changes>,
+    last: Changes,
+}
+
+impl Parts {
+    /// Parts of up to so many bytes in the log; a longer change has one to itself.
+    pub(crate) fn new(most_bytes: usize, changes: usize, report: Report) -> Self {
+        let mut last = Changes::new(0, report);
+        last.list.reserve_exact(changes);
+        last.records.reserve(changes);
+        Self {
+            most_bytes,
+            done: Vec::new(),
+            last,
+        }
+    }
+
+    /// Adds the next change and takes its records; one that is refused has none.
+    pub(crate) fn push(&mut self, mut change: Change, records: &mut Vec<Packed>) {
+        let lens = records.iter().map(|packed| packed.bytes().len());
+        let bytes = OTHERS_BYTES + lens.sum::<usize>();
+        if !self.last.list.is_empty() && self.last.log_bytes + bytes > self.most_bytes {
+            let next = self.last.first + self.last.list.len();
+            let next = Changes::new(next, self.last.report.clone());
+            self.done.push(std::mem::replace(&mut self.last, next));
+        }
+        change.records = records.len();
+        change.cost = records.iter().map(holdings::cost).sum();
+        self.last.log_bytes += bytes;
+        self.last.records.append(records);
+        self.last.list.push(change);
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<Changes> {
+        if self.last.list.is_empty() {
+            self.last.settle();
+        } else {
+            self.done.push(self.last);
+        }
+        self.done
+    }
+}

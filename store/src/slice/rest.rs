@@ -1,0 +1,291 @@
+//! Reading what follows the index of a slice, from memory or from the file.
+//!
+//! A get reads one record, with one read. Whoever reads many in about the order in which they
+//! lie has a [`Reader`], which reads them by blocks.
+//!
+//! Bytes that the disk cannot give are damage of what lies there, and of nothing else.
+
+use std::ops::Range;
+
+use super::Damage;
+use crate::fs::FsFile;
+
+const CUT_OFF: Damage = "a slice is cut off";
+const READ_ERROR: Damage = "the disk reports an error";
+
+/// What a reader of many records reads at once.
+const BLOCK_LEN: u64 = 32 << 10;
+/// Ring order leads through the slots with leaps of some hundred: so many blocks hold what
+/// is leapt over.
+const BLOCKS: usize = 8;
+
+/// The bytes of a slice behind its index.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Rest<'a> {
+    Memory(&'a [u8]),
+    File {
+        file: &'a dyn FsFile,
+        /// Where they start in the file.
+        at: u64,
+        len: u64,
+    },
+}
+
+/// Whether a reader waits for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reading {
+    Wait,
+    /// It does without what is not in the page cache.
+    CachedOnly,
+}
+
+/// Why bytes were not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unread {
+    NotCached,
+    Damaged(Damage),
+}
+
+impl Unread {
+    /// What is damaged, for a reader who waits.
+    fn damage(self) -> Damage {
+        match self {
+            Self::Damaged(what) => what,
+            Self::NotCached => READ_ERROR,
+        }
+    }
+}
+
+impl From<Damage> for Unread {
+    fn from(what: Damage) -> Self {
+        Self::Damaged(what)
+    }
+}
+
+impl Rest<'_> {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::File { len, .. } => *len,
+        }
+    }
+
+    /// Fills `buf` with the bytes from `from` on.
+    pub(super) fn read(&self, buf: &mut [u8], from: u64, how: Reading) -> Result<(), Unread> {
+        let end = from.checked_add(buf.len() as u64);
+        if end.is_none_or(|end| end > self.len()) {
+            return Err(Unread::Damaged(CUT_OFF));
+        }
+        match self {
+            Self::Memory(bytes) => {
+                buf.copy_from_slice(&bytes[from as usize..][..buf.len()]);
+                Ok(())
+            }
+            Self::File { file, at, .. } => fill(*file, buf, at + from, how),
+        }
+    }
+
+    /// A copy of some bytes, no more than there are.
+    ///
+    /// # Errors
+    /// There are fewer, or they cannot be read.
+    pub(crate) fn copy(&self, from: u64, len: usize) -> Result<Vec<u8>, Damage> {
+        if len as u64 > self.len().saturating_sub(from) {
+            return Err(CUT_OFF);
+        }
+        let mut bytes = vec![0; len];
+        self.read(&mut bytes, from, Reading::Wait)
+            .map_err(Unread::damage)?;
+        Ok(bytes)
+    }
+
+    /// What follows the first `len` bytes.
+    pub(crate) fn behind(self, len: u64) -> Self {
+        match self {
+            Self::Memory(bytes) => {
+                let len = usize::try_from(len).unwrap_or(usize::MAX);
+                Self::Memory(bytes.get(len..).unwrap_or_default())
+            }
+            Self::File { file, at, len: all } => Self::File {
+                file,
+                at: at + len.min(all),
+                len: all.saturating_sub(len),
+            },
+        }
+    }
+}
+
+fn fill(file: &dyn FsFile, buf: &mut [u8], at: u64, how: Reading) -> Result<(), Unread> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        let (left, at) = (&mut buf[filled..], at + filled as u64);
+        let read = match how {
+            Reading::Wait => file.read_at(left, at).map(Some),
+            Reading::CachedOnly => file.read_cached_at(left, at),
+        };
+        match read {
+            Ok(Some(0)) => return Err(Unread::Damaged(CUT_OFF)),
+            Ok(Some(read)) => filled += read,
+            Ok(None) => return Err(Unread::NotCached),
+            Err(error) => {
+                tracing::debug!(%error, at, "a slice cannot be read");
+                return Err(Unread::Damaged(READ_ERROR));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// So many bytes of a file, which the caller has bounded.
+///
+/// # Errors
+/// They cannot be read.
+pub(crate) fn read_file(file: &dyn FsFile, at: u64, len: usize) -> Result<Vec<u8>, Damage> {
+    let mut bytes = vec![0; len];
+    fill(file, &mut bytes, at, Reading::Wait).map_err(Unread::damage)?;
+    Ok(bytes)
+}
+
+/// Reads by blocks and keeps the last ones: 256 KiB.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    rest: Rest<'a>,
+    blocks: Vec<Block>,
+    /// Counts uses of blocks.
+    clock: u64,
+    /// The last bytes that were asked for.
+    asked: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Block {
+    number: u64,
+    last_used: u64,
+    /// None if not all of them can be read.
+    bytes: Vec<u8>,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) const fn new(rest: Rest<'a>) -> Self {
+        Self {
+            rest,
+            blocks: Vec::new(),
+            clock: 0,
+            asked: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.rest.len()
+    }
+
+    /// The bytes of a range, whose length the caller has bounded.
+    ///
+    /// # Errors
+    /// Some of them cannot be read.
+    pub(crate) fn bytes(&mut self, range: Range<u64>) -> Result<&[u8], Damage> {
+        let len = range.end.checked_sub(range.start).ok_or(CUT_OFF)?;
+        if range.end > self.rest.len() {
+            return Err(CUT_OFF);
+        }
+        if let Rest::Memory(bytes) = self.rest {
+            return Ok(&bytes[range.start as usize..range.end as usize]);
+        }
+        let mut asked = std::mem::take(&mut self.asked);
+        asked.clear();
+        let mut at = range.start;
+        while at < range.end && len <= BLOCK_LEN {
+            let block = self.block(at / BLOCK_LEN);
+            let from = (at % BLOCK_LEN) as usize;
+            let until = block.len().min(from + (range.end - at) as usize);
+            let Some(piece) = block.get(from..until).filter(|piece| !piece.is_empty()) else {
+                break;
+            };
+            asked.extend_from_slice(piece);
+            at += piece.len() as u64;
+        }
+        // Too long for a block, or beside something that cannot be read.
+        let is_whole = asked.len() as u64 == len;
+        asked.resize(len as usize, 0);
+        self.asked = asked;
+        if !is_whole {
+            let read = self.rest.read(&mut self.asked, range.start, Reading::Wait);
+            read.map_err(Unread::damage)?;
+        }
+        Ok(&self.asked)
+    }
+
+    fn block(&mut self, number: u64) -> &[u8] {
+        self.clock += 1;
+        let known = self.blocks.iter().position(|one| one.number == number);
+        let place = known.unwrap_or_else(|| self.load(number));
+        let block = &mut self.blocks[place];
+        block.last_used = self.clock;
+        &block.bytes
+    }
+
+    /// Reads a block in place of the one that was not used for the longest time.
+    fn load(&mut self, number: u64) -> usize {
+        let place = if self.blocks.len() < BLOCKS {
+            self.blocks.push(Block {
+                number,
+                last_used: 0,
+                bytes: Vec::new(),
+            });
+            self.blocks.len() - 1
+        } else {
+            let uses = self.blocks.iter().map(|one| one.last_used).enumerate();
+            uses.min_by_key(|(_, used)| *used).map_or(0, |(at, _)| at)
+        };
+        let block = &mut self.blocks[place];
+        block.number = number;
+        let from = number * BLOCK_LEN;
+        let len = self.rest.len().saturating_sub(from).min(BLOCK_LEN);
+        block.bytes.resize(len as usize, 0);
+        let read = self.rest.read(&mut block.bytes, from, Reading::Wait);
+        if read.is_err() {
+            block.bytes.clear();
+        }
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::fs::Fs;
+    use crate::testing::CrashFs;
+
+    #[test]
+    fn a_reader_gives_every_range_and_only_bad_sectors_are_lost() {
+        let content: Vec<u8> = (0..20 * BLOCK_LEN + 77)
+            .map(|at| (at % 251) as u8)
+            .collect();
+        let fs = CrashFs::new();
+        let path = Path::new("/f");
+        fs.put_file(path, &content);
+        let file = fs.open(path).unwrap();
+        let (at, len) = (100, content.len() as u64 - 100);
+        let file = &*file;
+        let rest = Rest::File { file, at, len };
+        let bad = 5 * BLOCK_LEN + 1000..5 * BLOCK_LEN + 1512;
+        fs.break_sectors(path, bad.start + at..bad.end + at);
+        let mut reader = Reader::new(rest);
+        // There and back, in strides that no block is a multiple of.
+        let starts: Vec<u64> = (0..len).step_by(701).collect();
+        for from in starts.iter().chain(starts.iter().rev()).copied() {
+            for range in [0, 1, 500, 40_000].map(|more| from..len.min(from + more)) {
+                let is_lost = !range.is_empty() && range.start < bad.end && bad.start < range.end;
+                let (first, last) = (range.start + at, range.end + at);
+                match reader.bytes(range) {
+                    Ok(bytes) => assert_eq!(bytes, &content[first as usize..last as usize]),
+                    Err(what) => assert!(is_lost && what == READ_ERROR, "{first}: {what}"),
+                }
+            }
+        }
+        assert_eq!(reader.bytes(len..len + 1), Err(CUT_OFF));
+        assert!(reader.blocks.len() <= BLOCKS);
+    }
+}

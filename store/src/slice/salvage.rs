@@ -1,0 +1,71 @@
+//! The records of a slice whose index is damaged.
+//!
+//! They lie without gaps in the order of their slots, each with its length, and with a
+//! checksum that says which slot is meant: their index is not needed to find them. If all of
+//! them are whole and come to what the header says, nothing was lost.
+
+use super::header::{SLICE_HEADER_LEN, SliceHeader};
+use super::rest::{Reader, Rest};
+use super::view::checked;
+use super::{Damage, RECORD_CRC_LEN};
+use crate::PartitionSummary;
+use crate::packed::{HEAD_LEN, Packed, PackedRef};
+
+/// Gives the records of a slice, all bytes of which these are, in the order of their slots.
+/// Reads them once.
+///
+/// # Errors
+/// Not all of them are there; what was given until then means nothing.
+pub(crate) fn salvage(
+    all: Rest<'_>,
+    mut take: impl FnMut(PackedRef<'_>),
+) -> Result<SliceHeader, Damage> {
+    let header = SliceHeader::decode(&all.copy(0, SLICE_HEADER_LEN)?)?;
+    let mut reader = Reader::new(all);
+    let mut at = header.records_at() as u64;
+    let mut held = PartitionSummary::default();
+    for slot in 0..header.keys() {
+        let head_at = at + RECORD_CRC_LEN as u64;
+        let head = reader.bytes(head_at..head_at + HEAD_LEN as u64)?;
+        let end = head_at + Packed::len_by_head(head)? as u64;
+        let record = checked(header.salt, slot, reader.bytes(at..end)?)?;
+        held.add_ref(record);
+        take(record);
+        at = end;
+    }
+    let is_all = at == header.records_at() as u64 + header.records_len && held == header.held();
+    is_all
+        .then_some(header)
+        .ok_or("the records of a slice do not come to what it says")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::sample_slice;
+
+    #[test]
+    fn all_records_are_found_without_the_index_or_none_count() {
+        let good = sample_slice(40).unwrap();
+        let header = SliceHeader::decode(&good).unwrap();
+        let salvaged = |bytes: &[u8]| {
+            let mut keys = Vec::new();
+            let header = salvage(Rest::Memory(bytes), |one| keys.push(one.key().to_vec()));
+            header.map(|_| keys)
+        };
+        let keys = salvaged(&good).unwrap();
+        assert_eq!(keys.len(), 40);
+        let mut bad = good.clone();
+        bad[SLICE_HEADER_LEN..header.records_at()].fill(0xA5);
+        assert_eq!(salvaged(&bad), Ok(keys.clone()), "index and order are gone");
+        for at in (0..SLICE_HEADER_LEN).chain(header.records_at()..good.len()) {
+            let mut bad = good.clone();
+            bad[at] ^= 0x10;
+            let Ok(found) = salvaged(&bad) else { continue };
+            assert_eq!(found, keys, "byte {at}: nothing depends on it");
+        }
+        for len in [0, 100, good.len() / 2] {
+            assert!(salvaged(&good[..len]).is_err(), "cut to {len}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Keys that share a digest, which only a caller with a wrong one can make: they harm nothing
+//! else, and none of them is lost.
+
+use std::ops::RangeInclusive;
+
+use crate::common::{
+    Model, block_on, check_summaries, open, partition_of, partitions, put, tombstone,
+};
+use crate::open_with;
+use torc_record::{Digest, Key, Record};
+use torc_store::testing::{CrashFs, Survives};
+use torc_store::{Cursor, FoldReport, ScanLimits, Store};
+
+/// Five more keys under the digest of key 1.
+fn foreign(key: u64, time: u64, value: &str) -> Record {
+    let mut record = put(100 + key, time, value);
+    record.digest = put(1, 0, b"").digest;
+    record
+}
+
+fn write(store: &Store, model: &mut Model, record: Record) {
+    model.write(record.clone());
+    block_on(store.write(record)).unwrap();
+}
+
+/// Seals rounds of records; in each partition some, in that of key 1 several of one digest.
+fn fill(store: &Store, model: &mut Model, rounds: RangeInclusive<u64>) {
+    for round in rounds {
+        for key in 0..40 {
+            write(store, model, put(key, round, format!("{key} of {round}")));
+        }
+        // Each round has other keys of the digest.
+        for key in (0..5).filter(|key| (key + round) % 3 > 0) {
+            write(store, model, foreign(key, round, "foreign"));
+        }
+        let report = block_on(store.seal()).unwrap();
+        assert!(report.slices > 8, "a further slice for the shared digest");
+        assert_eq!(store.stats().overlay_bytes, 0, "all partitions are sealed");
+    }
+}
+
+fn fold(store: &Store) -> FoldReport {
+    block_on(store.fold()).unwrap()
+}
+
+#[test]
+fn keys_that_share_a_digest_are_sealed_and_folded_and_none_is_lost() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    let mut model = Model::default();
+    fill(&store, &mut model, 1..=5);
+    model.check(&store, "sealed");
+    assert!(store.stats().sliced.shared_digests > 0);
+    assert!(fold(&store).slices_written > 8);
+    model.check(&store, "folded");
+    let again = fold(&store);
+    assert_eq!((again.slices_read, again.slices_written), (0, 0), "it ends");
+    let stats = store.stats().sliced;
+    assert_eq!(
+        (stats.slices, stats.most_slices, stats.shared_digests),
+        (8 + 5, 6, 5),
+        "one slice a partition, and one for each further key"
+    );
+    drop(store);
+    let (store, _) = open(&fs.image(Survives::Nothing)).unwrap();
+    model.check(&store, "opened again");
+    assert_eq!(fold(&store).slices_read, 0, "also after a restart");
+    check_summaries(&store, "opened again");
+    fill(&store, &mut model, 6..=7);
+    fold(&store);
+    model.check(&store, "folded again");
+    assert_eq!(store.stats().sliced.shared_digests, 5);
+}
+
+#[test]
+fn an_idle_node_folds_them_once() {
+    let fs = CrashFs::new();
+    let store = open_with(&fs, |options| options.most_slices = 2);
+    let mut model = Model::default();
+    fill(&store, &mut model, 1..=3);
+    block_on(store.close()).unwrap();
+    let store = open_with(&fs, |options| {
+        options.most_slices = 2;
+        options.auto_fold = true;
+        options.fold_when_idle = std::time::Duration::ZERO;
+    });
+    while store.stats().sliced.slices > 8 + 5 {
+        std::thread::yield_now();
+    }
+    let folds = store.stats().folds;
+    // A seal makes the thread look again.
+    write(&store, &mut model, tombstone(1, 9));
+    block_on(store.seal()).unwrap();
+    model.check(&store, "folded by itself");
+    assert_eq!(fold(&store).slices_written, 1);
+    assert!(
+        store.stats().folds <= folds + 2,
+        "it does not fold for ever"
+    );
+}
+
+#[test]
+fn no_page_ends_between_two_keys_of_a_digest() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    let mut model = Model::default();
+    fill(&store, &mut model, 1..=2);
+    // Some of them in the overlay.
+    for key in [0, 3] {
+        write(&store, &mut model, foreign(key, 9, "newer"));
+    }
+    let home = partition_of(&put(1, 0, b""));
+    assert!(partitions().contains(home));
+    let expected = model.records.values().map(|(_, record)| record);
+    let expected: Vec<_> = expected.filter(|one| partition_of(one) == home).collect();
+    let shared = |digest: Digest| expected.iter().filter(|one| one.digest == digest).count();
+    assert_eq!(shared(put(1, 0, b"").digest), 6);
+    for records in 1..expected.len() {
+        let limits = ScanLimits {
+            records,
+            bytes: usize::MAX,
+        };
+        let (mut found, mut after) = (Vec::new(), None::<Cursor>);
+        loop {
+            let page = store.scan(home, after.as_ref(), limits).unwrap();
+            found.extend(page.records);
+            // Behind every key of the digest, as those say who know no key.
+            after = page.next.map(|next| Cursor {
+                key: Key::new(vec![u8::MAX; 1024]).unwrap(),
+                ..next
+            });
+            if page.done {
+                break;
+            }
+        }
+        assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{records}");
+    }
+}
