@@ -40,7 +40,7 @@ pub use clock::ReservedClock;
 pub use collect::{Collector, Sends};
 pub use coordinator::{
     Condition, Coordinator, CoordinatorOptions, EventualOptions, EventualRead, EventualWrite,
-    Intent, Operation, Outcome, Quorum, Request, Rules,
+    Intent, Operation, OutOfReach, Outcome, Quorum, Request, Rules,
 };
 pub use effect::Effect;
 pub use fence::Fence;

@@ -154,7 +154,7 @@ pub const PLAN: [Hunt; Mutation::ALL.len()] = [
     plan(Mutation::GrowthCopiesVote, Profile::Resize, 1194),
     plan(Mutation::BulkIsSnapshot, Profile::Moves, 58),
     plan(Mutation::WarmAfterRefusal, Profile::Warm, 75),
-    plan(Mutation::IdentityRenames, Profile::Mixed, 3),
+    plan(Mutation::IdentityRenames, Profile::Mixed, 9),
     plan(Mutation::TailForgotten, Profile::Slices, 1013),
     plan(Mutation::AcceptUnseen, Profile::Mixed, 5),
     plan(Mutation::AcceptBelowPromise, Profile::Warm, 14),

@@ -1,12 +1,10 @@
 //! What goes wrong, and what nodes do regularly.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
 use torc_record::{Ballot, HybridTime, Key, NodeSlot, Record, State};
 use torc_replication::{
-    Collector, Config, Envelope, Hint, Input, Locator, Message, Mutation, Operation, Quorum,
-    Request, Rules, Tag,
+    Collector, Config, Envelope, Hint, Input, Locator, Message, Mutation, Operation, OutOfReach,
+    Quorum, Request, Rules, Tag,
 };
 use torc_ring::topology::Stage;
 
@@ -332,7 +330,7 @@ impl World {
 
     /// A node hears who is out of its reach: it may be wrong, or late.
     fn tell_peers(&mut self, node: usize) {
-        let (mut silent, mut lost) = (BTreeSet::new(), BTreeSet::new());
+        let mut out = OutOfReach::default();
         for (other, peer) in self.nodes.iter().enumerate() {
             let cut = self.cut_until[node][other].max(self.cut_until[other][node]);
             let mut is_lost = other != node && (!peer.is_up() || cut > self.us);
@@ -342,16 +340,19 @@ impl World {
             } else {
                 is_lost ^= self.rng.chance(100);
                 if self.rng.chance(150) {
-                    silent.insert(peer.id);
+                    out.silent.insert(peer.id);
                 }
             }
             if is_lost {
-                lost.insert(peer.id);
+                out.lost.insert(peer.id);
+                if self.healing || self.rng.chance(300) {
+                    out.gone.insert(peer.id);
+                }
             }
         }
         self.counts.add("told of peers");
         self.coordinate(node, |process, _, _| {
-            process.coordinator.on_peers(&silent, &lost);
+            process.coordinator.on_peers(&out);
         });
     }
 

@@ -1,7 +1,7 @@
 //! One run: faults and load, then healing, then what must be true.
 
 use torc_record::{Ballot, Record};
-use torc_replication::Mutations;
+use torc_replication::{Mutations, OutOfReach};
 use torc_ring::topology::Stage;
 
 use crate::check::{Verdict, check, check_by_configurations};
@@ -161,9 +161,8 @@ impl World {
             self.nodes[node].clock_error_ms = HEALED_CLOCK_MS;
             self.nodes[node].slow_until_us = 0;
             self.nodes[node].no_group_until_us = 0;
-            let (silent, lost) = Default::default();
             self.coordinate(node, |process, _, _| {
-                process.coordinator.on_peers(&silent, &lost);
+                process.coordinator.on_peers(&OutOfReach::default());
             });
             self.schedule(1_000, crate::world::Event::Start { node });
         }

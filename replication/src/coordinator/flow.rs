@@ -73,13 +73,18 @@ impl Coordinator {
         silent || op.request.is_write() && self.clock.is_ahead(now)
     }
 
-    /// Whether no quorum can be reached. What may have been accepted is given up only after
-    /// some attempts: a node that restarts is soon back.
+    /// Whether no quorum can be reached. What may have been accepted waits longer: a node that
+    /// stalls or restarts is soon back, and then nothing is in doubt.
     fn lacks_quorum(&self, op: &RegisterOp, config: &Config) -> bool {
-        if self.lost.is_empty() || !op.own.mine.is_empty() && op.attempts < self.options.tries {
+        let out = if op.own.mine.is_empty() {
+            &self.out_of_reach.lost
+        } else {
+            &self.out_of_reach.gone
+        };
+        if out.is_empty() {
             return false;
         }
-        let is_lost = |member: &crate::Member| self.lost.contains(&member.node);
+        let is_lost = |member: &crate::Member| out.contains(&member.node);
         let members = config.members.iter().enumerate();
         let lost = members
             .filter(|(_, member)| is_lost(member))

@@ -210,6 +210,18 @@ impl Register {
     }
 }
 
+/// Nodes that nothing can be expected of. Each set is part of the one before, roughly.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OutOfReach {
+    /// Silent of late: no get waits for them as long as others make a quorum.
+    pub silent: BTreeSet<NodeId>,
+    /// No message reaches them: what has no quorum without them fails at once, unless it may have
+    /// been accepted.
+    pub lost: BTreeSet<NodeId>,
+    /// Lost for so long that what may have been accepted is given up as well, as unknown.
+    pub gone: BTreeSet<NodeId>,
+}
+
 /// The operations of one node on some partitions.
 ///
 /// * Commands: [`start`](Self::start), [`abandon`](Self::abandon),
@@ -231,8 +243,7 @@ pub struct Coordinator {
     /// Eight times the usual length of a round.
     round_ms_x8: u64,
     late: few::Latecomers,
-    /// Nodes that no message reaches.
-    lost: BTreeSet<NodeId>,
+    out_of_reach: OutOfReach,
     warm: LocatorTable<Warm>,
     /// Answered `eventual` writes that wait for confirmations, in the order of their ids.
     lingering: BTreeSet<OpId>,
@@ -259,7 +270,7 @@ impl Coordinator {
             turns: VecDeque::new(),
             round_ms_x8: 0,
             late: few::Latecomers::default(),
-            lost: BTreeSet::new(),
+            out_of_reach: OutOfReach::default(),
             warm: LocatorTable::default(),
             lingering: BTreeSet::new(),
         }
@@ -369,13 +380,12 @@ impl Coordinator {
         self.take_turns(now, out);
     }
 
-    /// Which nodes are `silent` of late, and which are `lost`: no message reaches them. No get
-    /// waits for either as long as others make a quorum; and what has no quorum without those
-    /// that are lost fails at once.
-    pub fn on_peers(&mut self, silent: &BTreeSet<NodeId>, lost: &BTreeSet<NodeId>) {
+    /// Which nodes are out of reach now.
+    pub fn on_peers(&mut self, out_of_reach: &OutOfReach) {
+        let OutOfReach { silent, lost, .. } = out_of_reach;
         self.late
             .expect_nothing_of(silent.union(lost).copied().collect());
-        self.lost.clone_from(lost);
+        self.out_of_reach.clone_from(out_of_reach);
     }
 
     /// A time seen in a message: ballots issued from now on are later.

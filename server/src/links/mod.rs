@@ -26,7 +26,7 @@ mod queue;
 mod sender;
 mod service;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use torc_replication::Envelope;
+use torc_replication::{Envelope, OutOfReach};
 use torc_ring::{NodeId, Partitions};
 
 pub use directory::{Contact, Directory, Whoami};
@@ -51,6 +51,10 @@ const SILENCE: Duration = Duration::from_millis(250);
 /// A peer that cannot be connected to, or owes an answer, for so long is lost. Longer than two
 /// nodes that start together take to find each other.
 const LOSS: Duration = Duration::from_secs(1);
+
+/// A peer that is lost for so long is gone for now. Longer than a process, a disk or a restart
+/// stalls on a busy machine.
+const GONE: Duration = Duration::from_secs(5);
 
 /// Bounds and settings of the links of one node.
 #[derive(Debug, Clone)]
@@ -169,18 +173,22 @@ impl Links {
         known.is_some_and(|queue| queue.is_silent_for(SILENCE))
     }
 
-    /// The peers that cannot be connected to or owe an answer for a quarter of a second, and
-    /// those of which that has been so for a second. O(peers).
+    /// The peers that cannot be connected to or owe an answer, by how long that has been so.
+    /// O(peers).
     #[must_use]
-    pub fn out_of_reach(&self) -> (BTreeSet<NodeId>, BTreeSet<NodeId>) {
+    pub fn out_of_reach(&self) -> OutOfReach {
         let queues = self.inner.queues.read();
         let of = |is_out: &dyn Fn(&Queue) -> bool| {
             let out = queues.iter().filter(|(_, queue)| is_out(queue));
             out.map(|(node, _)| *node).collect()
         };
-        let silent = of(&|queue| queue.is_unreachable() || queue.is_silent_for(SILENCE));
-        let lost = of(&|queue| queue.is_unreachable_for(LOSS) || queue.is_silent_for(LOSS));
-        (silent, lost)
+        let for_long =
+            |time| of(&|queue: &Queue| queue.is_unreachable_for(time) || queue.is_silent_for(time));
+        OutOfReach {
+            silent: of(&|queue| queue.is_unreachable() || queue.is_silent_for(SILENCE)),
+            lost: for_long(LOSS),
+            gone: for_long(GONE),
+        }
     }
 
     /// The other end, handing what arrives to `inbox`.

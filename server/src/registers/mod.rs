@@ -288,7 +288,7 @@ impl Registers {
 
     /// The nodes that have not been reached, or owed an answer, for long.
     pub(crate) fn lost(&self) -> BTreeSet<NodeId> {
-        self.links.out_of_reach().1
+        self.links.out_of_reach().lost
     }
 
     /// The configuration that this node's replica of a partition acts in.

@@ -1,7 +1,7 @@
 //! What happens by itself: what became durable is told, deadlines pass, copies go on, keys
 //! that differ are settled, copies are compared, tombstones and expired values are collected.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use torc_record::{Ballot, Digest, HybridTime, NodeSlot};
-use torc_replication::{Collector, Envelope, Input, Locator, Request, Storage};
+use torc_replication::{Collector, Envelope, Input, Locator, OutOfReach, Request, Storage};
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
 use torc_store::Advisory;
@@ -155,14 +155,13 @@ async fn fetch(registers: Arc<Registers>, mut unfetched: mpsc::Receiver<(NodeId,
 
 /// Tells the coordinators whom nothing is to be expected of.
 async fn watch_peers(registers: Arc<Registers>) {
-    let mut known = (BTreeSet::new(), BTreeSet::new());
+    let mut known = OutOfReach::default();
     loop {
         tokio::time::sleep(WATCH).await;
         let out = registers.links.out_of_reach();
         if out != known {
-            let (silent, lost) = &out;
             for shard in &registers.shards {
-                shard.lock().coordinator.on_peers(silent, lost);
+                shard.lock().coordinator.on_peers(&out);
             }
             known = out;
         }

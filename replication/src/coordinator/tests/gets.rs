@@ -99,11 +99,14 @@ fn a_node_whose_clock_was_set_back_an_hour_says_at_once_that_it_cannot_write() {
 #[test]
 fn without_a_quorum_within_reach_an_operation_fails_at_once() {
     let mut scene = Scene::new(Some(A));
-    let none = BTreeSet::new();
-    scene.coordinator.on_peers(&none, &BTreeSet::from([C]));
+    let lost = |nodes: &[NodeId]| OutOfReach {
+        lost: nodes.iter().copied().collect(),
+        ..OutOfReach::default()
+    };
+    scene.coordinator.on_peers(&lost(&[C]));
     scene.begin(1, Request::Get);
     assert_eq!(scene.asked(), [(A, true), (B, false)], "two are enough");
-    scene.coordinator.on_peers(&none, &BTreeSet::from([B, C]));
+    scene.coordinator.on_peers(&lost(&[B, C]));
     scene.begin(2, Request::Get);
     scene.begin(3, put(b"v"));
     assert_eq!(
@@ -111,7 +114,7 @@ fn without_a_quorum_within_reach_an_operation_fails_at_once() {
         [(2, Outcome::Unavailable), (3, Outcome::Unavailable)]
     );
     assert!(scene.sent().is_empty(), "nothing is sent in vain");
-    scene.coordinator.on_peers(&none, &none);
+    scene.coordinator.on_peers(&lost(&[]));
     scene.begin(4, Request::Get);
     assert_eq!(scene.asked(), [(A, true), (B, false)], "they are back");
 }

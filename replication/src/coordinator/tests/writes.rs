@@ -265,3 +265,26 @@ fn a_delete_asks_what_is_there_only_if_its_caller_wants_to_know() {
     let fast = false;
     assert_eq!(scene.answers(), [(1, Outcome::Absent { fast })]);
 }
+
+#[test]
+fn what_may_have_been_accepted_outlives_a_stall_of_its_replicas() {
+    let mut scene = Scene::new(Some(A));
+    let both = BTreeSet::from([B, C]);
+    scene.begin(1, put(b"v"));
+    assert!(!scene.sent().is_empty());
+    let mut out_of_reach = OutOfReach {
+        lost: both.clone(),
+        ..OutOfReach::default()
+    };
+    scene.coordinator.on_peers(&out_of_reach);
+    for _ in 0..200 {
+        scene.pass(10);
+    }
+    assert_eq!(scene.answers(), [], "they may come back");
+    out_of_reach.gone = both;
+    scene.coordinator.on_peers(&out_of_reach);
+    for _ in 0..200 {
+        scene.pass(10);
+    }
+    assert_eq!(scene.answers(), [(1, Outcome::Unknown)]);
+}
