@@ -240,13 +240,24 @@ pub(crate) async fn answers_within(peer: &Peer, time: Duration) -> bool {
     fetch(peer, newest, Instant::now() + time).await.is_ok() || peer.was_heard_since(asked)
 }
 
+/// The fault of a question that was not answered: whatever became of it, it changed nothing.
+fn asked_in_vain(fault: Fault) -> Fault {
+    if fault.maybe_applied {
+        Fault::new(Reason::OwnerUnreachable, fault.message)
+    } else {
+        fault
+    }
+}
+
 async fn fetch(peer: &Peer, known_epoch: u64, deadline: Instant) -> Result<v1::Topology, Fault> {
     let answer = call::attempt(peer, deadline, |channel: Connection, budget| async move {
         let mut client = ClusterClient::new(channel).max_decoding_message_size(MAX_MESSAGE_LEN);
         let request = call::request(v1::GetTopologyRequest { known_epoch }, budget);
         client.get_topology(request).await
     });
-    let answer = answer.await.map_err(|failure| failure.fault)?;
+    let answer = answer
+        .await
+        .map_err(|failure| asked_in_vain(failure.fault))?;
     let nothing = || Fault::new(Reason::Internal, "a node answered without a topology");
     answer.topology.ok_or_else(nothing)
 }

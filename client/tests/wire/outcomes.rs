@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use torc_client::ErrorKind;
+use torc_client::{Client, ErrorKind};
 use torc_proto::{Fault, Reason};
 
 use crate::SOON;
@@ -22,6 +22,19 @@ async fn a_put_whose_answer_was_lost_is_sent_once_and_its_outcome_unknown() {
         let stored = client.get("key").await.unwrap().is_some();
         assert_eq!(stored, matches!(trouble, Trouble::CutAfter));
     }
+}
+
+/// A question for the topology is not the operation: what became of it leaves no write in doubt.
+#[tokio::test]
+async fn a_put_is_sent_although_the_topology_was_asked_for_in_vain() {
+    let cluster = Cluster::formed(1).await;
+    let client = Client::builder()
+        .endpoints([cluster.endpoint(0)])
+        .connect_lazy()
+        .unwrap();
+    cluster.nodes[0].trouble("topology", Trouble::Stall);
+    client.put("key", "value").await.unwrap();
+    assert_eq!(cluster.seen("put"), 1);
 }
 
 #[tokio::test]

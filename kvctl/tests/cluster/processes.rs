@@ -256,13 +256,18 @@ impl Cluster {
 }
 
 pub(crate) fn kvctl(endpoints: &[String], args: &[&str]) -> Output {
-    Command::new(kvctl_path())
+    let output = Command::new(kvctl_path())
         .args(args)
         .env("TORC_ENDPOINTS", endpoints.join(","))
         .env_remove("TORC_NAMESPACE")
         .stdin(Stdio::null())
         .output()
-        .unwrap()
+        .unwrap();
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        eprintln!("kvctl {args:?}: {}: {said}", output.status);
+    }
+    output
 }
 
 /// `kvd playground`. Killed when dropped.
