@@ -41,6 +41,10 @@ mod tests {
         let first = free_address().unwrap();
         let second = free_address().unwrap();
         assert_ne!(first, second, "the first may not be in use yet");
-        let _held = TcpListener::bind(first).unwrap();
+        // A process that another test is starting holds our sockets until it is another program.
+        while let Err(error) = TcpListener::bind(first) {
+            assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
     }
 }

@@ -68,6 +68,8 @@ async fn what_was_put_is_read_listed_deleted_and_outlives_a_restart() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("advisory");
     let advisory = Advisory::open(&dir);
+    assert_eq!(advisory.list(TREE).await, []);
+    assert!(!dir.exists(), "nothing was put, so nothing is opened");
     advisory.put(TREE, b"b", b"2").await;
     advisory.put(TREE, b"a", b"1").await;
     advisory.put(TREE, b"c", b"3").await;

@@ -26,7 +26,7 @@ pub(super) struct Shard {
     pub(super) coordinator: Coordinator,
     last_op: OpId,
     pub(super) waiting: NumberTable<OpId, Waiting>,
-    pub(super) hosts: NumberTable<Partition, Host>,
+    pub(super) hosts: NumberTable<Partition, Box<Host>>,
     /// Partitions that are not stable: their replicas may have to ask again for copies.
     pub(super) moving: BTreeSet<Partition>,
 }

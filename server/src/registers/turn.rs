@@ -74,7 +74,7 @@ impl<'a> Turn<'a> {
         let hosts = &mut self.shard.hosts;
         hosts
             .entry(partition)
-            .or_insert_with(|| registers.new_host(partition, 0))
+            .or_insert_with(|| Box::new(registers.new_host(partition, 0)))
     }
 
     /// The partitions that are not stable here.

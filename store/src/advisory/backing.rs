@@ -21,6 +21,8 @@ pub(super) type Trouble = String;
 
 #[derive(Debug)]
 pub(super) enum Backing {
+    /// Nothing was ever put: sled, which takes 28 MiB once it is open, is not needed yet.
+    Empty(PathBuf),
     Sled(sled::Db),
     Memory(Memory),
 }
@@ -32,6 +34,15 @@ pub(super) struct Memory {
 }
 
 impl Backing {
+    /// What a directory holds, which is opened only if it exists.
+    pub(super) fn of(dir: &Path) -> Result<Self, Trouble> {
+        if dir.exists() {
+            Self::open(dir)
+        } else {
+            Ok(Self::Empty(dir.to_owned()))
+        }
+    }
+
     /// Opens sled in a directory, in a thread that is left behind if it does not return.
     pub(super) fn open(dir: &Path) -> Result<Self, Trouble> {
         let (done, opened) = mpsc::channel();
@@ -54,7 +65,11 @@ impl Backing {
     }
 
     pub(super) fn put(&mut self, tree: &str, key: &[u8], value: &[u8]) -> Result<(), Trouble> {
+        if let Self::Empty(dir) = self {
+            *self = Self::open(dir)?;
+        }
         match self {
+            Self::Empty(_) => Ok(()),
             Self::Sled(db) => guarded(|| db.open_tree(tree)?.insert(key, value).map(|_| ())),
             Self::Memory(memory) => {
                 memory.put(tree, key, value);
@@ -65,6 +80,7 @@ impl Backing {
 
     pub(super) fn get(&self, tree: &str, key: &[u8]) -> Result<Option<Vec<u8>>, Trouble> {
         match self {
+            Self::Empty(_) => Ok(None),
             Self::Sled(db) => guarded(|| Ok(db.open_tree(tree)?.get(key)?.map(|v| v.to_vec()))),
             Self::Memory(memory) => Ok(memory
                 .trees
@@ -76,6 +92,7 @@ impl Backing {
 
     pub(super) fn delete(&mut self, tree: &str, key: &[u8]) -> Result<(), Trouble> {
         match self {
+            Self::Empty(_) => Ok(()),
             Self::Sled(db) => guarded(|| db.open_tree(tree)?.remove(key).map(|_| ())),
             Self::Memory(memory) => {
                 if let Some(tree) = memory.trees.get_mut(tree) {
@@ -88,6 +105,7 @@ impl Backing {
 
     pub(super) fn list(&self, tree: &str) -> Result<Pairs, Trouble> {
         match self {
+            Self::Empty(_) => Ok(Pairs::new()),
             Self::Sled(db) => guarded(|| {
                 let pairs = db.open_tree(tree)?.iter();
                 pairs
@@ -106,7 +124,7 @@ impl Backing {
     pub(super) fn flush(&self) -> Result<(), Trouble> {
         match self {
             Self::Sled(db) => guarded(|| db.flush().map(|_| ())),
-            Self::Memory(_) => Ok(()),
+            Self::Empty(_) | Self::Memory(_) => Ok(()),
         }
     }
 

@@ -56,7 +56,7 @@ impl Keeper {
 
     /// Serves until the last caller has gone or one asks to close.
     pub(super) fn run(&self, inbox: &Receiver<Request>) {
-        let mut backing = match Backing::open(&self.dir) {
+        let mut backing = match Backing::of(&self.dir) {
             Ok(backing) => backing,
             Err(trouble) => self.start_over(&trouble),
         };

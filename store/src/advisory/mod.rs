@@ -39,7 +39,7 @@ pub struct Advisory {
 }
 
 impl Advisory {
-    /// Starts with what a directory holds, which is made when it is missing. Does not wait
+    /// Starts with what a directory holds, which is made when something is put. Does not wait
     /// for it to be opened and never fails: see the module on what happens instead.
     #[must_use]
     pub fn open(dir: impl Into<PathBuf>) -> Self {
