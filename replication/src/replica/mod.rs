@@ -376,6 +376,10 @@ impl Replica {
     fn on_persisted(&mut self, now: Now, seq: Seq, disk: &impl Storage, out: &mut Vec<Effect>) {
         self.durable = self.durable.max(seq);
         self.in_flight.retain(|_, flying| flying.seq > seq);
+        if self.in_flight.is_empty() {
+            // A node has thousands of replicas, of which few are written to at a time.
+            self.in_flight = LocatorTable::default();
+        }
         self.finish_adoption(now, disk, out);
         self.finish_summing(out);
     }

@@ -175,6 +175,9 @@ impl Host {
         wishes.extend(sends.map(|(_, to, envelope)| Wish::Send(to, envelope)));
         let reports = self.reports.extract_if(.., |(after, _)| *after <= durable);
         wishes.extend(reports.map(|(_, milestone)| Wish::Report(milestone)));
+        if self.sends.is_empty() {
+            self.sends = Vec::new();
+        }
     }
 }
 
