@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
+use torc_ring::NodeId;
 use torc_server::config::RawSettings;
-use torc_server::node::Node;
+use torc_server::node::{self, Node};
 use torc_server::playground::{Playground, PlaygroundOptions};
 use torc_server::telemetry::{self, LogFormat};
 use torc_server::variables;
@@ -36,15 +37,21 @@ enum Command {
         #[command(flatten)]
         settings: Box<RawSettings>,
     },
-    /// Let this stopped node alone decide on the topology, after the majority of its voters was lost for good
+    /// Found the topology group again from this stopped node, after the majority of its voters was lost for good
     ///
-    /// Without a majority nothing can be agreed on, not even to replace the lost. The lost
-    /// nodes must never start again. Then start this one, and write the lost off:
-    /// `kvctl replace-node ID ADDRESS --dead --force`.
+    /// Shows what it would do and what may be lost, and changes nothing; `--force` shows it and
+    /// acts. All members but this node and those of `--keep` are written off: they must never
+    /// start again with their data directories. Kept nodes follow by themselves once this one runs.
     Recover {
-        /// The data directory of the node that is left
+        /// The data directory of a node that is left: the one whose log ends last
         #[arg(long, env = "TORC_DATA_DIR", value_name = "DIR")]
         data_dir: PathBuf,
+        /// Another node that is left, with its data; several times for several
+        #[arg(long, value_name = "NODE_ID")]
+        keep: Vec<u64>,
+        /// Act; without this nothing changes
+        #[arg(long)]
+        force: bool,
     },
     /// Run a whole cluster in this process
     Playground {
@@ -98,7 +105,11 @@ fn run(command: Command) -> anyhow::Result<()> {
     let result = runtime.block_on(async {
         match command {
             Command::Serve { config, settings } => serve(config, *settings).await,
-            Command::Recover { data_dir } => recover(&data_dir),
+            Command::Recover {
+                data_dir,
+                keep,
+                force,
+            } => recover(&data_dir, keep, force),
             Command::Playground {
                 nodes,
                 data_dir,
@@ -160,14 +171,27 @@ async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()
     Ok(stopped?)
 }
 
-fn recover(data_dir: &Path) -> anyhow::Result<()> {
-    let recovered = torc_server::node::recover(data_dir)?;
-    let voters: Vec<String> = recovered.voters.iter().map(ToString::to_string).collect();
+fn recover(data_dir: &Path, keep: Vec<u64>, force: bool) -> anyhow::Result<()> {
+    let keep = keep.into_iter().map(NodeId).collect();
+    let recovery = node::preview_recovery(data_dir, &keep)?;
+    let mut out = std::io::stdout();
+    write!(out, "{recovery}")?;
+    if !force {
+        writeln!(
+            out,
+            "\nNothing was changed. To go on, repeat this with --force."
+        )?;
+        return Ok(());
+    }
+    node::recover(data_dir, &recovery)?;
     let told = writeln!(
-        std::io::stdout(),
-        "node {} decides on the topology alone now; before: {}",
-        recovered.node,
-        voters.join(", ")
+        out,
+        "
+Done. Now:
+  1. Start node {}, then the other kept nodes. They follow by themselves.
+  2. For each written-off node run `kvctl replace-node ID ADDRESS --dead --force`, or
+     `kvctl leave-node ID --dead --force`. If it was joining, run `kvctl abort` before.",
+        recovery.node
     );
     // It is done, whether or not anybody reads that.
     told.or(Ok(()))

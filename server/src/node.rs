@@ -1,5 +1,6 @@
 //! One node: started, serving, stopped.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,13 +9,16 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use torc_ring::NodeId;
 use torc_store::{Advisory, Store, StoreError, StoreOptions};
 
 use crate::admission::Admission;
 use crate::config::Settings;
 use crate::data_dir::{DataDir, DataDirError};
 use crate::founding::{EnlistByRpc, announce_address, found};
-use crate::group::{GroupError, GroupOptions, Recovered, TopologyGroup, keep_membership};
+use crate::group::{
+    GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
+};
 use crate::hot::{self, Hot};
 use crate::identity::{Identity, IdentityError};
 use crate::metrics::Metrics;
@@ -49,6 +53,9 @@ pub enum NodeError {
     /// The topology group did not open.
     #[error(transparent)]
     Group(#[from] GroupError),
+    /// The data directory was not recovered.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
     /// An address cannot be served on. Is another process using it?
     #[error("cannot serve on {address}: {source}")]
     Bind {
@@ -65,16 +72,27 @@ pub enum NodeError {
     Thread(std::io::Error),
 }
 
-/// Makes a stopped node the only voter of the topology group, after the majority of the voters
-/// was lost for good. Blocks for the disk.
+/// What [`recover`] would do with this data directory, of whose cluster only its node and `keep`
+/// are left. Changes nothing. Blocks for the disk.
 ///
 /// # Errors
-/// [`GroupError`]; nothing was changed.
-pub fn recover(data_dir: &Path) -> Result<Recovered, GroupError> {
-    TopologyGroup::recover(&GroupOptions {
-        dir: DataDir::new(data_dir).topology,
-        ..GroupOptions::default()
-    })
+/// [`NodeError::DataDir`], [`NodeError::Recover`].
+pub fn preview_recovery(data_dir: &Path, keep: &BTreeSet<NodeId>) -> Result<Recovery, NodeError> {
+    let dir = DataDir::new(data_dir);
+    dir.check_store()?;
+    Ok(TopologyGroup::preview_recovery(&dir.topology, keep)?)
+}
+
+/// Founds the topology group again from a stopped node, as [`preview_recovery`] told, after the
+/// majority of the voters was lost for good. Blocks for the disk.
+///
+/// # Errors
+/// [`NodeError::Recover`].
+pub fn recover(data_dir: &Path, shown: &Recovery) -> Result<(), NodeError> {
+    Ok(TopologyGroup::recover(
+        &DataDir::new(data_dir).topology,
+        shown,
+    )?)
 }
 
 /// A running node. Stop it with [`Node::stop`]; dropping it stops it without waiting.

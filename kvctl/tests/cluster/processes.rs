@@ -110,10 +110,11 @@ impl Node {
             .and_then(|mut child| child.wait().unwrap().code())
     }
 
-    /// Makes it decide on the topology alone while it is stopped.
-    pub(crate) fn recover(&self) -> Output {
+    /// Founds the topology group again from it while it is stopped, or shows that.
+    pub(crate) fn recover(&self, flags: &[&str]) -> Output {
         let mut recover = Command::new(kvd_path());
         recover.args(["recover", "--data-dir"]).arg(&self.data);
+        recover.args(flags);
         recover.output().unwrap()
     }
 

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use torc_client::Client;
+use torc_record::{Digest, NamespaceId};
+use torc_ring::NodeId;
+
 use crate::join::{fill, settled, some_traffic};
 use crate::processes::{Cluster, Node, http_get, ready, until};
 use crate::traffic::Traffic;
@@ -214,70 +218,131 @@ async fn namespaces_keep_their_own_number_of_replicas_and_force_replaces_what_th
     assert!(dumped_of(&cluster, "one") == before[1]);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_of_three_nodes_lost_for_good_are_recovered_from_the_third() {
-    let mut cluster = Cluster::start_with(3, &THREE).await;
-    let client = cluster.client().await;
-    fill(&client, 1_000).await;
-    let running = cluster.nodes[2].recover();
-    assert!(!running.status.success(), "it runs: {running:?}");
-
-    for lost in [0, 1] {
-        cluster.nodes[lost].wipe(&[]);
-    }
-    assert_eq!(cluster.nodes[2].terminate(), Some(0));
-    let recovered = cluster.nodes[2].recover();
+/// What `kvd recover` says.
+fn recover(node: &Node, flags: &[&str]) -> String {
+    let recovered = node.recover(flags);
     assert!(recovered.status.success(), "{recovered:?}");
-    let told = String::from_utf8_lossy(&recovered.stdout).into_owned();
-    assert!(told.contains("before: 1, 2, 3"), "{told}");
-    cluster.nodes[2].start();
+    String::from_utf8(recovered.stdout).unwrap()
+}
 
-    let fourth = cluster.spare_with("node-4", &THREE).await;
-    let address = cluster.nodes[fourth].grpc.to_string();
-    let force = ["--dead", "--force"];
-    let replace = [&["replace-node", "1", &address][..], &force].concat();
-    let mut plan = String::new();
-    until("the third tells what is lost", async || {
-        let planned = cluster.kvctl(&[&replace[..], &["--plan"]].concat());
-        plan = String::from_utf8_lossy(&planned.stdout).into_owned();
-        planned.status.success()
+/// Where a node's topology log ends by a preview: term and entry.
+fn log_end(preview: &str) -> (u64, u64) {
+    let end = preview.split_once("ends with term ").unwrap().1;
+    let (end, _) = end.split_once('\n').unwrap();
+    let (term, entry) = end.split_once(", entry ").unwrap();
+    (term.parse().unwrap(), entry.parse().unwrap())
+}
+
+/// Waits until these keys have their values, or none of them has one.
+async fn all_read(client: &Client, keys: &[usize], present: bool) {
+    until("every key is read", async || {
+        let names = keys.iter().map(|n| format!("filler-{n}"));
+        let Ok(values) = client.batch_get(names).await else {
+            return false;
+        };
+        values.into_iter().zip(keys).all(|(value, n)| {
+            let Ok(value) = value else { return false };
+            let expected = present.then(|| vec![*n as u8; 512]);
+            assert_eq!(value.map(|it| it.value.to_vec()), expected, "filler-{n}");
+            true
+        })
     })
     .await;
-    assert!(plan.contains("without nodes 1, 2 (dead"), "{plan}");
-    assert!(
-        plan.contains("3 replicas: 0 keep a majority, 256 have fewer left, 0 have none"),
-        "{plan}"
-    );
-    let replaced = cluster.kvctl(&[&replace[..], &["--no-wait"]].concat());
-    assert!(replaced.status.success(), "{replaced:?}");
+}
 
-    // The replacement waits for the second, which is not known to be lost.
-    let leave = [&["leave-node", "2"][..], &force].concat();
-    let plan = cluster.kvctl(&[&leave[..], &["--plan"]].concat());
-    let plan = String::from_utf8_lossy(&plan.stdout).into_owned();
-    assert!(plan.contains("256 have fewer left"), "{plan}");
-    assert!(plan.contains("has to end before"), "{plan}");
-    let refused = cluster.kvctl(&leave);
-    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(6), "{why}");
-    assert!(why.contains("node 2 is written off"), "{why}");
-    until(
-        "the replacement has ended and the second left",
-        async || cluster.kvctl(&leave).status.success(),
-    )
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn three_of_five_nodes_lost_for_good_are_recovered_from_the_others() {
+    const KEYS: usize = 1_000;
+    let mut cluster = Cluster::start_with(5, &THREE).await;
+    let client = cluster.client().await;
+    fill(&client, KEYS).await;
+    until("every replica has every record", async || {
+        let mut records = 0;
+        for node in &cluster.nodes {
+            records += metric(node, "torc_store_records ").await;
+        }
+        records as usize == 3 * KEYS
+    })
     .await;
-    settled(&client, 2).await;
-    let keys = (0..1_000).map(|n| format!("filler-{n}"));
-    let values = client.batch_get(keys).await.unwrap();
-    assert_eq!(values.len(), 1_000);
-    for (n, value) in values.into_iter().enumerate() {
-        let value = value.unwrap().expect("every key came back");
-        assert_eq!(value.value, vec![n as u8; 512], "filler-{n}");
+    let table = client.topology().await.unwrap();
+    let (kept, lost): (Vec<usize>, Vec<usize>) = (0..KEYS).partition(|n| {
+        let key = format!("filler-{n}");
+        let digest = Digest::of(&table.digest_key, NamespaceId::DEFAULT, key.as_bytes());
+        let state = table.state(table.partition_of(NamespaceId::DEFAULT, &digest));
+        state.unwrap().nodes.iter().any(|node| node.0 >= 4)
+    });
+    assert!(kept.len() > KEYS / 2 && !lost.is_empty());
+
+    let running = cluster.nodes[3].recover(&["--force"]);
+    let why = String::from_utf8_lossy(&running.stderr).into_owned();
+    assert!(!running.status.success(), "it runs: {running:?}");
+    assert!(why.contains("Nothing was changed"), "{why}");
+    for lost in 0..3 {
+        cluster.nodes[lost].wipe(&[]);
     }
-    let put = cluster.kvctl(&["put", "after", "written"]);
-    assert!(put.status.success(), "{put:?}");
-    let got = cluster.kvctl(&["get", "after"]);
-    assert_eq!(got.stdout, b"written", "{got:?}");
+    for survivor in [3, 4] {
+        assert_eq!(cluster.nodes[survivor].terminate(), Some(0));
+    }
+    let end_of = |at: usize| log_end(&recover(&cluster.nodes[at], &[]));
+    let (first, second) = if end_of(3) >= end_of(4) {
+        (3, 4)
+    } else {
+        (4, 3)
+    };
+    let keep = format!("--keep={}", second + 1);
+    let preview = recover(&cluster.nodes[first], &[&keep]);
+    assert!(preview.contains("kept:             4, 5\n"), "{preview}");
+    assert!(preview.contains("written off:      1, 2, 3\n"), "{preview}");
+    let (shown, advice) = preview.split_once("\nNothing was changed").unwrap();
+    assert!(advice.contains("--force"), "{preview}");
+    let told = recover(&cluster.nodes[first], &[&keep, "--force"]);
+    assert!(told.starts_with(shown), "what was shown is done: {told}");
+    cluster.nodes[first].start();
+    cluster.nodes[second].start();
+    for survivor in [first, second] {
+        ready(&cluster.nodes[survivor]).await;
+    }
+
+    all_read(&client, &kept, true).await;
+    let written = client.put(format!("filler-{}", kept[0]), vec![kept[0] as u8; 512]);
+    written.await.unwrap();
+    let mut empty = None;
+    until("the status is that of the recovered cluster", async || {
+        let Ok(status) = client.status().await else {
+            return false;
+        };
+        assert_eq!(status.cluster_id, table.cluster);
+        assert!(status.epoch.0 > table.epoch.0 + 1_000_000, "{status:?}");
+        empty = status.without_quorum;
+        let down = status.nodes.iter().filter(|node| !node.reachable);
+        status.topology_leader == Some(NodeId(first as u64 + 1))
+            && down.map(|node| node.member.id.0).eq([1, 2, 3])
+            && empty.is_some_and(|empty| shown.contains(&format!(" {empty} keep none\n")))
+    })
+    .await;
+    assert!(empty > Some(0), "the preview told how many have no replica");
+
+    let sixth = cluster.spare_with("node-6", &THREE).await;
+    let address = cluster.nodes[sixth].grpc.to_string();
+    for change in [
+        &["replace-node", "1", &address][..],
+        &["leave-node", "2"],
+        &["leave-node", "3"],
+    ] {
+        let changed = cluster.kvctl(&[change, &["--dead", "--force"]].concat());
+        assert!(changed.status.success(), "{changed:?}");
+    }
+    settled(&client, 3).await;
+    all_read(&client, &kept, true).await;
+    all_read(&client, &lost, false).await;
+    fill(&client, KEYS).await;
+    all_read(&client, &lost, true).await;
+    until("every partition has all its replicas", async || {
+        let status = client.status().await.ok();
+        status.is_some_and(|it| (it.under_replicated, it.without_quorum) == (Some(0), Some(0)))
+    })
+    .await;
+    assert!(cluster.kvctl(&["status"]).status.success());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

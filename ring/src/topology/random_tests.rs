@@ -13,6 +13,7 @@ enum Step {
     Begin(u8, u16, bool),
     Exclude(u16),
     WriteOff(u16),
+    Recover(u16),
     Abort,
     Retreat(u16),
     Report(u16, u16, u8),
@@ -27,6 +28,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0_u8..8, any::<u16>(), any::<bool>()).prop_map(|(k, n, f)| Step::Begin(k, n, f)),
         2 => any::<u16>().prop_map(Step::Exclude),
         1 => any::<u16>().prop_map(Step::WriteOff),
+        1 => any::<u16>().prop_map(Step::Recover),
         1 => Just(Step::Abort),
         1 => any::<u16>().prop_map(Step::Retreat),
         12 => (any::<u16>(), any::<u16>(), 0_u8..3).prop_map(|(p, n, f)| Step::Report(p, n, f)),
@@ -101,7 +103,7 @@ fn command_of(topology: &Topology, step: &Step, zones: u8) -> Vec<Command> {
             mode: NamespaceMode::Linearizable,
             replicas: Some(replicas),
         })),
-        Step::ReportAll(_) | Step::Restart => None,
+        Step::ReportAll(_) | Step::Recover(_) | Step::Restart => None,
     };
     command.into_iter().collect()
 }
@@ -200,6 +202,35 @@ fn check_write_off(
     Ok(())
 }
 
+/// Whether each partition of which any reader is left has its quorums, with nobody new, and the
+/// losses are as they were told.
+fn check_recovery(
+    (before, after): (&Topology, &Topology),
+    dead: &BTreeSet<NodeId>,
+) -> Result<(), TestCaseError> {
+    prop_assert!(after.epoch().0 >= before.epoch().0 + (1 << 20));
+    prop_assert!(
+        after
+            .written_off()
+            .is_superset(&(dead & &after.members().keys().copied().collect()))
+    );
+    let told: u32 = before.losses(dead).iter().map(|losses| losses.none).sum();
+    let dead = before.written_off() | dead;
+    let mut none = 0;
+    for partition in before.partitions_in_use() {
+        let (Some(old), Some(new)) = (before.config(partition), after.config(partition)) else {
+            continue;
+        };
+        if old.left_without(&dead).is_some_and(|left| left.is_empty()) {
+            none += 1;
+        } else if old.left_without(before.written_off()).is_none() {
+            prop_assert_eq!(new.left_without(&dead), None, "{:?} {:?}", old, new);
+        }
+    }
+    prop_assert_eq!(told, none);
+    Ok(())
+}
+
 fn check_step(before: &Topology, after: &Topology) -> Result<(), TestCaseError> {
     prop_assert!(before.epoch() <= after.epoch());
     let mut router_sees = false;
@@ -263,6 +294,13 @@ proptest! {
                     report_all(&mut other, &quiet);
                     check_step(&before, &topology)?;
                 }
+            }
+            if let Step::Recover(which) = step {
+                let nodes = topology.members().keys();
+                let dead = nodes.filter(|node| which >> (node.0 % 16) & 1 == 1).copied().collect();
+                topology.recover(&dead, 6).unwrap();
+                other.recover(&dead, 6).unwrap();
+                check_recovery((&before, &topology), &dead)?;
             }
             for command in command_of(&before, &step, zones) {
                 let written_off = match &command {

@@ -16,6 +16,10 @@ use super::{MemberState, Move, Outcome, Topology, TopologyError};
 use crate::replicas::{Config, Mutations, Stage};
 use crate::{NodeId, Partition};
 
+/// Epochs that a recovery leaves out: the lost majority may have committed some of them, and no
+/// number may name two topologies.
+const RECOVERY_GAP: u64 = 1 << 20;
+
 /// What partitions with one number of replicas lose without some nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Losses {
@@ -66,15 +70,38 @@ impl Topology {
         self.layers.iter().map(of_layer).collect()
     }
 
+    /// Goes on after the majority of the topology group was lost, in an epoch above all that it
+    /// may have committed, with these members written off, joining ones included. No command: it
+    /// follows no log.
+    ///
+    /// # Errors
+    /// [`TopologyError::UnknownNode`]; nothing was changed.
+    pub fn recover(&mut self, dead: &BTreeSet<NodeId>, at_ms: u64) -> Result<(), TopologyError> {
+        let unknown = |node: &&NodeId| !self.stored.members.contains_key(node);
+        if let Some(&node) = dead.iter().find(unknown) {
+            return Err(TopologyError::UnknownNode { node });
+        }
+        self.stored.epoch.0 += RECOVERY_GAP;
+        for node in dead {
+            self.count_out(*node, at_ms);
+        }
+        Ok(())
+    }
+
     pub(super) fn write_off(&mut self, node: NodeId, at_ms: u64) -> Result<Outcome, TopologyError> {
         let member = self.stored.members.get(&node);
         let state = member.ok_or(TopologyError::UnknownNode { node })?.state;
         if state == MemberState::Joining {
             return Err(TopologyError::WrongState { node, state });
         }
+        self.count_out(node, at_ms);
+        Ok(Outcome::Done)
+    }
+
+    fn count_out(&mut self, node: NodeId, at_ms: u64) {
         let before = self.states();
         if !self.stored.dead.insert(node) {
-            return Ok(Outcome::Done);
+            return;
         }
         if let Some(running) = &mut self.stored.transition
             && running.kind.removes() == Some(node)
@@ -97,7 +124,6 @@ impl Topology {
         self.advance_epoch();
         self.begin_due_moves();
         self.finish_if_done(at_ms);
-        Ok(Outcome::Done)
     }
 
     /// How a partition goes on without a node that was just written off; none if as it is.

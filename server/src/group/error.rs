@@ -29,7 +29,7 @@ pub enum GroupError {
         reason: String,
     },
     /// Another process has the store open. Stop it first.
-    #[error("another process has {} open: stop it first", path.display())]
+    #[error("another process has {} open. Nothing was changed: stop that process first", path.display())]
     Locked {
         /// The store's file.
         path: PathBuf,

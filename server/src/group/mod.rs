@@ -65,7 +65,7 @@ pub use deadline::Deadline;
 pub use error::GroupError;
 pub use membership::{Enlister, keep_membership};
 pub use metrics::{GroupMetrics, GroupRole};
-pub use recover::Recovered;
+pub use recover::{RecoverError, Recovery};
 pub use service::GroupService;
 
 use identity::{Claim, Identity};

@@ -15,8 +15,8 @@ use redb::ReadableTable as _;
 use super::super::raft::{Entry, LogId, StorageError, TypeConfig, Vote};
 use super::{LOG, Store, StoreError, get, parse, put};
 
-const VOTE_KEY: &str = "vote";
-const PURGED_KEY: &str = "purged";
+pub(super) const VOTE_KEY: &str = "vote";
+pub(super) const PURGED_KEY: &str = "purged";
 
 /// Most bytes of entries in one message to a follower; a longer entry goes alone.
 const MAX_BATCH_LEN: usize = 1 << 20;
@@ -125,13 +125,13 @@ pub(in super::super) struct Standing {
     /// Its last entry.
     pub(in super::super) last: Option<LogId>,
     pub(in super::super) vote: Option<Vote>,
-    /// Who votes by the latest membership that it knows.
-    pub(in super::super) voters: BTreeSet<u64>,
+    /// Who votes by the latest membership that it knows: one set, two while it changes.
+    pub(in super::super) voters: Vec<BTreeSet<u64>>,
 }
 
 impl Store {
     /// Entries of `range` in order, at least one if there is one, then as many as fit `max_len`.
-    fn entries(
+    pub(super) fn entries(
         &self,
         range: (Bound<u64>, Bound<u64>),
         max_len: usize,
@@ -155,23 +155,14 @@ impl Store {
     pub(in super::super) fn standing(&self) -> Result<Standing, StoreError> {
         let last = self.log_state()?.last_log_id;
         let vote = self.read(|txn| get(txn, VOTE_KEY))?;
-        let mut voters: BTreeSet<u64> = self.applied.lock().membership.voter_ids().collect();
+        let applied = self.applied.lock().membership.membership().clone();
+        let mut voters = applied.get_joint_config().clone();
         for entry in self.entries((Bound::Unbounded, Bound::Unbounded), usize::MAX)? {
             if let EntryPayload::Membership(membership) = entry.payload {
-                voters = membership.voter_ids().collect();
+                voters.clone_from(membership.get_joint_config());
             }
         }
         Ok(Standing { last, vote, voters })
-    }
-
-    /// Appends an entry and votes, in one transaction.
-    pub(in super::super) fn stand(&self, entry: &Entry, vote: &Vote) -> Result<(), StoreError> {
-        let value = serde_json::to_vec(entry)?;
-        self.write(|txn| {
-            let mut table = txn.open_table(LOG)?;
-            table.insert(entry.get_log_id().index, value.as_slice())?;
-            put(txn, VOTE_KEY, vote)
-        })
     }
 
     fn log_state(&self) -> Result<LogState<TypeConfig>, StoreError> {

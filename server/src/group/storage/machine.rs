@@ -6,17 +6,21 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Cursor;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use openraft::storage::RaftStateMachine;
 use openraft::{AnyError, EntryPayload, OptionalSend, RaftSnapshotBuilder, StorageIOError};
-use redb::ReadableTable as _;
+use redb::{ReadableTable as _, WriteTransaction};
 use torc_ring::topology::{Command, Outcome, Topology, TopologyError};
 
 use super::super::raft::{
-    Applied, Entry, LogId, Membership, Snapshot, SnapshotMeta, StorageError, TypeConfig,
+    Applied, Entry, LogId, Membership, Snapshot, SnapshotMeta, StorageError, TypeConfig, Vote,
 };
-use super::{APPLIED_KEY, AppliedState, META, Store, StoreError, TOPOLOGY_KEY, get, parse, put};
+use super::log::{PURGED_KEY, VOTE_KEY};
+use super::{
+    APPLIED_KEY, AppliedState, LOG, META, Store, StoreError, TOPOLOGY_KEY, get, parse, put,
+};
 
 const SNAPSHOT_META_KEY: &str = "snapshot.meta";
 const SNAPSHOT_DATA_KEY: &str = "snapshot.data";
@@ -128,30 +132,7 @@ impl Store {
 
     /// Takes the present state as the snapshot.
     fn build_snapshot(&self) -> Result<Snapshot, StoreError> {
-        self.write(|txn| {
-            let mut table = txn.open_table(META)?;
-            let applied = table.get(APPLIED_KEY)?;
-            let applied: Option<AppliedState> = applied
-                .map(|value| parse(APPLIED_KEY, value.value()))
-                .transpose()?;
-            let AppliedState {
-                last_applied,
-                membership,
-            } = applied.unwrap_or_default();
-            let data = table.get(TOPOLOGY_KEY)?;
-            let data = data.map_or_else(|| NO_TOPOLOGY.to_vec(), |value| value.value().to_vec());
-            let meta = SnapshotMeta {
-                last_log_id: last_applied,
-                last_membership: membership,
-                snapshot_id: snapshot_id(last_applied, &data),
-            };
-            table.insert(SNAPSHOT_META_KEY, serde_json::to_vec(&meta)?.as_slice())?;
-            table.insert(SNAPSHOT_DATA_KEY, data.as_slice())?;
-            Ok(Snapshot {
-                meta,
-                snapshot: Box::new(Cursor::new(data)),
-            })
-        })
+        self.write(snapshot_of)
     }
 
     /// Makes a snapshot that came from the leader the state.
@@ -172,6 +153,46 @@ impl Store {
         *self.applied.lock() = applied;
         self.topology.send_replace(topology.map(Arc::new));
         Ok(())
+    }
+
+    /// The topology once all entries of the log are applied, committed or not.
+    pub(in super::super) fn topology_at_end(&self) -> Result<Option<Topology>, StoreError> {
+        let mut topology = self.topology().as_deref().cloned();
+        let applied = self.applied.lock().last_applied;
+        let since = applied.map_or(Bound::Unbounded, |last| Bound::Excluded(last.index));
+        for entry in self.entries((since, Bound::Unbounded), usize::MAX)? {
+            if let EntryPayload::Normal(command) = entry.payload {
+                // A refused command changes nothing.
+                let _ = apply_command(&mut topology, command);
+            }
+        }
+        Ok(topology)
+    }
+
+    /// Begins again at `at` with this state, an empty log and the vote of `at`'s leader. One
+    /// transaction.
+    pub(in super::super) fn begin_again(
+        &self,
+        at: LogId,
+        voters: openraft::Membership<u64, openraft::BasicNode>,
+        topology: &Topology,
+    ) -> Result<(), StoreError> {
+        let applied = AppliedState {
+            last_applied: Some(at),
+            membership: Membership::new(Some(at), voters),
+        };
+        self.write(|txn| {
+            put(txn, APPLIED_KEY, &applied)?;
+            put(txn, TOPOLOGY_KEY, topology)?;
+            put(txn, PURGED_KEY, &at)?;
+            put(
+                txn,
+                VOTE_KEY,
+                &Vote::new(at.leader_id.term, at.leader_id.node_id),
+            )?;
+            txn.open_table(LOG)?.retain(|_, _| false)?;
+            snapshot_of(txn).map(drop)
+        })
     }
 
     fn snapshot(&self) -> Result<Option<Snapshot>, StoreError> {
@@ -204,6 +225,32 @@ fn apply_command(topology: &mut Option<Topology>, command: Command) -> Applied {
         }
         (None, _) => Err(TopologyError::NotFounded),
     }
+}
+
+/// Makes the state of a transaction its snapshot.
+fn snapshot_of(txn: &WriteTransaction) -> Result<Snapshot, StoreError> {
+    let mut table = txn.open_table(META)?;
+    let applied = table.get(APPLIED_KEY)?;
+    let applied: Option<AppliedState> = applied
+        .map(|value| parse(APPLIED_KEY, value.value()))
+        .transpose()?;
+    let AppliedState {
+        last_applied,
+        membership,
+    } = applied.unwrap_or_default();
+    let data = table.get(TOPOLOGY_KEY)?;
+    let data = data.map_or_else(|| NO_TOPOLOGY.to_vec(), |value| value.value().to_vec());
+    let meta = SnapshotMeta {
+        last_log_id: last_applied,
+        last_membership: membership,
+        snapshot_id: snapshot_id(last_applied, &data),
+    };
+    table.insert(SNAPSHOT_META_KEY, serde_json::to_vec(&meta)?.as_slice())?;
+    table.insert(SNAPSHOT_DATA_KEY, data.as_slice())?;
+    Ok(Snapshot {
+        meta,
+        snapshot: Box::new(Cursor::new(data)),
+    })
 }
 
 /// Names the bytes, not only the log index: a receiver puts chunks of one id together.

@@ -21,12 +21,19 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
+use std::io::Read as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use redb::{Database, Durability, ReadTransaction, TableDefinition, WriteTransaction};
+use redb::backends::InMemoryBackend;
+use redb::{
+    Database, Durability, ReadTransaction, StorageBackend as _, TableDefinition, WriteTransaction,
+};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -110,6 +117,31 @@ impl Store {
             make(dir, &path)?;
         }
         Self::over(guarded(|| open_database(&path))?)
+    }
+
+    /// Opens a copy in memory of the store in `dir`, which nobody may have open. Changes no byte
+    /// there.
+    pub(super) fn peek(dir: &Path) -> Result<Self, GroupError> {
+        let path = dir.join(FILE_NAME);
+        let cannot = |error: std::io::Error| GroupError::Open {
+            path: path.clone(),
+            reason: error.to_string(),
+        };
+        let file = File::open(&path).map_err(cannot)?;
+        // redb's own lock, held until all is read.
+        flock(&file, FlockOperation::NonBlockingLockShared).map_err(|error| match error {
+            Errno::WOULDBLOCK => GroupError::Locked { path: path.clone() },
+            error => cannot(error.into()),
+        })?;
+        let mut content = Vec::new();
+        (&file).read_to_end(&mut content).map_err(cannot)?;
+        let copy = InMemoryBackend::new();
+        copy.set_len(content.len() as u64)
+            .and_then(|()| copy.write(0, &content))
+            .map_err(cannot)?;
+        Self::over(guarded(|| {
+            checked(Database::builder().create_with_backend(copy), &path)
+        })?)
     }
 
     /// The store in an open database.
@@ -253,22 +285,29 @@ fn make(dir: &Path, path: &Path) -> Result<(), GroupError> {
     let db = Database::create(&unfinished).map_err(|error| refusal(&unfinished, error))?;
     prepare(&db)?;
     drop(db);
-    std::fs::File::open(&unfinished)
+    File::open(&unfinished)
         .and_then(|file| file.sync_all())
         .map_err(cannot)?;
     std::fs::rename(&unfinished, path).map_err(cannot)?;
-    std::fs::File::open(dir)
+    File::open(dir)
         .and_then(|dir| dir.sync_all())
         .map_err(cannot)
 }
 
 /// Opens a database and compares every page with its checksum.
 fn open_database(path: &Path) -> Result<Database, GroupError> {
+    checked(
+        Database::builder().set_cache_size(CACHE_LEN).open(path),
+        path,
+    )
+}
+
+fn checked(
+    opened: Result<Database, redb::DatabaseError>,
+    path: &Path,
+) -> Result<Database, GroupError> {
     let refused = |error| refusal(path, error);
-    let mut db = Database::builder()
-        .set_cache_size(CACHE_LEN)
-        .open(path)
-        .map_err(refused)?;
+    let mut db = opened.map_err(refused)?;
     if !db.check_integrity().map_err(refused)? {
         tracing::warn!(path = %path.display(), "the free space of the topology group's store was repaired");
     }

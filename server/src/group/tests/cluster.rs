@@ -235,6 +235,11 @@ impl Cluster {
         up.expect("the node is up").group.clone()
     }
 
+    /// Directory of the node's store.
+    pub(super) fn dir(&self, number: u8) -> &Path {
+        self.nodes[usize::from(number) - 1].dir.path()
+    }
+
     pub(super) fn new_member(&self, number: u8) -> NewMember {
         member(
             number,

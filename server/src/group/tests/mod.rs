@@ -4,5 +4,6 @@ mod agreement;
 mod cluster;
 pub(super) mod fixture;
 mod founding;
+mod recover;
 mod voting;
 mod wire;
