@@ -125,10 +125,10 @@ impl Failure {
     }
 }
 
-/// What to tell of an operation that ended with `last`: if it only ran out of time
-/// while it was trying again, then what made that necessary (`earlier`) says more, and a
-/// stranger at an address says more than nobody at another. A write that is in doubt stays
-/// in doubt.
+/// The fault to report for an operation that ended with `last`. If the operation only ran out
+/// of time while it retried, the fault that caused the retry (`earlier`) says more; and "another
+/// cluster answers at this address" says more than "nobody answers". A write in doubt stays in
+/// doubt.
 pub(crate) fn blame(last: Fault, earlier: Option<Fault>, nature: Nature) -> Fault {
     let in_doubt = nature == Nature::Write && last.maybe_applied;
     match earlier {

@@ -19,7 +19,7 @@ impl Replicas {
     /// The default first: what tables say without naming a number.
     pub(crate) const ALL: [Self; 2] = [Self::Default, Self::One];
 
-    /// What a cluster of so many is called in reports.
+    /// The name of this kind of cluster in reports.
     pub(crate) const fn subject(self) -> &'static str {
         match self {
             Self::Default => TORC,

@@ -101,7 +101,8 @@ struct Loaded {
     records_per_s: f64,
 }
 
-/// Stores a file of so many records by `kvctl load`; records a second, as it says.
+/// Loads a file of `count` records with `kvctl load`; returns the rate that it prints, in
+/// records per second.
 ///
 /// # Errors
 /// What kvctl said, or not all of them were stored.

@@ -1,8 +1,8 @@
 //! Memory for each key: kvd processes whose records are sealed beside redis and memcached,
 //! which hold theirs in memory.
 //!
-//! Torc is a default cluster of three nodes, each of which holds every key, loaded by `kvctl
-//! load`; and one node with one replica of each. The peers are loaded over the wire with the
+//! Torc runs as a default cluster of three nodes that each hold every key, and as one node with
+//! one replica; `kvctl load` fills both. The peers are loaded over the wire with the
 //! same keys and values. What a key costs beyond its payload is, for the peers, what their
 //! process has grown by less the payload; for kvd, whose payload is on the disk, all that its
 //! own memory has grown by for each sealed key, at the node that has grown most. Mapped files

@@ -62,9 +62,9 @@ pub(crate) struct Node {
     troubles: Mutex<HashMap<&'static str, VecDeque<Trouble>>>,
     refusals: Mutex<HashMap<Bytes, VecDeque<Fault>>>,
     seen: Mutex<HashMap<&'static str, usize>>,
-    /// Asks for operations to come on other sessions than those there are.
+    /// Asks clients to open new sessions and to leave the present ones.
     pub(crate) farewell: tokio::sync::Notify,
-    /// Reads no more of the sessions that there are, and ends them.
+    /// Stops reading from its open sessions and ends them.
     pub(crate) closing: tokio::sync::Notify,
 }
 

@@ -1,9 +1,9 @@
-//! Damage is looked for before anyone asks for what was damaged, and settled from the other
-//! replicas: partition after partition is read from end to end, at a bounded pace, on a thread
-//! that serves nobody.
+//! Finds damage before a request meets it. A background thread reads one partition after
+//! another from end to end, at a bounded pace; the other replicas supply what is damaged.
 //!
-//! Left out: places of which not even the key can be read. Their keys are refused here and
-//! answered by the other replicas, until a comparison or a get finds them.
+//! Not repaired: places whose key cannot be read. This replica refuses their keys and the other
+//! replicas answer for them. Comparisons do not reliably find them: two such partitions still
+//! differed after two minutes (`sim/README.md`).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -117,7 +117,7 @@ async fn pull_again(registers: Arc<Registers>) {
     }
 }
 
-/// Reads what replicas want read, a few stretches at a time, on threads that serve nobody.
+/// Reads what replicas want read, a few stretches at a time, on background threads.
 async fn read(registers: Arc<Registers>) {
     let places = Arc::new(Semaphore::new(READERS));
     // A place first: what is urgent goes before what waits longer.
