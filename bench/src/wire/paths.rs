@@ -1,7 +1,7 @@
 //! What an operation costs the servers on the path of every default cluster, beside an
 //! earlier build.
 //!
-//! Every build is driven by its own `kvctl bench`, so that their protocols may differ. On
+//! Every build is driven by its own `kvctl bench` where there is one, so that protocols may differ. On
 //! one node the server has one core and the client another; three nodes and the client share
 //! the machine, and the processor time of the three is added up. The time is read from
 //! `/proc` before and after a whole run of `kvctl`, so that connecting is in it, spread over
@@ -33,11 +33,11 @@ const BASELINE: &str = "baseline";
 const ONE: &str = "one node";
 const THREE: &str = "three nodes";
 const IDLE: &str = "idle";
-/// Keys that are stored before anything is measured.
+/// Keys that are stored before anything is measured, unless told otherwise.
 const KEYS: u64 = 50_000;
 const MIB: f64 = 1_048_576.0;
 /// How long nodes are left alone before they count as idle.
-const RESTS: Duration = Duration::from_secs(10);
+const IDLE_AFTER: Duration = Duration::from_secs(10);
 
 const fn predicted(case: &'static str, metric: &'static str, expected: &'static str) -> Prediction {
     Prediction {
@@ -80,9 +80,13 @@ pub(crate) struct Args {
     /// measured
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// The kvctl of the same build; without it, the one beside the baseline
+    /// The kvctl that drives the baseline; without it, the one beside the baseline, or else
+    /// that of this build, which works as long as both speak one protocol
     #[arg(long, value_name = "FILE", requires = "baseline")]
     baseline_kvctl: Option<PathBuf>,
+    /// Length of the values
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    value_bytes: u32,
     /// Only cases with this in their names, for example `three nodes` or `one node: get`
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
@@ -106,21 +110,21 @@ struct Builds {
 
 impl Builds {
     fn of(args: &Args, options: &Options) -> Result<Self> {
+        let new = Build {
+            kvd: kvd::program(options)?,
+            kvctl: kvd::kvctl(options)?,
+        };
         let baseline = args.baseline.clone().map(|kvd| {
-            let beside = || kvd.with_file_name("kvctl");
-            let kvctl = args.baseline_kvctl.clone().unwrap_or_else(beside);
+            let beside = Some(kvd.with_file_name("kvctl")).filter(|file| file.is_file());
+            let kvctl = args.baseline_kvctl.clone().or(beside);
+            let kvctl = kvctl.unwrap_or_else(|| new.kvctl.clone());
             for file in [&kvd, &kvctl] {
                 ensure!(file.is_file(), "there is no {}", file.display());
             }
             Ok(Build { kvd, kvctl })
         });
-        Ok(Self {
-            new: Build {
-                kvd: kvd::program(options)?,
-                kvctl: kvd::kvctl(options)?,
-            },
-            baseline: baseline.transpose()?,
-        })
+        let baseline = baseline.transpose()?;
+        Ok(Self { new, baseline })
     }
 
     /// The default of both builds, and their names.
@@ -159,6 +163,22 @@ pub(crate) fn run(args: &Args, options: &Options) -> Result<Report> {
          replica: founded with --replicas 1",
     );
     report.note("one node: the server on one core, kvctl on another; three nodes: all on the same cores, their processor time added up");
+    report.note(format!(
+        "{} keys with values of {} bytes; every put is synced by a majority of its replicas, on one node by that one, before it is acknowledged",
+        options.records_or(KEYS),
+        args.value_bytes
+    ));
+    report.note(
+        "cpu_to_*: of the same round; the medians of these ratios, not the ratios of medians",
+    );
+    if let Some(baseline) = &builds.baseline {
+        let whose = if baseline.kvctl == builds.new.kvctl {
+            "the kvctl of this build"
+        } else {
+            "a kvctl of its own"
+        };
+        report.note(format!("the baseline was driven by {whose}"));
+    }
     Ok(report)
 }
 
@@ -215,7 +235,7 @@ impl Suite<'_> {
             let dir = scratch.path().join(name);
             let founding = kvd::prepare(&build.kvd, &dir, 1, &extra)?;
             let nodes = machine::on_core(SERVER_CORE, || kvd::start(founding))??;
-            subjects.push(subject(name, build, nodes).await?);
+            subjects.push(self.subject(name, build, nodes).await?);
         }
         self.idle(ONE, &subjects).await?;
         self.cases(ONE, &subjects)?;
@@ -223,8 +243,14 @@ impl Suite<'_> {
         if let Some(ours) = ours.filter(|_| self.wants(echo::CASE)) {
             let node = ours.nodes.first().context("no node")?;
             ours.generator.store_all()?;
+            let echo = echo::Comparison {
+                node,
+                keys: self.options.records_or(KEYS),
+                value_bytes: self.args.value_bytes,
+                is_quick: self.options.quick,
+            };
             for _ in 0..self.rounds() {
-                echo::measure(self.report, self.options, node).await?;
+                echo.measure(self.report).await?;
             }
         }
         Ok(())
@@ -239,10 +265,26 @@ impl Suite<'_> {
         for (name, build) in self.builds.defaults() {
             let dir = scratch.path().join(name);
             let nodes = kvd::start(kvd::prepare(&build.kvd, &dir, 3, &[])?)?;
-            subjects.push(subject(name, build, nodes).await?);
+            subjects.push(self.subject(name, build, nodes).await?);
         }
         self.idle(THREE, &subjects).await?;
         self.cases(THREE, &subjects)
+    }
+
+    async fn subject<'b>(
+        &self,
+        name: &'static str,
+        build: &'b Build,
+        nodes: Vec<Node>,
+    ) -> Result<Subject<'b>> {
+        let nodes = kvd::ready(nodes).await?;
+        let endpoints: Vec<String> = nodes.iter().map(Node::endpoint).collect();
+        let keys = self.options.records_or(KEYS);
+        Ok(Subject {
+            name,
+            generator: Generator::new(&build.kvctl, &endpoints, keys, self.args.value_bytes),
+            nodes,
+        })
     }
 
     /// What nodes hold before anything is stored.
@@ -250,12 +292,8 @@ impl Suite<'_> {
         if !self.wants(&format!("{place}: {IDLE}")) {
             return Ok(());
         }
-        let rest = if self.options.quick {
-            RESTS / 10
-        } else {
-            RESTS
-        };
-        tokio::time::sleep(rest).await;
+        let parts = if self.options.quick { 10 } else { 1 };
+        tokio::time::sleep(IDLE_AFTER / parts).await;
         for subject in subjects {
             for (number, node) in (1..).zip(&subject.nodes) {
                 let resident = process::resident(node.id()?)?;
@@ -353,18 +391,4 @@ impl Suite<'_> {
         }
         Ok(())
     }
-}
-
-async fn subject<'a>(
-    name: &'static str,
-    build: &'a Build,
-    nodes: Vec<Node>,
-) -> Result<Subject<'a>> {
-    let nodes = kvd::ready(nodes).await?;
-    let endpoints: Vec<String> = nodes.iter().map(Node::endpoint).collect();
-    Ok(Subject {
-        name,
-        generator: Generator::new(&build.kvctl, &endpoints, KEYS),
-        nodes,
-    })
 }

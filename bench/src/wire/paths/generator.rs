@@ -56,8 +56,9 @@ pub(super) const CASES: &[Case] = &[
 pub(super) struct Generator<'a> {
     kvctl: &'a Path,
     endpoints: String,
-    /// Keys that are stored before anything is measured, with values of 100 bytes.
+    /// Keys that are stored before anything is measured.
     keys: u64,
+    value_bytes: u32,
 }
 
 /// What came of a run.
@@ -82,10 +83,11 @@ struct Gets {
 }
 
 impl<'a> Generator<'a> {
-    pub(super) fn new(kvctl: &'a Path, endpoints: &[String], keys: u64) -> Self {
+    pub(super) fn new(kvctl: &'a Path, endpoints: &[String], keys: u64, value_bytes: u32) -> Self {
         Self {
             kvctl,
             keys,
+            value_bytes,
             endpoints: endpoints.join(","),
         }
     }
@@ -116,6 +118,7 @@ impl<'a> Generator<'a> {
             .args(["--batch", &case.batch.to_string()])
             .args(["--operations", &operations.to_string()])
             .args(["--keys", &self.keys.to_string()])
+            .args(["--value-size", &self.value_bytes.to_string()])
             .args(more)
             .env("TORC_ENDPOINTS", &self.endpoints)
             .stdin(Stdio::null())
