@@ -58,7 +58,7 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
         Suite::Store(args) => &|options| store::run(args, options),
         Suite::Wire => &wire::run,
         Suite::Paths(args) => &|options| wire::paths::run(args, options),
-        Suite::Replicas => &wire::replicas::run,
+        Suite::Replicas(args) => &|options| wire::replicas::run(args, options),
         Suite::Hot(args) => &|options| hot::run(*args, options),
         Suite::Join(args) => &|options| join::run(*args, options),
         Suite::Load => &wire::load::run,
