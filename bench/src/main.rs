@@ -71,5 +71,7 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         eprintln!("torc-bench: built without --release: the figures mean nothing");
     }
-    Ok(measure(options)?.print(options.json)?)
+    let report = measure(options)?;
+    report.print(options.json)?;
+    report.outcome()
 }

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use tokio::runtime::Runtime;
 
 use super::{CLIENT_CORE, RATE, SERVER, SERVER_CORE};
 use crate::cli::Options;
@@ -153,11 +154,8 @@ pub(crate) fn run(args: &Args, options: &Options) -> Result<Report> {
         builds: &builds,
         report: &mut report,
     };
-    machine::on_core(CLIENT_CORE, || runtime.block_on(suite.one_node()))??;
-    runtime.block_on(suite.three_nodes())?;
-    if args.callgrind {
-        runtime.block_on(suite.instructions())?;
-    }
+    let outcome = suite.all(&runtime);
+    report.ended(outcome);
     report.note(
         "torc and baseline: clusters as they are by default, with three replicas; baseline, 1 \
          replica: founded with --replicas 1",
@@ -204,6 +202,15 @@ impl Subject<'_> {
 }
 
 impl Suite<'_> {
+    fn all(&mut self, runtime: &Runtime) -> Result<()> {
+        machine::on_core(CLIENT_CORE, || runtime.block_on(self.one_node()))??;
+        runtime.block_on(self.three_nodes())?;
+        if self.args.callgrind {
+            runtime.block_on(self.instructions())?;
+        }
+        Ok(())
+    }
+
     const fn rounds(&self) -> u16 {
         self.options.rounds_or(5)
     }
@@ -322,16 +329,23 @@ impl Suite<'_> {
         for subject in subjects {
             subject.generator.store_all()?;
         }
-        for _ in 0..self.rounds() {
+        for round in 1..=self.rounds() {
             for case in &wanted {
-                self.round(&name(case), case, subjects)?;
+                self.round(round, &name(case), case, subjects)?;
             }
         }
         Ok(())
     }
 
-    /// One case of all subjects, each after a tenth of it to warm up.
-    fn round(&mut self, name: &str, case: &Case, subjects: &[Subject<'_>]) -> Result<()> {
+    /// One case of all subjects, each after a tenth of it to warm up. A run in which an
+    /// operation failed is told and left out: on a busy machine some run into their deadlines.
+    fn round(
+        &mut self,
+        round: u16,
+        name: &str,
+        case: &Case,
+        subjects: &[Subject<'_>],
+    ) -> Result<()> {
         let operations = case.operations / if self.options.quick { 100 } else { 1 };
         let mut costs = Vec::new();
         for subject in subjects {
@@ -339,6 +353,13 @@ impl Suite<'_> {
             let before = subject.cpu_time()?;
             let done = subject.generator.run(case, operations)?;
             let spent = subject.cpu_time()?.saturating_sub(before);
+            if let Err(failed) = done.succeeded() {
+                let subject = subject.name;
+                self.report.note(format!(
+                    "left out: {name}, {subject}, round {round}: {failed}"
+                ));
+                continue;
+            }
             let cost = spent.as_secs_f64() * 1e6 / done.operations as f64;
             self.report.add(name, SERVER, subject.name, cost);
             self.report.add(name, RATE, subject.name, done.per_second);

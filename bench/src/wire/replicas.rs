@@ -127,7 +127,8 @@ pub(crate) fn run(args: &Args, options: &Options) -> Result<Report> {
         options,
         report: &mut report,
     };
-    runtime.block_on(suite.measure(&program, etcd.as_deref()))?;
+    let outcome = runtime.block_on(suite.measure(&program, etcd.as_deref()));
+    report.ended(outcome);
     report.note(format!(
         "{REPLICAS_NOTE}, on three nodes; all share the cores with the client"
     ));

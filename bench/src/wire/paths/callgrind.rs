@@ -59,6 +59,7 @@ pub(super) async fn count<'a>(
         generator.run(case, operations / 10)?;
         control("--zero", process)?;
         let done = generator.run(case, operations)?;
+        done.succeeded()?;
         control("--dump", process)?;
         let dump = counts.with_extension(format!("out.{number}"));
         let text = std::fs::read_to_string(&dump)
