@@ -11,7 +11,7 @@ use crate::join;
 use crate::sketch;
 use crate::store::{self, child::ChildArgs};
 use crate::wire::paths::echo::EchoArgs;
-use crate::wire::{memory, paths, replicas};
+use crate::wire::{load, memory, paths, replicas};
 
 /// Measure Torc beside its peers: what a table says is the median of several rounds, in
 /// which the subjects take turns
@@ -83,7 +83,7 @@ pub(crate) enum Suite {
     /// A fourth node joining three under traffic, beside a plain copy of the same bytes
     Join(join::Args),
     /// How fast `kvctl load` and the client library store records: three replicas beside one
-    Load,
+    Load(load::Args),
     /// Memory of kvd processes for each of their sealed keys, beside redis and memcached where
     /// they are installed
     Ram(memory::Args),

@@ -61,7 +61,7 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
         Suite::Replicas(args) => &|options| wire::replicas::run(args, options),
         Suite::Hot(args) => &|options| hot::run(*args, options),
         Suite::Join(args) => &|options| join::run(*args, options),
-        Suite::Load => &wire::load::run,
+        Suite::Load(args) => &|options| wire::load::run(args, options),
         Suite::Ram(args) => &|options| wire::memory::run(*args, options),
         Suite::StoreChild(args) => return store::child::run(args),
         Suite::Echo(args) => return wire::paths::echo::serve(*args),
