@@ -11,7 +11,7 @@ use crate::join;
 use crate::sketch;
 use crate::store::{self, child::ChildArgs};
 use crate::wire::paths::echo::EchoArgs;
-use crate::wire::{memory, paths};
+use crate::wire::{load, memory, paths, replicas};
 
 /// Measure Torc beside its peers: what a table says is the median of several rounds, in
 /// which the subjects take turns
@@ -33,14 +33,14 @@ pub(crate) struct Options {
     /// One JSON object a figure instead of the table; all else goes to the standard error
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Times that everything is measured; without it, 3 (5 in `paths`)
+    /// Rounds; figures are medians of them; without it, 3 (5 in `paths`)
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Tiny sizes: shows that it works, measures nothing worth keeping
+    /// Tiny sizes, to see that a suite works: the figures mean nothing
     #[arg(long, global = true)]
     pub(crate) quick: bool,
-    /// Records to store; without it, 1,000,000 (100,000 in `wire`, 12,000,000 in `join
-    /// --bulk`)
+    /// Records to store; without it, 1,000,000 (50,000 in `paths` and `replicas`, 100,000 in
+    /// `wire`, 12,000,000 in `join --bulk`)
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=1 << 31))]
     pub(crate) records: Option<u64>,
     /// Measure this kvd instead of the one built beside torc-bench
@@ -76,14 +76,14 @@ pub(crate) enum Suite {
     Paths(paths::Args),
     /// Three kvd processes with three replicas of each key, beside three of etcd where it is
     /// installed; then with a slow node, a dead one, and five times the load
-    Replicas,
+    Replicas(replicas::Args),
     /// How even the gets of a skewed workload are spread over the nodes, with and without what
     /// clients do about hot keys
     Hot(hot::Args),
     /// A fourth node joining three under traffic, beside a plain copy of the same bytes
     Join(join::Args),
     /// How fast `kvctl load` and the client library store records: three replicas beside one
-    Load,
+    Load(load::Args),
     /// Memory of kvd processes for each of their sealed keys, beside redis and memcached where
     /// they are installed
     Ram(memory::Args),

@@ -58,10 +58,10 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
         Suite::Store(args) => &|options| store::run(args, options),
         Suite::Wire => &wire::run,
         Suite::Paths(args) => &|options| wire::paths::run(args, options),
-        Suite::Replicas => &wire::replicas::run,
+        Suite::Replicas(args) => &|options| wire::replicas::run(args, options),
         Suite::Hot(args) => &|options| hot::run(*args, options),
         Suite::Join(args) => &|options| join::run(*args, options),
-        Suite::Load => &wire::load::run,
+        Suite::Load(args) => &|options| wire::load::run(args, options),
         Suite::Ram(args) => &|options| wire::memory::run(*args, options),
         Suite::StoreChild(args) => return store::child::run(args),
         Suite::Echo(args) => return wire::paths::echo::serve(*args),
@@ -71,5 +71,7 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
     if cfg!(debug_assertions) {
         eprintln!("torc-bench: built without --release: the figures mean nothing");
     }
-    Ok(measure(options)?.print(options.json)?)
+    let report = measure(options)?;
+    report.print(options.json)?;
+    report.outcome()
 }

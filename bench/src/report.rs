@@ -47,6 +47,7 @@ pub(crate) struct Report {
     notes: Vec<String>,
     load_before: String,
     busy_before: Option<Busy>,
+    failure: Option<anyhow::Error>,
 }
 
 #[derive(Debug)]
@@ -94,7 +95,25 @@ impl Report {
             notes: Vec::new(),
             load_before: machine::load(),
             busy_before: Busy::now(),
+            failure: None,
         }
+    }
+
+    /// Keeps what was measured until now although the suite ended early. [`Report::outcome`]
+    /// tells why.
+    pub(crate) fn ended(&mut self, outcome: anyhow::Result<()>) {
+        if let Err(failure) = outcome {
+            self.note("ended early: only what was measured until then is here");
+            self.failure = Some(failure);
+        }
+    }
+
+    /// Whether everything was measured.
+    ///
+    /// # Errors
+    /// Why the suite ended early.
+    pub(crate) fn outcome(self) -> anyhow::Result<()> {
+        self.failure.map_or(Ok(()), Err)
     }
 
     /// Adds one round's value of a figure.
@@ -271,6 +290,19 @@ mod tests {
             r#"{"suite":"store","case":"puts","subject":"torc","metric":"rate","value":2000.0,"unit":"ops/s"}"#
         );
         assert_eq!(text.lines().count(), 3);
+    }
+
+    #[test]
+    fn a_suite_that_ends_early_keeps_its_figures_and_fails() {
+        let mut report = report();
+        report.ended(Ok(()));
+        assert!(report.notes.is_empty());
+        report.ended(Err(anyhow::anyhow!("a node has ended")));
+        assert!(report.table().to_string().contains("2,000"));
+        assert_eq!(
+            report.outcome().unwrap_err().to_string(),
+            "a node has ended"
+        );
     }
 
     #[test]

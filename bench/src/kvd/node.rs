@@ -16,11 +16,13 @@ use crate::cleanup;
 use crate::ports::free_address;
 use crate::process::Process;
 
-/// Longer than a sound node ever takes.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// How long a node may take until it serves.
+const START_TIMEOUT: Duration = Duration::from_secs(300);
+/// How long a node may take until it has flushed and compacted what was loaded.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(1_800);
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 const ASK_RARELY: Duration = Duration::from_millis(250);
-/// What may wait in the overlay for ever is a little less.
+/// Less than this may stay in the memtable for good.
 const LEFT_BYTES: f64 = 5_242_880.0;
 /// Longer than what separates one step of sealing and folding from the next.
 const REST: Duration = Duration::from_secs(10);
@@ -150,7 +152,7 @@ impl Node {
     /// # Errors
     /// It does not get there.
     pub(crate) async fn settled(&self, records: u64) -> Result<()> {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + SETTLE_TIMEOUT;
         let (mut before, mut since) = (None, Instant::now());
         while Instant::now() < give_up {
             let now = self.readings().await?;
@@ -166,14 +168,14 @@ impl Node {
             }
             tokio::time::sleep(ASK_RARELY).await;
         }
-        bail!("the records are not sealed after {PATIENCE:?}")
+        bail!("the records are not sealed after {SETTLE_TIMEOUT:?}")
     }
 
     async fn until<F>(&mut self, what: &str, holds: impl Fn(&Self) -> F) -> Result<()>
     where
         F: Future<Output = bool>,
     {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + START_TIMEOUT;
         while !holds(self).await {
             let ended = self.process.as_mut().and_then(Process::ended);
             if let Some(status) = ended {
@@ -181,7 +183,7 @@ impl Node {
             }
             if Instant::now() > give_up {
                 bail!(
-                    "kvd is not {what} after {PATIENCE:?}: {}",
+                    "kvd is not {what} after {START_TIMEOUT:?}: {}",
                     self.end_of_log()
                 );
             }

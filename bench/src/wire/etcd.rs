@@ -1,7 +1,8 @@
 //! The peer etcd, one node or several, by its gRPC interface. The few messages that are needed are
 //! written down here, with the field numbers of `etcdserverpb`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -19,12 +20,12 @@ use super::data::Data;
 use super::server::{self, own_dir};
 use super::subject::Subject;
 use crate::ports::free_address;
-use crate::process::Process;
+use crate::process::{self, Process};
 
 /// The peer's name in reports.
 pub(super) const NAME: &str = "etcd";
 
-/// Connections, as many as Torc's client has.
+/// Connections at least, as many as Torc's client has.
 const CHANNELS: usize = 4;
 /// Puts under way while loading.
 const LOADING: usize = 256;
@@ -70,11 +71,46 @@ struct Etcd {
 
 /// Starts a cluster of one, if etcd is installed.
 pub(super) async fn start(dir: &Path) -> Result<Option<Box<dyn Subject>>> {
-    start_members(dir, 1).await
+    match process::installed(NAME) {
+        Some(program) => Ok(Some(start_members(&program, dir, 1).await?)),
+        None => Ok(None),
+    }
 }
 
-/// Starts a cluster of so many, if etcd is installed.
-pub(super) async fn start_members(dir: &Path, count: usize) -> Result<Option<Box<dyn Subject>>> {
+/// The etcd that was named, or else the one that is installed.
+///
+/// # Errors
+/// A file was named that is not there.
+pub(super) fn program(named: Option<&Path>) -> Result<Option<PathBuf>> {
+    let Some(named) = named else {
+        return Ok(process::installed(NAME));
+    };
+    ensure!(named.is_file(), "there is no etcd at {}", named.display());
+    Ok(Some(named.to_owned()))
+}
+
+/// What an etcd calls itself, such as `etcd Version: 3.4.23`.
+///
+/// # Errors
+/// It does not run.
+pub(super) fn version(program: &Path) -> Result<String> {
+    let mut command = server::command_of(program)?;
+    command.arg("--version").stdout(Stdio::piped());
+    let output = Process::start(&mut command)?.output()?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let first = printed.lines().next().context("etcd tells no version")?;
+    Ok(first.trim().to_owned())
+}
+
+/// Starts a cluster of so many.
+///
+/// # Errors
+/// A member does not start.
+pub(super) async fn start_members(
+    program: &Path,
+    dir: &Path,
+    count: usize,
+) -> Result<Box<dyn Subject>> {
     let mut members = Vec::new();
     for number in 0..count {
         let url = |address| format!("http://{address}");
@@ -88,9 +124,7 @@ pub(super) async fn start_members(dir: &Path, count: usize) -> Result<Option<Box
     let cluster = cluster.join(",");
     let mut starting = Vec::new();
     for (name, client, peer) in &members {
-        let Some(mut command) = server::command(NAME)? else {
-            return Ok(None);
-        };
+        let mut command = server::command_of(program)?;
         let client_url = format!("http://{client}");
         command.arg("--data-dir").arg(own_dir(dir, name)?);
         command.args(["--listen-client-urls", &client_url]);
@@ -110,14 +144,16 @@ pub(super) async fn start_members(dir: &Path, count: usize) -> Result<Option<Box
     });
     let processes = try_join_all(starting).await?;
     let mut channels = Vec::new();
-    for (_, client, _) in members.iter().cycle().take(CHANNELS.max(count)) {
+    // As many to each member.
+    let connections = CHANNELS.next_multiple_of(count);
+    for (_, client, _) in members.iter().cycle().take(connections) {
         let endpoint = Endpoint::from_shared(format!("http://{client}"))?;
         channels.push(endpoint.tcp_nodelay(true).connect().await?);
     }
-    Ok(Some(Box::new(Etcd {
+    Ok(Box::new(Etcd {
         processes,
         channels,
-    })))
+    }))
 }
 
 impl Etcd {
@@ -162,6 +198,11 @@ impl Subject for Etcd {
     fn process(&self) -> Result<u32> {
         let first = self.processes.first();
         Ok(first.context("etcd is not running")?.id())
+    }
+
+    fn cpu_time(&self) -> Result<Duration> {
+        let each = self.processes.iter().map(|it| process::cpu_time(it.id()));
+        each.sum()
     }
 
     fn load<'a>(&'a self, data: &'a Data) -> LocalBoxFuture<'a, Result<()>> {

@@ -7,11 +7,17 @@
 //! process has grown by less the payload; for kvd, whose payload is on the disk, all that its
 //! own memory has grown by for each sealed key, at the node that has grown most. Mapped files
 //! are page cache, which the kernel takes back when it needs room: told beside it.
+//!
+//! A node is looked at when it is idle, before anything is stored; when the load is flushed,
+//! without a restart; and restarted after a kill. Gets follow on the latter two, because they
+//! need memory of their own: the figures of each key are those after gets, the memory beyond
+//! what is allowed is told before and after.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use futures::future::try_join_all;
 use torc_client::Client;
 
 use super::data::Data;
@@ -28,17 +34,27 @@ const PEERS: [&str; 2] = ["redis", "memcached"];
 /// Records made at a time.
 const PART: u64 = 100_000;
 /// How long nodes are left alone before they count as idle.
-const RESTS: Duration = Duration::from_secs(10);
+const IDLE_AFTER: Duration = Duration::from_secs(10);
 /// Batched gets before the memory is read, of so many keys each.
 const GETS: u64 = 500;
 const KEYS: u64 = 100;
 const OVERHEAD: Metric = Metric::new("overhead_per_key", "bytes");
 
 const MIB: f64 = 1_048_576.0;
+const BEYOND_WITH_GETS: Metric = Metric::new("beyond_after_gets", "MiB");
 /// Anonymous memory beyond what the node had when idle and four bytes for each sealed key.
 const BEYOND: Metric = Metric::new("beyond_idle_and_4_per_key", "MiB");
 
+const IDLE: &str = "idle";
+const RSS: Metric = Metric::new("rss", "MiB");
+const ANONYMOUS: Metric = Metric::new("anonymous", "MiB");
+
 const PREDICTIONS: &[Prediction] = &[
+    Prediction {
+        case: IDLE,
+        metric: RSS.name,
+        expected: "at most 48",
+    },
     Prediction {
         case: "1000000 keys",
         metric: BEYOND.name,
@@ -92,7 +108,7 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         for _ in 0..options.rounds() {
             for replicas in Replicas::ALL {
                 suite.torc(&mut report, options, replicas).await?;
@@ -102,8 +118,11 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
             }
         }
         anyhow::Ok(())
-    })?;
+    });
+    report.ended(outcome);
     report.note(format!("{REPLICAS_NOTE}, on three nodes, of which the one that has grown most is told; torc, 1 replica: one node"));
+    report.note("beyond_idle_and_4_per_key: anonymous memory of a node less what it had when idle and 4 bytes for each of its sealed keys, before any get; beyond_after_gets: the same after 50,000 gets");
+    report.note("nodes flush 2 s after the last write and compact after 4 s without writes, instead of 300 s and 10 s");
     report.note("overhead_per_key: redis and memcached, growth of the process less 132 bytes of payload; torc, growth of its anonymous memory, for its payload is on the disk");
     report.note("mapped_page_cache_per_key: pages of slices that gets have touched; the kernel takes them back when it needs room");
     Ok(report)
@@ -141,19 +160,6 @@ impl Grown {
     fn beyond(&self) -> f64 {
         (self.own_per_key() - 4.0) * self.keys as f64 / MIB
     }
-
-    fn tell_of_node(&self, report: &mut Report, case: &str, name: &'static str) {
-        let mut add =
-            |metric, unit, value| report.add(case, Metric::new(metric, unit), name, value);
-        add(
-            "anonymous_idle",
-            "MiB",
-            self.before.anonymous_bytes as f64 / MIB,
-        );
-        add("anonymous", "MiB", self.after.anonymous_bytes as f64 / MIB);
-        add("rss", "MiB", self.after.bytes as f64 / MIB);
-        add("anonymous_per_sealed_key", "bytes", self.own_per_key());
-    }
 }
 
 /// The programs and what they store.
@@ -174,16 +180,15 @@ impl Suite {
         let mut settings = Node::SETTLING.map(str::to_owned).to_vec();
         settings.extend(replicas.settings());
         let mut nodes = kvd::found(&self.kvd, scratch.path(), nodes, &settings).await?;
-        tokio::time::sleep(RESTS).await;
+        tokio::time::sleep(IDLE_AFTER).await;
         let idle: Result<Vec<Resident>> = nodes.iter().map(resident).collect();
         let idle = idle?;
+        tell_of_idle(report, replicas.subject(), &idle);
         let name = replicas.subject();
         let rate = kvd::load_file(&self.kvctl, &nodes, &self.file, self.keys)?;
         let loaded = format!("{} keys", self.keys);
         report.add(&loaded, Metric::new("load", "keys/s"), name, rate);
-        for node in &nodes {
-            node.settled(self.keys).await?;
-        }
+        try_join_all(nodes.iter().map(|node| node.settled(self.keys))).await?;
         for case in [loaded.clone(), format!("{loaded}, restarted")] {
             self.look(report, &case, name, &nodes, &idle).await?;
             for node in &mut nodes {
@@ -204,35 +209,57 @@ impl Suite {
         nodes: &[Node],
         idle: &[Resident],
     ) -> Result<()> {
+        let flushed = grown(nodes, idle).await?;
         let client = Client::builder().endpoints(nodes.iter().map(Node::endpoint));
         let client = client.deadline(Duration::from_secs(60)).connect().await?;
         get_some(&client, self.keys).await?;
-        let mut most: Option<(Grown, &Node)> = None;
-        let mut each = Vec::new();
-        for (node, before) in nodes.iter().zip(idle) {
-            let sealed = node.readings().await?.value("store_sealed_keys")?;
-            let grown = Grown {
-                before: *before,
-                after: resident(node)?,
-                keys: (sealed as u64).max(1),
-            };
-            each.push(grown);
-            if most
-                .as_ref()
-                .is_none_or(|(most, _)| most.own_per_key() < grown.own_per_key())
-            {
-                most = Some((grown, node));
-            }
-        }
-        let (most, node) = most.context("no node")?;
+        let with_gets = grown(nodes, idle).await?;
+        let by_beyond =
+            |(_, a): &(_, &Grown), (_, b): &(_, &Grown)| a.beyond().total_cmp(&b.beyond());
+        let most = nodes.iter().zip(&with_gets).max_by(by_beyond);
+        let (node, most) = most.context("no node")?;
+        let worst = flushed.iter().map(Grown::beyond).max_by(f64::total_cmp);
+        report.add(case, BEYOND, name, worst.context("no node")?);
+        report.add(case, BEYOND_WITH_GETS, name, most.beyond());
         most.tell(report, case, name, 0);
-        report.add(case, BEYOND, name, most.beyond());
         tell_of_index(report, case, name, node).await?;
-        for (number, grown) in (1..).zip(each) {
-            grown.tell_of_node(report, &format!("{case}, node {number}"), name);
+        for (number, (flushed, with_gets)) in (1..).zip(flushed.iter().zip(&with_gets)) {
+            let case = format!("{case}, node {number}");
+            tell_of_memory(report, &case, name, flushed.after);
+            report.add(&case, BEYOND, name, flushed.beyond());
+            report.add(&case, BEYOND_WITH_GETS, name, with_gets.beyond());
         }
         Ok(())
     }
+}
+
+/// What idle nodes hold: the largest, then each.
+fn tell_of_idle(report: &mut Report, name: &'static str, idle: &[Resident]) {
+    if let Some(largest) = idle.iter().max_by_key(|resident| resident.bytes) {
+        tell_of_memory(report, IDLE, name, *largest);
+    }
+    for (number, resident) in (1..).zip(idle) {
+        tell_of_memory(report, &format!("{IDLE}, node {number}"), name, *resident);
+    }
+}
+
+fn tell_of_memory(report: &mut Report, case: &str, name: &'static str, resident: Resident) {
+    report.add(case, RSS, name, resident.bytes as f64 / MIB);
+    report.add(case, ANONYMOUS, name, resident.anonymous_bytes as f64 / MIB);
+}
+
+/// What each node has grown by since it was idle.
+async fn grown(nodes: &[Node], idle: &[Resident]) -> Result<Vec<Grown>> {
+    let mut each = Vec::new();
+    for (node, before) in nodes.iter().zip(idle) {
+        let sealed = node.readings().await?.value("store_sealed_keys")?;
+        each.push(Grown {
+            before: *before,
+            after: resident(node)?,
+            keys: (sealed as u64).max(1),
+        });
+    }
+    Ok(each)
 }
 
 fn resident(node: &Node) -> Result<Resident> {

@@ -31,8 +31,8 @@ use anyhow::Result;
 
 use crate::cli::Options;
 use crate::kvd::{REPLICAS_NOTE, Replicas};
+use crate::machine;
 use crate::report::{Metric, Report};
-use crate::{machine, process};
 use case::{CASES, Case, PREDICTIONS};
 use closed_loop::Sample;
 use data::Data;
@@ -109,11 +109,11 @@ async fn one(
     if subject.run(case.work, data, time / 10).await?.is_none() {
         return Ok(());
     }
-    let before = process::cpu_time(subject.process()?)?;
+    let before = subject.cpu_time()?;
     let Some(sample) = subject.run(case.work, data, time).await? else {
         return Ok(());
     };
-    let spent = process::cpu_time(subject.process()?)?.saturating_sub(before);
+    let spent = subject.cpu_time()?.saturating_sub(before);
     let Sample {
         operations,
         took,

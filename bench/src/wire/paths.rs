@@ -1,7 +1,7 @@
 //! What an operation costs the servers on the path of every default cluster, beside an
 //! earlier build.
 //!
-//! Every build is driven by its own `kvctl bench`, so that their protocols may differ. On
+//! Every build is driven by its own `kvctl bench` where there is one, so that protocols may differ. On
 //! one node the server has one core and the client another; three nodes and the client share
 //! the machine, and the processor time of the three is added up. The time is read from
 //! `/proc` before and after a whole run of `kvctl`, so that connecting is in it, spread over
@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use tokio::runtime::Runtime;
 
 use super::{CLIENT_CORE, RATE, SERVER, SERVER_CORE};
 use crate::cli::Options;
@@ -33,11 +34,11 @@ const BASELINE: &str = "baseline";
 const ONE: &str = "one node";
 const THREE: &str = "three nodes";
 const IDLE: &str = "idle";
-/// Keys that are stored before anything is measured.
+/// Keys that are stored before anything is measured, unless told otherwise.
 const KEYS: u64 = 50_000;
 const MIB: f64 = 1_048_576.0;
 /// How long nodes are left alone before they count as idle.
-const RESTS: Duration = Duration::from_secs(10);
+const IDLE_AFTER: Duration = Duration::from_secs(10);
 
 const fn predicted(case: &'static str, metric: &'static str, expected: &'static str) -> Prediction {
     Prediction {
@@ -80,9 +81,13 @@ pub(crate) struct Args {
     /// measured
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// The kvctl of the same build; without it, the one beside the baseline
+    /// The kvctl that drives the baseline; without it, the one beside the baseline, or else
+    /// that of this build, which works as long as both speak one protocol
     #[arg(long, value_name = "FILE", requires = "baseline")]
     baseline_kvctl: Option<PathBuf>,
+    /// Length of the values
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    value_bytes: u32,
     /// Only cases with this in their names, for example `three nodes` or `one node: get`
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
@@ -106,21 +111,21 @@ struct Builds {
 
 impl Builds {
     fn of(args: &Args, options: &Options) -> Result<Self> {
+        let new = Build {
+            kvd: kvd::program(options)?,
+            kvctl: kvd::kvctl(options)?,
+        };
         let baseline = args.baseline.clone().map(|kvd| {
-            let beside = || kvd.with_file_name("kvctl");
-            let kvctl = args.baseline_kvctl.clone().unwrap_or_else(beside);
+            let beside = Some(kvd.with_file_name("kvctl")).filter(|file| file.is_file());
+            let kvctl = args.baseline_kvctl.clone().or(beside);
+            let kvctl = kvctl.unwrap_or_else(|| new.kvctl.clone());
             for file in [&kvd, &kvctl] {
                 ensure!(file.is_file(), "there is no {}", file.display());
             }
             Ok(Build { kvd, kvctl })
         });
-        Ok(Self {
-            new: Build {
-                kvd: kvd::program(options)?,
-                kvctl: kvd::kvctl(options)?,
-            },
-            baseline: baseline.transpose()?,
-        })
+        let baseline = baseline.transpose()?;
+        Ok(Self { new, baseline })
     }
 
     /// The default of both builds, and their names.
@@ -149,16 +154,29 @@ pub(crate) fn run(args: &Args, options: &Options) -> Result<Report> {
         builds: &builds,
         report: &mut report,
     };
-    machine::on_core(CLIENT_CORE, || runtime.block_on(suite.one_node()))??;
-    runtime.block_on(suite.three_nodes())?;
-    if args.callgrind {
-        runtime.block_on(suite.instructions())?;
-    }
+    let outcome = suite.all(&runtime);
+    report.ended(outcome);
     report.note(
         "torc and baseline: clusters as they are by default, with three replicas; baseline, 1 \
          replica: founded with --replicas 1",
     );
     report.note("one node: the server on one core, kvctl on another; three nodes: all on the same cores, their processor time added up");
+    report.note(format!(
+        "{} keys with values of {} bytes; every put is synced by a majority of its replicas, on one node by that one, before it is acknowledged",
+        options.records_or(KEYS),
+        args.value_bytes
+    ));
+    report.note(
+        "cpu_to_*: of the same round; the medians of these ratios, not the ratios of medians",
+    );
+    if let Some(baseline) = &builds.baseline {
+        let whose = if baseline.kvctl == builds.new.kvctl {
+            "the kvctl of this build"
+        } else {
+            "a kvctl of its own"
+        };
+        report.note(format!("the baseline was driven by {whose}"));
+    }
     Ok(report)
 }
 
@@ -184,6 +202,15 @@ impl Subject<'_> {
 }
 
 impl Suite<'_> {
+    fn all(&mut self, runtime: &Runtime) -> Result<()> {
+        machine::on_core(CLIENT_CORE, || runtime.block_on(self.one_node()))??;
+        runtime.block_on(self.three_nodes())?;
+        if self.args.callgrind {
+            runtime.block_on(self.instructions())?;
+        }
+        Ok(())
+    }
+
     const fn rounds(&self) -> u16 {
         self.options.rounds_or(5)
     }
@@ -215,7 +242,7 @@ impl Suite<'_> {
             let dir = scratch.path().join(name);
             let founding = kvd::prepare(&build.kvd, &dir, 1, &extra)?;
             let nodes = machine::on_core(SERVER_CORE, || kvd::start(founding))??;
-            subjects.push(subject(name, build, nodes).await?);
+            subjects.push(self.subject(name, build, nodes).await?);
         }
         self.idle(ONE, &subjects).await?;
         self.cases(ONE, &subjects)?;
@@ -223,8 +250,14 @@ impl Suite<'_> {
         if let Some(ours) = ours.filter(|_| self.wants(echo::CASE)) {
             let node = ours.nodes.first().context("no node")?;
             ours.generator.store_all()?;
+            let echo = echo::Comparison {
+                node,
+                keys: self.options.records_or(KEYS),
+                value_bytes: self.args.value_bytes,
+                is_quick: self.options.quick,
+            };
             for _ in 0..self.rounds() {
-                echo::measure(self.report, self.options, node).await?;
+                echo.measure(self.report).await?;
             }
         }
         Ok(())
@@ -239,10 +272,26 @@ impl Suite<'_> {
         for (name, build) in self.builds.defaults() {
             let dir = scratch.path().join(name);
             let nodes = kvd::start(kvd::prepare(&build.kvd, &dir, 3, &[])?)?;
-            subjects.push(subject(name, build, nodes).await?);
+            subjects.push(self.subject(name, build, nodes).await?);
         }
         self.idle(THREE, &subjects).await?;
         self.cases(THREE, &subjects)
+    }
+
+    async fn subject<'b>(
+        &self,
+        name: &'static str,
+        build: &'b Build,
+        nodes: Vec<Node>,
+    ) -> Result<Subject<'b>> {
+        let nodes = kvd::ready(nodes).await?;
+        let endpoints: Vec<String> = nodes.iter().map(Node::endpoint).collect();
+        let keys = self.options.records_or(KEYS);
+        Ok(Subject {
+            name,
+            generator: Generator::new(&build.kvctl, &endpoints, keys, self.args.value_bytes),
+            nodes,
+        })
     }
 
     /// What nodes hold before anything is stored.
@@ -250,12 +299,8 @@ impl Suite<'_> {
         if !self.wants(&format!("{place}: {IDLE}")) {
             return Ok(());
         }
-        let rest = if self.options.quick {
-            RESTS / 10
-        } else {
-            RESTS
-        };
-        tokio::time::sleep(rest).await;
+        let parts = if self.options.quick { 10 } else { 1 };
+        tokio::time::sleep(IDLE_AFTER / parts).await;
         for subject in subjects {
             for (number, node) in (1..).zip(&subject.nodes) {
                 let resident = process::resident(node.id()?)?;
@@ -284,16 +329,23 @@ impl Suite<'_> {
         for subject in subjects {
             subject.generator.store_all()?;
         }
-        for _ in 0..self.rounds() {
+        for round in 1..=self.rounds() {
             for case in &wanted {
-                self.round(&name(case), case, subjects)?;
+                self.round(round, &name(case), case, subjects)?;
             }
         }
         Ok(())
     }
 
-    /// One case of all subjects, each after a tenth of it to warm up.
-    fn round(&mut self, name: &str, case: &Case, subjects: &[Subject<'_>]) -> Result<()> {
+    /// One case of all subjects, each after a tenth of it to warm up. A run in which an
+    /// operation failed is told and left out: on a busy machine some run into their deadlines.
+    fn round(
+        &mut self,
+        round: u16,
+        name: &str,
+        case: &Case,
+        subjects: &[Subject<'_>],
+    ) -> Result<()> {
         let operations = case.operations / if self.options.quick { 100 } else { 1 };
         let mut costs = Vec::new();
         for subject in subjects {
@@ -301,6 +353,13 @@ impl Suite<'_> {
             let before = subject.cpu_time()?;
             let done = subject.generator.run(case, operations)?;
             let spent = subject.cpu_time()?.saturating_sub(before);
+            if let Err(failed) = done.succeeded() {
+                let subject = subject.name;
+                self.report.note(format!(
+                    "left out: {name}, {subject}, round {round}: {failed}"
+                ));
+                continue;
+            }
             let cost = spent.as_secs_f64() * 1e6 / done.operations as f64;
             self.report.add(name, SERVER, subject.name, cost);
             self.report.add(name, RATE, subject.name, done.per_second);
@@ -353,18 +412,4 @@ impl Suite<'_> {
         }
         Ok(())
     }
-}
-
-async fn subject<'a>(
-    name: &'static str,
-    build: &'a Build,
-    nodes: Vec<Node>,
-) -> Result<Subject<'a>> {
-    let nodes = kvd::ready(nodes).await?;
-    let endpoints: Vec<String> = nodes.iter().map(Node::endpoint).collect();
-    Ok(Subject {
-        name,
-        generator: Generator::new(&build.kvctl, &endpoints, KEYS),
-        nodes,
-    })
 }

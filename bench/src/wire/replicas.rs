@@ -1,10 +1,12 @@
 //! Three nodes, each record on all of them, beside three nodes of etcd.
 //!
-//! All processes and the client share the machine's cores. Gets are linearizable and puts are
-//! synced by a majority, at both. Then Torc alone: with one node that runs a hundredth of the
-//! time, with many more requests in flight than nodes take on, and with one node dead.
+//! All processes and the client share the machine's cores, and all data lies on one disk. Both
+//! promise the same: gets are linearizable, and a put is acknowledged when a majority has
+//! synced it. They take turns within a case; ratios are of the same round. Then Torc alone: with
+//! one node that runs a hundredth of the time, with many more requests in flight than nodes take
+//! on, and with one node dead.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,19 +24,36 @@ use super::closed_loop::{Sample, closed_loop, latencies};
 use super::data::Data;
 use super::etcd;
 use super::subject::Subject;
-use super::{P50, P99, RATE};
+use super::{P50, P99, RATE, SERVER};
 use crate::cli::Options;
-use crate::kvd::{self, Node, load};
-use crate::records::Random;
+use crate::kvd::{self, Node, REPLICAS_NOTE, load};
+use crate::process;
+use crate::records::{self, Random};
 use crate::report::{Metric, Prediction, Report, TORC};
 
+/// Records stored, unless told otherwise.
+const RECORDS: u64 = 50_000;
 const FAILED: Metric = Metric::new("failed", "operations");
 const P99_RATIO: Metric = Metric::new("p99_to_normal", "ratio");
 const GOODPUT: Metric = Metric::new("goodput_to_peak", "ratio");
 const PEAK: Metric = Metric::new("peak", "keys/s");
 const IN_FLIGHT: Metric = Metric::new("in_flight", "gets");
 
+const TO_ETCD: &str = "rate_to_etcd";
+
+const fn to_etcd(case: &'static str, expected: &'static str) -> Prediction {
+    Prediction {
+        case,
+        metric: TO_ETCD,
+        expected,
+    }
+}
+
 const PREDICTIONS: &[Prediction] = &[
+    to_etcd("get, 64 in flight", "at least 8"),
+    to_etcd("get, 256 in flight", "at least 8"),
+    to_etcd("put, 64 in flight", "at least 5"),
+    to_etcd("put, 256 in flight", "at least 5"),
     Prediction {
         case: "one node slow: get, 8 in flight",
         metric: "p99_to_normal",
@@ -66,20 +85,63 @@ const PEAKS: [usize; 3] = [256, 1_024, 4_096];
 const OVERLOAD: usize = 5;
 /// A slow node runs so long, then stands still for 99 times as long.
 const RUNS: Duration = Duration::from_millis(1);
-/// When nobody may be waiting any more for a node that died.
+/// After so long no request may wait any more for a node that died.
 const NOTICED: Duration = Duration::from_secs(1);
+
+const SLOW: &str = "one node slow: get, 8 in flight";
+const OVERLOADED: &str = "overload: get";
+const DEAD: [(&str, bool); 2] = [
+    ("one node dead: get, 64 in flight", false),
+    ("one node dead: put, 64 in flight", true),
+];
+
+/// What to compare with, and what to leave out.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct Args {
+    /// The etcd to compare with; without it, the one that is installed
+    #[arg(long, value_name = "FILE")]
+    etcd: Option<PathBuf>,
+    /// Only cases with this in their names, for example `in flight`, `put` or `one node dead`
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+}
+
+impl Args {
+    fn wants(&self, case: &str) -> bool {
+        case.contains(&self.only)
+    }
+}
 
 /// Measures three replicas.
 ///
 /// # Errors
-/// kvd does not build or start; etcd is installed and does not work.
-pub(crate) fn run(options: &Options) -> Result<Report> {
+/// kvd does not build or start; etcd is there and does not work.
+pub(crate) fn run(args: &Args, options: &Options) -> Result<Report> {
     let program = kvd::program(options)?;
+    let etcd = etcd::program(args.etcd.as_deref())?;
     let mut report = Report::new("replicas", PREDICTIONS);
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build()?;
-    runtime.block_on(measure(&mut report, options, &program))?;
-    report.note("three processes a subject; gets are linearizable, puts are synced by a majority");
+    let mut suite = Suite {
+        args,
+        options,
+        report: &mut report,
+    };
+    let outcome = runtime.block_on(suite.measure(&program, etcd.as_deref()));
+    report.ended(outcome);
+    report.note(format!(
+        "{REPLICAS_NOTE}, on three nodes; all share the cores with the client"
+    ));
+    report.note("torc and etcd: a get is linearizable, a put is acknowledged when a majority has synced it; all on one disk");
+    report.note(format!(
+        "{} records of {} bytes, key and value; server_cpu: of the three processes together",
+        options.records_or(RECORDS),
+        records::LEN
+    ));
+    match etcd {
+        Some(etcd) => report.note(etcd::version(&etcd)?),
+        None => report.skip(etcd::NAME, "not installed, and not named by --etcd FILE"),
+    }
     Ok(report)
 }
 
@@ -88,44 +150,169 @@ struct Torc {
     client: Client,
 }
 
-async fn measure(report: &mut Report, options: &Options, program: &Path) -> Result<()> {
-    let scratch = options.scratch()?;
-    let data = Data::new(options.records_or(20_000));
-    let nodes = kvd::found(program, scratch.path(), 3, &[]).await?;
-    let client = Client::builder().endpoints(nodes.iter().map(Node::endpoint));
-    let client = client.connect().await?;
-    let mut torc = Torc { nodes, client };
-    torc.load(&data).await?;
-    let peer = etcd::start_members(scratch.path(), 3).await?;
-    match &peer {
-        Some(peer) => peer.load(&data).await?,
-        None => report.skip(etcd::NAME, "not installed"),
+/// A sample, and the processor time of the servers meanwhile.
+struct Timed {
+    sample: Sample,
+    spent: Duration,
+}
+
+impl Timed {
+    fn rate(&self) -> f64 {
+        rate(&self.sample)
     }
-    let time = Duration::from_millis(if options.quick { 200 } else { 3_000 });
-    for _ in 0..options.rounds() {
-        for (case, work) in CASES {
-            for subject in [Some(&torc as &dyn Subject), peer.as_deref()]
-                .into_iter()
-                .flatten()
-            {
-                let sample = timed(subject, work, &data, time).await?;
-                add(report, case, subject.name(), &sample);
+
+    fn cost_us(&self) -> f64 {
+        self.spent.as_secs_f64() * 1e6 / self.sample.operations.max(1) as f64
+    }
+}
+
+struct Suite<'a> {
+    args: &'a Args,
+    options: &'a Options,
+    report: &'a mut Report,
+}
+
+impl Suite<'_> {
+    async fn measure(&mut self, kvd: &Path, etcd: Option<&Path>) -> Result<()> {
+        let scratch = self.options.scratch()?;
+        let data = Data::new(self.options.records_or(RECORDS));
+        let nodes = kvd::found(kvd, scratch.path(), 3, &[]).await?;
+        let client = Client::builder().endpoints(nodes.iter().map(Node::endpoint));
+        let client = client.connect().await?;
+        let mut torc = Torc { nodes, client };
+        torc.load(&data).await?;
+        self.beside_etcd(&torc, etcd, scratch.path(), &data).await?;
+        for _ in 0..self.options.rounds() {
+            if self.args.wants(SLOW) {
+                self.slow_node(&torc, &data).await?;
+            }
+            if self.args.wants(OVERLOADED) {
+                self.overload(&torc, &data).await?;
             }
         }
+        self.dead_node(&mut torc, &data).await
     }
-    drop(peer);
-    for _ in 0..options.rounds() {
-        slow_node(report, &torc, &data, time).await?;
-        overload(report, &torc, &data, time).await?;
+
+    /// The cases of both, until etcd is stopped.
+    async fn beside_etcd(
+        &mut self,
+        torc: &Torc,
+        etcd: Option<&Path>,
+        dir: &Path,
+        data: &Data,
+    ) -> Result<()> {
+        let cases = CASES.iter().filter(|(case, _)| self.args.wants(case));
+        let cases: Vec<_> = cases.collect();
+        if cases.is_empty() {
+            return Ok(());
+        }
+        let peer = match etcd {
+            Some(program) => Some(etcd::start_members(program, dir, 3).await?),
+            None => None,
+        };
+        if let Some(peer) = &peer {
+            peer.load(data).await?;
+        }
+        for _ in 0..self.options.rounds() {
+            for (case, work) in &cases {
+                let ours = self.one(case, torc, *work, data).await?;
+                if let Some(peer) = &peer {
+                    let theirs = self.one(case, &**peer, *work, data).await?;
+                    let ratio = Metric::new(TO_ETCD, "ratio");
+                    self.report.add(case, ratio, TORC, ours / theirs);
+                }
+            }
+        }
+        Ok(())
     }
-    dead_node(report, &mut torc, &data, time).await
+
+    /// One case of one subject; its rate.
+    async fn one(
+        &mut self,
+        case: &str,
+        subject: &dyn Subject,
+        work: Work,
+        data: &Data,
+    ) -> Result<f64> {
+        let timed = timed(subject, work, data, self.time()).await?;
+        let name = subject.name();
+        add(self.report, case, name, &timed.sample);
+        self.report.add(case, SERVER, name, timed.cost_us());
+        Ok(timed.rate())
+    }
+
+    /// How long a case lasts.
+    const fn time(&self) -> Duration {
+        Duration::from_millis(if self.options.quick { 200 } else { 3_000 })
+    }
+
+    async fn slow_node(&mut self, torc: &Torc, data: &Data) -> Result<()> {
+        let p99 = |timed: &Timed| timed.sample.latencies_ns.value_at_quantile(0.99) as f64;
+        let normal = p99(&timed(torc, FEW, data, self.time()).await?);
+        let slow = Slowed::start(torc.nodes[0].id()?)?;
+        let slowed = timed(torc, FEW, data, self.time()).await;
+        drop(slow);
+        let slowed = slowed?;
+        add(self.report, SLOW, TORC, &slowed.sample);
+        let ratio = p99(&slowed) / normal;
+        self.report.add(SLOW, P99_RATIO, TORC, ratio);
+        Ok(())
+    }
+
+    /// Five times the gets in flight with which most are answered a second.
+    async fn overload(&mut self, torc: &Torc, data: &Data) -> Result<()> {
+        let (mut peak, mut best) = (0.0, 0);
+        for in_flight in PEAKS {
+            let reached = rate(&by_tasks(torc, data, in_flight, self.time()).await?);
+            if reached > peak {
+                (peak, best) = (reached, in_flight);
+            }
+        }
+        let overloaded = by_tasks(torc, data, OVERLOAD * best, self.time()).await?;
+        let report = &mut *self.report;
+        add(report, OVERLOADED, TORC, &overloaded);
+        report.add(OVERLOADED, PEAK, TORC, peak);
+        report.add(OVERLOADED, IN_FLIGHT, TORC, (OVERLOAD * best) as f64);
+        report.add(OVERLOADED, GOODPUT, TORC, rate(&overloaded) / peak);
+        Ok(())
+    }
+
+    async fn dead_node(&mut self, torc: &mut Torc, data: &Data) -> Result<()> {
+        let cases = DEAD.iter().filter(|(case, _)| self.args.wants(case));
+        let cases: Vec<_> = cases.collect();
+        if cases.is_empty() {
+            return Ok(());
+        }
+        torc.nodes[0].kill_9()?;
+        tokio::time::sleep(NOTICED).await;
+        for (case, is_put) in cases {
+            let failed = std::cell::Cell::new(0_u64);
+            let sample = closed_loop(0..USUAL, 1, self.time(), async |_, random| {
+                let (key, value) = data.any(random).clone();
+                let done = if *is_put {
+                    torc.client.put(key, value).await.map(drop)
+                } else {
+                    torc.client.get(key).await.map(drop)
+                };
+                failed.set(failed.get() + u64::from(done.is_err()));
+                Ok(())
+            });
+            let sample = sample.await?;
+            add(self.report, case, TORC, &sample);
+            self.report.add(case, FAILED, TORC, failed.get() as f64);
+        }
+        Ok(())
+    }
 }
 
 /// After a tenth of the time to warm up.
-async fn timed(subject: &dyn Subject, work: Work, data: &Data, time: Duration) -> Result<Sample> {
+async fn timed(subject: &dyn Subject, work: Work, data: &Data, time: Duration) -> Result<Timed> {
     let what = "no such work";
     subject.run(work, data, time / 10).await?.context(what)?;
-    subject.run(work, data, time).await?.context(what)
+    let before = subject.cpu_time()?;
+    let sample = subject.run(work, data, time).await?.context(what)?;
+    let spent = subject.cpu_time()?.saturating_sub(before);
+    Ok(Timed { sample, spent })
 }
 
 fn add(report: &mut Report, case: &str, name: &'static str, sample: &Sample) {
@@ -137,37 +324,6 @@ fn add(report: &mut Report, case: &str, name: &'static str, sample: &Sample) {
 
 fn rate(sample: &Sample) -> f64 {
     sample.operations as f64 / sample.took.as_secs_f64()
-}
-
-async fn slow_node(report: &mut Report, torc: &Torc, data: &Data, time: Duration) -> Result<()> {
-    let case = "one node slow: get, 8 in flight";
-    let p99 = |sample: &Sample| sample.latencies_ns.value_at_quantile(0.99) as f64;
-    let normal = p99(&timed(torc, FEW, data, time).await?);
-    let slow = Slowed::start(torc.nodes[0].id()?)?;
-    let slowed = timed(torc, FEW, data, time).await;
-    drop(slow);
-    let slowed = slowed?;
-    add(report, case, TORC, &slowed);
-    report.add(case, P99_RATIO, TORC, p99(&slowed) / normal);
-    Ok(())
-}
-
-/// Five times the gets in flight with which most are answered a second.
-async fn overload(report: &mut Report, torc: &Torc, data: &Data, time: Duration) -> Result<()> {
-    let (mut peak, mut best) = (0.0, 0);
-    for in_flight in PEAKS {
-        let reached = rate(&by_tasks(torc, data, in_flight, time).await?);
-        if reached > peak {
-            (peak, best) = (reached, in_flight);
-        }
-    }
-    let overloaded = by_tasks(torc, data, OVERLOAD * best, time).await?;
-    let case = "overload: get";
-    add(report, case, TORC, &overloaded);
-    report.add(case, PEAK, TORC, peak);
-    report.add(case, IN_FLIGHT, TORC, (OVERLOAD * best) as f64);
-    report.add(case, GOODPUT, TORC, rate(&overloaded) / peak);
-    Ok(())
 }
 
 /// A task for each get in flight, as a service has one for each request: thousands in one task wait for one
@@ -205,35 +361,6 @@ async fn by_tasks(torc: &Torc, data: &Data, in_flight: usize, time: Duration) ->
         took,
         latencies_ns,
     })
-}
-
-async fn dead_node(
-    report: &mut Report,
-    torc: &mut Torc,
-    data: &Data,
-    time: Duration,
-) -> Result<()> {
-    torc.nodes[0].kill_9()?;
-    tokio::time::sleep(NOTICED).await;
-    for is_put in [false, true] {
-        let failed = std::cell::Cell::new(0_u64);
-        let sample = closed_loop(0..USUAL, 1, time, async |_, random| {
-            let (key, value) = data.any(random).clone();
-            let done = if is_put {
-                torc.client.put(key, value).await.map(drop)
-            } else {
-                torc.client.get(key).await.map(drop)
-            };
-            failed.set(failed.get() + u64::from(done.is_err()));
-            Ok(())
-        });
-        let sample = sample.await?;
-        let kind = if is_put { "put" } else { "get" };
-        let case = format!("one node dead: {kind}, {USUAL} in flight");
-        add(report, &case, TORC, &sample);
-        report.add(&case, FAILED, TORC, failed.get() as f64);
-    }
-    Ok(())
 }
 
 /// A process that runs a hundredth of the time, until this is dropped.
@@ -285,6 +412,11 @@ impl Subject for Torc {
 
     fn process(&self) -> Result<u32> {
         self.nodes[0].id()
+    }
+
+    fn cpu_time(&self) -> Result<Duration> {
+        let each = self.nodes.iter().map(|node| process::cpu_time(node.id()?));
+        each.sum()
     }
 
     fn load<'a>(&'a self, data: &'a Data) -> LocalBoxFuture<'a, Result<()>> {

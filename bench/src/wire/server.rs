@@ -14,7 +14,8 @@ use super::{SERVER_CORE, etcd, memcached, redis};
 use crate::process::{self, Process};
 use crate::{cleanup, machine};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a server may take until it listens.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A peer, if it is installed.
 pub(super) type Started<'a> = LocalBoxFuture<'a, Result<Option<Box<dyn Subject>>>>;
@@ -39,15 +40,21 @@ pub(super) const PEERS: [(&str, Start); 4] = [
 /// # Errors
 /// This program does not know where it lies.
 pub(super) fn command(program: &str) -> Result<Option<Command>> {
-    let Some(program) = process::installed(program) else {
-        return Ok(None);
-    };
-    let mut command = cleanup::bound(&program)?;
+    let program = process::installed(program);
+    program.map(|program| command_of(&program)).transpose()
+}
+
+/// The command of a program, saying nothing.
+///
+/// # Errors
+/// This program does not know where it lies.
+pub(super) fn command_of(program: &Path) -> Result<Command> {
+    let mut command = cleanup::bound(program)?;
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    Ok(Some(command))
+    Ok(command)
 }
 
 /// Starts a server on the servers' core and waits until it listens.
@@ -73,7 +80,7 @@ async fn listening(
     command: &Command,
     address: SocketAddr,
 ) -> Result<Process> {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + START_TIMEOUT;
     let program = command.get_args().nth(1).unwrap_or_default().display();
     loop {
         let listens = TcpStream::connect(address).await.is_ok();

@@ -15,6 +15,7 @@ use crate::process::Process;
 
 /// Keys that are stored: few, because clients give up on servers that take seconds.
 const KEYS: u64 = 1_000;
+const VALUE_BYTES: u32 = 100;
 /// Requests of a run.
 const REQUESTS: u64 = 2_000;
 /// Requests of it that hold a batch.
@@ -47,7 +48,7 @@ pub(super) async fn count<'a>(
     );
     node.start()?;
     node.ready().await?;
-    let generator = Generator::new(&build.kvctl, &[node.endpoint()], KEYS);
+    let generator = Generator::new(&build.kvctl, &[node.endpoint()], KEYS, VALUE_BYTES);
     generator.store_all()?;
     let process = node.id()?;
     let mut counted = Vec::new();
@@ -58,6 +59,7 @@ pub(super) async fn count<'a>(
         generator.run(case, operations / 10)?;
         control("--zero", process)?;
         let done = generator.run(case, operations)?;
+        done.succeeded()?;
         control("--dump", process)?;
         let dump = counts.with_extension(format!("out.{number}"));
         let text = std::fs::read_to_string(&dump)

@@ -22,8 +22,6 @@ use tonic::transport::{Channel, Endpoint, Server};
 use tonic_prost::ProstCodec;
 use torc_proto::v1::{GetRequest, GetResponse, Version};
 
-use super::KEYS;
-use crate::cli::Options;
 use crate::kvd::Node;
 use crate::ports::free_address;
 use crate::records::Random;
@@ -42,10 +40,11 @@ const CHANNELS: usize = 4;
 const GET: PathAndQuery = PathAndQuery::from_static("/torc.v1.Kv/Get");
 const ECHO: PathAndQuery = PathAndQuery::from_static("/torc.bench.Echo/Get");
 
-/// Where to listen.
+/// Where to listen, and the length of what is answered.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct EchoArgs {
     address: SocketAddr,
+    value_bytes: u32,
 }
 
 /// Serves until it is killed.
@@ -55,12 +54,18 @@ pub(crate) struct EchoArgs {
 pub(crate) fn serve(args: EchoArgs) -> Result<()> {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build()?;
-    let serving = Server::builder().add_service(Echo).serve(args.address);
+    let value = vec![b'v'; args.value_bytes as usize];
+    let echo = Echo {
+        value: value.into(),
+    };
+    let serving = Server::builder().add_service(echo).serve(args.address);
     Ok(runtime.block_on(serving)?)
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Echo;
+#[derive(Debug, Clone)]
+struct Echo {
+    value: Bytes,
+}
 
 impl NamedService for Echo {
     const NAME: &'static str = "torc.bench.Echo";
@@ -76,9 +81,10 @@ impl Service<http::Request<Body>> for Echo {
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let echo = self.clone();
         Box::pin(async move {
             let codec = ProstCodec::<GetResponse, GetRequest>::default();
-            Ok(tonic::server::Grpc::new(codec).unary(Self, request).await)
+            Ok(tonic::server::Grpc::new(codec).unary(echo, request).await)
         })
     }
 }
@@ -88,10 +94,9 @@ impl UnaryService<GetRequest> for Echo {
     type Future = Ready<Result<tonic::Response<GetResponse>, tonic::Status>>;
 
     fn call(&mut self, _: tonic::Request<GetRequest>) -> Self::Future {
-        const VALUE: &[u8] = &[b'v'; 100];
         ready(Ok(tonic::Response::new(GetResponse {
             found: true,
-            value: Bytes::from_static(VALUE),
+            value: self.value.clone(),
             version: Some(Version {
                 epoch: 1,
                 time: 1 << 60,
@@ -102,58 +107,75 @@ impl UnaryService<GetRequest> for Echo {
     }
 }
 
-/// One round: a node, then the echo server. The keys of the suite must be stored.
-///
-/// # Errors
-/// One of them does not answer.
-pub(super) async fn measure(report: &mut Report, options: &Options, node: &Node) -> Result<()> {
-    let address = free_address()?;
-    let mut command = cleanup::bound(&std::env::current_exe()?)?;
-    command.args(["echo", &address.to_string()]);
-    let echo = server::start(&mut command, address).await?;
-    let ours = one(report, options, TORC, node.id()?, node.grpc, GET).await?;
-    let theirs = one(report, options, TONIC, echo.id(), address, ECHO).await?;
-    let ratio = Metric::new(RATIO, "ratio");
-    report.add(CASE, ratio, TORC, ours / theirs.max(1e-9));
-    Ok(())
+/// A node and what is asked of it; its keys must be stored.
+pub(super) struct Comparison<'a> {
+    pub(super) node: &'a Node,
+    pub(super) keys: u64,
+    pub(super) value_bytes: u32,
+    pub(super) is_quick: bool,
 }
 
-/// Processor time of a server for each call, microseconds.
-async fn one(
-    report: &mut Report,
-    options: &Options,
-    name: &'static str,
-    process: u32,
-    address: SocketAddr,
-    path: PathAndQuery,
-) -> Result<f64> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true);
-    let mut channels = Vec::new();
-    for _ in 0..CHANNELS {
-        channels.push(Grpc::new(endpoint.connect().await?));
-    }
-    let workers = || channels.iter().cloned().cycle().take(IN_FLIGHT);
-    let call = async |grpc: &mut Grpc<Channel>, random: &mut Random| {
-        let key = format!("bench-{:012}", random.below(KEYS)).into();
-        let request = GetRequest {
-            key,
-            ..GetRequest::default()
-        };
-        grpc.ready().await?;
-        let codec = ProstCodec::<GetRequest, GetResponse>::default();
-        let asked = tonic::Request::new(request);
-        let answer = grpc.unary(asked, path.clone(), codec).await?;
-        ensure!(answer.get_ref().found, "a key was not found");
+impl Comparison<'_> {
+    /// One round: the node, then an echo server.
+    ///
+    /// # Errors
+    /// One of them does not answer.
+    pub(super) async fn measure(&self, report: &mut Report) -> Result<()> {
+        let address = free_address()?;
+        let mut command = cleanup::bound(&std::env::current_exe()?)?;
+        command.args(["echo", &address.to_string(), &self.value_bytes.to_string()]);
+        let echo = server::start(&mut command, address).await?;
+        let (node, grpc) = (self.node.id()?, self.node.grpc);
+        let ours = self.one(report, TORC, node, grpc, GET).await?;
+        let theirs = self.one(report, TONIC, echo.id(), address, ECHO).await?;
+        let ratio = Metric::new(RATIO, "ratio");
+        report.add(CASE, ratio, TORC, ours / theirs.max(1e-9));
         Ok(())
-    };
-    let time = Duration::from_millis(if options.quick { 200 } else { 3_000 });
-    closed_loop(workers(), 1, time / 10, &call).await?;
-    let before = process::cpu_time(process)?;
-    let sample = closed_loop(workers(), 1, time, &call).await?;
-    let spent = process::cpu_time(process)?.saturating_sub(before);
-    let cost = spent.as_secs_f64() * 1e6 / sample.operations.max(1) as f64;
-    let rate = sample.operations as f64 / sample.took.as_secs_f64();
-    report.add(CASE, SERVER, name, cost);
-    report.add(CASE, RATE, name, rate);
-    Ok(cost)
+    }
+
+    /// Processor time of a server for each call, microseconds.
+    async fn one(
+        &self,
+        report: &mut Report,
+        name: &'static str,
+        process: u32,
+        address: SocketAddr,
+        path: PathAndQuery,
+    ) -> Result<f64> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true);
+        let mut channels = Vec::new();
+        for _ in 0..CHANNELS {
+            channels.push(Grpc::new(endpoint.connect().await?));
+        }
+        let workers = || channels.iter().cloned().cycle().take(IN_FLIGHT);
+        let call = async |grpc: &mut Grpc<Channel>, random: &mut Random| {
+            let key = format!("bench-{:012}", random.below(self.keys)).into();
+            let request = GetRequest {
+                key,
+                ..GetRequest::default()
+            };
+            grpc.ready().await?;
+            let codec = ProstCodec::<GetRequest, GetResponse>::default();
+            let asked = tonic::Request::new(request);
+            let answer = grpc.unary(asked, path.clone(), codec).await?;
+            let answer = answer.get_ref();
+            ensure!(answer.found, "a key was not found");
+            let length = answer.value.len();
+            ensure!(
+                length == self.value_bytes as usize,
+                "a value of {length} bytes"
+            );
+            Ok(())
+        };
+        let time = Duration::from_millis(if self.is_quick { 200 } else { 3_000 });
+        closed_loop(workers(), 1, time / 10, &call).await?;
+        let before = process::cpu_time(process)?;
+        let sample = closed_loop(workers(), 1, time, &call).await?;
+        let spent = process::cpu_time(process)?.saturating_sub(before);
+        let cost = spent.as_secs_f64() * 1e6 / sample.operations.max(1) as f64;
+        let rate = sample.operations as f64 / sample.took.as_secs_f64();
+        report.add(CASE, SERVER, name, cost);
+        report.add(CASE, RATE, name, rate);
+        Ok(cost)
+    }
 }

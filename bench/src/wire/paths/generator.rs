@@ -1,5 +1,6 @@
 //! The load: `kvctl bench`, of the same build as the servers.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -56,15 +57,36 @@ pub(super) const CASES: &[Case] = &[
 pub(super) struct Generator<'a> {
     kvctl: &'a Path,
     endpoints: String,
-    /// Keys that are stored before anything is measured, with values of 100 bytes.
+    /// Keys that are stored before anything is measured.
     keys: u64,
+    value_bytes: u32,
 }
 
 /// What came of a run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Done {
+    /// Those that succeeded.
     pub(super) operations: u64,
     pub(super) per_second: f64,
+    /// Those that did not, by kind.
+    errors: BTreeMap<String, u64>,
+}
+
+impl Done {
+    /// # Errors
+    /// Operations failed.
+    pub(super) fn succeeded(&self) -> Result<()> {
+        let kinds = self.errors.iter();
+        let kinds: Vec<String> = kinds
+            .map(|(kind, count)| format!("{kind} {count}"))
+            .collect();
+        ensure!(
+            kinds.is_empty() && self.operations > 0,
+            "operations failed: {}",
+            kinds.join(", ")
+        );
+        Ok(())
+    }
 }
 
 /// What `kvctl bench --output json` prints, as far as it matters here.
@@ -72,8 +94,8 @@ pub(super) struct Done {
 struct Printed {
     operations: u64,
     operations_per_s: f64,
-    failed: u64,
     gets: Gets,
+    errors: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,10 +104,11 @@ struct Gets {
 }
 
 impl<'a> Generator<'a> {
-    pub(super) fn new(kvctl: &'a Path, endpoints: &[String], keys: u64) -> Self {
+    pub(super) fn new(kvctl: &'a Path, endpoints: &[String], keys: u64, value_bytes: u32) -> Self {
         Self {
             kvctl,
             keys,
+            value_bytes,
             endpoints: endpoints.join(","),
         }
     }
@@ -96,13 +119,13 @@ impl<'a> Generator<'a> {
     /// As [`Generator::run`].
     pub(super) fn store_all(&self) -> Result<()> {
         let get = case("", GETS, 1, 1, 1);
-        self.bench(&get, 1, &[]).map(drop)
+        self.bench(&get, 1, &[])?.succeeded()
     }
 
     /// Works on keys that were stored.
     ///
     /// # Errors
-    /// kvctl fails, or an operation does, or a key is not found.
+    /// kvctl fails, which it does when no operation succeeds, or a key is not found.
     pub(super) fn run(&self, case: &Case, operations: u64) -> Result<Done> {
         self.bench(case, operations.max(1), &["--no-prepare"])
     }
@@ -116,6 +139,7 @@ impl<'a> Generator<'a> {
             .args(["--batch", &case.batch.to_string()])
             .args(["--operations", &operations.to_string()])
             .args(["--keys", &self.keys.to_string()])
+            .args(["--value-size", &self.value_bytes.to_string()])
             .args(more)
             .env("TORC_ENDPOINTS", &self.endpoints)
             .stdin(Stdio::null())
@@ -135,16 +159,12 @@ impl<'a> Generator<'a> {
 
 fn done(printed: &[u8]) -> Result<Done> {
     let printed: Printed = serde_json::from_slice(printed).context("unexpected output")?;
-    ensure!(
-        printed.failed == 0 && printed.operations > 0,
-        "{} operations failed",
-        printed.failed
-    );
     let not_found = printed.gets.not_found.unwrap_or(0);
     ensure!(not_found == 0, "{not_found} keys were not found");
     Ok(Done {
         operations: printed.operations,
         per_second: printed.operations_per_s,
+        errors: printed.errors,
     })
 }
 
@@ -154,15 +174,21 @@ mod tests {
 
     #[test]
     fn a_run_counts_only_if_every_operation_succeeded() {
-        let printed = |failed: u64, not_found: u64| {
-            format!(
-                r#"{{"operations":7,"operations_per_s":3.5,"failed":{failed},"gets":{{"not_found":{not_found}}},"puts":{{}}}}"#
-            )
+        let printed = |errors: &str, not_found: u64| {
+            let text = format!(
+                r#"{{"operations":7,"operations_per_s":3.5,"failed":0,"gets":{{"not_found":{not_found}}},"puts":{{}},"errors":{{{errors}}}}}"#
+            );
+            done(text.as_bytes())
         };
-        let of = |text: String| done(text.as_bytes());
-        assert_eq!(of(printed(0, 0)).unwrap().operations, 7);
-        assert!(of(printed(1, 0)).is_err());
-        assert!(of(printed(0, 1)).is_err());
-        assert!(of("{}".to_owned()).is_err());
+        let sound = printed("", 0).unwrap();
+        assert!(sound.succeeded().is_ok());
+        assert_eq!(sound.operations, 7);
+        let failed = printed(r#""deadline":2,"unavailable":1"#, 0).unwrap();
+        assert_eq!(
+            failed.succeeded().unwrap_err().to_string(),
+            "operations failed: deadline 2, unavailable 1"
+        );
+        assert!(printed("", 1).is_err(), "what is stored must be found");
+        assert!(done(b"{}").is_err());
     }
 }
