@@ -41,10 +41,10 @@ pub enum Command {
         /// The facts.
         reports: Vec<Report>,
     },
-    /// A newcomer cannot be reached: writes must not wait for it. Changes nothing where
-    /// enough others accept.
+    /// A newcomer, or a node that stays in a set that shrinks, cannot be reached: writes must
+    /// not wait for it. Changes nothing where enough others accept.
     Retreat {
-        /// The newcomer.
+        /// The node.
         node: NodeId,
     },
     /// A node that the running transition displaces is dead: it has no vote in any of
@@ -70,11 +70,11 @@ pub enum Command {
         /// Unix milliseconds.
         at_ms: u64,
     },
-    /// Creates a namespace. Repeating it with the same settings is harmless.
+    /// Creates a namespace. Repeating it while it has the same settings is harmless.
     CreateNamespace(NewNamespace),
 }
 
-/// Settings of a new cluster. All of them are fixed for its life.
+/// Settings of a new cluster, fixed for its life but for the number of replicas.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Founding {
     /// The cluster's id, drawn at random.
@@ -83,7 +83,7 @@ pub struct Founding {
     pub digest_key: DigestKey,
     /// Number of partitions.
     pub partitions: Partitions,
-    /// Copies of every partition.
+    /// Replicas of every partition; [`TransitionKind::Alter`] changes it.
     pub replicas: u8,
     /// Positions on the ring of a node of normal weight.
     pub positions: u16,

@@ -16,6 +16,7 @@
 //! * At most one transition runs at a time; a plan made on an older epoch is refused.
 //! * Node ids, slots and namespace ids are given once.
 
+mod alter;
 mod change;
 mod command;
 mod error;
@@ -59,11 +60,9 @@ pub const MAX_MEMBERS: usize = 1 << 12;
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Topology {
     stored: Stored,
-    /// Derived from the namespaces; never stored.
-    layers: Layers,
     /// Derived from the ring; never stored.
     current: Placements,
-    /// Derived from the transition's target ring; never stored.
+    /// Derived from the transition's kind and target ring; never stored.
     target: Option<Placements>,
 }
 
@@ -89,7 +88,7 @@ impl Topology {
 
     /// Every partition of the layers in use, in the order of their numbers.
     pub fn partitions_in_use(&self) -> impl Iterator<Item = Partition> + use<> {
-        self.layers.partitions(self.stored.partitions)
+        self.stored.layers.partitions(self.stored.partitions)
     }
 
     /// Members by id, joining and leaving ones included.
@@ -129,7 +128,8 @@ impl Topology {
     /// The replicas of one partition; none when there is no such partition in use.
     #[must_use]
     pub fn config(&self, partition: Partition) -> Option<&Arc<Config>> {
-        let at = self.layers.index(self.stored.partitions, partition)?;
+        let layers = self.stored.layers;
+        let at = layers.index(self.stored.partitions, partition)?;
         self.stored.configs.get(at)
     }
 
@@ -164,13 +164,13 @@ impl Topology {
         stable && !self.stored.known.contains_key(&partition)
     }
 
-    /// Newcomers without which writes to some partition cannot be acknowledged: while one
-    /// of them does not answer, [`Command::Retreat`].
+    /// Newcomers, and nodes that stay in a set that shrinks, without which writes to some
+    /// partition cannot be acknowledged: while one of them does not answer, [`Command::Retreat`].
     #[must_use]
-    pub fn awaited_newcomers(&self) -> BTreeSet<NodeId> {
+    pub fn awaited_copiers(&self) -> BTreeSet<NodeId> {
         let awaited = |(_, config): (Partition, Arc<Config>)| {
-            let newcomers: Vec<_> = config.nodes(config.new.without(config.old)).collect();
-            newcomers
+            let copiers: Vec<_> = config.nodes(config.copiers()).collect();
+            copiers
                 .into_iter()
                 .filter(move |node| config.waits_for(*node))
         };
@@ -186,8 +186,7 @@ impl Topology {
             digest_key: stored.digest_key,
             epoch: stored.epoch,
             partitions: stored.partitions,
-            layers: self.layers,
-            replicas: stored.replicas,
+            layers: stored.layers,
             members: stored.members.clone(),
             ring: stored.ring.clone(),
             states: self.states(),
@@ -265,7 +264,7 @@ impl Topology {
             cluster: founding.cluster,
             digest_key: founding.digest_key,
             partitions: founding.partitions,
-            replicas: founding.replicas,
+            layers: Layers::base(founding.replicas),
             positions: founding.positions,
             epoch: Epoch(1),
             next_node: 1,
@@ -335,6 +334,8 @@ impl Topology {
     }
 }
 
+#[cfg(test)]
+mod alter_tests;
 #[cfg(test)]
 mod layer_tests;
 #[cfg(test)]
