@@ -29,7 +29,7 @@ pub fn topology_to_wire(table: &RoutingTable, known: Epoch) -> v1::Topology {
         digest_key: Bytes::copy_from_slice(&table.digest_key.0),
         epoch: table.epoch.0,
         partitions: table.partitions.count(),
-        replicas: table.replicas.into(),
+        replicas: table.replicas().into(),
         members: table
             .members
             .iter()
@@ -126,14 +126,13 @@ pub fn merge_topology(
         .into_iter()
         .map(|namespace| namespace_from_wire(namespace, replicas))
         .collect::<Result<_, _>>()?;
-    let layers = Layers::of(&namespaces);
+    let layers = Layers::of(replicas, &namespaces).ok_or(misfit("replicas of a layer"))?;
     Ok(RoutingTable {
         cluster,
         digest_key: DigestKey(fixed(&wire.digest_key, "digest_key")?),
         epoch: Epoch(wire.epoch),
         partitions,
         layers,
-        replicas,
         members: wire
             .members
             .into_iter()

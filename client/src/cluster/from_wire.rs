@@ -24,6 +24,11 @@ fn node(id: u64) -> Option<NodeId> {
     (id != 0).then_some(NodeId(id))
 }
 
+/// On the wire, 0 is no number of replicas.
+fn number(replicas: u32) -> Option<u32> {
+    (replicas != 0).then_some(replicas)
+}
+
 fn text(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
@@ -145,6 +150,7 @@ fn change_kind(kind: v1::ChangeKind) -> Checked<ChangeKind> {
         v1::ChangeKind::Leave => Ok(ChangeKind::Leave),
         v1::ChangeKind::Replace => Ok(ChangeKind::Replace),
         v1::ChangeKind::Reweight => Ok(ChangeKind::Reweight),
+        v1::ChangeKind::Alter => Ok(ChangeKind::Alter),
         v1::ChangeKind::Unspecified => Err(missing("kind")),
     }
 }
@@ -153,8 +159,10 @@ fn transition(wire: &v1::Transition) -> Checked<Transition> {
     Ok(Transition {
         id: wire.id,
         kind: change_kind(wire.kind())?,
-        node: NodeId(wire.node),
+        node: node(wire.node),
         replaced: node(wire.replaced),
+        namespaces: wire.namespaces.clone(),
+        replicas_after: number(wire.replicas_after),
         aborted: wire.aborted,
         dead: wire.dead.iter().copied().map(NodeId).collect(),
         partitions_total: wire.partitions_total,
@@ -198,6 +206,9 @@ fn plan(wire: v1::Plan) -> Checked<Plan> {
         losses: wire.losses.into_iter().map(losses).collect(),
         lost_with: wire.lost_with.into_iter().map(NodeId).collect(),
         waits_for: (wire.waits_for != 0).then_some(wire.waits_for),
+        namespaces: wire.namespaces,
+        replicas_before: number(wire.replicas_before),
+        replicas_after: number(wire.replicas_after),
         address: wire.address,
     })
 }
@@ -477,6 +488,23 @@ mod tests {
         };
         let change = Change::from_wire(wire, false).unwrap();
         assert_eq!((change.plan.node, change.transition), (None, None));
+        assert_eq!(change.plan.replicas_after, None);
+    }
+
+    #[test]
+    fn an_alteration_names_its_namespaces_and_no_node() {
+        let wire = v1::Transition {
+            id: 9,
+            kind: v1::ChangeKind::Alter.into(),
+            namespaces: vec!["default".into(), "urls".into()],
+            replicas_after: 3,
+            ..Default::default()
+        };
+        let json = serde_json::to_value(Transition::from_wire(Some(&wire)).unwrap()).unwrap();
+        assert_eq!(json["kind"], "alter");
+        assert_eq!(json["node"], serde_json::Value::Null);
+        assert_eq!(json["namespaces"], serde_json::json!(["default", "urls"]));
+        assert_eq!(json["replicas_after"], 3);
     }
 
     #[test]

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use torc_proto::v1::{self, ChangeKind, MemberState, NodeStatus, StatusRequest, StatusResponse};
 use torc_proto::{Fault, member_to_wire};
 use torc_ring::NodeId;
-use torc_ring::replicas::{Mutations, Votes};
-use torc_ring::topology::{ClusterId, Member, PartitionState, RoutingTable, Transition};
+use torc_ring::replicas::{Config, Mutations, Votes};
+use torc_ring::topology::{ClusterId, Member, RoutingTable, Topology, Transition};
 
-use super::plan::{kind_to_wire, replaced};
+use super::plan::{kind_to_wire, replaced, replicas_after};
 use crate::peers::within;
 use crate::shared::Shared;
 
@@ -41,7 +41,8 @@ pub(crate) async fn gather(shared: &Arc<Shared>, local: bool) -> Result<StatusRe
     let last = topology
         .as_ref()
         .and_then(|topology| topology.last_transition());
-    let short = (!local).then(|| Short::of(&table, &nodes));
+    let topology_known = topology.as_ref().filter(|_| !local);
+    let short = topology_known.map(|topology| Short::of(topology, &nodes));
     Ok(StatusResponse {
         cluster_id: table.cluster.0.to_vec().into(),
         epoch: table.epoch.0,
@@ -51,7 +52,7 @@ pub(crate) async fn gather(shared: &Arc<Shared>, local: bool) -> Result<StatusRe
         transition: transition.map(transition_to_wire),
         last_transition: last.map(transition_to_wire),
         partitions: table.states.len() as u32,
-        replicas: table.replicas.into(),
+        replicas: table.replicas().into(),
         under_replicated: short.map(|short| short.under_replicated),
         without_quorum: short.map(|short| short.without_quorum),
     })
@@ -65,17 +66,20 @@ struct Short {
 }
 
 impl Short {
-    fn of(table: &RoutingTable, nodes: &[NodeStatus]) -> Self {
+    fn of(topology: &Topology, nodes: &[NodeStatus]) -> Self {
         let answering: BTreeSet<NodeId> = nodes
             .iter()
             .filter(|node| node.reachable)
             .filter_map(|node| Some(NodeId(node.member.as_ref()?.id)))
             .collect();
         let mut short = Self::default();
-        for state in &table.states {
-            let (count, is_quorum) = answering_replicas(state, |node| answering.contains(&node));
-            short.under_replicated +=
-                u32::from(count < u32::from(table.replicas_of(state.config.partition)));
+        for partition in topology.partitions_in_use() {
+            let Some(config) = topology.config(partition) else {
+                continue;
+            };
+            let (count, is_quorum) = answering_replicas(config, |node| answering.contains(&node));
+            let due = u32::from(topology.replicas_due(partition));
+            short.under_replicated += u32::from(count < due);
             short.without_quorum += u32::from(!is_quorum);
         }
         short
@@ -84,11 +88,7 @@ impl Short {
 
 /// How many replicas of the set that reads answer, and whether all who do suffice to read
 /// and to accept.
-pub(crate) fn answering_replicas(
-    state: &PartitionState,
-    answers: impl Fn(NodeId) -> bool,
-) -> (u32, bool) {
-    let config = &state.config;
+pub(crate) fn answering_replicas(config: &Config, answers: impl Fn(NodeId) -> bool) -> (u32, bool) {
     let members = config.members.iter().enumerate();
     let present = members.filter(|(_, member)| answers(member.node));
     let votes = present.fold(Votes::NONE, |set, (index, _)| set.union(Votes::one(index)));
@@ -185,7 +185,7 @@ pub(super) fn transition_to_wire(transition: &Transition) -> v1::Transition {
     v1::Transition {
         id: transition.id,
         kind: kind_to_wire(transition.kind).into(),
-        node: transition.kind.node().0,
+        node: transition.kind.node().map_or(0, |node| node.0),
         partitions_total: transition.total,
         partitions_done: if ended { transition.total } else { done },
         partitions_active: active,
@@ -198,6 +198,8 @@ pub(super) fn transition_to_wire(transition: &Transition) -> v1::Transition {
         replaced: replaced(transition.kind),
         aborted: transition.aborted,
         dead: transition.dead.iter().map(|node| node.0).collect(),
+        namespaces: transition.namespaces.clone(),
+        replicas_after: replicas_after(transition.kind),
     }
 }
 
@@ -272,12 +274,13 @@ fn transition_json(transition: &v1::Transition) -> Value {
         ChangeKind::Leave => "leave",
         ChangeKind::Replace => "replace",
         ChangeKind::Reweight => "reweight",
+        ChangeKind::Alter => "alter",
         ChangeKind::Unspecified => "unknown",
     };
     json!({
         "id": transition.id,
         "kind": kind,
-        "node": transition.node,
+        "node": (transition.node != 0).then_some(transition.node),
         "replaced": (transition.replaced != 0).then_some(transition.replaced),
         "partitions_total": transition.partitions_total,
         "partitions_done": transition.partitions_done,
@@ -290,5 +293,7 @@ fn transition_json(transition: &v1::Transition) -> Value {
         "ended_at_ms": transition.ended_at_ms,
         "aborted": transition.aborted,
         "dead": transition.dead,
+        "namespaces": transition.namespaces,
+        "replicas_after": (transition.replicas_after != 0).then_some(transition.replicas_after),
     })
 }
