@@ -75,12 +75,11 @@ fn show(
 fn describe(status: &ClusterStatus, pace: &Pace) -> String {
     let mut lines = vec![
         format!(
-            "cluster {}, epoch {}, {} partitions x {} replica{}\n",
+            "cluster {}, epoch {}, {} partitions x {}\n",
             status.cluster_id,
             status.epoch,
             text::count(status.partitions.into()),
-            status.replicas,
-            if status.replicas == 1 { "" } else { "s" },
+            text::replicas(status.replicas),
         ),
         nodes(status).to_string(),
     ];
@@ -133,9 +132,8 @@ fn short(status: &ClusterStatus) -> Option<String> {
     let under = status.under_replicated.filter(|count| *count > 0)?;
     let all = text::count(status.partitions.into());
     let line = format!(
-        "{} of {all} partitions have fewer than {} replicas that answer",
+        "{} of {all} partitions have fewer replicas that answer than they are to have",
         text::count(under.into()),
-        status.replicas,
     );
     let without = status.without_quorum.filter(|count| *count > 0);
     let without = without.map_or_else(String::new, |count| {
@@ -262,8 +260,10 @@ mod tests {
             transition: Some(Transition {
                 id: 3,
                 kind: ChangeKind::Leave,
-                node: NodeId(2),
+                node: Some(NodeId(2)),
                 replaced: None,
+                namespaces: Vec::new(),
+                replicas_after: None,
                 aborted: false,
                 dead: vec![NodeId(2)],
                 partitions_total: 2048,
@@ -290,7 +290,7 @@ node  address         zone     weight  state        topology  partitions  leads 
    2  127.0.0.1:7402  default   100 %  unreachable
 
 node 2: connection refused
-2,048 of 4,096 partitions have fewer than 1 replicas that answer, 2,048 have no quorum: their keys cannot be read or written now
+2,048 of 4,096 partitions have fewer replicas that answer than they are to have, 2,048 have no quorum: their keys cannot be read or written now
 leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 declared dead";
         assert_eq!(describe(&status(), &Pace::default()), expected);
     }

@@ -55,8 +55,7 @@ fn table() -> RoutingTable {
         digest_key: DigestKey([7; 32]),
         epoch: Epoch(3),
         partitions,
-        layers: Layers::BASE,
-        replicas: 1,
+        layers: Layers::base(1),
         members: BTreeMap::from([
             member(1, MemberState::Active),
             member(2, MemberState::Active),
