@@ -207,6 +207,7 @@ pub(crate) mod tests {
         ClusterStatus {
             cluster_id: ClusterId([0; 16]),
             epoch: Epoch(1),
+            feature_level: 1,
             answered_by: NodeId(1),
             topology_leader: None,
             partitions: 4096,

@@ -69,6 +69,7 @@ fn status(wire: v1::StatusResponse) -> Checked<ClusterStatus> {
     Ok(ClusterStatus {
         cluster_id: ClusterId(cluster_id.map_err(|_| missing("cluster_id"))?),
         epoch: Epoch(wire.epoch),
+        feature_level: wire.feature_level,
         answered_by: NodeId(wire.answered_by),
         topology_leader: node(wire.topology_leader),
         partitions: wire.partitions,
@@ -101,6 +102,9 @@ fn member(wire: v1::Member) -> Checked<Member> {
         zone: Zone::new(wire.zone).map_err(|_| missing("zone"))?,
         weight_percent: wire.weight,
         state,
+        release: wire.release,
+        oldest_level: wire.oldest_level,
+        newest_level: wire.newest_level,
     })
 }
 
@@ -321,6 +325,9 @@ mod tests {
             zone: "eu-1".into(),
             weight: 100,
             state: v1::MemberState::Active.into(),
+            release: "0.2.0".into(),
+            oldest_level: 1,
+            newest_level: 2,
         }
     }
 
@@ -413,7 +420,8 @@ mod tests {
             "members": [{
                 "id": 7, "slot": 3, "address": "10.0.0.7:7400",
                 "http_address": "10.0.0.7:7480", "zone": "eu-1",
-                "weight_percent": 100, "state": "active"
+                "weight_percent": 100, "state": "active", "release": "0.2.0",
+                "oldest_level": 1, "newest_level": 2
             }],
             "answered_by": 7,
             "holds": "value",
@@ -445,6 +453,7 @@ mod tests {
         let status = ClusterStatus::from_wire(v1::StatusResponse {
             cluster_id: vec![1; 16].into(),
             epoch: 4,
+            feature_level: 1,
             answered_by: 7,
             topology_leader: 0,
             nodes: vec![v1::NodeStatus {
@@ -468,6 +477,7 @@ mod tests {
         let json = serde_json::to_value(status.unwrap()).unwrap();
         assert_eq!(json["cluster_id"], "01".repeat(16));
         assert_eq!(json["topology_leader"], serde_json::Value::Null);
+        assert_eq!(json["feature_level"], 1);
         assert_eq!(json["nodes"][0]["id"], 7, "the member's fields lie flat");
         assert_eq!(json["nodes"][0]["records"], 12);
         assert_eq!(json["nodes"][0]["problem"], serde_json::Value::Null);

@@ -26,6 +26,8 @@ pub struct ClusterStatus {
     pub cluster_id: ClusterId,
     /// Number of the topology.
     pub epoch: Epoch,
+    /// The feature level, which every member works at.
+    pub feature_level: u32,
     /// The node that answered.
     pub answered_by: NodeId,
     /// Leader of the topology group, where one is known.
@@ -64,6 +66,12 @@ pub struct Member {
     pub weight_percent: u32,
     /// Where it stands.
     pub state: MemberState,
+    /// What it runs, as of its last confirmed start.
+    pub release: String,
+    /// The lowest feature level that this works at.
+    pub oldest_level: u32,
+    /// The highest feature level that this works at.
+    pub newest_level: u32,
 }
 
 /// Where a member stands.
@@ -91,7 +99,7 @@ pub struct NodeStatus {
     pub ready: bool,
     /// Whether it votes in the topology group.
     pub voter: bool,
-    /// Its release.
+    /// What its process runs; if it is not reachable, its last confirmed start.
     pub version: String,
     /// Since it started.
     pub uptime_ms: u64,

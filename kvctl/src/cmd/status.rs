@@ -75,9 +75,10 @@ fn show(
 fn describe(status: &ClusterStatus, pace: &Pace) -> String {
     let mut lines = vec![
         format!(
-            "cluster {}, epoch {}, {} partitions x {}\n",
+            "cluster {}, epoch {}, feature level {}, {} partitions x {}\n",
             status.cluster_id,
             status.epoch,
+            status.feature_level,
             text::count(status.partitions.into()),
             text::replicas(status.replicas),
         ),
@@ -151,6 +152,7 @@ fn nodes(status: &ClusterStatus) -> Table {
         ("address", Align::Left),
         ("zone", Align::Left),
         ("weight", Align::Right),
+        ("release", Align::Left),
         ("state", Align::Left),
         ("topology", Align::Left),
         ("partitions", Align::Right),
@@ -167,6 +169,7 @@ fn nodes(status: &ClusterStatus) -> Table {
             node.member.address.clone(),
             node.member.zone.to_string(),
             format!("{} %", node.member.weight_percent),
+            node.member.release.clone(),
             state(node).to_owned(),
         ];
         let what = if node.reachable {
@@ -228,11 +231,14 @@ mod tests {
                 zone: Zone::default(),
                 weight_percent: 100,
                 state: MemberState::Active,
+                release: "0.2.0".into(),
+                oldest_level: 1,
+                newest_level: 1,
             },
             reachable,
             ready: reachable,
             voter: true,
-            version: "0.1.0".into(),
+            version: "0.2.0".into(),
             uptime_ms: 65_000,
             epoch: Epoch(7),
             partitions: 2048,
@@ -250,6 +256,7 @@ mod tests {
         ClusterStatus {
             cluster_id: ClusterId([0xab; 16]),
             epoch: Epoch(7),
+            feature_level: 1,
             answered_by: NodeId(1),
             topology_leader: Some(NodeId(1)),
             partitions: 4096,
@@ -283,11 +290,11 @@ mod tests {
     #[test]
     fn a_status_shows_nodes_problems_and_progress() {
         let expected = "\
-cluster abababababababababababababababab, epoch 7, 4,096 partitions x 1 replica
+cluster abababababababababababababababab, epoch 7, feature level 1, 4,096 partitions x 1 replica
 
-node  address         zone     weight  state        topology  partitions  leads    records     data      log   memory         up
-   1  127.0.0.1:7401  default   100 %  ready        leader         2,048  2,048  1,000,000  126 MiB  256 MiB  128 MiB  1 min 5 s
-   2  127.0.0.1:7402  default   100 %  unreachable
+node  address         zone     weight  release  state        topology  partitions  leads    records     data      log   memory         up
+   1  127.0.0.1:7401  default   100 %  0.2.0    ready        leader         2,048  2,048  1,000,000  126 MiB  256 MiB  128 MiB  1 min 5 s
+   2  127.0.0.1:7402  default   100 %  0.2.0    unreachable
 
 node 2: connection refused
 2,048 of 4,096 partitions have fewer replicas that answer than they are to have, 2,048 have no quorum: their keys cannot be read or written now

@@ -363,6 +363,8 @@ impl Topology {
         transition.end(at_ms);
         self.stored.last_transition = Some(transition);
         self.note_reordered(&before);
+        // Who was removed may have been the last of an older release.
+        self.raise_level();
     }
 
     /// Notes where the lead or the order of the nodes is another than before, with the same

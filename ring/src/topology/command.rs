@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use torc_record::{DigestKey, Epoch, NodeSlot};
 
-use super::{Boot, ClusterId, Incarnation, NewMember, NewNamespace, TopologyError, TransitionKind};
+use super::{
+    Boot, ClusterId, Incarnation, NewMember, NewNamespace, Release, TopologyError, TransitionKind,
+};
 use crate::{NodeId, Partition, Partitions};
 
 /// A change to agree on.
@@ -23,7 +25,9 @@ pub enum Command {
         http_address: String,
     },
     /// A member was started. Refused unless its data directory is the member's and knows every
-    /// start that was confirmed before. Repeating it is harmless. No router sees it: no epoch.
+    /// start that was confirmed before, or if it runs a release that does not work at the
+    /// cluster's feature level. Repeating it is harmless. An epoch only where the release is
+    /// another than before: no router sees a start.
     Booted {
         /// The member.
         node: NodeId,
@@ -31,6 +35,8 @@ pub enum Command {
         incarnation: Incarnation,
         /// This start.
         boot: Boot,
+        /// What it runs.
+        release: Release,
     },
     /// Starts a transition. Repeating it while it runs is harmless.
     Begin(Proposal),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use torc_record::Epoch;
 
-use super::{Boot, MAX_NAMESPACES, MemberState};
+use super::{Boot, MAX_NAMESPACES, MemberState, Release};
 use crate::replicas::MoveError;
 use crate::{AllocateError, NodeId};
 
@@ -55,6 +55,22 @@ pub enum TopologyError {
         known: Boot,
         /// The start that was refused.
         asked: Boot,
+    },
+    /// The node runs a release that does not work at the cluster's feature level.
+    #[error(
+        "{who} runs release {}, which works at feature {}, but the cluster is at level {level}. \
+         Nothing was changed: {}",
+        release.version,
+        release.levels,
+        release.levels.advice(*level)
+    )]
+    OtherLevel {
+        /// The node.
+        who: String,
+        /// What it runs.
+        release: Release,
+        /// The cluster's level.
+        level: u32,
     },
     /// Removing a node would leave fewer nodes than replicas. Add another one first, or
     /// force it: every partition then has fewer replicas.

@@ -20,6 +20,7 @@ mod alter;
 mod change;
 mod command;
 mod error;
+mod feature;
 mod layers;
 mod member;
 mod members;
@@ -38,6 +39,7 @@ use torc_record::{Epoch, NamespaceId};
 pub use crate::replicas::Stage;
 pub use command::{Command, Fact, Founding, Outcome, Proposal, Report, Sizes};
 pub use error::TopologyError;
+pub use feature::{Levels, Release};
 pub use layers::Layers;
 pub use member::{Boot, ClusterId, Incarnation, Member, MemberState, NewMember};
 pub use namespace::{MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace};
@@ -185,6 +187,7 @@ impl Topology {
             cluster: stored.cluster,
             digest_key: stored.digest_key,
             epoch: stored.epoch,
+            feature_level: stored.feature_level,
             partitions: stored.partitions,
             layers: stored.layers,
             members: stored.members.clone(),
@@ -259,6 +262,10 @@ impl Topology {
             mode: NamespaceMode::Linearizable,
             replicas: founding.replicas,
         };
+        let levels = founding.members.iter().map(|it| it.release.levels.newest);
+        let feature_level = levels.min().unwrap_or(Levels::OURS.newest);
+        let mut members = founding.members.iter();
+        members.try_for_each(|member| member.check_works_at(feature_level))?;
         let mut stored = Stored {
             version: stored::VERSION,
             cluster: founding.cluster,
@@ -267,6 +274,7 @@ impl Topology {
             layers: Layers::base(founding.replicas),
             positions: founding.positions,
             epoch: Epoch(1),
+            feature_level,
             next_node: 1,
             next_namespace: NamespaceId::DEFAULT.0 + 1,
             members: BTreeMap::new(),
@@ -307,7 +315,8 @@ impl Topology {
                 node,
                 incarnation,
                 boot,
-            } => self.booted(node, incarnation, boot),
+                release,
+            } => self.booted(node, incarnation, boot, release),
             Command::Begin(proposal) => self.begin(&proposal),
             Command::Report { node, reports } => Ok(self.report(node, &reports)),
             Command::Retreat { node } => Ok(self.retreat(node)),
@@ -336,6 +345,8 @@ impl Topology {
 
 #[cfg(test)]
 mod alter_tests;
+#[cfg(test)]
+mod feature_tests;
 #[cfg(test)]
 mod layer_tests;
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub(super) fn member(number: u8, zones: u8) -> NewMember {
         http_address: String::new(),
         zone: Zone::new(zone).unwrap(),
         weight: Weight::NORMAL,
+        release: Release::ours(),
     }
 }
 

@@ -69,6 +69,8 @@ pub struct RoutingTable {
     pub digest_key: DigestKey,
     /// Number of the topology.
     pub epoch: Epoch,
+    /// The feature level that every member works at.
+    pub feature_level: u32,
     /// Number of partitions of each layer.
     pub partitions: Partitions,
     /// The layers in use, and how many replicas the partitions of each are to have.

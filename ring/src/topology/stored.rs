@@ -37,6 +37,7 @@ pub(super) struct Stored {
     pub(super) layers: Layers,
     pub(super) positions: u16,
     pub(super) epoch: Epoch,
+    pub(super) feature_level: u32,
     pub(super) next_node: u64,
     pub(super) next_namespace: u32,
     pub(super) members: BTreeMap<NodeId, Member>,
@@ -77,6 +78,11 @@ impl Topology {
         if Layers::of(base, &stored.namespaces) != Some(stored.layers) {
             return Err(MalformedTopology(
                 "a namespace in a layer of another number of replicas",
+            ));
+        }
+        if !stored.all_work_at_the_level() {
+            return Err(MalformedTopology(
+                "a member that does not work at the cluster's feature level",
             ));
         }
         let wanted = stored.layers.count() * stored.partitions.count() as usize;

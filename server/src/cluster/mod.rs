@@ -29,6 +29,8 @@ use torc_proto::v1::{
 };
 use torc_record::Epoch;
 
+pub(crate) use newcomer::release_of;
+
 use crate::hot;
 use crate::shared::{Shared, deadline_of};
 

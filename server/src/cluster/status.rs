@@ -46,6 +46,7 @@ pub(crate) async fn gather(shared: &Arc<Shared>, local: bool) -> Result<StatusRe
     Ok(StatusResponse {
         cluster_id: table.cluster.0.to_vec().into(),
         epoch: table.epoch.0,
+        feature_level: table.feature_level,
         answered_by: me.0,
         topology_leader: shared.group.leader().map_or(0, |leader| leader.0),
         nodes,
@@ -117,6 +118,7 @@ async fn one(
         Err(fault) => NodeStatus {
             member: Some(member_to_wire(id, member)),
             voter: is_voter(shared, id),
+            version: member.identity.release.version.clone(),
             problem: fault.message,
             ..counts(table, id)
         },
@@ -166,7 +168,7 @@ fn own(shared: &Shared, table: &RoutingTable, id: NodeId, member: &Member) -> No
         reachable: true,
         ready: ready.is_ok(),
         voter: is_voter(shared, id),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: shared.settings.release.version.clone(),
         uptime_ms: shared.started.elapsed().as_millis() as u64,
         epoch: table.epoch.0,
         records: stats.records,
@@ -224,6 +226,7 @@ pub(crate) fn to_json(status: &StatusResponse) -> Value {
     json!({
         "cluster": cluster.map(|id| id.to_string()),
         "epoch": status.epoch,
+        "feature_level": status.feature_level,
         "answered_by": status.answered_by,
         "topology_leader": status.topology_leader,
         "partitions": status.partitions,
@@ -255,6 +258,8 @@ fn node_json(node: &NodeStatus) -> Value {
         "ready": node.ready,
         "voter": node.voter,
         "version": node.version,
+        "oldest_level": member.oldest_level,
+        "newest_level": member.newest_level,
         "uptime_ms": node.uptime_ms,
         "epoch": node.epoch,
         "partitions": node.partitions,
