@@ -398,6 +398,29 @@ fn a_node_written_off_while_replicas_become_more_is_left_out_until_it_is_removed
     }
 }
 
+/// Found by the random commands: what the abort took back to a set without a quorum moved on in
+/// no later epoch.
+#[test]
+fn an_abort_after_a_node_was_written_off_ends() {
+    for node in (1..=4).map(NodeId) {
+        for rounds in 0..6 {
+            let mut topology = founded(2, 4, 3);
+            let kind = alter(&topology, "default", 3);
+            let transition = begin(&mut topology, kind, 1);
+            for _ in 0..rounds {
+                report_all(&mut topology, &[]);
+            }
+            topology.apply(write_off(node)).unwrap();
+            let abort = Command::Abort {
+                transition,
+                at_ms: 4,
+            };
+            topology.apply(abort).unwrap();
+            run_to_end(&mut reread(&topology), &[node]);
+        }
+    }
+}
+
 #[test]
 fn a_dead_node_can_be_excluded_where_it_is_displaced_only() {
     let mut topology = founded(3, 3, 1);

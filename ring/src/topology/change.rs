@@ -186,6 +186,11 @@ impl Topology {
                 _ => self.mark(partition, Move::Waiting),
             }
         }
+        let running = self.stored.transition.as_ref();
+        if running.is_some_and(|it| !it.due().is_empty()) {
+            // What went back in that epoch moves on in a later one.
+            self.advance_epoch();
+        }
         self.begin_due_moves();
         self.finish_if_done(at_ms);
         Ok(Outcome::Done)
