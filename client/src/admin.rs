@@ -9,8 +9,8 @@ use crate::call::request;
 use crate::client::checked_key;
 use crate::retry::Nature;
 use crate::{
-    Change, Client, ClusterStatus, Error, Explanation, GoOptions, HotKeys, HotKeysOptions,
-    Namespace, NamespaceMode, Plan, Transition,
+    AlterOptions, Change, Client, ClusterStatus, Error, Explanation, GoOptions, HotKeys,
+    HotKeysOptions, Namespace, NamespaceMode, Plan, Transition,
 };
 
 /// Operations on the cluster.
@@ -257,10 +257,10 @@ impl Client {
         Transition::from_wire(answer.transition.as_ref())
     }
 
-    /// Creates a namespace with as many `replicas` as the cluster has, unless it is told a
-    /// number, 1 to 5 and no more than there are nodes; it is fixed for life. The first
-    /// namespace of a number waits for a running change ([`ErrorKind::Refused`](crate::ErrorKind::Refused)
-    /// until then). Every member that answers knows it when this returns. Asking again with
+    /// Creates a namespace with as many `replicas` as the namespace `default` has, unless it is
+    /// told a number, 1 to 5 and no more than there are nodes; [`Client::alter_namespace`] changes
+    /// it. A number that no other namespace has waits for a running change
+    /// ([`ErrorKind::Refused`](crate::ErrorKind::Refused) until then). Every member that answers knows it when this returns. Asking again with
     /// the same settings is harmless, so this is retried like a read.
     ///
     /// # Errors
@@ -301,6 +301,65 @@ impl Client {
         Ok(namespaces
             .map(|(name, namespace)| Namespace::of(name, *namespace))
             .collect())
+    }
+
+    /// What giving the keys of a namespace another number of `replicas` would move, and which
+    /// namespaces would change with it. Changes nothing.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace);
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) unless `replicas` is 1 to 5;
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if the cluster has fewer nodes; and as
+    /// [`Client::plan_join`].
+    pub async fn plan_alter_namespace(
+        &self,
+        name: impl Into<String>,
+        replicas: u32,
+    ) -> Result<Plan, Error> {
+        let wish = v1::AlterNamespaceRequest {
+            namespace: name.into(),
+            replicas,
+            plan_only: true,
+            ..v1::AlterNamespaceRequest::default()
+        };
+        Ok(self.send_alter(wish).await?.plan)
+    }
+
+    /// Gives the keys of a namespace another number of `replicas`. Returns once the transition
+    /// is committed, see [`Client::status`]; requests go on meanwhile. Asking again is harmless,
+    /// so this is retried like a read.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if other namespaces would change with
+    /// it, which the error names, unless [`AlterOptions::with_all`]; and as
+    /// [`Client::plan_alter_namespace`].
+    pub async fn alter_namespace(
+        &self,
+        name: impl Into<String>,
+        replicas: u32,
+        options: AlterOptions,
+    ) -> Result<Change, Error> {
+        let wish = v1::AlterNamespaceRequest {
+            namespace: name.into(),
+            replicas,
+            plan_only: false,
+            parallel: options.parallel.unwrap_or(0),
+            with_all: options.with_all,
+        };
+        self.send_alter(wish).await
+    }
+
+    async fn send_alter(&self, wish: v1::AlterNamespaceRequest) -> Result<Change, Error> {
+        let sending = |channel, budget| {
+            let message = wish.clone();
+            async move {
+                ClusterClient::new(channel)
+                    .alter_namespace(request(message, budget))
+                    .await
+            }
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        Change::from_wire(answer, !wish.plan_only)
     }
 
     async fn send_replace(&self, wish: v1::ReplaceRequest) -> Result<Change, Error> {

@@ -293,7 +293,7 @@ impl Hop {
 mod tests {
     use std::time::Duration;
 
-    use torc_ring::topology::{ClusterId, Founding, Incarnation, NewMember, Topology};
+    use torc_ring::topology::{ClusterId, Founding, Incarnation, NewMember, Release, Topology};
     use torc_ring::{Partitions, Weight, Zone};
 
     use super::*;
@@ -318,6 +318,7 @@ mod tests {
             http_address: String::new(),
             zone: Zone::new("z").unwrap(),
             weight: Weight::NORMAL,
+            release: Release::ours(),
         };
         let topology = Topology::found(Founding {
             cluster: ClusterId([9; 16]),

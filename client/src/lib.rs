@@ -108,8 +108,8 @@ pub use cluster::{
 pub use error::{Error, ErrorKind};
 pub use hot::HotGets;
 pub use options::{
-    Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, OverlapOptions, PutOptions,
-    QuorumSize, ScanOptions,
+    AlterOptions, Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, OverlapOptions,
+    PutOptions, QuorumSize, ScanOptions,
 };
 pub use scan::{Scan, ScanCursor};
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};

@@ -164,6 +164,16 @@ mod tests {
     }
 }
 
+/// How replicas are altered, see
+/// [`Client::alter_namespace`](crate::Client::alter_namespace).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AlterOptions {
+    /// Partitions that move at a time; none: the cluster's default.
+    pub parallel: Option<u32>,
+    /// Also if other namespaces share the partitions: they get the same number.
+    pub with_all: bool,
+}
+
 /// How a node goes, see [`Client::leave_with`](crate::Client::leave_with) and
 /// [`Client::replace`](crate::Client::replace).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

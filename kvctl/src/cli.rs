@@ -300,6 +300,8 @@ mod tests {
             &["namespace"],
             &["namespace", "create", "n", "--mode", "strong"],
             &["namespace", "create", "n", "--replicas", "6"],
+            &["namespace", "alter", "n"],
+            &["namespace", "alter", "n", "--replicas", "0"],
             &["--endpoint", "ftp://a:1", "status"],
             &["--timeout", "0s", "status"],
             &["ring", "simulate", "--nodes", "0"],

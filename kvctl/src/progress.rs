@@ -104,6 +104,7 @@ pub(crate) const fn name(kind: ChangeKind) -> &'static str {
         ChangeKind::Leave => "leave",
         ChangeKind::Replace => "replace",
         ChangeKind::Reweight => "reweight",
+        ChangeKind::Alter => "alter",
     }
 }
 
@@ -155,13 +156,22 @@ pub(crate) fn ended(transition: &Transition) -> String {
     )
 }
 
-/// Whom a transition is about.
+/// What a transition is about.
 pub(crate) fn who(transition: &Transition) -> String {
-    let node = transition.node;
-    match transition.replaced {
-        Some(old) => format!("node {old} by node {node}"),
-        None => format!("node {node}"),
+    match (transition.node, transition.replaced) {
+        (Some(node), Some(old)) => format!("node {old} by node {node}"),
+        (Some(node), None) => format!("node {node}"),
+        (None, _) => {
+            let replicas = transition.replicas_after.unwrap_or_default();
+            altered(&transition.namespaces, replicas)
+        }
     }
+}
+
+/// Namespaces and the number of replicas that they get.
+pub(crate) fn altered(namespaces: &[String], replicas: u32) -> String {
+    let names: Vec<String> = namespaces.iter().map(|name| format!("`{name}`")).collect();
+    format!("{} to {}", names.join(", "), text::replicas(replicas))
 }
 
 #[cfg(test)]
@@ -175,8 +185,10 @@ pub(crate) mod tests {
         Transition {
             id,
             kind: ChangeKind::Join,
-            node: NodeId(4),
+            node: Some(NodeId(4)),
             replaced: None,
+            namespaces: Vec::new(),
+            replicas_after: None,
             aborted: false,
             dead: Vec::new(),
             partitions_total: 100,
@@ -195,6 +207,7 @@ pub(crate) mod tests {
         ClusterStatus {
             cluster_id: ClusterId([0; 16]),
             epoch: Epoch(1),
+            feature_level: 1,
             answered_by: NodeId(1),
             topology_leader: None,
             partitions: 4096,
@@ -297,6 +310,16 @@ pub(crate) mod tests {
             ..transition(1, 100, 10 << 20)
         };
         assert!(ended(&back).starts_with("replace of node 2 by node 4 aborted: 100 partitions"));
+        let altered = Transition {
+            kind: ChangeKind::Alter,
+            node: None,
+            namespaces: vec!["default".into(), "urls".into()],
+            replicas_after: Some(3),
+            ..done
+        };
+        assert!(
+            ended(&altered).starts_with("alter of `default`, `urls` to 3 replicas done in 12.5 s")
+        );
         assert!(figures(&back, &pace).starts_with("going back, 100 of 100 partitions"));
     }
 }

@@ -116,7 +116,7 @@ impl RingView {
             cluster_id: table.cluster.to_string(),
             epoch: table.epoch.0,
             partitions: table.partitions.count(),
-            replicas: table.replicas,
+            replicas: table.replicas(),
             nodes,
             positions: table.ring.iter().map(position).collect(),
             stages,

@@ -5,6 +5,11 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+/// `1 replica`, `3 replicas`.
+pub(crate) fn replicas(number: u32) -> String {
+    format!("{number} replica{}", if number == 1 { "" } else { "s" })
+}
+
 /// `1234567` as `1,234,567`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use torc_record::{DigestKey, Epoch, NamespaceId, NodeSlot};
 use torc_ring::topology::{
-    ClusterId, Incarnation, Layers, Member, MemberState, Namespace, NamespaceMode, NewMember,
-    PartitionState, RoutingTable, Stage,
+    ClusterId, Incarnation, Layers, Levels, Member, MemberState, Namespace, NamespaceMode,
+    NewMember, PartitionState, Release, RoutingTable, Stage,
 };
 use torc_ring::{NodeId, Partition, Partitions, PreferenceList, Ring, Token, Weight, Zone};
 
@@ -28,8 +28,9 @@ pub fn topology_to_wire(table: &RoutingTable, known: Epoch) -> v1::Topology {
         cluster_id: Bytes::copy_from_slice(&table.cluster.0),
         digest_key: Bytes::copy_from_slice(&table.digest_key.0),
         epoch: table.epoch.0,
+        feature_level: table.feature_level,
         partitions: table.partitions.count(),
-        replicas: table.replicas.into(),
+        replicas: table.replicas().into(),
         members: table
             .members
             .iter()
@@ -83,6 +84,9 @@ pub fn member_to_wire(id: NodeId, member: &Member) -> v1::Member {
         zone: member.identity.zone.to_string(),
         weight: member.identity.weight.percent(),
         state: state.into(),
+        release: member.identity.release.version.clone(),
+        oldest_level: member.identity.release.levels.oldest,
+        newest_level: member.identity.release.levels.newest,
     }
 }
 
@@ -126,14 +130,14 @@ pub fn merge_topology(
         .into_iter()
         .map(|namespace| namespace_from_wire(namespace, replicas))
         .collect::<Result<_, _>>()?;
-    let layers = Layers::of(&namespaces);
+    let layers = Layers::of(replicas, &namespaces).ok_or(misfit("replicas of a layer"))?;
     Ok(RoutingTable {
         cluster,
         digest_key: DigestKey(fixed(&wire.digest_key, "digest_key")?),
         epoch: Epoch(wire.epoch),
+        feature_level: wire.feature_level,
         partitions,
         layers,
-        replicas,
         members: wire
             .members
             .into_iter()
@@ -223,6 +227,13 @@ fn member_from_wire(wire: v1::Member) -> Result<(NodeId, Member), WireError> {
         http_address: wire.http_address,
         zone: Zone::new(wire.zone).map_err(|_| WireError::Field { field: "zone" })?,
         weight: Weight::new(wire.weight).map_err(|_| WireError::Field { field: "weight" })?,
+        release: Release {
+            version: wire.release,
+            levels: Levels {
+                oldest: wire.oldest_level,
+                newest: wire.newest_level,
+            },
+        },
     };
     Ok((
         NodeId(wire.id),

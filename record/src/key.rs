@@ -36,13 +36,47 @@ impl NamespaceId {
 /// Which of the circle's layers of partitions: 0 to 7.
 ///
 /// Every layer cuts the same circle into the same arcs; the partitions of different layers
-/// are placed on different numbers of replicas. [`Layer::BASE`] has the cluster's own
-/// number; a namespace with another number of replicas lies in the layer of that number.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// are placed on numbers of replicas of their own, which the topology knows.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+#[serde(try_from = "u8", into = "u8")]
 pub struct Layer(u8);
 
+/// A number that no layer has. Nothing was changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{number} is no layer: they are 0 to 7")]
+pub struct LayerError {
+    /// The number.
+    pub number: u8,
+}
+
+impl TryFrom<u8> for Layer {
+    type Error = LayerError;
+
+    fn try_from(number: u8) -> Result<Self, LayerError> {
+        Self::new(number).ok_or(LayerError { number })
+    }
+}
+
+impl From<Layer> for u8 {
+    fn from(layer: Layer) -> Self {
+        layer.0
+    }
+}
+
 impl Layer {
-    /// The layer with as many replicas as the cluster.
+    /// The layer of the namespace that every cluster starts with.
     pub const BASE: Self = Self(0);
     /// How many there can be.
     pub const COUNT: usize = 1 << Self::BITS;

@@ -81,6 +81,17 @@ pub(crate) fn superseded(node: NodeId, mine: Boot, known: Boot) -> Fault {
     Fault::new(Reason::Superseded, message)
 }
 
+/// Refuses to take part in a cluster whose feature level this release does not work at, as far
+/// as this node knows it.
+pub(crate) fn check_level(shared: &Shared, me: Membership) -> Result<(), TopologyError> {
+    let Some(topology) = shared.group.topology() else {
+        return Ok(());
+    };
+    let who = format!("this node ({} of cluster {})", me.node, me.cluster);
+    let release = &shared.settings.release;
+    release.check_works_at(topology.feature_level(), who)
+}
+
 /// Refuses to go on beside a process that runs with a copy of this data directory at the
 /// address that the topology has for this node.
 pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), Fault> {
@@ -129,14 +140,12 @@ pub(crate) async fn confirm(shared: Arc<Shared>) {
                 shared.confirmed.send_replace(true);
                 return;
             }
-            Err(fault) if fault.reason == Reason::Superseded => {
-                return shared.group.disown(&fault.message);
-            }
-            Err(fault) if fault.reason == Reason::NoSuchNode => {
+            Err(Unconfirmed::ForEver(why)) => return shared.group.disown(&why),
+            Err(Unconfirmed::Yet(fault)) if fault.reason == Reason::NoSuchNode => {
                 tracing::warn!(%node, "this node has left its cluster: start it with an empty data directory");
                 return;
             }
-            Err(fault) => {
+            Err(Unconfirmed::Yet(fault)) => {
                 tracing::debug!(%fault, "the topology group has not confirmed this start yet");
             }
         }
@@ -144,22 +153,35 @@ pub(crate) async fn confirm(shared: Arc<Shared>) {
     }
 }
 
-async fn try_confirm(shared: &Arc<Shared>, node: NodeId) -> Result<(), Fault> {
+/// Why a start is not confirmed.
+enum Unconfirmed {
+    /// It never will be: the node must end.
+    ForEver(String),
+    /// Asking again may help.
+    Yet(Fault),
+}
+
+async fn try_confirm(shared: &Arc<Shared>, node: NodeId) -> Result<(), Unconfirmed> {
     let boot = shared.boot;
     let command = Command::Booted {
         node,
         incarnation: shared.identity.incarnation,
         boot,
+        release: shared.settings.release.clone(),
     };
     match shared.group.propose(command, PROPOSE_TIMEOUT).await {
         Err(GroupError::Refused(TopologyError::Superseded { known, .. })) => {
-            return Err(superseded(node, boot, known));
+            let fault = superseded(node, boot, known);
+            return Err(Unconfirmed::ForEver(fault.message));
         }
-        answer => answer?,
+        Err(GroupError::Refused(error @ TopologyError::OtherLevel { .. })) => {
+            return Err(Unconfirmed::ForEver(error.to_string()));
+        }
+        answer => answer.map_err(|error| Unconfirmed::Yet(error.into()))?,
     };
     let store = shared.store.clone();
     let written = tokio::task::spawn_blocking(move || write(&store, boot, true)).await;
-    let lost = |why: String| Fault::new(Reason::Internal, why);
+    let lost = |why: String| Unconfirmed::Yet(Fault::new(Reason::Internal, why));
     written
         .map_err(|error| lost(error.to_string()))?
         .map_err(|error| lost(error.to_string()))?;

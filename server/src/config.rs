@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Deserialize;
+use torc_ring::topology::Release;
 use torc_ring::{Partitions, Weight, Zone};
 
 use crate::hot::HotSettings;
@@ -229,6 +230,8 @@ pub struct Settings {
     pub worker_threads: usize,
     /// Counting accesses.
     pub hot: HotSettings,
+    /// What this node says that it runs: this release, but for tests of mixed ones.
+    pub release: Release,
     /// For tests: the file of [`Faults`](crate::links::Faults).
     pub test_link_faults: Option<PathBuf>,
     /// For tests: the file that says how many milliseconds the wall clock is ahead.
@@ -359,6 +362,7 @@ impl RawSettings {
                 history_bytes: mib("hot-keys-history-mib", self.hot_keys_history_mib, 16, 1024)?,
                 redact: self.hot_keys_redact.unwrap_or(false),
             },
+            release: Release::ours(),
             test_link_faults: self.test_link_faults,
             test_clock_shift: self.test_clock_shift,
             insecure: self.insecure.unwrap_or(false),

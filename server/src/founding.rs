@@ -9,6 +9,7 @@ use torc_record::DigestKey;
 use torc_ring::topology::{ClusterId, Command, Founding, Incarnation, Member, NewMember};
 use torc_ring::{NodeId, Weight, Zone};
 
+use crate::cluster::release_of;
 use crate::group::Enlister;
 use crate::identity::Membership;
 use crate::peers::within;
@@ -83,6 +84,7 @@ fn self_as_member(shared: &Shared) -> NewMember {
         http_address: shared.http_address.clone(),
         zone: shared.settings.zone.clone(),
         weight: shared.settings.weight,
+        release: shared.settings.release.clone(),
     }
 }
 
@@ -108,6 +110,7 @@ async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fa
     }
     let incarnation = <[u8; 16]>::try_from(&peer.incarnation[..]);
     Ok(NewMember {
+        release: release_of(&peer),
         incarnation: Incarnation(incarnation.map_err(|_| refuse("has no name"))?),
         address: peer.address,
         http_address: peer.http_address,

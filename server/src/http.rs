@@ -134,7 +134,7 @@ fn ring_json(table: &RoutingTable) -> Value {
         "cluster": table.cluster.to_string(),
         "epoch": table.epoch.0,
         "partitions": table.partitions.count(),
-        "replicas": table.replicas,
+        "replicas": table.replicas(),
         "members": table.members.iter().map(member).collect::<Vec<_>>(),
         "positions": table.ring.iter().map(position).collect::<Vec<_>>(),
         "arcs": arcs(table),

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use torc_ring::NodeId;
+use torc_ring::topology::TopologyError;
 use torc_store::{Advisory, Store, StoreError, StoreOptions};
 
 use crate::admission::Admission;
@@ -50,6 +51,9 @@ pub enum NodeError {
     /// Another process runs with a copy of the data directory.
     #[error("{0}")]
     Superseded(String),
+    /// This release does not work at the cluster's feature level.
+    #[error(transparent)]
+    Level(TopologyError),
     /// The topology group did not open.
     #[error(transparent)]
     Group(#[from] GroupError),
@@ -159,6 +163,7 @@ impl Node {
         if let Some(membership) = shared.identity.membership()
             && !founding::is_due(shared)
         {
+            boot::check_level(shared, membership).map_err(NodeError::Level)?;
             let alone = boot::check_alone(shared, membership).await;
             alone.map_err(|fault| NodeError::Superseded(fault.message))?;
             let started = shared.group.start(membership.node, membership.cluster);

@@ -167,7 +167,9 @@ impl Shared {
         let is_mine =
             |state: &&PartitionState| me.is_some_and(|me| state.config.index(me).is_some());
         let mut mine = table.states.iter().filter(is_mine).peekable();
-        let has_quorum = |state| answering_replicas(state, |node| !lost.contains(&node)).1;
+        let has_quorum = |state: &PartitionState| {
+            answering_replicas(&state.config, |node| !lost.contains(&node)).1
+        };
         if lost.is_empty() || mine.peek().is_none() || mine.any(has_quorum) {
             return Ok(());
         }

@@ -24,6 +24,11 @@ fn node(id: u64) -> Option<NodeId> {
     (id != 0).then_some(NodeId(id))
 }
 
+/// On the wire, 0 is no number of replicas.
+fn number(replicas: u32) -> Option<u32> {
+    (replicas != 0).then_some(replicas)
+}
+
 fn text(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
@@ -64,6 +69,7 @@ fn status(wire: v1::StatusResponse) -> Checked<ClusterStatus> {
     Ok(ClusterStatus {
         cluster_id: ClusterId(cluster_id.map_err(|_| missing("cluster_id"))?),
         epoch: Epoch(wire.epoch),
+        feature_level: wire.feature_level,
         answered_by: NodeId(wire.answered_by),
         topology_leader: node(wire.topology_leader),
         partitions: wire.partitions,
@@ -96,6 +102,9 @@ fn member(wire: v1::Member) -> Checked<Member> {
         zone: Zone::new(wire.zone).map_err(|_| missing("zone"))?,
         weight_percent: wire.weight,
         state,
+        release: wire.release,
+        oldest_level: wire.oldest_level,
+        newest_level: wire.newest_level,
     })
 }
 
@@ -145,6 +154,7 @@ fn change_kind(kind: v1::ChangeKind) -> Checked<ChangeKind> {
         v1::ChangeKind::Leave => Ok(ChangeKind::Leave),
         v1::ChangeKind::Replace => Ok(ChangeKind::Replace),
         v1::ChangeKind::Reweight => Ok(ChangeKind::Reweight),
+        v1::ChangeKind::Alter => Ok(ChangeKind::Alter),
         v1::ChangeKind::Unspecified => Err(missing("kind")),
     }
 }
@@ -153,8 +163,10 @@ fn transition(wire: &v1::Transition) -> Checked<Transition> {
     Ok(Transition {
         id: wire.id,
         kind: change_kind(wire.kind())?,
-        node: NodeId(wire.node),
+        node: node(wire.node),
         replaced: node(wire.replaced),
+        namespaces: wire.namespaces.clone(),
+        replicas_after: number(wire.replicas_after),
         aborted: wire.aborted,
         dead: wire.dead.iter().copied().map(NodeId).collect(),
         partitions_total: wire.partitions_total,
@@ -198,6 +210,9 @@ fn plan(wire: v1::Plan) -> Checked<Plan> {
         losses: wire.losses.into_iter().map(losses).collect(),
         lost_with: wire.lost_with.into_iter().map(NodeId).collect(),
         waits_for: (wire.waits_for != 0).then_some(wire.waits_for),
+        namespaces: wire.namespaces,
+        replicas_before: number(wire.replicas_before),
+        replicas_after: number(wire.replicas_after),
         address: wire.address,
     })
 }
@@ -310,6 +325,9 @@ mod tests {
             zone: "eu-1".into(),
             weight: 100,
             state: v1::MemberState::Active.into(),
+            release: "0.2.0".into(),
+            oldest_level: 1,
+            newest_level: 2,
         }
     }
 
@@ -402,7 +420,8 @@ mod tests {
             "members": [{
                 "id": 7, "slot": 3, "address": "10.0.0.7:7400",
                 "http_address": "10.0.0.7:7480", "zone": "eu-1",
-                "weight_percent": 100, "state": "active"
+                "weight_percent": 100, "state": "active", "release": "0.2.0",
+                "oldest_level": 1, "newest_level": 2
             }],
             "answered_by": 7,
             "holds": "value",
@@ -434,6 +453,7 @@ mod tests {
         let status = ClusterStatus::from_wire(v1::StatusResponse {
             cluster_id: vec![1; 16].into(),
             epoch: 4,
+            feature_level: 1,
             answered_by: 7,
             topology_leader: 0,
             nodes: vec![v1::NodeStatus {
@@ -457,6 +477,7 @@ mod tests {
         let json = serde_json::to_value(status.unwrap()).unwrap();
         assert_eq!(json["cluster_id"], "01".repeat(16));
         assert_eq!(json["topology_leader"], serde_json::Value::Null);
+        assert_eq!(json["feature_level"], 1);
         assert_eq!(json["nodes"][0]["id"], 7, "the member's fields lie flat");
         assert_eq!(json["nodes"][0]["records"], 12);
         assert_eq!(json["nodes"][0]["problem"], serde_json::Value::Null);
@@ -477,6 +498,23 @@ mod tests {
         };
         let change = Change::from_wire(wire, false).unwrap();
         assert_eq!((change.plan.node, change.transition), (None, None));
+        assert_eq!(change.plan.replicas_after, None);
+    }
+
+    #[test]
+    fn an_alteration_names_its_namespaces_and_no_node() {
+        let wire = v1::Transition {
+            id: 9,
+            kind: v1::ChangeKind::Alter.into(),
+            namespaces: vec!["default".into(), "urls".into()],
+            replicas_after: 3,
+            ..Default::default()
+        };
+        let json = serde_json::to_value(Transition::from_wire(Some(&wire)).unwrap()).unwrap();
+        assert_eq!(json["kind"], "alter");
+        assert_eq!(json["node"], serde_json::Value::Null);
+        assert_eq!(json["namespaces"], serde_json::json!(["default", "urls"]));
+        assert_eq!(json["replicas_after"], 3);
     }
 
     #[test]

@@ -26,16 +26,18 @@ pub struct ClusterStatus {
     pub cluster_id: ClusterId,
     /// Number of the topology.
     pub epoch: Epoch,
+    /// The feature level, which every member works at.
+    pub feature_level: u32,
     /// The node that answered.
     pub answered_by: NodeId,
     /// Leader of the topology group, where one is known.
     pub topology_leader: Option<NodeId>,
     /// Number of partitions.
     pub partitions: u32,
-    /// Copies of every partition.
+    /// Replicas of every partition in which the namespace `default` lies.
     pub replicas: u32,
-    /// Partitions of which fewer replicas than that answer; none where the others were not
-    /// asked.
+    /// Partitions of which fewer replicas answer than they are to have; none where the others
+    /// were not asked.
     pub under_replicated: Option<u32>,
     /// Partitions of which no majority answers: their keys can be neither read nor written.
     pub without_quorum: Option<u32>,
@@ -64,6 +66,12 @@ pub struct Member {
     pub weight_percent: u32,
     /// Where it stands.
     pub state: MemberState,
+    /// What it runs, as of its last confirmed start.
+    pub release: String,
+    /// The lowest feature level that this works at.
+    pub oldest_level: u32,
+    /// The highest feature level that this works at.
+    pub newest_level: u32,
 }
 
 /// Where a member stands.
@@ -91,7 +99,7 @@ pub struct NodeStatus {
     pub ready: bool,
     /// Whether it votes in the topology group.
     pub voter: bool,
-    /// Its release.
+    /// What its process runs; if it is not reachable, its last confirmed start.
     pub version: String,
     /// Since it started.
     pub uptime_ms: u64,
@@ -122,10 +130,15 @@ pub struct Transition {
     pub id: u64,
     /// What it changes.
     pub kind: ChangeKind,
-    /// The node that comes, goes or changes; of a replacement, the one that comes.
-    pub node: NodeId,
+    /// The node that comes, goes or changes; of a replacement, the one that comes. None
+    /// where replicas are altered.
+    pub node: Option<NodeId>,
     /// Of a replacement: the node that goes.
     pub replaced: Option<NodeId>,
+    /// Where replicas are altered: the namespaces that change, by name.
+    pub namespaces: Vec<String>,
+    /// Where replicas are altered: how many each key has afterwards.
+    pub replicas_after: Option<u32>,
     /// Whether it was aborted and goes back, or went.
     pub aborted: bool,
     /// Nodes that go and were declared dead.
@@ -162,6 +175,8 @@ pub enum ChangeKind {
     Replace,
     /// A node gets another share.
     Reweight,
+    /// Keys of namespaces get another number of replicas.
+    Alter,
 }
 
 /// What a change will move, from [`Client::plan_join`](crate::Client::plan_join) and its like.
@@ -171,12 +186,20 @@ pub struct Plan {
     pub based_on_epoch: Epoch,
     /// What it changes.
     pub kind: ChangeKind,
-    /// The node that comes, goes or changes; none for a node that has no id yet.
+    /// The node that comes, goes or changes; none for a node that has no id yet, and where
+    /// replicas are altered.
     pub node: Option<NodeId>,
     /// Of a replacement: the node that goes.
     pub replaced: Option<NodeId>,
-    /// host:port of gRPC of that node.
+    /// host:port of gRPC of the node that comes, goes or changes; empty where there is none.
     pub address: String,
+    /// Where replicas are altered: the namespaces that change, by name. More than one share
+    /// their partitions, so they change together.
+    pub namespaces: Vec<String>,
+    /// Where replicas are altered: how many each key has before.
+    pub replicas_before: Option<u32>,
+    /// Where replicas are altered: how many each key has afterwards.
+    pub replicas_after: Option<u32>,
     /// Replicas of partitions that get another owner.
     pub partitions_moved: u32,
     /// The fewest that would have to: the fair share of the node that comes or goes.

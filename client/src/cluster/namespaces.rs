@@ -1,4 +1,4 @@
-//! Namespaces: key spaces with settings for life.
+//! Namespaces: key spaces with settings of their own.
 
 use serde::Serialize;
 use torc_proto::{WireError, v1};
@@ -16,7 +16,7 @@ pub struct Namespace {
     pub id: NamespaceId,
     /// How its replicas agree.
     pub mode: NamespaceMode,
-    /// Copies of each of its keys.
+    /// Replicas of each of its keys; while that is altered, before.
     pub replicas: u32,
 }
 

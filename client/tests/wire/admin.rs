@@ -1,6 +1,6 @@
 //! Operations on the cluster.
 
-use torc_client::{ChangeKind, Client, ErrorKind, GoOptions, NamespaceMode, NodeId};
+use torc_client::{AlterOptions, ChangeKind, Client, ErrorKind, GoOptions, NamespaceMode, NodeId};
 use torc_proto::{Fault, Reason};
 
 use crate::cluster::Cluster;
@@ -121,11 +121,19 @@ async fn a_client_that_never_connected_can_still_ask() {
     assert_eq!(client.status().await.unwrap().answered_by, NodeId(1));
 }
 
+const METHODS: [&str; 5] = [
+    "replace",
+    "reweight",
+    "alter_namespace",
+    "abort",
+    "create_namespace",
+];
+
 #[tokio::test]
 async fn changes_that_may_be_asked_for_again_are_asked_again_when_the_answer_was_lost() {
     let cluster = Cluster::formed(2).await;
     let client = cluster.client().await;
-    for method in ["replace", "reweight", "abort", "create_namespace"] {
+    for method in METHODS {
         cluster.nodes[0].trouble(method, Trouble::Fault(Fault::unknown("lost")));
     }
     let options = GoOptions::default();
@@ -137,12 +145,16 @@ async fn changes_that_may_be_asked_for_again_are_asked_again_when_the_answer_was
     );
     let change = client.reweight(NodeId(2), 150, None).await.unwrap();
     assert_eq!(change.transition, Some(10));
+    let options = AlterOptions::default();
+    let change = client.alter_namespace("urls", 3, options).await.unwrap();
+    assert_eq!((change.transition, change.plan.node), (Some(11), None));
+    assert_eq!(change.plan.replicas_after, Some(3));
     let back = client.abort(9).await.unwrap();
     assert_eq!((back.id, back.aborted), (9, true));
     let linearizable = NamespaceMode::Linearizable;
     let created = client.create_namespace("urls", linearizable, None).await;
     assert_eq!(created.unwrap().mode, linearizable);
-    for method in ["replace", "reweight", "abort", "create_namespace"] {
+    for method in METHODS {
         let seen: usize = cluster.nodes.iter().map(|node| node.seen(method)).sum();
         assert_eq!(seen, 2, "{method}");
     }

@@ -15,6 +15,7 @@ use torc_record::{Digest, DigestKey, Epoch, NamespaceId};
 use torc_ring::replicas::Config;
 use torc_ring::topology::{
     Incarnation, Layers, Member, MemberState, Namespace, NamespaceMode, NewMember, PartitionState,
+    Release,
 };
 use torc_ring::{Partitions, Ring, Weight};
 
@@ -203,6 +204,7 @@ fn first_table(nodes: &[Arc<Node>]) -> RoutingTable {
             http_address: String::new(),
             zone: Zone::default(),
             weight: Weight::NORMAL,
+            release: Release::ours(),
         };
         let member = Member {
             slot: NodeSlot(node.id.0 as u16),
@@ -215,9 +217,9 @@ fn first_table(nodes: &[Arc<Node>]) -> RoutingTable {
         cluster: ClusterId([5; 16]),
         digest_key: DigestKey([9; 32]),
         epoch: Epoch(1),
+        feature_level: 1,
         partitions,
-        layers: Layers::BASE,
-        replicas: 1,
+        layers: Layers::base(1),
         members: nodes.iter().map(member).collect(),
         ring,
         states,

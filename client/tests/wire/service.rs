@@ -236,6 +236,28 @@ impl Cluster for Service {
         self.0.serve("replace", work).await
     }
 
+    async fn alter_namespace(
+        &self,
+        request: Request<v1::AlterNamespaceRequest>,
+    ) -> Answer<v1::ChangeResponse> {
+        let wish = request.into_inner();
+        let work = || {
+            let plan = v1::Plan {
+                based_on_epoch: 1,
+                kind: v1::ChangeKind::Alter.into(),
+                namespaces: vec![wish.namespace.clone()],
+                replicas_before: 1,
+                replicas_after: wish.replicas,
+                ..Default::default()
+            };
+            Ok(v1::ChangeResponse {
+                plan: Some(plan),
+                transition: if wish.plan_only { 0 } else { 11 },
+            })
+        };
+        self.0.serve("alter_namespace", work).await
+    }
+
     async fn reweight(&self, request: Request<v1::ReweightRequest>) -> Answer<v1::ChangeResponse> {
         let wish = request.into_inner();
         let work = || {

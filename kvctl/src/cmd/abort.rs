@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::out::{Out, note};
 use crate::progress;
 
-/// Take back the join, leave, replacement or re-weighting that runs.
+/// Take back the join, leave, replacement, re-weighting or alteration that runs.
 ///
 /// What has moved moves back, with the same care; requests go on meanwhile. Shows the
 /// progress until all is where it was. A node that was to come stays a member without
@@ -62,13 +62,14 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
 
 /// What is left to do about a node that was to come.
 fn advice(aborted: &Transition) -> Option<String> {
-    let node = aborted.node;
     match aborted.kind {
-        ChangeKind::Join | ChangeKind::Replace => Some(format!(
-            "node {node} stays a member without partitions: join it again, or remove it with \
-             `kvctl leave-node {node}`"
-        )),
-        ChangeKind::Leave | ChangeKind::Reweight => None,
+        ChangeKind::Join | ChangeKind::Replace => aborted.node.map(|node| {
+            format!(
+                "node {node} stays a member without partitions: join it again, or remove it with \
+                 `kvctl leave-node {node}`"
+            )
+        }),
+        ChangeKind::Leave | ChangeKind::Reweight | ChangeKind::Alter => None,
     }
 }
 

@@ -281,6 +281,10 @@ fn describe(plan: &Plan) -> String {
         return format!("the {name} was begun before: nothing more to plan");
     }
     let who = match (plan.kind, plan.node, plan.replaced) {
+        (ChangeKind::Alter, _, _) => {
+            let replicas = plan.replicas_after.unwrap_or_default();
+            progress::altered(&plan.namespaces, replicas)
+        }
         (ChangeKind::Leave | ChangeKind::Reweight, Some(node), _) => {
             format!("node {node} ({})", plan.address)
         }
@@ -307,14 +311,24 @@ fn describe(plan: &Plan) -> String {
             bytes(share.bytes_out),
         ]);
     }
+    let moves = match plan.replicas_before {
+        Some(before) => format!(
+            "changes {} partitions from {}, moves",
+            text::count(plan.partitions_moved.into()),
+            text::replicas(before)
+        ),
+        None => format!(
+            "moves {} partitions (the least possible is {:.1}),",
+            text::count(plan.partitions_moved.into()),
+            plan.minimum_moved
+        ),
+    };
     format!(
         "{} of {who}, planned on epoch {}\n\
-         moves {} partitions (the least possible is {:.1}), {} in {} records\n\
+         {moves} {} in {} records\n\
          load of the busiest node over the mean: {:.3}, then {:.3}\n{losses}\n{table}\n",
         progress::name(plan.kind),
         plan.based_on_epoch,
-        text::count(plan.partitions_moved.into()),
-        plan.minimum_moved,
         text::bytes(plan.bytes),
         text::count(plan.records),
         plan.peak_to_mean_before,
@@ -373,6 +387,9 @@ mod tests {
             node: None,
             replaced: None,
             address: "127.0.0.1:7404".into(),
+            namespaces: Vec::new(),
+            replicas_before: None,
+            replicas_after: None,
             partitions_moved: 1_024,
             minimum_moved: 1_024.0,
             bytes: 32 << 20,
@@ -470,6 +487,24 @@ transition 9 has to end before this one is planned
     }
 
     #[test]
+    fn a_plan_of_an_alteration_names_every_namespace_that_changes() {
+        let plan = Plan {
+            kind: ChangeKind::Alter,
+            address: String::new(),
+            namespaces: vec!["default".into(), "urls".into()],
+            replicas_before: Some(1),
+            replicas_after: Some(3),
+            ..plan()
+        };
+        let expected = "\
+alter of `default`, `urls` to 3 replicas, planned on epoch 12
+changes 1,024 partitions from 1 replica, moves 32.0 MiB in 250,000 records
+load of the busiest node over the mean: 1.001, then 1.000
+";
+        assert!(describe(&plan).starts_with(expected), "{}", describe(&plan));
+    }
+
+    #[test]
     fn the_json_of_a_plan_does_not_change() {
         let outcome = Outcome {
             state: "planned",
@@ -479,7 +514,8 @@ transition 9 has to end before this one is planned
         };
         let expected = concat!(
             r#"{"state":"planned","plan":{"based_on_epoch":12,"kind":"join","node":null,"#,
-            r#""replaced":null,"address":"127.0.0.1:7404","partitions_moved":1024,"minimum_moved":1024.0,"#,
+            r#""replaced":null,"address":"127.0.0.1:7404","namespaces":[],"replicas_before":null,"#,
+            r#""replicas_after":null,"partitions_moved":1024,"minimum_moved":1024.0,"#,
             r#""bytes":33554432,"records":250000,"peak_to_mean_before":1.0007,"#,
             r#""peak_to_mean_after":1.0,"shares":["#,
             r#"{"node":1,"partitions_before":1366,"partitions_after":1024,"bytes_in":0,"bytes_out":33554432},"#,

@@ -230,6 +230,9 @@ mod tests {
                 zone: Zone::default(),
                 weight_percent: 100,
                 state: MemberState::Active,
+                release: "0.2.0".into(),
+                oldest_level: 1,
+                newest_level: 1,
             }],
             read_quorum: Quorum::majority_of(&[NodeId(2)]),
             accept_quorums: vec![

@@ -1,5 +1,6 @@
-//! `kvctl namespace`: creates, lists and compares key spaces.
+//! `kvctl namespace`: creates, alters, lists and compares key spaces.
 
+mod alter;
 mod overlap;
 
 use torc_client::{Namespace, NamespaceMode};
@@ -8,8 +9,9 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::table::{Align, Table};
+use crate::text;
 
-/// Create, list or compare namespaces: key spaces with settings of their own.
+/// Create, alter, list or compare namespaces: key spaces with settings of their own.
 ///
 /// Keys of two namespaces never meet. Other commands work in the one that `--namespace`
 /// names.
@@ -21,9 +23,16 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Create a namespace. Its settings are fixed for its life; asking again with the same
-    /// ones is harmless.
+    /// Create a namespace. Its mode is fixed for its life, the number of replicas can be altered;
+    /// asking again with the same settings is harmless.
     Create(CreateArgs),
+    /// Give each key of a namespace another number of replicas.
+    ///
+    /// Shows the plan, then the progress until every partition has changed; requests go on
+    /// meanwhile. Namespaces that share partitions change together: the plan names them, and if
+    /// there are others this needs `--with-all`. Where keys go from one replica to three, what
+    /// each node holds triples: look at the plan and the disks first.
+    Alter(alter::Args),
     /// List the namespaces by name.
     List,
     /// Estimate how many keys two namespaces share, and how large the join of their accesses is.
@@ -42,7 +51,7 @@ struct CreateArgs {
     /// How the replicas of a key agree; fixed for the namespace's life.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Mode::Linearizable)]
     mode: Mode,
-    /// Copies of each key; as many as the cluster's if not given.
+    /// Replicas of each key; as many as those of `default` if not given.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5))]
     replicas: Option<u32>,
 }
@@ -70,6 +79,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             }
             out.line(describe_created(&created))
         }
+        Action::Alter(args) => alter::run(args, global, out).await,
         Action::List => {
             let namespaces = global.client()?.namespaces().await?;
             if global.json() {
@@ -91,11 +101,10 @@ const fn mode(mode: NamespaceMode) -> &'static str {
 fn describe_created(created: &Namespace) -> String {
     let Namespace { name, id, .. } = created;
     format!(
-        "namespace `{name}` (id {}), {}, {} replica{}",
+        "namespace `{name}` (id {}), {}, {}",
         id.0,
         mode(created.mode),
-        created.replicas,
-        if created.replicas == 1 { "" } else { "s" },
+        text::replicas(created.replicas),
     )
 }
 

@@ -75,12 +75,12 @@ fn show(
 fn describe(status: &ClusterStatus, pace: &Pace) -> String {
     let mut lines = vec![
         format!(
-            "cluster {}, epoch {}, {} partitions x {} replica{}\n",
+            "cluster {}, epoch {}, feature level {}, {} partitions x {}\n",
             status.cluster_id,
             status.epoch,
+            status.feature_level,
             text::count(status.partitions.into()),
-            status.replicas,
-            if status.replicas == 1 { "" } else { "s" },
+            text::replicas(status.replicas),
         ),
         nodes(status).to_string(),
     ];
@@ -133,9 +133,8 @@ fn short(status: &ClusterStatus) -> Option<String> {
     let under = status.under_replicated.filter(|count| *count > 0)?;
     let all = text::count(status.partitions.into());
     let line = format!(
-        "{} of {all} partitions have fewer than {} replicas that answer",
+        "{} of {all} partitions have fewer replicas that answer than they are to have",
         text::count(under.into()),
-        status.replicas,
     );
     let without = status.without_quorum.filter(|count| *count > 0);
     let without = without.map_or_else(String::new, |count| {
@@ -153,6 +152,7 @@ fn nodes(status: &ClusterStatus) -> Table {
         ("address", Align::Left),
         ("zone", Align::Left),
         ("weight", Align::Right),
+        ("release", Align::Left),
         ("state", Align::Left),
         ("topology", Align::Left),
         ("partitions", Align::Right),
@@ -169,6 +169,7 @@ fn nodes(status: &ClusterStatus) -> Table {
             node.member.address.clone(),
             node.member.zone.to_string(),
             format!("{} %", node.member.weight_percent),
+            node.member.release.clone(),
             state(node).to_owned(),
         ];
         let what = if node.reachable {
@@ -230,11 +231,14 @@ mod tests {
                 zone: Zone::default(),
                 weight_percent: 100,
                 state: MemberState::Active,
+                release: "0.2.0".into(),
+                oldest_level: 1,
+                newest_level: 1,
             },
             reachable,
             ready: reachable,
             voter: true,
-            version: "0.1.0".into(),
+            version: "0.2.0".into(),
             uptime_ms: 65_000,
             epoch: Epoch(7),
             partitions: 2048,
@@ -252,6 +256,7 @@ mod tests {
         ClusterStatus {
             cluster_id: ClusterId([0xab; 16]),
             epoch: Epoch(7),
+            feature_level: 1,
             answered_by: NodeId(1),
             topology_leader: Some(NodeId(1)),
             partitions: 4096,
@@ -262,8 +267,10 @@ mod tests {
             transition: Some(Transition {
                 id: 3,
                 kind: ChangeKind::Leave,
-                node: NodeId(2),
+                node: Some(NodeId(2)),
                 replaced: None,
+                namespaces: Vec::new(),
+                replicas_after: None,
                 aborted: false,
                 dead: vec![NodeId(2)],
                 partitions_total: 2048,
@@ -283,14 +290,14 @@ mod tests {
     #[test]
     fn a_status_shows_nodes_problems_and_progress() {
         let expected = "\
-cluster abababababababababababababababab, epoch 7, 4,096 partitions x 1 replica
+cluster abababababababababababababababab, epoch 7, feature level 1, 4,096 partitions x 1 replica
 
-node  address         zone     weight  state        topology  partitions  leads    records     data      log   memory         up
-   1  127.0.0.1:7401  default   100 %  ready        leader         2,048  2,048  1,000,000  126 MiB  256 MiB  128 MiB  1 min 5 s
-   2  127.0.0.1:7402  default   100 %  unreachable
+node  address         zone     weight  release  state        topology  partitions  leads    records     data      log   memory         up
+   1  127.0.0.1:7401  default   100 %  0.2.0    ready        leader         2,048  2,048  1,000,000  126 MiB  256 MiB  128 MiB  1 min 5 s
+   2  127.0.0.1:7402  default   100 %  0.2.0    unreachable
 
 node 2: connection refused
-2,048 of 4,096 partitions have fewer than 1 replicas that answer, 2,048 have no quorum: their keys cannot be read or written now
+2,048 of 4,096 partitions have fewer replicas that answer than they are to have, 2,048 have no quorum: their keys cannot be read or written now
 leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 declared dead";
         assert_eq!(describe(&status(), &Pace::default()), expected);
     }

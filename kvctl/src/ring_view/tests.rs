@@ -3,7 +3,7 @@ use crate::out::Screen;
 use std::collections::BTreeMap;
 use torc_record::{DigestKey, Epoch, NodeSlot};
 use torc_ring::replicas::Config;
-use torc_ring::topology::{ClusterId, Incarnation, Layers, Member, NewMember};
+use torc_ring::topology::{ClusterId, Incarnation, Layers, Member, NewMember, Release};
 use torc_ring::{Partitions, PreferenceList, Ring, Weight, Zone};
 
 const PLAIN: Screen = Screen {
@@ -20,6 +20,7 @@ fn member(id: u64, state: MemberState) -> (NodeId, Member) {
         http_address: format!("127.0.0.1:748{id}"),
         zone: Zone::default(),
         weight: Weight::NORMAL,
+        release: Release::ours(),
     };
     let slot = NodeSlot(id as u16);
     (
@@ -54,9 +55,9 @@ fn table() -> RoutingTable {
         cluster: ClusterId([7; 16]),
         digest_key: DigestKey([7; 32]),
         epoch: Epoch(3),
+        feature_level: 1,
         partitions,
-        layers: Layers::BASE,
-        replicas: 1,
+        layers: Layers::base(1),
         members: BTreeMap::from([
             member(1, MemberState::Active),
             member(2, MemberState::Active),

@@ -7,6 +7,7 @@
 )]
 
 mod admin;
+mod alter;
 mod chaos;
 mod commands;
 mod data;

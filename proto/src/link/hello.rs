@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use torc_ring::NodeId;
-use torc_ring::topology::{Boot, ClusterId, Incarnation};
+use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 
 use crate::{WireError, v1};
 
@@ -19,6 +19,8 @@ pub struct LinkHello {
     pub target: NodeId,
     /// The speaker's start.
     pub boot: Boot,
+    /// What the speaker works at.
+    pub levels: Levels,
 }
 
 impl LinkHello {
@@ -32,6 +34,8 @@ impl LinkHello {
                 incarnation: Bytes::copy_from_slice(&self.incarnation.0),
                 target: self.target.0,
                 boot: Some(self.boot.into()),
+                oldest_level: self.levels.oldest,
+                newest_level: self.levels.newest,
             }),
             envelopes: Bytes::new(),
         }
@@ -52,6 +56,10 @@ impl LinkHello {
             incarnation: Incarnation(id(&hello.incarnation, "incarnation")?),
             target: NodeId(hello.target),
             boot: hello.boot.map(Boot::from).unwrap_or_default(),
+            levels: Levels {
+                oldest: hello.oldest_level,
+                newest: hello.newest_level,
+            },
         })
     }
 }
@@ -65,6 +73,8 @@ pub struct LinkWelcome {
     pub incarnation: Incarnation,
     /// The listener's start.
     pub boot: Boot,
+    /// What the listener works at.
+    pub levels: Levels,
 }
 
 impl LinkWelcome {
@@ -76,6 +86,8 @@ impl LinkWelcome {
                 node: self.node.0,
                 incarnation: Bytes::copy_from_slice(&self.incarnation.0),
                 boot: Some(self.boot.into()),
+                oldest_level: self.levels.oldest,
+                newest_level: self.levels.newest,
             }),
         }
     }
@@ -93,6 +105,10 @@ impl LinkWelcome {
             node: NodeId(welcome.node),
             incarnation: Incarnation(id(&welcome.incarnation, "incarnation")?),
             boot: welcome.boot.map(Boot::from).unwrap_or_default(),
+            levels: Levels {
+                oldest: welcome.oldest_level,
+                newest: welcome.newest_level,
+            },
         })
     }
 }

@@ -215,12 +215,12 @@ impl Config {
             .is_none_or(|index| self.excluded.contains(index))
     }
 
-    /// Whether no write can be acknowledged without this newcomer, which may yet be left
-    /// behind: an abort brings the old set back in one step.
+    /// Whether no write can be acknowledged without this newcomer, or without this one of a set
+    /// that shrinks, which may yet be left behind: an abort brings the old set back in one step.
     #[must_use]
     pub fn waits_for(&self, node: NodeId) -> bool {
-        let newcomers = self.new.without(self.old);
-        let Some(index) = self.index(node).filter(|i| newcomers.contains(*i)) else {
+        let copiers = self.copiers();
+        let Some(index) = self.index(node).filter(|i| copiers.contains(*i)) else {
             return false;
         };
         let others = self.new.without(Votes::one(index));

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use torc_record::Epoch;
+use torc_record::{Epoch, Layer};
 
 use super::stored::lacks_only;
 use super::{
@@ -47,6 +47,8 @@ impl Topology {
             .filter(|it| self.stored.dead.contains(it))
             .into_iter()
             .collect();
+        let altered = kind.alters().map(|layer| self.namespaces_in(layer));
+        transition.namespaces = altered.unwrap_or_default();
         self.stored.transition = Some(transition);
         self.target = Some(after);
         self.begin_due_moves();
@@ -184,6 +186,11 @@ impl Topology {
                 _ => self.mark(partition, Move::Waiting),
             }
         }
+        let running = self.stored.transition.as_ref();
+        if running.is_some_and(|it| !it.due().is_empty()) {
+            // What went back in that epoch moves on in a later one.
+            self.advance_epoch();
+        }
         self.begin_due_moves();
         self.finish_if_done(at_ms);
         Ok(Outcome::Done)
@@ -213,13 +220,26 @@ impl Topology {
         })
     }
 
-    /// Who is to hold a partition when its move is done: none who was written off, unless
-    /// there is nobody else.
+    /// Who is to hold a partition when its move is done: none who was written off. If all were,
+    /// it stays with those of its replicas who are left and stay members.
     pub(super) fn destination(&self, partition: Partition) -> Vec<NodeId> {
-        let aborted = self.stored.transition.as_ref().is_some_and(|t| t.aborted);
-        let placement = self.target.as_ref().filter(|_| !aborted);
+        let forward = self.stored.transition.as_ref().filter(|t| !t.aborted);
+        let placement = self.target.as_ref().filter(|_| forward.is_some());
         let placed = placement.unwrap_or(&self.current).nodes(partition);
-        self.stored.living_or_all(placed)
+        let living = self.stored.living(placed);
+        if !living.is_empty() {
+            return living;
+        }
+        let config = self.config(partition);
+        let holders = config.map_or_else(Vec::new, |it| it.nodes(it.old).collect());
+        let mut left = self.stored.living(&holders);
+        let goes = forward.and_then(|running| running.kind.removes());
+        left.retain(|node| Some(*node) != goes);
+        if left.is_empty() {
+            placed.to_vec()
+        } else {
+            left
+        }
     }
 
     pub(super) fn mark(&mut self, partition: Partition, at: Move) {
@@ -239,7 +259,7 @@ impl Topology {
             Move::Moving
         };
         self.mark(partition, at);
-        let at = self.layers.index(self.stored.partitions, partition);
+        let at = self.stored.layers.index(self.stored.partitions, partition);
         if let Some(config) = at.and_then(|at| self.stored.configs.get_mut(at)) {
             *config = Arc::new(next);
         }
@@ -348,6 +368,8 @@ impl Topology {
         transition.end(at_ms);
         self.stored.last_transition = Some(transition);
         self.note_reordered(&before);
+        // Who was removed may have been the last of an older release.
+        self.raise_level();
     }
 
     /// Notes where the lead or the order of the nodes is another than before, with the same
@@ -395,6 +417,7 @@ impl Topology {
                 expect(new, MemberState::Joining)?;
             }
             TransitionKind::Reweight { node, .. } => expect(node, MemberState::Active)?,
+            TransitionKind::Alter { layer, replicas } => self.check_may_alter(layer, replicas)?,
         }
         self.stored.allocate(kind).map_err(Into::into)
     }
@@ -402,7 +425,7 @@ impl Topology {
     fn check_may_shrink(&self, force: bool) -> Result<(), TopologyError> {
         let namespaces = self.stored.namespaces.values();
         let replicas = namespaces.map(|namespace| namespace.replicas).max();
-        let replicas = replicas.unwrap_or(self.stored.replicas);
+        let replicas = replicas.unwrap_or(self.replicas_in(Layer::BASE));
         let active = self.stored.active();
         if active <= usize::from(replicas) && !force {
             return Err(TopologyError::TooFewNodes { active, replicas });

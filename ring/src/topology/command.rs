@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use torc_record::{DigestKey, Epoch, NodeSlot};
 
-use super::{Boot, ClusterId, Incarnation, NewMember, NewNamespace, TopologyError, TransitionKind};
+use super::{
+    Boot, ClusterId, Incarnation, NewMember, NewNamespace, Release, TopologyError, TransitionKind,
+};
 use crate::{NodeId, Partition, Partitions};
 
 /// A change to agree on.
@@ -23,7 +25,9 @@ pub enum Command {
         http_address: String,
     },
     /// A member was started. Refused unless its data directory is the member's and knows every
-    /// start that was confirmed before. Repeating it is harmless. No router sees it: no epoch.
+    /// start that was confirmed before, or if it runs a release that does not work at the
+    /// cluster's feature level. Repeating it is harmless. An epoch only where the release is
+    /// another than before: no router sees a start.
     Booted {
         /// The member.
         node: NodeId,
@@ -31,6 +35,8 @@ pub enum Command {
         incarnation: Incarnation,
         /// This start.
         boot: Boot,
+        /// What it runs.
+        release: Release,
     },
     /// Starts a transition. Repeating it while it runs is harmless.
     Begin(Proposal),
@@ -41,10 +47,10 @@ pub enum Command {
         /// The facts.
         reports: Vec<Report>,
     },
-    /// A newcomer cannot be reached: writes must not wait for it. Changes nothing where
-    /// enough others accept.
+    /// A newcomer, or a node that stays in a set that shrinks, cannot be reached: writes must
+    /// not wait for it. Changes nothing where enough others accept.
     Retreat {
-        /// The newcomer.
+        /// The node.
         node: NodeId,
     },
     /// A node that the running transition displaces is dead: it has no vote in any of
@@ -70,11 +76,11 @@ pub enum Command {
         /// Unix milliseconds.
         at_ms: u64,
     },
-    /// Creates a namespace. Repeating it with the same settings is harmless.
+    /// Creates a namespace. Repeating it while it has the same settings is harmless.
     CreateNamespace(NewNamespace),
 }
 
-/// Settings of a new cluster. All of them are fixed for its life.
+/// Settings of a new cluster, fixed for its life but for the number of replicas.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Founding {
     /// The cluster's id, drawn at random.
@@ -83,7 +89,7 @@ pub struct Founding {
     pub digest_key: DigestKey,
     /// Number of partitions.
     pub partitions: Partitions,
-    /// Copies of every partition.
+    /// Replicas of every partition; [`TransitionKind::Alter`] changes it.
     pub replicas: u8,
     /// Positions on the ring of a node of normal weight.
     pub positions: u16,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use torc_record::Epoch;
 
-use super::{Boot, MAX_NAMESPACES, MemberState};
+use super::{Boot, MAX_NAMESPACES, MemberState, Release};
 use crate::replicas::MoveError;
 use crate::{AllocateError, NodeId};
 
@@ -56,6 +56,22 @@ pub enum TopologyError {
         /// The start that was refused.
         asked: Boot,
     },
+    /// The node runs a release that does not work at the cluster's feature level.
+    #[error(
+        "{who} runs release {}, which works at feature {}, but the cluster is at level {level}. \
+         Nothing was changed: {}",
+        release.version,
+        release.levels,
+        release.levels.advice(*level)
+    )]
+    OtherLevel {
+        /// The node.
+        who: String,
+        /// What it runs.
+        release: Release,
+        /// The cluster's level.
+        level: u32,
+    },
     /// Removing a node would leave fewer nodes than replicas. Add another one first, or
     /// force it: every partition then has fewer replicas.
     #[error(
@@ -99,6 +115,43 @@ pub enum TopologyError {
         asked: u8,
         /// Active members now.
         active: usize,
+    },
+    /// There is no namespace of this name.
+    #[error("there is no namespace `{name}`: see `kvctl namespace list`")]
+    UnknownNamespace {
+        /// The name.
+        name: String,
+    },
+    /// Altering the namespace changes others with it. Say that all of them may change.
+    #[error(
+        "the replicas of `{name}` cannot change alone: {} would change, too. Nothing was \
+         changed: repeat this with `--with-all` to alter all of them",
+        others.join(", ")
+    )]
+    NotAlone {
+        /// The namespace.
+        name: String,
+        /// Those that change with it.
+        others: Vec<String>,
+    },
+    /// A member was written off: nobody can tell where replicas would lie without it. Remove
+    /// or replace it first.
+    #[error(
+        "node {node} is written off: remove it (`kvctl leave-node {node} --dead`) or replace it, \
+         then alter replicas"
+    )]
+    WrittenOff {
+        /// The dead node.
+        node: NodeId,
+    },
+    /// Every layer is in use with another number of replicas. Choose a number that one has.
+    #[error(
+        "no layer is left for {asked} replicas: choose a number that some namespace has, see \
+         `kvctl namespace list`"
+    )]
+    NoLayerLeft {
+        /// Replicas asked for.
+        asked: u8,
     },
     /// There is a namespace of this name with other settings. Choose another name.
     #[error("there is a namespace `{name}` with other settings: choose another name")]

@@ -53,7 +53,11 @@ fn the_first_namespace_of_a_number_gives_it_partitions_of_its_own() {
         assert!(table.partitions.contains(partition));
         let state = table.state(partition).unwrap();
         assert_eq!(state.config.partition, partition);
-        (state.nodes.len(), table.replicas_of(partition), state.epoch)
+        (
+            state.nodes.len(),
+            topology.replicas_due(partition),
+            state.epoch,
+        )
     };
     assert_eq!(state(five), (5, 5, Epoch(base.epoch.0 + 1)));
     assert_eq!(state(two), (2, 2, Epoch(base.epoch.0 + 2)));
@@ -250,12 +254,12 @@ proptest! {
         prop_assert_eq!(table.states.len(), table.layers.count() * PARTITIONS);
         for (partition, state) in topology.partitions_in_use().zip(&table.states) {
             prop_assert_eq!(state.config.partition, partition);
-            prop_assert_eq!(state.nodes.len(), usize::from(table.replicas_of(partition)));
+            prop_assert_eq!(state.nodes.len(), usize::from(topology.replicas_due(partition)));
             prop_assert!(state.nodes.contains(&state.lead));
         }
         for (name, namespace) in &table.namespaces {
             let partition = table.partition_of(namespace.id, &torc_record::Digest([7; 16]));
-            prop_assert_eq!(table.replicas_of(partition), namespace.replicas, "{}", name);
+            prop_assert_eq!(topology.replicas_due(partition), namespace.replicas, "{}", name);
         }
     }
 }

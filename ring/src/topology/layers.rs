@@ -1,46 +1,72 @@
-//! Layers in use, and who holds the partitions of each.
+//! Layers in use, their numbers of replicas, and who holds the partitions of each.
 //!
-//! A layer is used from its first namespace on, for ever: the namespaces say which are. The
-//! base layer always is.
+//! A layer is used from its first namespace on, for ever. All namespaces of a layer have its
+//! number of replicas, which an alteration changes for all of them at once: what a key's
+//! digest says of its layer never changes. The base layer is always in use.
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use torc_record::Layer;
 
 use super::Namespace;
-use crate::{NodeId, Partition, Partitions, Placement, PreferenceList, TransitionPlan};
+use crate::{
+    MAX_REPLICAS, NodeId, Partition, Partitions, Placement, PreferenceList, TransitionPlan,
+};
 
-/// The layers of a cluster that have partitions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layers(u8);
+/// The layers of a cluster that have partitions, each with its number of replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layers(
+    /// 0: not in use.
+    [u8; Layer::COUNT],
+);
 
 impl Layers {
-    /// The base layer alone.
-    pub const BASE: Self = Self(1);
-
-    /// Those that some namespaces lie in, and the base layer.
+    /// The base layer alone, with so many replicas.
     #[must_use]
-    pub fn of(namespaces: &BTreeMap<String, Namespace>) -> Self {
-        let layers = namespaces.values().map(|namespace| namespace.id.layer());
-        layers.fold(Self::BASE, Self::with)
+    pub const fn base(replicas: u8) -> Self {
+        Self([0; Layer::COUNT]).with(Layer::BASE, replicas)
     }
 
-    /// These and another one.
+    /// The base layer with so many replicas, and those that some namespaces lie in; none where
+    /// a number is not 1 to 5, or namespaces of one layer have different ones.
     #[must_use]
-    pub const fn with(self, layer: Layer) -> Self {
-        Self(self.0 | 1 << layer.number())
+    pub fn of(base: u8, namespaces: &BTreeMap<String, Namespace>) -> Option<Self> {
+        let mut layers = Self::base(base);
+        for Namespace { id, replicas, .. } in namespaces.values() {
+            let layer = id.layer();
+            if layers.contains(layer) && layers.replicas(layer) != *replicas {
+                return None;
+            }
+            layers = layers.with(layer, *replicas);
+        }
+        let are_right = |layer| (1..=MAX_REPLICAS).contains(&layers.replicas(layer));
+        layers.iter().all(are_right).then_some(layers)
+    }
+
+    /// These, but one layer with so many replicas.
+    #[must_use]
+    pub const fn with(mut self, layer: Layer, replicas: u8) -> Self {
+        self.0[layer.index()] = replicas;
+        self
+    }
+
+    /// How many replicas the partitions of a layer are to have; 0 where it is not in use.
+    #[must_use]
+    pub const fn replicas(self, layer: Layer) -> u8 {
+        self.0[layer.index()]
     }
 
     /// Whether a layer is in use.
     #[must_use]
     pub const fn contains(self, layer: Layer) -> bool {
-        self.0 >> layer.number() & 1 == 1
+        self.replicas(layer) != 0
     }
 
     /// How many there are.
     #[must_use]
-    pub const fn count(self) -> usize {
-        self.0.count_ones() as usize
+    pub fn count(self) -> usize {
+        self.iter().count()
     }
 
     /// All in order, the base layer first.
@@ -65,26 +91,23 @@ impl Layers {
         if !self.contains(layer) {
             return None;
         }
-        let before = self.0 & ((1 << layer.number()) - 1);
+        let before = self.0[..layer.index()]
+            .iter()
+            .filter(|it| **it != 0)
+            .count();
         let arc = partitions.in_layer(Layer::BASE, partition).index();
-        Some(before.count_ones() as usize * partitions.count() as usize + arc)
+        Some(before * partitions.count() as usize + arc)
     }
-}
 
-/// Replicas of the partitions of a layer in a cluster with that many.
-pub(super) const fn replicas_in(layer: Layer, cluster: u8) -> u8 {
-    match layer.number() {
-        0 => cluster,
-        replicas => replicas,
-    }
-}
-
-/// The layer for so many replicas in a cluster with that many; none if there is none.
-pub(super) const fn layer_of(replicas: u8, cluster: u8) -> Option<Layer> {
-    if replicas == cluster {
-        Some(Layer::BASE)
-    } else {
-        Layer::new(replicas)
+    /// The layer for another namespace with so many replicas: the first in use that has as
+    /// many, the base layer before others; else the layer of that number; else any that is
+    /// not in use. None if all are, or have another number. One layer is passed over.
+    pub(super) fn for_another(self, replicas: u8, but: Option<Layer>) -> Option<Layer> {
+        let fits = |layer: &Layer| self.replicas(*layer) == replicas && Some(*layer) != but;
+        let is_free = |layer: &Layer| !self.contains(*layer);
+        let in_use = self.iter().find(fits);
+        let own = || Layer::new(replicas).filter(is_free);
+        in_use.or_else(own).or_else(|| Layer::all().find(is_free))
     }
 }
 
@@ -148,9 +171,9 @@ mod tests {
     #[test]
     fn partitions_of_layers_in_use_stand_one_behind_the_other() {
         let partitions = Partitions::new(4).unwrap();
-        let layers = Layers::BASE
-            .with(Layer::new(5).unwrap())
-            .with(Layer::new(2).unwrap());
+        let layers = Layers::base(3)
+            .with(Layer::new(5).unwrap(), 5)
+            .with(Layer::new(2).unwrap(), 2);
         let numbers: Vec<u32> = layers.partitions(partitions).map(|p| p.0).collect();
         assert_eq!(numbers, [0, 1, 2, 3, 8, 9, 10, 11, 20, 21, 22, 23]);
         for (at, partition) in layers.partitions(partitions).enumerate() {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use torc_record::NodeSlot;
 
-use super::TopologyError;
+use super::{Release, TopologyError};
 use crate::{NodeId, NodeSpec, Weight, Zone};
 
 /// Text that is not 32 hexadecimal digits.
@@ -113,12 +113,15 @@ pub struct NewMember {
     pub zone: Zone,
     /// Share of the load, percent of a normal node.
     pub weight: Weight,
+    /// What it runs; as a member, what its last confirmed start ran.
+    pub release: Release,
 }
 
 impl NewMember {
     const MAX_ADDRESS_LEN: usize = 256;
 
     pub(super) fn check(&self) -> Result<(), TopologyError> {
+        self.release.check()?;
         let fits = |text: &str| !text.is_empty() && text.len() <= Self::MAX_ADDRESS_LEN;
         if fits(&self.address) && self.http_address.len() <= Self::MAX_ADDRESS_LEN {
             Ok(())

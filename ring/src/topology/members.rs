@@ -7,7 +7,7 @@ use torc_record::NodeSlot;
 
 use super::stored::Stored;
 use super::{
-    Boot, Incarnation, MAX_MEMBERS, Member, MemberState, NewMember, Outcome, Topology,
+    Boot, Incarnation, MAX_MEMBERS, Member, MemberState, NewMember, Outcome, Release, Topology,
     TopologyError,
 };
 use crate::NodeId;
@@ -15,6 +15,7 @@ use crate::NodeId;
 impl Topology {
     pub(super) fn enrol(&mut self, new: NewMember) -> Result<Outcome, TopologyError> {
         new.check()?;
+        new.check_works_at(self.feature_level())?;
         if let Some((node, member)) = self.member_by_incarnation(new.incarnation) {
             return Ok(Outcome::Enrolled {
                 node,
@@ -63,12 +64,14 @@ impl Topology {
         node: NodeId,
         incarnation: Incarnation,
         boot: Boot,
+        release: Release,
     ) -> Result<Outcome, TopologyError> {
-        let member = self.stored.members.get(&node);
-        let is_its = member.is_some_and(|member| member.identity.incarnation == incarnation);
-        if !is_its {
+        let member = self.stored.members.get(&node).map(|it| &it.identity);
+        let Some(member) = member.filter(|it| it.incarnation == incarnation) else {
             return Err(TopologyError::UnknownNode { node });
-        }
+        };
+        let who = format!("node {node} ({})", member.address);
+        let is_upgraded = member.release != release;
         let known = self.boot(node).unwrap_or_default();
         if boot.is_superseded_by(known) {
             return Err(TopologyError::Superseded {
@@ -77,7 +80,14 @@ impl Topology {
                 asked: boot,
             });
         }
+        release.check()?;
+        release.check_works_at(self.feature_level(), who)?;
         self.stored.boots.insert(node, boot);
+        if is_upgraded && let Some(member) = self.stored.members.get_mut(&node) {
+            member.identity.release = release;
+            self.advance_epoch();
+            self.raise_level();
+        }
         Ok(Outcome::Done)
     }
 }

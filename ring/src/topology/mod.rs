@@ -16,9 +16,11 @@
 //! * At most one transition runs at a time; a plan made on an older epoch is refused.
 //! * Node ids, slots and namespace ids are given once.
 
+mod alter;
 mod change;
 mod command;
 mod error;
+mod feature;
 mod layers;
 mod member;
 mod members;
@@ -37,6 +39,7 @@ use torc_record::{Epoch, NamespaceId};
 pub use crate::replicas::Stage;
 pub use command::{Command, Fact, Founding, Outcome, Proposal, Report, Sizes};
 pub use error::TopologyError;
+pub use feature::{Levels, Release};
 pub use layers::Layers;
 pub use member::{Boot, ClusterId, Incarnation, Member, MemberState, NewMember};
 pub use namespace::{MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace};
@@ -59,11 +62,9 @@ pub const MAX_MEMBERS: usize = 1 << 12;
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Topology {
     stored: Stored,
-    /// Derived from the namespaces; never stored.
-    layers: Layers,
     /// Derived from the ring; never stored.
     current: Placements,
-    /// Derived from the transition's target ring; never stored.
+    /// Derived from the transition's kind and target ring; never stored.
     target: Option<Placements>,
 }
 
@@ -89,7 +90,7 @@ impl Topology {
 
     /// Every partition of the layers in use, in the order of their numbers.
     pub fn partitions_in_use(&self) -> impl Iterator<Item = Partition> + use<> {
-        self.layers.partitions(self.stored.partitions)
+        self.stored.layers.partitions(self.stored.partitions)
     }
 
     /// Members by id, joining and leaving ones included.
@@ -129,7 +130,8 @@ impl Topology {
     /// The replicas of one partition; none when there is no such partition in use.
     #[must_use]
     pub fn config(&self, partition: Partition) -> Option<&Arc<Config>> {
-        let at = self.layers.index(self.stored.partitions, partition)?;
+        let layers = self.stored.layers;
+        let at = layers.index(self.stored.partitions, partition)?;
         self.stored.configs.get(at)
     }
 
@@ -164,13 +166,13 @@ impl Topology {
         stable && !self.stored.known.contains_key(&partition)
     }
 
-    /// Newcomers without which writes to some partition cannot be acknowledged: while one
-    /// of them does not answer, [`Command::Retreat`].
+    /// Newcomers, and nodes that stay in a set that shrinks, without which writes to some
+    /// partition cannot be acknowledged: while one of them does not answer, [`Command::Retreat`].
     #[must_use]
-    pub fn awaited_newcomers(&self) -> BTreeSet<NodeId> {
+    pub fn awaited_copiers(&self) -> BTreeSet<NodeId> {
         let awaited = |(_, config): (Partition, Arc<Config>)| {
-            let newcomers: Vec<_> = config.nodes(config.new.without(config.old)).collect();
-            newcomers
+            let copiers: Vec<_> = config.nodes(config.copiers()).collect();
+            copiers
                 .into_iter()
                 .filter(move |node| config.waits_for(*node))
         };
@@ -185,9 +187,9 @@ impl Topology {
             cluster: stored.cluster,
             digest_key: stored.digest_key,
             epoch: stored.epoch,
+            feature_level: stored.feature_level,
             partitions: stored.partitions,
-            layers: self.layers,
-            replicas: stored.replicas,
+            layers: stored.layers,
             members: stored.members.clone(),
             ring: stored.ring.clone(),
             states: self.states(),
@@ -260,14 +262,19 @@ impl Topology {
             mode: NamespaceMode::Linearizable,
             replicas: founding.replicas,
         };
+        let levels = founding.members.iter().map(|it| it.release.levels.newest);
+        let feature_level = levels.min().unwrap_or(Levels::OURS.newest);
+        let mut members = founding.members.iter();
+        members.try_for_each(|member| member.check_works_at(feature_level))?;
         let mut stored = Stored {
             version: stored::VERSION,
             cluster: founding.cluster,
             digest_key: founding.digest_key,
             partitions: founding.partitions,
-            replicas: founding.replicas,
+            layers: Layers::base(founding.replicas),
             positions: founding.positions,
             epoch: Epoch(1),
+            feature_level,
             next_node: 1,
             next_namespace: NamespaceId::DEFAULT.0 + 1,
             members: BTreeMap::new(),
@@ -308,7 +315,8 @@ impl Topology {
                 node,
                 incarnation,
                 boot,
-            } => self.booted(node, incarnation, boot),
+                release,
+            } => self.booted(node, incarnation, boot, release),
             Command::Begin(proposal) => self.begin(&proposal),
             Command::Report { node, reports } => Ok(self.report(node, &reports)),
             Command::Retreat { node } => Ok(self.retreat(node)),
@@ -335,6 +343,10 @@ impl Topology {
     }
 }
 
+#[cfg(test)]
+mod alter_tests;
+#[cfg(test)]
+mod feature_tests;
 #[cfg(test)]
 mod layer_tests;
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! Namespaces: created once, with settings for life.
+//! Namespaces: created once. The mode is for life; the number of replicas can be altered.
 //!
 //! Ids are given in order and never again, even if a namespace could be dropped one day:
 //! a digest is of the id and the key, and what an id once meant is on disks. An id also
-//! says in which [layer](torc_record::Layer) the namespace lies: in the base layer if it has
-//! as many replicas as the cluster, else in the layer of its own number. The first namespace
-//! of a number gives that layer its partitions.
+//! says in which [layer](torc_record::Layer) the namespace lies, for ever: in the base layer if
+//! it was created with as many replicas as that has, else in another one that has as many. The
+//! first namespace of a layer gives it its partitions.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use torc_record::{Epoch, Layer, NamespaceId};
 
-use super::layers::layer_of;
+use super::alter::check_number;
 use super::{Outcome, Topology, TopologyError};
+use crate::Partition;
 use crate::replicas::Config;
-use crate::{MAX_REPLICAS, Partition};
 
 /// Most namespaces of a cluster.
 pub const MAX_NAMESPACES: usize = 1_000;
@@ -38,7 +38,7 @@ pub struct Namespace {
     pub id: NamespaceId,
     /// How its replicas agree.
     pub mode: NamespaceMode,
-    /// Replicas of each of its keys.
+    /// Replicas of each of its keys: those of its layer. While that is altered, those before.
     pub replicas: u8,
 }
 
@@ -49,7 +49,7 @@ pub struct NewNamespace {
     pub name: String,
     /// How its replicas agree.
     pub mode: NamespaceMode,
-    /// Replicas of each key; none: as many as the cluster's.
+    /// Replicas of each key; none: as many as the base layer has.
     pub replicas: Option<u8>,
 }
 
@@ -69,11 +69,8 @@ impl NewNamespace {
 impl Topology {
     pub(super) fn create_namespace(&mut self, new: NewNamespace) -> Result<Outcome, TopologyError> {
         new.check_name()?;
-        let cluster = self.stored.replicas;
-        let asked = new.replicas.unwrap_or(cluster);
-        let layer = layer_of(asked, cluster).filter(|_| (1..=MAX_REPLICAS).contains(&asked));
-        let layer = layer.ok_or_else(|| TopologyError::setting("replicas", "1 to 5"))?;
-        let replicas = asked;
+        let replicas = new.replicas.unwrap_or(self.replicas_in(Layer::BASE));
+        check_number(replicas)?;
         if let Some(known) = self.stored.namespaces.get(&new.name) {
             if (known.mode, known.replicas) == (new.mode, replicas) {
                 return Ok(Outcome::Done);
@@ -83,9 +80,7 @@ impl Topology {
         if self.stored.namespaces.len() >= MAX_NAMESPACES {
             return Err(TopologyError::TooManyNamespaces);
         }
-        if layer != Layer::BASE {
-            self.check_may_use(layer, asked)?;
-        }
+        let layer = self.layer_for(&new)?;
         let id = NamespaceId::in_layer(layer, self.stored.next_namespace);
         self.stored.next_namespace += 1;
         let namespace = Namespace {
@@ -95,33 +90,44 @@ impl Topology {
         };
         self.stored.namespaces.insert(new.name, namespace);
         let epoch = self.advance_epoch();
-        if !self.layers.contains(layer) {
-            self.use_layer(layer, epoch);
+        if !self.stored.layers.contains(layer) {
+            self.use_layer(layer, replicas, epoch);
         }
         Ok(Outcome::Done)
     }
 
-    fn check_may_use(&self, layer: Layer, asked: u8) -> Result<(), TopologyError> {
-        let active = self.stored.active();
-        if active < usize::from(asked) {
-            return Err(TopologyError::TooFewNodesFor { asked, active });
+    /// The layer that a namespace is created in. Never one whose replicas are being altered:
+    /// which namespaces that changes was told before it began.
+    fn layer_for(&self, new: &NewNamespace) -> Result<Layer, TopologyError> {
+        let altered = self.altering().map(|(_, layer)| layer);
+        let layers = self.stored.layers;
+        let layer = match new.replicas {
+            None => Layer::BASE,
+            Some(asked) => {
+                let layer = layers.for_another(asked, altered);
+                layer.ok_or(TopologyError::NoLayerLeft { asked })?
+            }
+        };
+        if let Some(asked) = new.replicas.filter(|_| layer != Layer::BASE) {
+            self.check_enough_for(asked)?;
         }
-        // What moves was counted without the layer.
+        // What moves was counted without a layer that comes.
+        let has_to_wait = altered == Some(layer) || !layers.contains(layer);
         match &self.stored.transition {
-            Some(running) if !self.layers.contains(layer) => Err(TopologyError::Busy {
+            Some(running) if has_to_wait => Err(TopologyError::Busy {
                 transition: running.id,
             }),
-            _ => Ok(()),
+            _ => Ok(layer),
         }
     }
 
     /// Gives the layer of a namespace that was just created its partitions, all empty.
-    fn use_layer(&mut self, layer: Layer, epoch: Epoch) {
+    fn use_layer(&mut self, layer: Layer, replicas: u8, epoch: Epoch) {
         let partitions = self.stored.partitions;
-        self.layers = self.layers.with(layer);
+        self.stored.layers = self.stored.layers.with(layer, replicas);
         self.current = self.stored.placements(&self.stored.ring);
         let first = partitions.in_layer(layer, Partition(0));
-        let at = self.layers.index(partitions, first);
+        let at = self.stored.layers.index(partitions, first);
         let founded = partitions.iter().map(|arc| {
             let partition = partitions.in_layer(layer, arc);
             let nodes = self.stored.living_or_all(self.current.nodes(partition));

@@ -16,6 +16,7 @@ pub(super) fn member(number: u8, zones: u8) -> NewMember {
         http_address: String::new(),
         zone: Zone::new(zone).unwrap(),
         weight: Weight::NORMAL,
+        release: Release::ours(),
     }
 }
 
@@ -418,7 +419,7 @@ fn with_three_replicas_writes_wait_for_no_single_newcomer() {
     for partition in moving {
         report(&mut topology, new, Fact::Copied, partition);
     }
-    assert_eq!(topology.awaited_newcomers(), BTreeSet::new());
+    assert_eq!(topology.awaited_copiers(), BTreeSet::new());
     let before = topology.clone();
     topology.apply(Command::Retreat { node: new }).unwrap();
     assert_eq!(topology, before);
@@ -503,7 +504,7 @@ fn a_namespace_is_created_once_with_settings_for_life() {
 #[test]
 fn a_stored_topology_of_another_release_is_refused() {
     let mut json = serde_json::to_value(founded(3, 3, 1)).unwrap();
-    for (version, why) in [(4, "later release"), (2, "earlier release")] {
+    for (version, why) in [(5, "later release"), (3, "earlier release")] {
         json["version"] = version.into();
         let error = serde_json::from_value::<Topology>(json.clone()).unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
@@ -521,7 +522,7 @@ fn stored_parts_that_do_not_fit_each_other_are_refused() {
         |json| json["transition"] = serde_json::Value::Null,
         |json| json["known"] = serde_json::json!({}),
         |json| json["epoch"] = 1.into(),
-        |json| json["replicas"] = 2.into(),
+        |json| json["layers"][0] = 2.into(),
         |json| json["configs"][0] = json["configs"][1].clone(),
         |json| json["transition"]["target"] = serde_json::json!([]),
     ];

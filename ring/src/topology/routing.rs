@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use torc_record::{Digest, DigestKey, Epoch, NamespaceId};
+use torc_record::{Digest, DigestKey, Epoch, Layer, NamespaceId};
 
-use super::layers::replicas_in;
 use super::{ClusterId, Layers, Member, Namespace};
 use crate::replicas::{Config, Stage};
 use crate::{NodeId, Partition, Partitions, PreferenceList, Ring, Token};
@@ -70,12 +69,12 @@ pub struct RoutingTable {
     pub digest_key: DigestKey,
     /// Number of the topology.
     pub epoch: Epoch,
+    /// The feature level that every member works at.
+    pub feature_level: u32,
     /// Number of partitions of each layer.
     pub partitions: Partitions,
-    /// The layers in use.
+    /// The layers in use, and how many replicas the partitions of each are to have.
     pub layers: Layers,
-    /// Copies of every partition of the base layer.
-    pub replicas: u8,
     /// Members by id.
     pub members: BTreeMap<NodeId, Member>,
     /// Positions on the ring.
@@ -100,11 +99,10 @@ impl RoutingTable {
             .get(self.layers.index(self.partitions, partition)?)
     }
 
-    /// How many copies a partition is to have.
+    /// How many replicas the partitions of the base layer are to have.
     #[must_use]
-    pub fn replicas_of(&self, partition: Partition) -> u8 {
-        let layer = self.partitions.layer(partition).unwrap_or_default();
-        replicas_in(layer, self.replicas)
+    pub const fn replicas(&self) -> u8 {
+        self.layers.replicas(Layer::BASE)
     }
 
     /// gRPC address of a member.

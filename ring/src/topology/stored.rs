@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use torc_record::{DigestKey, Epoch};
+use torc_record::{DigestKey, Epoch, Layer};
 
-use super::layers::{Placements, layer_of, replicas_in};
+use super::layers::Placements;
 use super::{
     Boot, ClusterId, Layers, Member, MemberState, Move, Namespace, Topology, Transition,
     TransitionKind,
@@ -18,7 +18,7 @@ use crate::replicas::{Config, Milestones, Stage, Votes};
 use crate::{AllocateError, NodeId, NodeSpec, Partition, Partitions, Placement, Ring, allocate};
 
 /// Version of the stored form.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 
 /// Stored bytes that are no topology, though they have its form. Replace the node by
 /// one with an empty data directory.
@@ -33,9 +33,11 @@ pub(super) struct Stored {
     pub(super) cluster: ClusterId,
     pub(super) digest_key: DigestKey,
     pub(super) partitions: Partitions,
-    pub(super) replicas: u8,
+    /// What the namespaces say, too: all of a layer have the number of replicas that it has.
+    pub(super) layers: Layers,
     pub(super) positions: u16,
     pub(super) epoch: Epoch,
+    pub(super) feature_level: u32,
     pub(super) next_node: u64,
     pub(super) next_namespace: u32,
     pub(super) members: BTreeMap<NodeId, Member>,
@@ -59,13 +61,11 @@ pub(super) struct Stored {
 impl Topology {
     /// Adds what is derived.
     pub(super) fn over(stored: Stored) -> Self {
-        let layers = Layers::of(&stored.namespaces);
         let current = stored.placements(&stored.ring);
         let transition = stored.transition.as_ref();
         let target = transition.map(|t| stored.placements_after(&t.target, &t.kind));
         Self {
             stored,
-            layers,
             current,
             target,
         }
@@ -74,16 +74,18 @@ impl Topology {
     /// Checks what was read.
     fn checked(self) -> Result<Self, MalformedTopology> {
         let stored = &self.stored;
-        if !stored
-            .namespaces
-            .values()
-            .all(|it| stored.has_layer_of(*it))
-        {
+        let base = stored.layers.replicas(Layer::BASE);
+        if Layers::of(base, &stored.namespaces) != Some(stored.layers) {
             return Err(MalformedTopology(
                 "a namespace in a layer of another number of replicas",
             ));
         }
-        let wanted = self.layers.count() * stored.partitions.count() as usize;
+        if !stored.all_work_at_the_level() {
+            return Err(MalformedTopology(
+                "a member that does not work at the cluster's feature level",
+            ));
+        }
+        let wanted = stored.layers.count() * stored.partitions.count() as usize;
         if stored.configs.len() != wanted {
             return Err(MalformedTopology("not one configuration a partition"));
         }
@@ -112,7 +114,13 @@ impl Topology {
         let target = self.target.as_ref().filter(|_| at.is_some());
         let placed = |set: Votes| {
             let mut placements = std::iter::once(&self.current).chain(target);
-            set.is_empty() || placements.any(|placement| self.gives(placement, config, set))
+            // Where nobody is left, it stays where it was.
+            let nobody_is_left = |placement: &Placements| {
+                let nodes = placement.nodes(partition);
+                self.stored.living(nodes).is_empty()
+            };
+            let may_be = |it| self.gives(it, config, set) || nobody_is_left(it);
+            set.is_empty() || placements.any(may_be)
         };
         if placed(config.old) && placed(config.new) {
             return Ok(());
@@ -194,52 +202,62 @@ impl Stored {
             .collect()
     }
 
-    fn has_layer_of(&self, namespace: Namespace) -> bool {
-        let layer = layer_of(namespace.replicas, self.replicas);
-        layer == Some(namespace.id.layer())
-    }
-
     pub(super) fn placements(&self, ring: &Ring) -> Placements {
-        self.placements_of(ring, &self.specs())
+        self.placements_of(ring, self.layers, &self.specs())
     }
 
-    fn placements_of(&self, ring: &Ring, specs: &BTreeMap<NodeId, NodeSpec>) -> Placements {
-        Placements::new(Layers::of(&self.namespaces), |layer| {
-            let replicas = replicas_in(layer, self.replicas);
-            Placement::compute(ring, self.partitions, replicas, specs)
+    fn placements_of(
+        &self,
+        ring: &Ring,
+        layers: Layers,
+        specs: &BTreeMap<NodeId, NodeSpec>,
+    ) -> Placements {
+        Placements::new(layers, |layer| {
+            Placement::compute(ring, self.partitions, layers.replicas(layer), specs)
         })
     }
 
     /// The placements on the ring that a change leads to.
     pub(super) fn placements_after(&self, ring: &Ring, kind: &TransitionKind) -> Placements {
-        let mut specs = self.specs();
-        if let TransitionKind::Reweight { node, weight } = kind
-            && let Some(spec) = specs.get_mut(node)
-        {
-            spec.weight = *weight;
+        let (mut specs, mut layers) = (self.specs(), self.layers);
+        match *kind {
+            TransitionKind::Reweight { node, weight } => {
+                if let Some(spec) = specs.get_mut(&node) {
+                    spec.weight = weight;
+                }
+            }
+            TransitionKind::Alter { layer, replicas } => layers = layers.with(layer, replicas),
+            TransitionKind::Join(_) | TransitionKind::Leave(_) | TransitionKind::Replace { .. } => {
+            }
         }
-        self.placements_of(ring, &specs)
+        self.placements_of(ring, layers, &specs)
     }
 
-    /// The ring that a change leads to.
+    /// The ring that a change leads to: the same one where only replicas come or go.
     pub(super) fn allocate(&self, kind: &TransitionKind) -> Result<Ring, AllocateError> {
+        let Some(change) = kind.change() else {
+            return Ok(self.ring.clone());
+        };
         let mut specs = self.specs();
         let weight = match kind {
             TransitionKind::Reweight { weight, .. } => Some(*weight),
             // Exactly the positions of the other one, whatever its own weight would get.
             TransitionKind::Replace { old, .. } => specs.get(old).map(|spec| spec.weight),
-            TransitionKind::Join(_) | TransitionKind::Leave(_) => None,
+            TransitionKind::Join(_) | TransitionKind::Leave(_) | TransitionKind::Alter { .. } => {
+                None
+            }
         };
-        if let (Some(spec), Some(weight)) = (specs.get_mut(&kind.node()), weight) {
+        let changed = kind.node().and_then(|node| specs.get_mut(&node));
+        if let (Some(spec), Some(weight)) = (changed, weight) {
             spec.weight = weight;
         }
         allocate(
             &self.ring,
             self.partitions,
-            self.replicas,
+            self.layers.replicas(Layer::BASE),
             self.positions,
             &specs,
-            kind.change(),
+            change,
         )
     }
 
@@ -258,6 +276,14 @@ impl Stored {
             && let Some(member) = self.members.get_mut(&node)
         {
             member.identity.weight = weight;
+        }
+        if let TransitionKind::Alter { layer, replicas } = transition.kind {
+            self.layers = self.layers.with(layer, replicas);
+            for namespace in self.namespaces.values_mut() {
+                if namespace.id.layer() == layer {
+                    namespace.replicas = replicas;
+                }
+            }
         }
     }
 }

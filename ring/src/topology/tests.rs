@@ -15,6 +15,7 @@ fn member(number: u8) -> NewMember {
         http_address: format!("127.0.0.1:{}", 7480 + u16::from(number)),
         zone: Zone::new("a").unwrap(),
         weight: Weight::NORMAL,
+        release: Release::ours(),
     }
 }
 
@@ -135,6 +136,7 @@ fn a_start_is_confirmed_unless_a_later_one_or_another_of_its_number_was() {
         node,
         incarnation: Incarnation([1; 16]),
         boot: Boot { number, draw },
+        release: Release::ours(),
     };
     let epoch = topology.epoch();
     for (number, draw) in [(1, 10), (1, 10), (3, 30)] {
@@ -155,6 +157,7 @@ fn a_start_is_confirmed_unless_a_later_one_or_another_of_its_number_was() {
             number: 4,
             draw: 40,
         },
+        release: Release::ours(),
     };
     assert!(topology.apply(another_directory).is_err());
     assert_eq!(topology, before);

@@ -1,4 +1,5 @@
-//! A transition: from one ring to the next, partition by partition, stage by stage.
+//! A transition: from one ring or number of replicas to the next, partition by partition,
+//! stage by stage.
 //!
 //! How far one partition is, its [`Config`](crate::replicas::Config) tells; here is which
 //! partitions wait, move and are done. An abort turns the transition round: those that
@@ -7,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use torc_record::Layer;
 
 use super::{Proposal, Sizes};
 use crate::{Change, NodeId, Partition, Ring, TransitionPlan, Weight};
@@ -32,17 +34,27 @@ pub enum TransitionKind {
         /// Its weight afterwards.
         weight: Weight,
     },
+    /// Every partition of a layer gets another number of replicas, on the same ring, and
+    /// every namespace in it has that number when the transition has ended.
+    Alter {
+        /// The layer.
+        layer: Layer,
+        /// Replicas of each partition afterwards.
+        replicas: u8,
+    },
 }
 
 impl TransitionKind {
-    /// The node that comes, goes or changes; of a replacement, the one that comes.
+    /// The node that comes, goes or changes; of a replacement, the one that comes. None
+    /// where no node does.
     #[must_use]
-    pub const fn node(&self) -> NodeId {
+    pub const fn node(&self) -> Option<NodeId> {
         match self {
             Self::Join(node)
             | Self::Leave(node)
             | Self::Replace { new: node, .. }
-            | Self::Reweight { node, .. } => *node,
+            | Self::Reweight { node, .. } => Some(*node),
+            Self::Alter { .. } => None,
         }
     }
 
@@ -51,7 +63,7 @@ impl TransitionKind {
     pub const fn removes(&self) -> Option<NodeId> {
         match self {
             Self::Leave(node) | Self::Replace { old: node, .. } => Some(*node),
-            Self::Join(_) | Self::Reweight { .. } => None,
+            Self::Join(_) | Self::Reweight { .. } | Self::Alter { .. } => None,
         }
     }
 
@@ -60,16 +72,27 @@ impl TransitionKind {
     pub const fn admits(&self) -> Option<NodeId> {
         match self {
             Self::Join(node) | Self::Replace { new: node, .. } => Some(*node),
-            Self::Leave(_) | Self::Reweight { .. } => None,
+            Self::Leave(_) | Self::Reweight { .. } | Self::Alter { .. } => None,
         }
     }
 
-    pub(super) const fn change(self) -> Change {
+    /// The layer whose number of replicas changes.
+    #[must_use]
+    pub const fn alters(&self) -> Option<Layer> {
         match self {
-            Self::Join(node) => Change::Join(node),
-            Self::Leave(node) => Change::Leave(node),
-            Self::Replace { old, new } => Change::Replace { old, new },
-            Self::Reweight { node, .. } => Change::Reweight(node),
+            Self::Alter { layer, .. } => Some(*layer),
+            Self::Join(_) | Self::Leave(_) | Self::Replace { .. } | Self::Reweight { .. } => None,
+        }
+    }
+
+    /// How the ring changes, if it does.
+    pub(super) const fn change(self) -> Option<Change> {
+        match self {
+            Self::Join(node) => Some(Change::Join(node)),
+            Self::Leave(node) => Some(Change::Leave(node)),
+            Self::Replace { old, new } => Some(Change::Replace { old, new }),
+            Self::Reweight { node, .. } => Some(Change::Reweight(node)),
+            Self::Alter { .. } => None,
         }
     }
 }
@@ -85,14 +108,14 @@ pub enum Move {
     Done,
 }
 
-/// A change of the ring in progress, or one that ended.
+/// A change in progress, or one that ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transition {
     /// Its number: the epoch it began in.
     pub id: u64,
     /// What changes.
     pub kind: TransitionKind,
-    /// The ring when it is done, unless it is aborted.
+    /// The ring when it is done, unless it is aborted; the same one where replicas are altered.
     pub target: Ring,
     /// Most partitions in flight at a time.
     pub parallel: u32,
@@ -110,6 +133,8 @@ pub struct Transition {
     pub ended_at_ms: Option<u64>,
     /// Displaced nodes that were declared dead: they have no vote where they go.
     pub dead: BTreeSet<NodeId>,
+    /// The namespaces whose replicas are altered, by name.
+    pub namespaces: Vec<String>,
     /// Whether it was aborted and goes back, or went.
     pub aborted: bool,
 }
@@ -130,6 +155,7 @@ impl Transition {
             started_at_ms: proposal.at_ms,
             ended_at_ms: None,
             dead: BTreeSet::new(),
+            namespaces: Vec::new(),
             aborted: false,
         }
     }

@@ -5,13 +5,13 @@
 //! not every one of them is displaced by the change that runs. So whoever is written off is
 //! counted out of every partition at once: one that keeps its quorums goes on as it is, one
 //! that does not goes on with the replicas that are left, one that has none left goes on
-//! empty where the change that runs leads.
+//! empty where the change that runs leads. If everybody is dead whom the ring places it on, it
+//! stays with those of its replicas who are left, until the ring places it elsewhere.
 
 use std::collections::BTreeSet;
 
 use torc_record::{Epoch, Layer};
 
-use super::layers::replicas_in;
 use super::{MemberState, Move, Outcome, Topology, TopologyError};
 use crate::replicas::{Config, Mutations, Stage};
 use crate::{NodeId, Partition};
@@ -48,7 +48,7 @@ impl Topology {
         let dead = &self.stored.dead | nodes;
         let of_layer = |layer: Layer| {
             let mut losses = Losses {
-                replicas: replicas_in(layer, self.stored.replicas),
+                replicas: self.stored.layers.replicas(layer),
                 majority: 0,
                 minority: 0,
                 none: 0,
@@ -67,7 +67,7 @@ impl Topology {
             }
             losses
         };
-        self.layers.iter().map(of_layer).collect()
+        self.stored.layers.iter().map(of_layer).collect()
     }
 
     /// Goes on after the majority of the topology group was lost, in an epoch above all that it
@@ -149,7 +149,7 @@ impl Topology {
         if to.is_empty() {
             let running = self.stored.transition.as_ref()?;
             running.moves.get(&partition)?;
-            to = self.stored.living(&self.destination(partition));
+            to = self.stored.living_or_all(&self.destination(partition));
         }
         config.go_on_with(epoch, &to).ok()
     }

@@ -1,4 +1,4 @@
-//! Join, leave, replace and reweight: planned or begun; and taking back what runs.
+//! Join, leave, replace, reweight and alter: planned or begun; and taking back what runs.
 //!
 //! Only the leader of the topology group plans, on a topology it knows to be current; every
 //! other node passes the request on to it. A change that is refused is refused before
@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use tonic::Request;
 use torc_proto::v1::{
-    AbortRequest, AbortResponse, ChangeResponse, IdentifyResponse, JoinRequest, LeaveRequest,
-    ReplaceRequest, ReweightRequest,
+    AbortRequest, AbortResponse, AlterNamespaceRequest, ChangeResponse, IdentifyResponse,
+    JoinRequest, LeaveRequest, ReplaceRequest, ReweightRequest,
 };
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::{
@@ -112,6 +112,7 @@ impl Coming {
             parallel: self.parallel,
             force: self.force,
             dead: self.dead,
+            alone: None,
         };
         if is_there_already(&topology, &member, wish.kind) {
             return Ok(nothing_to_do(&topology, &wish));
@@ -168,6 +169,7 @@ pub(super) async fn leave(
         parallel: request.parallel,
         force: request.force,
         dead: request.dead.then_some(node),
+        alone: None,
     };
     if let Some(answer) = under_way(shared, &topology, &wish, request.plan_only, deadline).await? {
         return Ok(answer);
@@ -209,6 +211,7 @@ pub(super) async fn reweight(
         parallel: request.parallel,
         force: false,
         dead: None,
+        alone: None,
     };
     if let Some(answer) = under_way(shared, &topology, &wish, request.plan_only, deadline).await? {
         return Ok(answer);
@@ -222,6 +225,55 @@ pub(super) async fn reweight(
         return Ok(only_planned(plan));
     }
     begin(shared, wish, deadline).await
+}
+
+/// Gives a namespace, and those in its layer, another number of replicas.
+pub(super) async fn alter(
+    shared: &Arc<Shared>,
+    request: Request<AlterNamespaceRequest>,
+) -> Result<ChangeResponse, Fault> {
+    let deadline = deadline_of(&request);
+    if let Some(leader) = leader_elsewhere(shared, &request)? {
+        let mut client = shared.peers.cluster(&leader)?;
+        let request = pass_on(deadline, request.into_inner());
+        return answered(client.alter_namespace(request).await);
+    }
+    let request = request.into_inner();
+    let name = match request.namespace.as_str() {
+        "" => "default".to_owned(),
+        name => name.to_owned(),
+    };
+    let replicas = u8::try_from(request.replicas).unwrap_or(u8::MAX);
+    let topology = shared.group.read_current(deadline).await?;
+    let wish = Wish {
+        kind: topology.alteration(&name, replicas).map_err(refused)?,
+        address: String::new(),
+        parallel: request.parallel,
+        force: false,
+        dead: None,
+        alone: (!request.with_all).then_some(name),
+    };
+    if let Some(answer) = under_way(shared, &topology, &wish, request.plan_only, deadline).await? {
+        return Ok(answer);
+    }
+    if is_altered_already(&topology, wish.kind) {
+        return Ok(nothing_to_do(&topology, &wish));
+    }
+    if request.plan_only {
+        let (plan, _) = describe(shared, &topology, &wish).await?;
+        return Ok(only_planned(plan));
+    }
+    begin(shared, wish, deadline).await
+}
+
+/// Whether the layer has that number of replicas, and keeps it.
+fn is_altered_already(topology: &Topology, kind: TransitionKind) -> bool {
+    let TransitionKind::Alter { layer, replicas } = kind else {
+        return false;
+    };
+    let running = topology.transition();
+    let changes = running.is_some_and(|it| it.kind.alters() == Some(layer));
+    topology.replicas_in(layer) == replicas && !changes
 }
 
 pub(super) async fn abort(

@@ -1,6 +1,6 @@
 //! The `Cluster` service: topology, changes of it, namespaces, status, explain.
 //!
-//! * `change`: join, leave, replace, reweight, abort; `plan`: what they would move;
+//! * `change`: join, leave, replace, reweight, alter, abort; `plan`: what they would move;
 //!   `newcomer`: the node that comes; `leader`: who plans.
 //! * `namespace`: creating one.
 //! * `status`, `explain`: what is so now; both ask the other members.
@@ -21,12 +21,15 @@ use tonic::{Request, Response, Status};
 use torc_proto::topology_to_wire;
 use torc_proto::v1::cluster_server::Cluster;
 use torc_proto::v1::{
-    AbortRequest, AbortResponse, ChangeResponse, CreateNamespaceRequest, CreateNamespaceResponse,
-    ExplainRequest, ExplainResponse, GetTopologyRequest, GetTopologyResponse, HotKeysRequest,
-    HotKeysResponse, HotWindowRequest, HotWindowResponse, JoinRequest, LeaveRequest,
-    ReplaceRequest, ReweightRequest, SketchKeysRequest, StatusRequest, StatusResponse,
+    AbortRequest, AbortResponse, AlterNamespaceRequest, ChangeResponse, CreateNamespaceRequest,
+    CreateNamespaceResponse, ExplainRequest, ExplainResponse, GetTopologyRequest,
+    GetTopologyResponse, HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse,
+    JoinRequest, LeaveRequest, ReplaceRequest, ReweightRequest, SketchKeysRequest, StatusRequest,
+    StatusResponse,
 };
 use torc_record::Epoch;
+
+pub(crate) use newcomer::release_of;
 
 use crate::hot;
 use crate::shared::{Shared, deadline_of};
@@ -90,6 +93,14 @@ impl Cluster for ClusterService {
         request: Request<ReweightRequest>,
     ) -> Result<Response<ChangeResponse>, Status> {
         let answer = change::reweight(&self.shared, request).await;
+        Ok(Response::new(answer?))
+    }
+
+    async fn alter_namespace(
+        &self,
+        request: Request<AlterNamespaceRequest>,
+    ) -> Result<Response<ChangeResponse>, Status> {
+        let answer = change::alter(&self.shared, request).await;
         Ok(Response::new(answer?))
     }
 

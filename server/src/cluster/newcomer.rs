@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use torc_proto::v1::{EnlistRequest, IdentifyRequest, IdentifyResponse};
 use torc_proto::{Fault, Reason};
-use torc_ring::topology::{Incarnation, NewMember, Outcome, Topology};
+use torc_ring::topology::{Incarnation, Levels, NewMember, Outcome, Release, Topology};
 use torc_ring::{NodeId, Weight, Zone};
 
 use crate::peers::within;
@@ -70,12 +70,24 @@ pub(super) fn new_member(address: &str, newcomer: &IdentifyResponse) -> Result<N
     };
     let incarnation = <[u8; 16]>::try_from(&newcomer.incarnation[..]);
     Ok(NewMember {
+        release: release_of(newcomer),
         incarnation: Incarnation(incarnation.map_err(|_| malformed("incarnation"))?),
         address: newcomer.address.clone(),
         http_address: newcomer.http_address.clone(),
         zone: Zone::new(newcomer.zone.clone()).map_err(|_| malformed("zone"))?,
         weight: Weight::new(newcomer.weight).map_err(|_| malformed("weight"))?,
     })
+}
+
+/// What a node says that it runs.
+pub(crate) fn release_of(node: &IdentifyResponse) -> Release {
+    Release {
+        version: node.version.clone(),
+        levels: Levels {
+            oldest: node.oldest_level,
+            newest: node.newest_level,
+        },
+    }
 }
 
 pub(super) async fn enlist(

@@ -34,6 +34,8 @@ pub(super) struct Wish {
     pub(super) force: bool,
     /// A node that goes and is dead for good.
     pub(super) dead: Option<NodeId>,
+    /// A namespace whose replicas are altered only if no other's are with them.
+    pub(super) alone: Option<String>,
 }
 
 impl Wish {
@@ -67,6 +69,9 @@ impl Wish {
 
 /// Whether the topology would carry the change out, without its dead if it has any.
 pub(super) fn rehearse(topology: &Topology, wish: &Wish) -> Result<(), Fault> {
+    if let Some(name) = &wish.alone {
+        topology.check_alone(name).map_err(refused)?;
+    }
     let Some(node) = wish.dead else {
         return topology
             .plan(&wish.kind, wish.force)
@@ -93,13 +98,28 @@ pub(super) fn refused(error: TopologyError) -> Fault {
 
 /// The plan of a change that is done or under way: nothing more is to be planned.
 pub(super) fn settled_plan(topology: &Topology, wish: &Wish) -> Plan {
+    let altered = wish.kind.alters();
     Plan {
         based_on_epoch: topology.epoch().0,
         kind: kind_to_wire(wish.kind).into(),
-        node: wish.kind.node().0,
+        node: wish.kind.node().map_or(0, |node| node.0),
         address: wish.address.clone(),
         replaced: replaced(wish.kind),
+        namespaces: altered.map_or_else(Vec::new, |layer| topology.namespaces_in(layer)),
+        replicas_before: altered.map_or(0, |layer| topology.replicas_in(layer).into()),
+        replicas_after: replicas_after(wish.kind),
         ..Plan::default()
+    }
+}
+
+/// The number of replicas that an alteration leads to; 0: it is none.
+pub(super) fn replicas_after(kind: TransitionKind) -> u32 {
+    match kind {
+        TransitionKind::Alter { replicas, .. } => replicas.into(),
+        TransitionKind::Join(_)
+        | TransitionKind::Leave(_)
+        | TransitionKind::Replace { .. }
+        | TransitionKind::Reweight { .. } => 0,
     }
 }
 
@@ -109,6 +129,7 @@ pub(super) fn kind_to_wire(kind: TransitionKind) -> ChangeKind {
         TransitionKind::Leave(_) => ChangeKind::Leave,
         TransitionKind::Replace { .. } => ChangeKind::Replace,
         TransitionKind::Reweight { .. } => ChangeKind::Reweight,
+        TransitionKind::Alter { .. } => ChangeKind::Alter,
     }
 }
 

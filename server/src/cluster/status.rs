@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use torc_proto::v1::{self, ChangeKind, MemberState, NodeStatus, StatusRequest, StatusResponse};
 use torc_proto::{Fault, member_to_wire};
 use torc_ring::NodeId;
-use torc_ring::replicas::{Mutations, Votes};
-use torc_ring::topology::{ClusterId, Member, PartitionState, RoutingTable, Transition};
+use torc_ring::replicas::{Config, Mutations, Votes};
+use torc_ring::topology::{ClusterId, Member, RoutingTable, Topology, Transition};
 
-use super::plan::{kind_to_wire, replaced};
+use super::plan::{kind_to_wire, replaced, replicas_after};
 use crate::peers::within;
 use crate::shared::Shared;
 
@@ -41,17 +41,19 @@ pub(crate) async fn gather(shared: &Arc<Shared>, local: bool) -> Result<StatusRe
     let last = topology
         .as_ref()
         .and_then(|topology| topology.last_transition());
-    let short = (!local).then(|| Short::of(&table, &nodes));
+    let topology_known = topology.as_ref().filter(|_| !local);
+    let short = topology_known.map(|topology| Short::of(topology, &nodes));
     Ok(StatusResponse {
         cluster_id: table.cluster.0.to_vec().into(),
         epoch: table.epoch.0,
+        feature_level: table.feature_level,
         answered_by: me.0,
         topology_leader: shared.group.leader().map_or(0, |leader| leader.0),
         nodes,
         transition: transition.map(transition_to_wire),
         last_transition: last.map(transition_to_wire),
         partitions: table.states.len() as u32,
-        replicas: table.replicas.into(),
+        replicas: table.replicas().into(),
         under_replicated: short.map(|short| short.under_replicated),
         without_quorum: short.map(|short| short.without_quorum),
     })
@@ -65,17 +67,20 @@ struct Short {
 }
 
 impl Short {
-    fn of(table: &RoutingTable, nodes: &[NodeStatus]) -> Self {
+    fn of(topology: &Topology, nodes: &[NodeStatus]) -> Self {
         let answering: BTreeSet<NodeId> = nodes
             .iter()
             .filter(|node| node.reachable)
             .filter_map(|node| Some(NodeId(node.member.as_ref()?.id)))
             .collect();
         let mut short = Self::default();
-        for state in &table.states {
-            let (count, is_quorum) = answering_replicas(state, |node| answering.contains(&node));
-            short.under_replicated +=
-                u32::from(count < u32::from(table.replicas_of(state.config.partition)));
+        for partition in topology.partitions_in_use() {
+            let Some(config) = topology.config(partition) else {
+                continue;
+            };
+            let (count, is_quorum) = answering_replicas(config, |node| answering.contains(&node));
+            let due = u32::from(topology.replicas_due(partition));
+            short.under_replicated += u32::from(count < due);
             short.without_quorum += u32::from(!is_quorum);
         }
         short
@@ -84,11 +89,7 @@ impl Short {
 
 /// How many replicas of the set that reads answer, and whether all who do suffice to read
 /// and to accept.
-pub(crate) fn answering_replicas(
-    state: &PartitionState,
-    answers: impl Fn(NodeId) -> bool,
-) -> (u32, bool) {
-    let config = &state.config;
+pub(crate) fn answering_replicas(config: &Config, answers: impl Fn(NodeId) -> bool) -> (u32, bool) {
     let members = config.members.iter().enumerate();
     let present = members.filter(|(_, member)| answers(member.node));
     let votes = present.fold(Votes::NONE, |set, (index, _)| set.union(Votes::one(index)));
@@ -117,6 +118,7 @@ async fn one(
         Err(fault) => NodeStatus {
             member: Some(member_to_wire(id, member)),
             voter: is_voter(shared, id),
+            version: member.identity.release.version.clone(),
             problem: fault.message,
             ..counts(table, id)
         },
@@ -166,7 +168,7 @@ fn own(shared: &Shared, table: &RoutingTable, id: NodeId, member: &Member) -> No
         reachable: true,
         ready: ready.is_ok(),
         voter: is_voter(shared, id),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: shared.settings.release.version.clone(),
         uptime_ms: shared.started.elapsed().as_millis() as u64,
         epoch: table.epoch.0,
         records: stats.records,
@@ -185,7 +187,7 @@ pub(super) fn transition_to_wire(transition: &Transition) -> v1::Transition {
     v1::Transition {
         id: transition.id,
         kind: kind_to_wire(transition.kind).into(),
-        node: transition.kind.node().0,
+        node: transition.kind.node().map_or(0, |node| node.0),
         partitions_total: transition.total,
         partitions_done: if ended { transition.total } else { done },
         partitions_active: active,
@@ -198,6 +200,8 @@ pub(super) fn transition_to_wire(transition: &Transition) -> v1::Transition {
         replaced: replaced(transition.kind),
         aborted: transition.aborted,
         dead: transition.dead.iter().map(|node| node.0).collect(),
+        namespaces: transition.namespaces.clone(),
+        replicas_after: replicas_after(transition.kind),
     }
 }
 
@@ -222,6 +226,7 @@ pub(crate) fn to_json(status: &StatusResponse) -> Value {
     json!({
         "cluster": cluster.map(|id| id.to_string()),
         "epoch": status.epoch,
+        "feature_level": status.feature_level,
         "answered_by": status.answered_by,
         "topology_leader": status.topology_leader,
         "partitions": status.partitions,
@@ -253,6 +258,8 @@ fn node_json(node: &NodeStatus) -> Value {
         "ready": node.ready,
         "voter": node.voter,
         "version": node.version,
+        "oldest_level": member.oldest_level,
+        "newest_level": member.newest_level,
         "uptime_ms": node.uptime_ms,
         "epoch": node.epoch,
         "partitions": node.partitions,
@@ -272,12 +279,13 @@ fn transition_json(transition: &v1::Transition) -> Value {
         ChangeKind::Leave => "leave",
         ChangeKind::Replace => "replace",
         ChangeKind::Reweight => "reweight",
+        ChangeKind::Alter => "alter",
         ChangeKind::Unspecified => "unknown",
     };
     json!({
         "id": transition.id,
         "kind": kind,
-        "node": transition.node,
+        "node": (transition.node != 0).then_some(transition.node),
         "replaced": (transition.replaced != 0).then_some(transition.replaced),
         "partitions_total": transition.partitions_total,
         "partitions_done": transition.partitions_done,
@@ -290,5 +298,7 @@ fn transition_json(transition: &v1::Transition) -> Value {
         "ended_at_ms": transition.ended_at_ms,
         "aborted": transition.aborted,
         "dead": transition.dead,
+        "namespaces": transition.namespaces,
+        "replicas_after": (transition.replicas_after != 0).then_some(transition.replicas_after),
     })
 }

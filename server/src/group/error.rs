@@ -158,6 +158,7 @@ impl GroupError {
 fn refusal(error: &TopologyError) -> Reason {
     match error {
         TopologyError::UnknownNode { .. } => Reason::NoSuchNode,
+        TopologyError::UnknownNamespace { .. } => Reason::NoSuchNamespace,
         TopologyError::Setting { .. } => Reason::Invalid,
         _ => Reason::Refused,
     }

@@ -14,6 +14,7 @@ use torc_proto::v1::{LinkRequest, LinkResponse};
 use torc_proto::{Fault, WireError};
 use torc_replication::Envelope;
 use torc_ring::NodeId;
+use torc_ring::topology::Levels;
 
 use super::queue::{BATCH_BYTES, Queue};
 use super::{Contact, DropReason, Inner};
@@ -43,6 +44,8 @@ pub(super) enum ConnectError {
     Answer(#[from] WireError),
     #[error("another node answers there: node {found}")]
     Stranger { found: NodeId },
+    #[error("it works at feature {found}, but the cluster is at level {level}")]
+    Level { found: Levels, level: u32 },
     #[error("it is an older start of the node: start {found}")]
     Outrun { found: u64 },
 }
@@ -108,6 +111,7 @@ pub(super) async fn connect(
         incarnation: me.incarnation,
         target: to,
         boot: me.boot,
+        levels: me.levels,
     };
     let (gate, gated) = watch::channel(Gate::Waiting);
     let batches = batches(Arc::clone(inner), to, Arc::clone(queue), gated);
@@ -121,6 +125,12 @@ pub(super) async fn connect(
         if (welcome.node, welcome.incarnation) != (to, contact.incarnation) {
             return Err(ConnectError::Stranger {
                 found: welcome.node,
+            });
+        }
+        if !welcome.levels.contains(me.level) {
+            return Err(ConnectError::Level {
+                found: welcome.levels,
+                level: me.level,
             });
         }
         if contact

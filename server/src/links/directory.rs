@@ -2,7 +2,7 @@
 
 use torc_proto::Fault;
 use torc_ring::NodeId;
-use torc_ring::topology::{Boot, ClusterId, Incarnation};
+use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 
 /// This node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +15,10 @@ pub struct Whoami {
     pub incarnation: Incarnation,
     /// Its start.
     pub boot: Boot,
+    /// What it works at.
+    pub levels: Levels,
+    /// The feature level of its cluster.
+    pub level: u32,
 }
 
 /// Another member.

@@ -83,6 +83,7 @@ impl LinkService {
             node: me.node,
             incarnation: me.incarnation,
             boot: me.boot,
+            levels: me.levels,
         };
         // There is room for two: this and how the stream ends.
         let _ = answers.try_send(Ok(welcome.to_wire()));
@@ -111,6 +112,16 @@ impl LinkService {
         let me = me.ok_or_else(|| not_yet("this node belongs to no cluster yet"))?;
         if (hello.cluster, hello.target) != (me.cluster, me.node) || hello.node == me.node {
             let message = format!("this is node {} of cluster {}", me.node, me.cluster);
+            return Err(Fault::new(Reason::Refused, message));
+        }
+        if !hello.levels.contains(me.level) {
+            let message = format!(
+                "node {} works at feature {}, but the cluster is at level {}: {}",
+                hello.node,
+                hello.levels,
+                me.level,
+                hello.levels.advice(me.level)
+            );
             return Err(Fault::new(Reason::Refused, message));
         }
         let member = self.inner.directory.member(hello.node);

@@ -1,4 +1,4 @@
-//! The topology leader's watch over newcomers: writes must not wait for one that
+//! The topology leader's watch over those who copy: writes must not wait for one that
 //! cannot be reached.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use crate::shared::Shared;
 const EVERY: Duration = Duration::from_millis(500);
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Probes in a row that must fail before writes stop waiting for the newcomer.
+/// Probes in a row that must fail before writes stop waiting for it.
 const STRIKES: u32 = 3;
 
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -29,7 +29,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             strikes.clear();
             continue;
         }
-        let awaited = awaited_newcomers(&shared);
+        let awaited = awaited_copiers(&shared);
         strikes.retain(|node, _| awaited.contains(node));
         for node in awaited {
             let count = strikes.entry(node).or_default();
@@ -39,7 +39,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 *count + 1
             };
             if *count >= STRIKES {
-                tracing::warn!(%node, "a newcomer does not answer: its moves go back to copying");
+                tracing::warn!(%node, "a node that copies does not answer: its moves go back to copying");
                 let deadline = Instant::now() + PROPOSE_TIMEOUT;
                 if shared
                     .group
@@ -54,10 +54,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Newcomers that writes wait for.
-fn awaited_newcomers(shared: &Shared) -> BTreeSet<NodeId> {
+/// Those who copy and whom writes wait for.
+fn awaited_copiers(shared: &Shared) -> BTreeSet<NodeId> {
     let topology = shared.group.topology();
-    topology.map_or_else(BTreeSet::new, |topology| topology.awaited_newcomers())
+    topology.map_or_else(BTreeSet::new, |topology| topology.awaited_copiers())
 }
 
 async fn answers(shared: &Shared, node: NodeId) -> bool {

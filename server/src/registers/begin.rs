@@ -29,6 +29,8 @@ impl Directory for Members {
             node: membership.node,
             incarnation: self.0.identity.incarnation,
             boot: self.0.boot,
+            levels: self.0.settings.release.levels,
+            level: self.0.routing.load_full()?.feature_level,
         })
     }
 

@@ -20,7 +20,7 @@ use torc_proto::v1;
 use torc_proto::v1::replica_server::{Replica, ReplicaServer};
 use torc_record::{Epoch, HybridTime};
 use torc_replication::{Envelope, Message, OpId, Tag};
-use torc_ring::topology::{Boot, ClusterId, Incarnation};
+use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 use torc_ring::{NodeId, Partition, Partitions};
 use torc_server::links::{
     Contact, Directory, LinkMetrics, LinkOptions, LinkService, LinkStream, Links, Whoami,
@@ -50,6 +50,8 @@ impl Directory for View {
             node: self.node,
             incarnation: incarnation(self.node),
             boot: BOOT,
+            levels: Levels::OURS,
+            level: Levels::OURS.newest,
         })
     }
 

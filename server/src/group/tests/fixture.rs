@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use torc_record::DigestKey;
 use torc_ring::topology::{
-    ClusterId, Command, Fact, Founding, Incarnation, NewMember, Report, Sizes, Stage, Topology,
+    ClusterId, Command, Fact, Founding, Incarnation, NewMember, Release, Report, Sizes, Stage,
+    Topology,
 };
 use torc_ring::{NodeId, Partitions, Weight, Zone};
 
@@ -15,6 +16,7 @@ pub(in super::super) fn member(number: u8, address: &str) -> NewMember {
         http_address: String::new(),
         zone: Zone::default(),
         weight: Weight::NORMAL,
+        release: Release::ours(),
     }
 }
 
