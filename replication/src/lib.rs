@@ -46,7 +46,7 @@ pub use effect::Effect;
 pub use fence::Fence;
 pub use hints::{Hint, HintId, Hints};
 pub use locator::{DigestHasher, KeyId, Locator, NumberHasher, NumberTable};
-pub use message::{Content, Envelope, Held, Message, OpId, Tag};
+pub use message::{Claim, Content, Envelope, Held, MAX_CLAIMS, Message, OpId, Tag};
 pub use replica::{Input, Now, Reading, Readout, Replica, ReplicaOptions};
 pub use scan::{Listed, ListedEntry, ScanPage, ScanRound};
 pub use storage::{Batch, Entry, LogPosition, Lookup, Meta, Scanned, Seq, Storage, is_collected};

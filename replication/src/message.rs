@@ -50,6 +50,24 @@ pub struct Held {
     pub collecting: Ballot,
 }
 
+/// Most claims of one message.
+pub const MAX_CLAIMS: usize = 256;
+
+/// What its sender holds of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The key's partition.
+    pub partition: Partition,
+    /// The epoch in which the sender acts there.
+    pub epoch: Epoch,
+    /// The key.
+    pub at: Locator,
+    /// The version; of an absent key the sender's collection watermark.
+    pub version: Ballot,
+    /// Nothing is held.
+    pub is_absent: bool,
+}
+
 /// A version's content; the value's bytes travel only where they were asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
@@ -149,6 +167,7 @@ impl Message {
             | Self::Accepted { tag }
             | Self::Nack { tag, .. }
             | Self::Abstain { tag }
+            | Self::Confirmed { tag, .. }
             | Self::Epoch { tag } => Some(*tag),
             _ => None,
         }
@@ -176,6 +195,21 @@ pub enum Message {
         tag: Tag,
         /// What is held.
         held: Held,
+    },
+    /// Do you hold these very versions? Of keys of any partitions; the envelope is of the
+    /// first one's.
+    Confirm {
+        /// The asking round.
+        tag: Tag,
+        /// What the sender holds, at most [`MAX_CLAIMS`].
+        claims: Vec<Claim>,
+    },
+    /// Answers `Confirm`.
+    Confirmed {
+        /// The round asked.
+        tag: Tag,
+        /// Of each claim whether it holds here; what cannot be told at once does not.
+        confirmed: Vec<bool>,
     },
     /// Promise to refuse lower ballots, and tell what you hold.
     Prepare {

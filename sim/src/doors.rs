@@ -4,8 +4,13 @@
 //! disk is read, the replica still says so.
 
 use torc_record::Epoch;
-use torc_replication::{Lookup, Mutation, OpId, Operation, Replica, Request, Rules, Storage};
+use torc_replication::{
+    Claim, Envelope, Lookup, Message, Mutation, OpId, Operation, Replica, Request, Rules, Storage,
+    Tag,
+};
+use torc_ring::NodeId;
 
+use crate::node::Node;
 use crate::world::{Event, World};
 
 /// A get on its way from the disk.
@@ -35,12 +40,49 @@ impl World {
         {
             return calls.pop();
         }
+        let Node { process, disk, .. } = &self.nodes[node];
+        let held = |operation: &Operation| {
+            let process = process.as_ref()?;
+            let epoch = process.coordinator.config(operation.partition)?.epoch;
+            let at = &operation.at;
+            let may = is_get(operation) && process.replica.vouches_in(epoch) && disk.is_at_hand(at);
+            may.then(|| process.replica.holding(disk.get(at)))?
+        };
+        let calls: Vec<_> = calls
+            .into_iter()
+            .map(|(op, operation)| {
+                let held = held(&operation);
+                (op, operation, held)
+            })
+            .collect();
         self.coordinate(node, |process, now, out| {
-            for (op, operation) in calls {
-                process.coordinator.start(now, op, operation, out);
-            }
+            process.coordinator.start_many(now, calls, out);
         });
         None
+    }
+
+    /// A node is asked whether it holds what another one does.
+    pub(crate) fn confirm(&mut self, node: usize, from: NodeId, tag: Tag, claims: &[Claim]) {
+        let Node {
+            process, disk, id, ..
+        } = &self.nodes[node];
+        let (Some(process), Some(first)) = (process, claims.first()) else {
+            return;
+        };
+        let replica = &process.replica;
+        let confirms = |claim: &Claim| {
+            replica.vouches_in(claim.epoch)
+                && disk.is_at_hand(&claim.at)
+                && replica.confirms(claim, &disk.get(&claim.at))
+        };
+        let confirmed: Vec<_> = claims.iter().map(confirms).collect();
+        self.counts.add("confirmed");
+        let envelope = Envelope {
+            partition: first.partition,
+            epoch: first.epoch,
+            message: Message::Confirmed { tag, confirmed },
+        };
+        self.transmit(*id, from, envelope);
     }
 
     fn epoch_alone(&self, node: usize) -> Option<Epoch> {

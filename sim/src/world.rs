@@ -291,11 +291,13 @@ impl World {
             | M::Accepted { .. }
             | M::Nack { .. }
             | M::Abstain { .. }
+            | M::Confirmed { .. }
             | M::Epoch { .. } => {
                 self.coordinate(node, |process, now, out| {
                     process.coordinator.on_message(now, from, envelope, out);
                 });
             }
+            M::Confirm { tag, claims } => self.confirm(node, from, *tag, claims),
             M::GcSum {
                 upto,
                 sum,

@@ -4,6 +4,7 @@ use torc_record::{Digest, Epoch, HybridTime, NamespaceId};
 use torc_replication::{Envelope, LogPosition, Message, OpId, Tag};
 use torc_ring::{Partition, Partitions, Token};
 
+use super::claims::{bits_from_wire, claims_from_wire};
 use super::parts::{
     ballot, ballot_or_zero, held_from_wire, join, key_from_wire, key_id_from_wire,
     listing_from_wire, page_from_wire, record_from_wire, sums_from_wire,
@@ -26,7 +27,7 @@ pub fn envelope_from_wire(
         op: OpId(wire.operation),
         round: HybridTime(wire.round),
     };
-    let message = message_from_wire(message, tag)?;
+    let message = message_from_wire(message, tag, partitions)?;
     let is_here =
         |namespace, digest: &Digest| partitions.holding(namespace, Token::of(digest)) == partition;
     if !partitions.contains(partition) || !all_keys(&message, is_here) {
@@ -40,7 +41,11 @@ pub fn envelope_from_wire(
 }
 
 /// One arm a kind.
-fn message_from_wire(message: Wire, tag: Tag) -> Result<Message, WireError> {
+fn message_from_wire(
+    message: Wire,
+    tag: Tag,
+    partitions: Partitions,
+) -> Result<Message, WireError> {
     Ok(match message {
         Wire::Read(read) => Message::Read {
             tag,
@@ -51,6 +56,14 @@ fn message_from_wire(message: Wire, tag: Tag) -> Result<Message, WireError> {
         Wire::Holding(held) => Message::Holding {
             tag,
             held: held_from_wire(held)?,
+        },
+        Wire::Confirm(confirm) => Message::Confirm {
+            tag,
+            claims: claims_from_wire(confirm.claims, partitions)?,
+        },
+        Wire::Confirmed(confirmed) => Message::Confirmed {
+            tag,
+            confirmed: bits_from_wire(&confirmed.bits)?,
         },
         Wire::Prepare(prepare) => Message::Prepare {
             tag,
@@ -144,7 +157,10 @@ fn all_keys(message: &Message, holds: impl Fn(NamespaceId, &Digest) -> bool) -> 
             .entries
             .iter()
             .all(|(at, _)| holds(at.namespace, &at.digest)),
-        Message::Holding { .. }
+        // Of any partitions: each has that of its key.
+        Message::Confirm { .. }
+        | Message::Confirmed { .. }
+        | Message::Holding { .. }
         | Message::Promised { .. }
         | Message::Accepted { .. }
         | Message::Nack { .. }

@@ -12,6 +12,7 @@
 //! the coordinator's to say; whether the sender may speak of the partition at all.
 
 mod batch;
+mod claims;
 mod from_wire;
 mod hello;
 mod parts;

@@ -6,7 +6,9 @@ use torc_record::{
     Ballot, Digest, Epoch, HybridTime, Key, Layer, NamespaceId, NodeSlot, Record, State,
 };
 use torc_replication::compare::{Listing, MAX_RANGES, Range, RangeSum};
-use torc_replication::{Content, Envelope, Held, KeyId, Locator, LogPosition, Message, OpId, Tag};
+use torc_replication::{
+    Claim, Content, Envelope, Held, KeyId, Locator, LogPosition, Message, OpId, Tag,
+};
 use torc_ring::Partition;
 
 fn ballots() -> impl Strategy<Value = Ballot> {
@@ -102,6 +104,18 @@ fn sums() -> impl Strategy<Value = RangeSum> {
     })
 }
 
+fn claims() -> impl Strategy<Value = Claim> {
+    (any::<u64>(), locators(), maybe_ballots(), any::<bool>()).prop_map(
+        |(epoch, at, version, is_absent)| Claim {
+            partition: Partition(0),
+            epoch: Epoch(epoch),
+            at,
+            version,
+            is_absent,
+        },
+    )
+}
+
 fn asking() -> impl Strategy<Value = Message> {
     prop_oneof![
         (tags(), locators(), any::<bool>(), maybe_ballots()).prop_map(
@@ -112,6 +126,8 @@ fn asking() -> impl Strategy<Value = Message> {
                 closes,
             }
         ),
+        (tags(), proptest::collection::vec(claims(), 0..8))
+            .prop_map(|(tag, claims)| Message::Confirm { tag, claims }),
         (tags(), locators(), ballots()).prop_map(|(tag, at, ballot)| Message::Prepare {
             tag,
             at,
@@ -139,6 +155,10 @@ fn answering() -> impl Strategy<Value = Message> {
     prop_oneof![
         (tags(), helds()).prop_map(|(tag, held)| Message::Holding { tag, held }),
         (tags(), helds()).prop_map(|(tag, held)| Message::Promised { tag, held }),
+        (tags(), proptest::collection::vec(any::<[bool; 8]>(), 0..8)).prop_map(|(tag, bits)| {
+            let confirmed = bits.concat();
+            Message::Confirmed { tag, confirmed }
+        }),
         tags().prop_map(|tag| Message::Accepted { tag }),
         (tags(), maybe_ballots()).prop_map(|(tag, highest)| Message::Nack { tag, highest }),
         tags().prop_map(|tag| Message::Abstain { tag }),

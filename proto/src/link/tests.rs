@@ -7,7 +7,7 @@ use torc_record::{
     Ballot, Digest, Epoch, HybridTime, Key, MAX_VALUE_LEN, NamespaceId, NodeSlot, Record, State,
 };
 use torc_replication::compare::{Listing, MAX_LISTED, MAX_RANGES, Range, RangeSum};
-use torc_replication::{Content, Envelope, Held, Locator, LogPosition, Message, OpId, Tag};
+use torc_replication::{Claim, Content, Envelope, Held, Locator, LogPosition, Message, OpId, Tag};
 use torc_ring::{Partition, Partitions};
 
 use super::strategies::envelopes;
@@ -36,6 +36,16 @@ fn golden_ballot() -> Ballot {
         epoch: Epoch(3),
         time: HybridTime(7),
         slot: NodeSlot(2),
+    }
+}
+
+fn claim(is_absent: bool) -> Claim {
+    Claim {
+        partition: Partition(0),
+        epoch: Epoch(300),
+        at: locator(),
+        version: golden_ballot(),
+        is_absent,
     }
 }
 
@@ -98,6 +108,20 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
             Message::Holding {
                 tag,
                 held: held.clone(),
+            },
+        ),
+        (
+            "confirm",
+            Message::Confirm {
+                tag,
+                claims: [false, true].map(|is_absent| claim(is_absent)).to_vec(),
+            },
+        ),
+        (
+            "confirmed",
+            Message::Confirmed {
+                tag,
+                confirmed: [true, false, false, true].repeat(4),
             },
         ),
         (

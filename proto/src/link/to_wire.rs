@@ -3,6 +3,7 @@
 use torc_record::Ballot;
 use torc_replication::{Envelope, Message, Tag};
 
+use super::claims::{bits_to_wire, claims_to_wire};
 use super::parts::{
     held_to_wire, key_id_to_wire, key_to_wire, listing_to_wire, page_to_wire, record_to_wire,
     sums_to_wire, unless_zero,
@@ -44,6 +45,14 @@ fn message_to_wire(message: Message) -> (Tag, Wire) {
             (tag, Wire::Read(read))
         }
         Message::Holding { tag, held } => (tag, Wire::Holding(held_to_wire(held))),
+        Message::Confirm { tag, claims } => {
+            let claims = claims_to_wire(&claims);
+            (tag, Wire::Confirm(wire::Confirm { claims }))
+        }
+        Message::Confirmed { tag, confirmed } => {
+            let bits = bits_to_wire(&confirmed);
+            (tag, Wire::Confirmed(wire::Confirmed { bits }))
+        }
         Message::Prepare { tag, at, ballot } => {
             let key = Some(key_to_wire(at));
             let ballot = Some(version_to_wire(ballot));

@@ -66,7 +66,7 @@ impl Latecomers {
     }
 
     /// It was asked and did not answer in time. Of many gets that wait for it one counts.
-    fn was_late(&mut self, node: NodeId, now: Now) {
+    pub(super) fn was_late(&mut self, node: NodeId, now: Now) {
         if self.is_out(node, now) {
             return;
         }
@@ -78,7 +78,7 @@ impl Latecomers {
 
     /// It answered a get that asked few. Forgiven is who has been in time for as long as it was left out: one
     /// that stands still now and then answers well in between.
-    fn was_in_time(&mut self, node: NodeId, now: Now) {
+    pub(super) fn was_in_time(&mut self, node: NodeId, now: Now) {
         let absence = self.nodes.get(&node);
         if absence.is_some_and(|it| now.elapsed_ms >= it.until_ms.saturating_add(it.ms)) {
             self.nodes.remove(&node);
@@ -93,6 +93,12 @@ impl Coordinator {
         if config.stage != Stage::Stable || op.attempts > 1 || Self::is_settle(op) {
             return all;
         }
+        self.quorum_first(now, config, all)
+    }
+
+    /// The replica at hand, then the others, the most promising first, until they are a read
+    /// quorum; all of them if they are none.
+    pub(super) fn quorum_first(&self, now: Now, config: &Config, all: Votes) -> Votes {
         let near = self.options.near;
         let rank = |node: NodeId| {
             let is_before = near.is_some_and(|near| node < near);
@@ -103,19 +109,16 @@ impl Coordinator {
                 node,
             )
         };
-        let mut members: Vec<_> = all
-            .iter()
-            .filter_map(|index| Some((rank(config.members.get(index)?.node), index)))
-            .collect();
-        members.sort_unstable();
         let mut few = Votes::NONE;
-        for (_, index) in members {
-            few.insert(index);
-            if config.may_read(few, self.mutations) {
-                return few;
+        while !config.may_read(few, self.mutations) {
+            let left = all.without(few).iter();
+            let ranked = left.filter_map(|it| Some((rank(config.members.get(it)?.node), it)));
+            match ranked.min() {
+                Some((_, index)) => few.insert(index),
+                None => return all,
             }
         }
-        all
+        few
     }
 
     /// How long the few are waited for before the others are asked: longer than rounds take of late.

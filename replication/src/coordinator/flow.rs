@@ -370,7 +370,11 @@ impl Coordinator {
 
     /// A round has got enough answers: a moving average over about eight of them.
     pub(super) fn note_round(&mut self, now: Now, op: &RegisterOp) {
-        let took_ms = now.elapsed_ms.saturating_sub(op.round_began_ms);
+        self.note_round_since(now, op.round_began_ms);
+    }
+
+    pub(super) fn note_round_since(&mut self, now: Now, began_ms: u64) {
+        let took_ms = now.elapsed_ms.saturating_sub(began_ms);
         self.round_ms_x8 = self.round_ms_x8 - self.round_ms_x8 / 8 + took_ms;
     }
 

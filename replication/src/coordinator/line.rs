@@ -38,6 +38,11 @@ pub(super) struct Next {
 }
 
 impl Lines {
+    /// Whether somebody writes the key.
+    pub(super) fn is_taken(&self, at: &Locator) -> bool {
+        self.lines.contains_key(at)
+    }
+
     /// Takes the key, or waits for it; whether the operation may go on.
     pub(super) fn enter(&mut self, at: &Locator, op: OpId, sharing: Sharing) -> bool {
         if let Some(line) = self.lines.get_mut(at) {

@@ -15,7 +15,7 @@
 //! `eventual`: the last writer wins (`eventual/`).
 //!
 //! * `table`: what is under way. `line`: who may write a key. `flow`: attempts, pauses, ends.
-//! * `write`, `warm`, `resolve`: R4, R4b, R6, R7. `get`, `few`, `tally`: R5.
+//! * `write`, `warm`, `resolve`: R4, R4b, R6, R7. `get`, `confirm`, `few`, `tally`: R5.
 //!
 //! Invariants:
 //! * A round belongs to one epoch; its answers count only under its own tag.
@@ -26,6 +26,7 @@
 //!
 //! Source: Rystsov, "CASPaxos: Replicated State Machines without logs", 2018.
 
+mod confirm;
 mod eventual;
 mod few;
 mod flow;
@@ -40,7 +41,7 @@ mod tests;
 mod warm;
 mod write;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use torc_record::{Ballot, Epoch, HybridTime, NodeSlot, State};
@@ -224,7 +225,7 @@ pub struct OutOfReach {
 
 /// The operations of one node on some partitions.
 ///
-/// * Commands: [`start`](Self::start), [`abandon`](Self::abandon),
+/// * Commands: [`start`](Self::start), [`start_many`](Self::start_many), [`abandon`](Self::abandon),
 ///   [`on_message`](Self::on_message), [`on_topology`](Self::on_topology),
 ///   [`on_peers`](Self::on_peers), [`reserved`](Self::reserved), [`tick`](Self::tick),
 ///   [`observe`](Self::observe).
@@ -238,6 +239,8 @@ pub struct Coordinator {
     configs: NumberTable<Partition, Arc<Config>>,
     table: Table,
     lines: Lines,
+    /// By the first of their gets.
+    confirming: BTreeMap<OpId, confirm::Group>,
     /// Whose turn has come.
     turns: VecDeque<OpId>,
     /// Eight times the usual length of a round.
@@ -267,6 +270,7 @@ impl Coordinator {
             configs: NumberTable::default(),
             table: Table::default(),
             lines: Lines::default(),
+            confirming: BTreeMap::new(),
             turns: VecDeque::new(),
             round_ms_x8: 0,
             late: few::Latecomers::default(),
@@ -280,14 +284,15 @@ impl Coordinator {
     /// worst.
     #[must_use]
     pub fn next_wake_ms(&self) -> Option<u64> {
-        self.table.next_wake_ms()
+        let (table, confirming) = (self.table.next_wake_ms(), self.next_confirm_ms());
+        table.into_iter().chain(confirming).min()
     }
 
     /// Operations under way, with `eventual` writes that are answered and wait for
     /// confirmations.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.table.len()
+        self.table.len() + self.gets_confirming()
     }
 
     /// The configuration operations of a partition start in.
@@ -329,7 +334,10 @@ impl Coordinator {
                 self.abandon_eventual(now, op, out);
                 may
             }
-            None => false,
+            None => {
+                self.abandon_confirming(id);
+                false
+            }
         };
         self.take_turns(now, out);
         may_take_effect
@@ -356,6 +364,9 @@ impl Coordinator {
             return;
         };
         self.note_epoch(&envelope, out);
+        if let Message::Confirmed { confirmed, .. } = &envelope.message {
+            return self.on_confirmed(now, from, tag, confirmed, out);
+        }
         match self.take_op(tag) {
             Some(Pending::Register(op)) => self.on_answer(now, op, from, envelope.message, out),
             Some(Pending::Eventual(op)) => {
@@ -403,6 +414,7 @@ impl Coordinator {
 
     /// Handles what is due: see [`next_wake_ms`](Self::next_wake_ms).
     pub fn tick(&mut self, now: Now, out: &mut Vec<Intent>) {
+        self.confirm_late(now, out);
         while let Some(op) = self.table.take_due(now.elapsed_ms) {
             match op {
                 Pending::Register(op) => self.on_wake(now, op, out),

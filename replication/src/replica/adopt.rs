@@ -155,6 +155,8 @@ fn asks(message: &Message) -> Option<Tag> {
         | Message::Accepted { .. }
         | Message::Nack { .. }
         | Message::Abstain { .. }
+        | Message::Confirm { .. }
+        | Message::Confirmed { .. }
         | Message::GcSum { .. }
         | Message::Epoch { .. } => None,
     }

@@ -17,6 +17,7 @@
 
 mod adopt;
 mod collect;
+mod confirm;
 mod eventual;
 mod newcomer;
 mod reading;
@@ -34,7 +35,7 @@ use torc_ring::{NodeId, Partition};
 use crate::locator::LocatorTable;
 use crate::promise::Promises;
 use crate::{
-    Batch, Config, Effect, Envelope, Locator, LogPosition, Lookup, Message, Meta, Milestone,
+    Batch, Config, Effect, Envelope, KeyId, Locator, LogPosition, Lookup, Message, Meta, Milestone,
     Mutation, Mutations, Outcome, Seq, Storage, Tag, Votes,
 };
 use newcomer::Pulling;
@@ -141,7 +142,8 @@ pub struct Replica {
     adopting: Option<(Seq, Arc<Config>)>,
     floor: Ballot,
     promises: Promises,
-    in_flight: LocatorTable<InFlight>,
+    /// In the order of their batches. A list: a replica writes few keys at a time.
+    in_flight: VecDeque<InFlight>,
     /// Records that cannot be read, on their way to be replaced.
     doubtful: LocatorTable<eventual::Doubt>,
     /// No version here has a higher ballot, but for those of slices that came in the epoch
@@ -203,7 +205,7 @@ impl Replica {
             adopting: None,
             floor,
             promises: Promises::new(options.promises),
-            in_flight: LocatorTable::default(),
+            in_flight: VecDeque::new(),
             doubtful: LocatorTable::default(),
             top: ceiling_ballot(&meta),
             last_seq: Seq(0),
@@ -357,6 +359,8 @@ impl Replica {
             | Message::Accepted { .. }
             | Message::Nack { .. }
             | Message::Abstain { .. }
+            | Message::Confirm { .. }
+            | Message::Confirmed { .. }
             | Message::GcSum { .. }
             | Message::Epoch { .. } => {}
         }
@@ -364,7 +368,7 @@ impl Replica {
 
     /// Whether handling a message would wait for the disk.
     fn must_fetch(&self, message: &Message, disk: &impl Storage) -> bool {
-        let is_far = |at: &Locator| !self.in_flight.contains_key(at) && !disk.is_at_hand(at);
+        let is_far = |at: &Locator| self.flying(at).is_none() && !disk.is_at_hand(at);
         match message {
             Message::Read { at, .. } | Message::Prepare { at, .. } => is_far(at),
             Message::Accept { record, .. } if self.is_above_all(record.ballot) => false,
@@ -375,10 +379,11 @@ impl Replica {
 
     fn on_persisted(&mut self, now: Now, seq: Seq, disk: &impl Storage, out: &mut Vec<Effect>) {
         self.durable = self.durable.max(seq);
-        self.in_flight.retain(|_, flying| flying.seq > seq);
+        let landed = self.in_flight.iter().take_while(|it| it.seq <= seq).count();
+        self.in_flight.drain(..landed);
         if self.in_flight.is_empty() {
             // A node has thousands of replicas, of which few are written to at a time.
-            self.in_flight = LocatorTable::default();
+            self.in_flight = VecDeque::new();
         }
         self.finish_adoption(now, disk, out);
         self.finish_summing(out);
@@ -402,13 +407,7 @@ impl Replica {
 /// Steps that rules are made of.
 impl Replica {
     fn register(&self, at: &Locator, disk: &impl Storage) -> Register {
-        let flying = if self.mutations.has(Mutation::DigestIsKey) {
-            let same = |(known, _): &(&Locator, _)| known.id() == at.id();
-            self.in_flight.iter().find(same).map(|(_, flying)| flying)
-        } else {
-            self.in_flight.get(at)
-        };
-        if let Some(flying) = flying {
+        if let Some(flying) = self.flying(at) {
             return Register {
                 lookup: Lookup::Found(flying.record.clone()),
                 seq: flying.seq,
@@ -424,6 +423,16 @@ impl Replica {
             lookup,
             seq: Seq(0),
         }
+    }
+
+    /// The newest version of a key that is on its way to the disk.
+    fn flying(&self, at: &Locator) -> Option<&InFlight> {
+        let any_key = self.mutations.has(Mutation::DigestIsKey);
+        let is_it = |flying: &&InFlight| {
+            let record = &flying.record;
+            at.id() == KeyId::of(record) && (at.key == record.key || any_key)
+        };
+        self.in_flight.iter().rfind(is_it)
     }
 
     /// Raises the ceiling above `time` in this batch, some way ahead (R3).
@@ -450,9 +459,10 @@ impl Replica {
         if !self.mutations.has(Mutation::ExpiryUnnoted) {
             self.expiries.note(&record);
         }
-        let at = Locator::of(&record);
-        self.doubtful.remove(&at);
-        self.in_flight.insert(at, flying);
+        if !self.doubtful.is_empty() {
+            self.doubtful.remove(&Locator::of(&record));
+        }
+        self.in_flight.push_back(flying);
         batch.records.push(record);
     }
 

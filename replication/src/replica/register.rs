@@ -155,7 +155,7 @@ impl Replica {
         }
     }
 
-    fn held(&self, register: &Register, with_value: bool) -> Option<Held> {
+    pub(super) fn held(&self, register: &Register, with_value: bool) -> Option<Held> {
         let (ballot, origin, content) = match &register.lookup {
             Lookup::Absent => (Ballot::default(), None, Content::Absent),
             Lookup::Found(record) => {

@@ -714,3 +714,70 @@ fn a_message_whose_key_is_not_at_hand_is_handled_once_it_was_fetched_and_in_its_
     );
     assert!(bench.fetches.is_empty());
 }
+
+fn claim(epoch: u64, version: Ballot, is_absent: bool) -> crate::Claim {
+    crate::Claim {
+        partition: Partition(0),
+        epoch: Epoch(epoch),
+        at: at(),
+        version,
+        is_absent,
+    }
+}
+
+#[test]
+fn a_replica_confirms_exactly_what_is_durable_here_and_in_its_epoch() {
+    let mut bench = Bench::new();
+    let confirms = |bench: &Bench, claim: &crate::Claim| {
+        bench.replica.confirms(claim, &bench.disk.get(&claim.at))
+    };
+    let nothing = claim(1, Ballot::default(), true);
+    assert!(confirms(&bench, &nothing));
+    assert!(
+        !confirms(&bench, &claim(1, ballot(1, 5), true)),
+        "another watermark"
+    );
+    bench.hear(1, accept(ballot(1, 10)));
+    let written = claim(1, ballot(1, 10), false);
+    assert!(!confirms(&bench, &written), "it is on its way to the disk");
+    bench.sync();
+    assert!(confirms(&bench, &written));
+    assert!(!confirms(&bench, &claim(1, ballot(1, 9), false)));
+    assert!(!confirms(&bench, &nothing));
+    bench.rot();
+    assert!(!confirms(&bench, &written), "no say");
+
+    assert!(bench.replica.vouches_in(Epoch(1)));
+    assert!(!bench.replica.vouches_in(Epoch(2)));
+    bench.topology(&[ME, PEER, NodeId(3)], 2);
+    assert!(!bench.replica.vouches_in(Epoch(2)), "not durable yet");
+    bench.sync();
+    assert!(bench.replica.vouches_in(Epoch(2)));
+    assert!(!bench.replica.vouches_in(Epoch(1)), "R1");
+    bench.topology(&[PEER, NodeId(3), NodeId(4)], 3);
+    bench.sync();
+    assert!(!bench.replica.vouches_in(Epoch(3)), "no member");
+}
+
+#[test]
+fn what_a_collection_has_made_absent_is_not_confirmed() {
+    let mut bench = Bench::new();
+    let mut expiring = record(ballot(1, 10));
+    expiring.state = State::Value {
+        value: Bytes::from_static(b"v"),
+        expires_at_ms: Some(500),
+    };
+    let message = Message::Accept {
+        tag: TAG,
+        record: expiring,
+        next: None,
+    };
+    bench.ask(1, message);
+    let claim = claim(1, ballot(1, 10), false);
+    assert!(bench.replica.confirms(&claim, &bench.disk.get(&at())));
+    let upto = Message::GcFloor {
+        upto: ballot(1, 600),
+    };
+    bench.ask(1, upto);
+    assert!(!bench.replica.confirms(&claim, &bench.disk.get(&at())));
+}

@@ -84,6 +84,8 @@ pub enum Mutation {
     AloneUnchecked,
     /// The only reader of a partition calls an expired value absent without making it so.
     AloneExpiredAsIs,
+    /// A replica confirms whatever version it holds (R5).
+    ConfirmsAnyVersion,
     /// Blind writes share a round with one that was under way before they came.
     SharesEarlierRound,
     /// A scan takes pages that an earlier round asked for.
@@ -154,7 +156,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// Those that are hunted. Others are declared above, and no seed is known that shows them.
-    pub const ALL: [Self; 71] = [
+    pub const ALL: [Self; 72] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -192,6 +194,7 @@ impl Mutation {
         Self::ScanExpiredAsIs,
         Self::AloneUnchecked,
         Self::AloneExpiredAsIs,
+        Self::ConfirmsAnyVersion,
         Self::SharesEarlierRound,
         Self::ScanAnyRound,
         Self::PageSplitsDigest,

@@ -8,10 +8,28 @@ use prometheus_client::registry::Registry;
 use torc_replication::Message;
 
 /// The kinds of messages, by the numbers that [`kind_of`] gives.
-const KINDS: [&str; 19] = [
-    "read", "holding", "prepare", "promised", "accept", "accepted", "nack", "abstain", "learn",
-    "pull", "page", "gc_floor", "gc_sum", "gc_purge", "compare", "list", "store", "epoch",
+const KINDS: [&str; 21] = [
+    "read",
+    "holding",
+    "prepare",
+    "promised",
+    "accept",
+    "accepted",
+    "nack",
+    "abstain",
+    "learn",
+    "pull",
+    "page",
+    "gc_floor",
+    "gc_sum",
+    "gc_purge",
+    "compare",
+    "list",
+    "store",
+    "epoch",
     "repair",
+    "confirm",
+    "confirmed",
 ];
 
 const fn kind_of(message: &Message) -> usize {
@@ -35,6 +53,8 @@ const fn kind_of(message: &Message) -> usize {
         Message::Store { .. } => 16,
         Message::Epoch { .. } => 17,
         Message::Repair { .. } => 18,
+        Message::Confirm { .. } => 19,
+        Message::Confirmed { .. } => 20,
     }
 }
 

@@ -186,6 +186,7 @@ enum Taken {
 const fn wants_answer(message: &Message) -> bool {
     match message {
         Message::Read { .. }
+        | Message::Confirm { .. }
         | Message::Prepare { .. }
         | Message::Accept { .. }
         | Message::Store { .. }
@@ -195,6 +196,7 @@ const fn wants_answer(message: &Message) -> bool {
         | Message::Accepted { .. }
         | Message::Nack { .. }
         | Message::Abstain { .. }
+        | Message::Confirmed { .. }
         | Message::Learn { .. }
         | Message::Repair { .. }
         | Message::Page { .. }
@@ -225,6 +227,10 @@ fn weight(message: &Message) -> usize {
             .iter()
             .map(|record| record.payload_len() + OVERHEAD_BYTES)
             .sum(),
+        Message::Confirm { claims, .. } => claims
+            .iter()
+            .map(|claim| claim.at.key.as_bytes().len() + std::mem::size_of_val(claim))
+            .sum(),
         Message::Compare { sums, .. } => std::mem::size_of_val(&sums[..]),
         Message::List { listing } => listing
             .entries
@@ -234,6 +240,7 @@ fn weight(message: &Message) -> usize {
         Message::Accepted { .. }
         | Message::Nack { .. }
         | Message::Abstain { .. }
+        | Message::Confirmed { .. }
         | Message::Pull { .. }
         | Message::GcFloor { .. }
         | Message::GcSum { .. }

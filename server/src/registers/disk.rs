@@ -32,7 +32,7 @@ impl<'a> Disk<'a> {
     }
 }
 
-fn lookup(found: Result<Option<Record>, StoreError>) -> Lookup {
+pub(super) fn lookup(found: Result<Option<Record>, StoreError>) -> Lookup {
     match found {
         Ok(Some(record)) => Lookup::Found(record),
         Ok(None) => Lookup::Absent,

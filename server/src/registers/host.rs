@@ -89,6 +89,11 @@ impl Host {
         self.is_lost && self.on_their_way == 0
     }
 
+    /// Whether what the store has of the partition's keys is this replica's word in this epoch.
+    pub(super) fn vouches_in(&self, epoch: Epoch) -> bool {
+        !self.is_lost && self.replica.vouches_in(epoch)
+    }
+
     /// Whether slices that were asked for may be put in force.
     pub(super) fn takes_slices(&self, from: NodeId, epoch: Epoch) -> bool {
         !self.is_lost && self.replica.takes_slices(from, epoch)

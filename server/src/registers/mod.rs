@@ -11,7 +11,8 @@
 //! * `shard`: some partitions: their coordinator, their replicas, who waits.
 //! * `turn`: inputs of a shard and all that follows from them, handed over together.
 //! * `host`: one partition's replica, and what waits for its batches to be durable.
-//! * `alone`: gets of a partition whose only reader is this node.
+//! * `alone`: gets of a partition whose only reader is this node; `confirm`: those that need
+//!   only the word of other readers.
 //! * `metrics`: what is counted.
 //! * `slices`: sealed slices on their way to a newcomer.
 //! * `listing`: pages of a partition for scans.
@@ -31,6 +32,7 @@
 
 mod alone;
 mod begin;
+mod confirm;
 mod disk;
 mod hints;
 mod host;
@@ -68,7 +70,7 @@ use hints::HintKeeper;
 use host::Host;
 use readings::Readings;
 use shard::Shard;
-use turn::Turn;
+use turn::{Outbox, Turn};
 
 pub(crate) use begin::begin;
 pub(crate) use listing::NoQuorum;
@@ -214,16 +216,18 @@ impl Registers {
         for envelope in envelopes {
             shards[shard_of(envelope.partition)].push(envelope);
         }
+        let mut outbox = Outbox::default();
         for (shard, envelopes) in shards.into_iter().enumerate() {
             if envelopes.is_empty() {
                 continue;
             }
-            let mut turn = Turn::of(self, shard);
+            let mut turn = Turn::with(self, shard, outbox);
             for envelope in envelopes {
                 turn.deliver(from, envelope);
             }
-            turn.end();
+            outbox = turn.close();
         }
+        outbox.send(&self.links);
     }
 
     /// Lets a partition's replica take one input.

@@ -7,7 +7,8 @@ use tokio_util::sync::PollSemaphore;
 use torc_replication::{Locator, OpId, Operation, Outcome, Request, Rules};
 use torc_ring::Partition;
 
-use super::{Mailbox, Registers, SHARDS, Turn, WINDOW, shard_of};
+use super::turn::{Outbox, Turn};
+use super::{Mailbox, Registers, SHARDS, WINDOW, shard_of};
 
 /// An operation on a key, as its caller wants it.
 #[derive(Debug, Clone)]
@@ -47,12 +48,12 @@ impl Begun {
         for (number, wanted) in registers.answer_alone(mailbox, wanted) {
             shards[shard_of(wanted.partition)].push((number, wanted));
         }
+        let mut outbox = Outbox::default();
         for (shard, wanted) in shards.into_iter().enumerate() {
             if wanted.is_empty() {
                 continue;
             }
-            let mut turn = Turn::of(&registers, shard);
-            for (number, wanted) in wanted {
+            let operation = |(number, wanted): (u32, Wanted)| {
                 let operation = Operation {
                     partition: wanted.partition,
                     at: wanted.at,
@@ -60,15 +61,20 @@ impl Begun {
                     request: wanted.request,
                     deadline_ms: registers.elapsed_ms(wanted.deadline),
                 };
-                let op = turn.start(operation, (mailbox, number));
+                (number, operation)
+            };
+            let operations = wanted.into_iter().map(operation).collect();
+            let mut turn = Turn::with(&registers, shard, outbox);
+            turn.start(mailbox, operations, |number, op| {
                 let number = number as usize;
                 if self.ops.len() <= number {
                     self.ops.resize(number + 1, None);
                 }
                 self.ops[number] = Some((shard, op));
-            }
-            turn.end();
+            });
+            outbox = turn.close();
         }
+        outbox.send(&registers.links);
     }
 
     /// This operation was answered: its number may be given again.

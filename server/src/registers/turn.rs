@@ -2,9 +2,10 @@
 //! shard's lock; what is to be stored, sent and told goes out together at its end.
 //!
 //! Invariants:
-//! * What a turn stores and sends is handed over before the lock is released: so batches of a
-//!   replica reach the store, and messages their peer's queue, in the order in which they were
-//!   made.
+//! * What a turn stores is handed over before the lock is released: so batches of a replica
+//!   reach the store in the order in which they were made.
+//! * What the turns of one caller send goes out together, once the last of them has ended: a
+//!   frame a peer, whatever the number of shards.
 //! * Nothing is waited for, and no other shard is locked, while the lock is held.
 
 use std::collections::VecDeque;
@@ -18,12 +19,13 @@ use torc_replication::{
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
-use torc_store::PartitionBatch;
+use torc_store::{PartitionBatch, Store};
 
 use super::host::{Host, Wish};
 use super::mailbox::Mailbox;
 use super::shard::{Shard, Waiting};
 use super::{Durable, Registers, disk, slices};
+use crate::links::Links;
 
 pub(super) struct Turn<'a> {
     registers: &'a Registers,
@@ -35,16 +37,39 @@ pub(super) struct Turn<'a> {
     heard: VecDeque<Envelope>,
     intents: Vec<Intent>,
     wishes: Vec<Wish>,
-    /// By peer: there are few.
-    sends: Vec<(NodeId, Vec<Envelope>)>,
+    outbox: Outbox,
     batches: Vec<(Partition, PartitionBatch)>,
     /// Whose batches these are: of which life of their replica, and their numbers there.
     batch_names: Vec<(Partition, u64, Seq)>,
     told: Vec<(Waiting, Outcome)>,
 }
 
+/// What is to be sent, by peer: there are few.
+#[derive(Default)]
+pub(super) struct Outbox(Vec<(NodeId, Vec<Envelope>)>);
+
+impl Outbox {
+    fn push(&mut self, to: NodeId, envelope: Envelope) {
+        match self.0.iter_mut().find(|(peer, _)| *peer == to) {
+            Some((_, envelopes)) => envelopes.push(envelope),
+            None => self.0.push((to, vec![envelope])),
+        }
+    }
+
+    pub(super) fn send(self, links: &Links) {
+        for (to, envelopes) in self.0 {
+            links.send_all(to, envelopes);
+        }
+    }
+}
+
 impl<'a> Turn<'a> {
     pub(super) fn of(registers: &'a Registers, shard: usize) -> Self {
+        Self::with(registers, shard, Outbox::default())
+    }
+
+    /// Adds to what earlier turns of the same caller have to send.
+    pub(super) fn with(registers: &'a Registers, shard: usize, outbox: Outbox) -> Self {
         let has_room = registers.store.room();
         let shard = registers.shards[shard].lock();
         Self {
@@ -57,7 +82,7 @@ impl<'a> Turn<'a> {
             heard: VecDeque::new(),
             intents: Vec::new(),
             wishes: Vec::new(),
-            sends: Vec::new(),
+            outbox,
             batches: Vec::new(),
             batch_names: Vec::new(),
             told: Vec::new(),
@@ -82,23 +107,43 @@ impl<'a> Turn<'a> {
         self.shard.moving.iter().copied().collect()
     }
 
-    /// Starts an operation, and returns its number in the shard.
+    /// A partition's replica, if it was heard of here.
+    pub(super) fn known_host(&self, partition: Partition) -> Option<&Host> {
+        self.shard.hosts.get(&partition).map(|host| &**host)
+    }
+
+    /// The configuration that operations of a partition start in.
+    pub(super) fn config(&self, partition: Partition) -> Option<&Arc<Config>> {
+        self.shard.coordinator.config(partition)
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.registers.store
+    }
+
+    /// Starts operations, and tells the number in the shard of each.
     pub(super) fn start(
         &mut self,
-        operation: Operation,
-        (mailbox, number): (&Arc<Mailbox>, u32),
-    ) -> OpId {
-        let op = self.shard.next_op();
-        let waiting = Waiting {
-            is_write: operation.request.is_write(),
-            is_eventual: matches!(operation.rules, Rules::Eventual(_)),
-            mailbox: Arc::clone(mailbox),
-            number,
-        };
-        self.shard.waiting.insert(op, waiting);
+        mailbox: &Arc<Mailbox>,
+        operations: Vec<(u32, Operation)>,
+        mut started: impl FnMut(u32, OpId),
+    ) {
+        let held = self.held_of(&operations);
+        let mut named = Vec::with_capacity(operations.len());
+        for ((number, operation), held) in operations.into_iter().zip(held) {
+            let op = self.shard.next_op();
+            let waiting = Waiting {
+                is_write: operation.request.is_write(),
+                is_eventual: matches!(operation.rules, Rules::Eventual(_)),
+                mailbox: Arc::clone(mailbox),
+                number,
+            };
+            self.shard.waiting.insert(op, waiting);
+            named.push((op, operation, held));
+            started(number, op);
+        }
         let now = self.now;
-        self.coordinate(|coordinator, out| coordinator.start(now, op, operation, out));
-        op
+        self.coordinate(|coordinator, out| coordinator.start_many(now, named, out));
     }
 
     /// Nobody waits for this operation any more.
@@ -139,10 +184,7 @@ impl<'a> Turn<'a> {
         if to == self.registers.me.node {
             self.heard.push_back(envelope);
         } else {
-            match self.sends.iter_mut().find(|(peer, _)| *peer == to) {
-                Some((_, envelopes)) => envelopes.push(envelope),
-                None => self.sends.push((to, vec![envelope])),
-            }
+            self.outbox.push(to, envelope);
         }
     }
 
@@ -155,6 +197,7 @@ impl<'a> Turn<'a> {
                     coordinator.on_message(now, from, envelope, out);
                 });
             }
+            Message::Confirm { tag, ref claims } => self.confirm(from, tag, claims),
             Message::GcSum { .. } => self.on_sum(from, &envelope),
             Message::Page { .. } if self.registers.listings.take(from, &envelope) => {}
             Message::Accept { tag, .. } | Message::Store { tag, .. } if !self.has_room => {
@@ -308,10 +351,15 @@ impl<'a> Turn<'a> {
         self.coordinate(|coordinator, out| coordinator.reserved(now, ceiling, out));
     }
 
+    /// Ends the only turn of its caller, or the last.
+    pub(super) fn end(self) {
+        let links = &self.registers.links;
+        self.close().send(links);
+    }
+
     /// Hears what this node has said to itself until nothing is left, hands over what is to be
-    /// stored and sent, releases the shard, and tells outcomes. Whether operations are under
-    /// way.
-    pub(super) fn end(mut self) -> bool {
+    /// stored, releases the shard, and tells outcomes. Returns what is to be sent.
+    pub(super) fn close(mut self) -> Outbox {
         while let Some(envelope) = self.heard.pop_front() {
             self.deliver(self.registers.me.node, envelope);
         }
@@ -319,7 +367,7 @@ impl<'a> Turn<'a> {
             registers,
             shard,
             was_idle,
-            sends,
+            outbox,
             batches,
             batch_names,
             told,
@@ -331,9 +379,6 @@ impl<'a> Turn<'a> {
                 // Fails only when the node stops.
                 let _ = durable.send(Durable::Batches(batch_names, failures));
             });
-        }
-        for (to, envelopes) in sends {
-            registers.links.send_all(to, envelopes);
         }
         let is_idle = shard.is_idle();
         drop(shard);
@@ -354,6 +399,6 @@ impl<'a> Turn<'a> {
                 .mailbox
                 .tell(std::iter::once((first.number, outcome)).chain(rest));
         }
-        !is_idle
+        outbox
     }
 }

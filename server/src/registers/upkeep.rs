@@ -18,8 +18,8 @@ use torc_ring::{NodeId, Partition};
 use torc_store::Advisory;
 
 use super::disk::Disk;
-use super::turn::Turn;
-use super::{Durable, Registers, Settle, Wanted, hints, scrub};
+use super::turn::{Outbox, Turn};
+use super::{Durable, Registers, Settle, Wanted, hints, scrub, shard_of};
 use crate::mutants::broken_rules;
 
 /// Keys that wait for being settled.
@@ -89,9 +89,11 @@ pub(crate) fn run(
 async fn tell_durable(registers: Arc<Registers>, mut inbox: mpsc::UnboundedReceiver<Durable>) {
     let mut events = Vec::new();
     while inbox.recv_many(&mut events, 256).await > 0 {
+        let mut outbox = Outbox::default();
         for event in events.drain(..) {
-            registers.on_durable(event);
+            outbox = registers.on_durable(event, outbox);
         }
+        outbox.send(&registers.links);
     }
 }
 
@@ -206,7 +208,7 @@ async fn compare(registers: Arc<Registers>) {
 }
 
 impl Registers {
-    fn on_durable(&self, event: Durable) {
+    fn on_durable(&self, event: Durable, mut outbox: Outbox) -> Outbox {
         match event {
             Durable::Batches(names, failures) => {
                 let mut failed: Vec<bool> = vec![false; names.len()];
@@ -217,20 +219,21 @@ impl Registers {
                 }
                 // All of one shard: they were made in one turn.
                 let Some((partition, ..)) = names.first() else {
-                    return;
+                    return outbox;
                 };
-                let mut turn = self.turn(*partition);
+                let mut turn = Turn::with(self, shard_of(*partition), outbox);
                 for (name, failed) in names.into_iter().zip(failed) {
                     turn.landed(name, !failed);
                 }
-                turn.end();
+                turn.close()
             }
             Durable::Ceiling(ceiling) => {
                 for shard in 0..self.shards.len() {
-                    let mut turn = Turn::of(self, shard);
+                    let mut turn = Turn::with(self, shard, outbox);
                     turn.reserved(ceiling);
-                    turn.end();
+                    outbox = turn.close();
                 }
+                outbox
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Operations on registers, played by hand.
 
+mod confirms;
 mod gets;
 mod writes;
 

@@ -1,0 +1,178 @@
+//! Gets that come together, with what the replica on this node holds.
+
+use super::*;
+
+impl Scene {
+    /// Starts operations on the key that came together.
+    fn together(&mut self, operations: Vec<(u64, Request, Option<Held>)>) {
+        let operations = operations.into_iter().map(|(id, request, held)| {
+            let operation = Operation {
+                partition: Partition(0),
+                at: locator(),
+                rules: Rules::Linearizable,
+                request,
+                deadline_ms: 10_000,
+            };
+            (OpId(id), operation, held)
+        });
+        let now = self.now();
+        self.coordinator.start_many(now, operations, &mut self.said);
+        self.keep_reserving();
+    }
+
+    /// Two gets that know a value of the replica here.
+    fn two_gets() -> Self {
+        let mut scene = Self::new(Some(A));
+        scene.begin(9, put(b"makes the clock ready"));
+        scene.hear_accepted(A, 9);
+        scene.hear_accepted(B, 9);
+        scene.said.clear();
+        let get = |id| (id, Request::Get, Some(held(5, Some(b"value"))));
+        scene.together(vec![get(1), get(2)]);
+        scene
+    }
+
+    /// The claims that were sent since the last look: to whom, and how many.
+    fn claims(&mut self) -> Vec<(NodeId, Tag, usize)> {
+        let sent = self.sent().into_iter();
+        let claims = sent.filter_map(|(to, message)| match message {
+            Message::Confirm { tag, claims } => Some((to, tag, claims.len())),
+            _ => None,
+        });
+        claims.collect()
+    }
+
+    fn confirmed(&mut self, from: NodeId, tag: Tag, confirmed: &[bool]) {
+        let envelope = Envelope {
+            partition: Partition(0),
+            epoch: EPOCH,
+            message: Message::Confirmed {
+                tag,
+                confirmed: confirmed.to_vec(),
+            },
+        };
+        let now = self.now();
+        self.coordinator
+            .on_message(now, from, envelope, &mut self.said);
+        self.keep_reserving();
+    }
+}
+
+fn is_found(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Found { fast: true, .. })
+}
+
+#[test]
+fn one_other_is_asked_once_for_all_and_what_it_confirms_is_found() {
+    let mut scene = Scene::two_gets();
+    let claims = scene.claims();
+    let [(B, tag, 2)] = claims[..] else {
+        panic!("{claims:?}");
+    };
+    assert_eq!(scene.coordinator.pending(), 2);
+    let earlier = Tag {
+        round: HybridTime(1),
+        ..tag
+    };
+    scene.confirmed(B, earlier, &[true; 8]);
+    scene.confirmed(C, tag, &[true; 8]);
+    assert_eq!(
+        scene.answers(),
+        [],
+        "another round, and nobody who was asked"
+    );
+    scene.confirmed(B, tag, &[true; 8]);
+    let answers = scene.answers();
+    assert!(matches!(&answers[..], [(1, a), (2, b)] if is_found(a) && is_found(b)));
+    assert_eq!(scene.coordinator.pending(), 0);
+    scene.confirmed(B, tag, &[true; 8]);
+    assert_eq!(scene.answers(), [], "once");
+}
+
+#[test]
+fn what_is_not_confirmed_takes_a_round_of_its_own() {
+    let mut scene = Scene::two_gets();
+    let (_, tag, _) = scene.claims()[0];
+    scene.confirmed(B, tag, &[true]);
+    assert!(matches!(&scene.answers()[..], [(1, found)] if is_found(found)));
+    assert_eq!(
+        scene.asked(),
+        [(A, true), (B, false)],
+        "too short an answer"
+    );
+    assert_eq!(scene.coordinator.pending(), 1);
+}
+
+#[test]
+fn nobody_waits_long_for_a_confirmation() {
+    let mut scene = Scene::two_gets();
+    scene.claims();
+    let wake_ms = scene.coordinator.next_wake_ms();
+    assert_eq!(wake_ms, Some(scene.ms + 5));
+    scene.pass(5);
+    let asked = scene.asked();
+    assert_eq!(asked, [(A, true), (C, false)].repeat(2), "B was late");
+}
+
+#[test]
+fn an_abandoned_get_is_not_begun_again() {
+    let mut scene = Scene::two_gets();
+    let (_, tag, _) = scene.claims()[0];
+    let now = scene.now();
+    assert!(!scene.coordinator.abandon(now, OpId(1), &mut scene.said));
+    scene.confirmed(B, tag, &[false, true]);
+    assert!(matches!(&scene.answers()[..], [(2, found)] if is_found(found)));
+    assert_eq!(scene.asked(), []);
+    assert_eq!(scene.coordinator.pending(), 0);
+}
+
+#[test]
+fn a_get_sees_the_write_before_it_and_not_the_one_behind() {
+    let mut scene = Scene::two_gets();
+    scene.claims();
+    let get = |id| (id, Request::Get, Some(held(5, Some(b"value"))));
+    scene.together(vec![get(3), (4, put(b"new"), None), get(5)]);
+    let sent = scene.sent();
+    let kinds: Vec<_> = sent
+        .iter()
+        .filter(|(to, _)| *to == B)
+        .map(|(_, message)| match message {
+            Message::Confirm { .. } => "confirm",
+            Message::Accept { .. } => "accept",
+            Message::Read { .. } => "read",
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(kinds, ["confirm", "accept", "read"]);
+}
+
+#[test]
+fn what_expires_or_lies_in_a_partition_that_moves_takes_the_ordinary_way() {
+    let mut scene = Scene::two_gets();
+    scene.claims();
+    let content = Content::Value {
+        expires_at_ms: Some(1_000_000 + scene.ms),
+        value: Some(Bytes::from_static(b"value")),
+    };
+    let expired = held_content(ballot(5), content);
+    scene.together(vec![(3, Request::Get, Some(expired))]);
+    assert_eq!(scene.asked(), [(A, true), (B, false)]);
+    let stable = Config::founded(Partition(0), EPOCH, &[A, B, C]);
+    let moving = stable.begin(Epoch(4), &[A, B, NodeId(4)], &[]).unwrap();
+    let now = scene.now();
+    scene
+        .coordinator
+        .on_topology(now, &Arc::new(moving), &mut scene.said);
+    scene.together(vec![(4, Request::Get, Some(held(5, Some(b"value"))))]);
+    assert_eq!(scene.claims(), []);
+}
+
+#[test]
+fn an_absent_key_is_confirmed_as_absent() {
+    let mut scene = Scene::two_gets();
+    scene.claims();
+    scene.together(vec![(3, Request::Get, Some(absent()))]);
+    let (_, tag, _) = scene.claims()[0];
+    scene.confirmed(B, tag, &[true]);
+    assert_eq!(scene.answers(), [(3, Outcome::Absent { fast: true })]);
+}

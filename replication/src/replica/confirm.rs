@@ -1,0 +1,51 @@
+//! R5 for many keys at once: whether this replica holds the very versions that another one does.
+//!
+//! Only what is durable is told, and only in the epoch that the asker acts in: so an answer is
+//! worth what a [`Holding`](crate::Message::Holding) is. What cannot be told at once is not
+//! confirmed.
+
+use torc_record::Epoch;
+use torc_ring::topology::Stage;
+
+use super::{Register, Replica};
+use crate::{Claim, Config, Held, Lookup, Mutation, Seq, is_collected};
+
+impl Replica {
+    /// Whether what the disk has of a key is this replica's word on it in this epoch. What is
+    /// on its way to the disk was not acknowledged yet.
+    #[must_use]
+    pub fn vouches_in(&self, epoch: Epoch) -> bool {
+        let reads = |config: &Config| {
+            let index = config.index(self.me);
+            config.stage == Stage::Stable && index.is_some_and(|it| config.readers().contains(it))
+        };
+        let is_in = self.meta.epoch == epoch && self.adopting.is_none()
+            || self.mutations.has(Mutation::NoEpochFence);
+        is_in && self.config.as_deref().is_some_and(reads)
+    }
+
+    /// What this replica holds of a key of which its disk has this; none if it has no say.
+    #[must_use]
+    pub fn holding(&self, lookup: Lookup) -> Option<Held> {
+        let seq = Seq(0);
+        self.held(&Register { lookup, seq }, true)
+    }
+
+    /// Whether it holds what is claimed of a key of which its disk has this, and no watermark
+    /// makes that gone.
+    #[must_use]
+    pub fn confirms(&self, claim: &Claim, lookup: &Lookup) -> bool {
+        let Lookup::Found(record) = lookup else {
+            // Other watermarks than the asker's are left to a round of its own.
+            let is_same = claim.version == self.meta.collected;
+            return *lookup == Lookup::Absent && claim.is_absent && is_same;
+        };
+        let is_same =
+            record.ballot == claim.version || self.mutations.has(Mutation::ConfirmsAnyVersion);
+        let has_expired = record
+            .expires_at_ms()
+            .is_some_and(|at| at <= self.meta.collecting.time.unix_ms());
+        let is_gone = is_collected(record.ballot, &record.state, self.meta.collected);
+        !claim.is_absent && is_same && !has_expired && !is_gone
+    }
+}

@@ -1,0 +1,75 @@
+//! Many keys at once: what this node's replicas hold of them, with one visit to the store, and
+//! whether they hold what another node's replicas do.
+
+use torc_record::Epoch;
+use torc_replication::{
+    Claim, Envelope, Held, Locator, Lookup, Message, Operation, Request, Rules, Tag,
+};
+use torc_ring::{NodeId, Partition};
+
+use super::disk::lookup;
+use super::host::Host;
+use super::turn::Turn;
+
+impl Turn<'_> {
+    /// What is held here of the keys of gets whose other replicas may confirm it, where that
+    /// can be told at once.
+    pub(super) fn held_of(&self, operations: &[(u32, Operation)]) -> Vec<Option<Held>> {
+        let asked = operations.iter().map(|(_, operation)| {
+            let is_get = matches!(operation.request, Request::Get);
+            let config = self.config(operation.partition)?;
+            let is_shared = config.members.len() > 1 && operation.rules == Rules::Linearizable;
+            (is_get && is_shared).then_some((operation.partition, config.epoch, &operation.at))
+        });
+        let read = self.read(asked);
+        let held = |(host, lookup): (&Host, Lookup)| host.replica.holding(lookup);
+        read.into_iter().map(|read| read.and_then(held)).collect()
+    }
+
+    /// Answers what another node claims to hold.
+    pub(super) fn confirm(&mut self, to: NodeId, tag: Tag, claims: &[Claim]) {
+        let Some(first) = claims.first() else {
+            return;
+        };
+        let asked = claims
+            .iter()
+            .map(|claim| Some((claim.partition, claim.epoch, &claim.at)));
+        let read = self.read(asked).into_iter().zip(claims);
+        let confirmed = read.map(|(read, claim)| {
+            read.is_some_and(|(host, lookup)| host.replica.confirms(claim, &lookup))
+        });
+        let message = Message::Confirmed {
+            tag,
+            confirmed: confirmed.collect(),
+        };
+        let envelope = Envelope {
+            partition: first.partition,
+            epoch: first.epoch,
+            message,
+        };
+        self.send(to, envelope);
+    }
+
+    /// What the store has of keys of which this shard's replicas can speak in these epochs.
+    fn read<'a>(
+        &self,
+        asked: impl Iterator<Item = Option<(Partition, Epoch, &'a Locator)>>,
+    ) -> Vec<Option<(&Host, Lookup)>> {
+        let hosts: Vec<_> = asked
+            .map(|asked| {
+                let (partition, epoch, at) = asked?;
+                let host = self.known_host(partition)?;
+                host.vouches_in(epoch).then_some((host, at))
+            })
+            .collect();
+        let keys: Vec<_> = hosts
+            .iter()
+            .flatten()
+            .map(|(_, at)| (at.namespace, at.digest, at.key.as_bytes()))
+            .collect();
+        let mut found = self.store().get_batch_cached(&keys).into_iter();
+        let mut read = |(host, _)| Some((host, lookup(found.next()??)));
+        let hosts = hosts.into_iter();
+        hosts.map(|host| host.and_then(&mut read)).collect()
+    }
+}
