@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use torc_record::{Ballot, Digest, HybridTime, Key};
-use torc_replication::{KeyId, Locator, LostStretch, Request, Rules, Sends, Stretch};
+use torc_replication::{Config, KeyId, Locator, LostStretch, Request, Rules, Sends, Stretch};
 use torc_ring::{NodeId, Partition};
 use torc_store::{Cursor, ScanLimits, StoreError, Unreadable};
 
@@ -63,6 +63,29 @@ impl Floors {
     }
 }
 
+/// Why places are not supplied yet. They stay unknown, and are asked for again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unsupplied {
+    /// A quorum of the others is needed, but for this replica.
+    #[error("too few of the other replicas can say what they hold of it")]
+    TooFew,
+    /// Nobody can tell which of the others count.
+    #[error("the partition is moving")]
+    Moving,
+    /// The settling of keys that others hold there did not succeed.
+    #[error("{keys} keys that may have been in it could not be settled")]
+    InDoubt {
+        /// How many.
+        keys: usize,
+    },
+    /// This replica's own copy cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The node stops.
+    #[error("the node stops")]
+    Stopped,
+}
+
 /// Keys of a stretch, each with the highest ballot that is known of it.
 type Versions = BTreeMap<(KeyId, Key), Ballot>;
 
@@ -86,23 +109,17 @@ const fn locator(id: KeyId, key: Key) -> Locator {
 
 impl Registers {
     /// Has the other replicas supply what these places of a partition held, and vouches for
-    /// them; whether that was done.
+    /// them.
     pub(super) async fn supply(
         self: &Arc<Self>,
         partition: Partition,
         places: &[Unreadable],
-    ) -> bool {
-        let Some(config) = self.config(partition) else {
-            return false;
-        };
+    ) -> Result<(), Unsupplied> {
+        let config = self.config(partition).ok_or(Unsupplied::Moving)?;
         let stretch = stretch_of(places);
-        let Some(listed) = self.ask_others(partition, places, stretch).await else {
-            return false;
-        };
+        let listed = self.ask_others(&config, places, stretch).await?;
         // An older version of this replica may have been replaced by what it lost.
-        let Some(held) = self.versions_held(partition, stretch).await else {
-            return false;
-        };
+        let held = self.versions_held(partition, stretch).await?;
         let mut keys: Vec<_> = listed.keys().chain(held.keys()).cloned().collect();
         keys.extend(places.iter().filter_map(|place| {
             let key = place.key.as_ref()?;
@@ -115,44 +132,40 @@ impl Registers {
         keys.sort_unstable();
         keys.dedup();
         let keys = keys.into_iter().map(|(id, key)| locator(id, key));
-        let Some(doubtful) = self.in_doubt(partition, keys.collect()).await else {
-            return false;
-        };
+        let doubtful = self.in_doubt(keys.collect()).await?;
         self.settle_all(partition, &doubtful).await;
-        let is_known = self
-            .all_known(partition, stretch, doubtful, &listed)
-            .await
-            .unwrap_or(false);
-        let is_of_now = self
-            .config(partition)
-            .is_some_and(|now| now.epoch == config.epoch);
-        if is_known && is_of_now {
-            self.store.mark_repaired(places);
+        self.until_known(partition, stretch, doubtful, &listed)
+            .await?;
+        if self.config(partition).map(|now| now.epoch) != Some(config.epoch) {
+            return Err(Unsupplied::Moving);
         }
-        is_known && is_of_now
+        self.store.mark_repaired(places);
+        Ok(())
     }
 
     /// What the others hold of a stretch; none if too few say so.
     async fn ask_others(
         &self,
-        partition: Partition,
+        config: &Arc<Config>,
         places: &[Unreadable],
         stretch: Stretch,
-    ) -> Option<Versions> {
-        let config = self.config(partition)?;
-        let highest = places.iter().map(|place| place.highest).max()?;
+    ) -> Result<Versions, Unsupplied> {
+        let partition = config.partition;
+        let highest = places.iter().map(|place| place.highest).max();
+        let highest = highest.unwrap_or_default();
         let recent = unix_ms().saturating_sub(UNDER_WAY.as_millis() as u64);
         let recent = HybridTime::from_unix_ms(recent);
         let (tag, mut pages) = self.listings.wait();
         let _forgotten = Forgotten(&self.listings, tag);
-        let mut lost = LostStretch::new(
-            config,
+        let lost = LostStretch::new(
+            Arc::clone(config),
             self.me.node,
             (highest, recent),
             tag,
             stretch,
             broken_rules(),
-        )?;
+        );
+        let mut lost = lost.ok_or(Unsupplied::Moving)?;
         let mut raised = self.floors.wait(partition, lost.upto());
         let mut heard = Instant::now();
         let mut asks = lost.asks();
@@ -171,10 +184,12 @@ impl Registers {
             };
         }
         self.floors.forget(partition);
-        let is_complete = lost.is_complete();
+        if !lost.is_complete() {
+            return Err(Unsupplied::TooFew);
+        }
         let listed = lost.into_listed().into_iter();
         let listed = listed.map(|(at, highest)| ((at.id(), at.key), highest));
-        is_complete.then(|| listed.collect())
+        Ok(listed.collect())
     }
 
     fn send_all(&self, partition: Partition, sends: Sends) {
@@ -193,39 +208,36 @@ impl Registers {
         self: &Arc<Self>,
         partition: Partition,
         stretch: Stretch,
-    ) -> Option<Versions> {
+    ) -> Result<Versions, Unsupplied> {
         let store = self.store.clone();
-        let read = tokio::task::spawn_blocking(move || -> Option<Versions> {
+        let read = tokio::task::spawn_blocking(move || -> Result<Versions, Unsupplied> {
             let mut held = Versions::new();
             let mut after: Option<Cursor> =
                 stretch.start().and_then(|id| disk::cursor_after(id).ok());
             loop {
                 let limits = ScanLimits::default();
                 let read = store.scan_readable(partition, after.as_ref(), limits);
-                let page = read.ok()?.page;
+                let page = read?.page;
                 for record in page.records {
                     if stretch.ends_before(record.digest) {
-                        return Some(held);
+                        return Ok(held);
                     }
                     held.insert((KeyId::of(&record), record.key.clone()), record.ballot);
                 }
                 after = page.next;
                 if after.is_none() {
-                    return Some(held);
+                    return Ok(held);
                 }
             }
         });
-        read.await.ok()?
+        read.await.map_err(|_| Unsupplied::Stopped)?
     }
 
     /// Those of the keys of which this replica does not know what it held. A record under the
     /// digest of another key is nobody's: it is left out.
-    async fn in_doubt(
-        self: &Arc<Self>,
-        partition: Partition,
-        keys: Vec<Locator>,
-    ) -> Option<Vec<Locator>> {
-        let (store, cluster) = (self.store.clone(), self.digest_key()?);
+    async fn in_doubt(self: &Arc<Self>, keys: Vec<Locator>) -> Result<Vec<Locator>, Unsupplied> {
+        let cluster = self.digest_key().ok_or(Unsupplied::Moving)?;
+        let store = self.store.clone();
         let foreign = self.metrics.foreign_digests.clone();
         let read = tokio::task::spawn_blocking(move || {
             let mut doubtful = Vec::new();
@@ -237,15 +249,12 @@ impl Registers {
                 match store.get(at.namespace, &at.digest, at.key.as_bytes()) {
                     Ok(_) => {}
                     Err(StoreError::Damaged { .. }) => doubtful.push(at),
-                    Err(error) => {
-                        tracing::warn!(%partition, %error, "a damaged partition cannot be read");
-                        return None;
-                    }
+                    Err(error) => return Err(error.into()),
                 }
             }
-            Some(doubtful)
+            Ok(doubtful)
         });
-        read.await.ok()?
+        read.await.map_err(|_| Unsupplied::Stopped)?
     }
 
     /// Writes keys again, or brings them here, by the mode of their namespaces.
@@ -266,18 +275,18 @@ impl Registers {
         }
     }
 
-    /// Whether this replica now holds what the others hold of the keys that were in doubt.
-    /// Waits a moment for what is on its way to the disk.
-    async fn all_known(
+    /// Returns once this replica holds what the others hold of the keys that were in doubt. Waits
+    /// a moment for what is on its way to the disk.
+    async fn until_known(
         self: &Arc<Self>,
         partition: Partition,
         stretch: Stretch,
         mut doubtful: Vec<Locator>,
         listed: &Versions,
-    ) -> Option<bool> {
+    ) -> Result<(), Unsupplied> {
         let until = Instant::now() + STORE_TIME;
         loop {
-            doubtful = self.in_doubt(partition, doubtful).await?;
+            doubtful = self.in_doubt(doubtful).await?;
             let held = self.versions_held(partition, stretch).await?;
             // What was brought here keeps its ballot: the store cannot tell that it is enough.
             let is_brought = |at: &Locator| {
@@ -286,11 +295,13 @@ impl Registers {
                 let is_eventual = matches!(self.rules(at.namespace), Some(Rules::Eventual(_)));
                 is_eventual && held >= listed && (listed.is_some() || held.is_none())
             };
-            if doubtful.iter().all(is_brought) {
-                return Some(true);
+            doubtful.retain(|at| !is_brought(at));
+            if doubtful.is_empty() {
+                return Ok(());
             }
             if Instant::now() > until {
-                return Some(false);
+                let keys = doubtful.len();
+                return Err(Unsupplied::InDoubt { keys });
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }

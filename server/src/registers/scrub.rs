@@ -64,18 +64,19 @@ impl Registers {
             return Some(true);
         }
         let places = left.len();
-        let is_supplied = self.supply(partition, &left).await;
-        if is_supplied {
-            tracing::info!(%partition, places, "the other replicas have supplied what was lost");
-        } else {
-            tracing::warn!(
+        let supplied = self.supply(partition, &left).await;
+        match &supplied {
+            Ok(()) => {
+                tracing::info!(%partition, places, "the other replicas have supplied what was lost");
+            }
+            Err(why) => tracing::warn!(
                 %partition,
                 places,
-                "what was lost is not supplied: too few of the other replicas can say what they \
-                 hold, or a key could not be settled; asked again later"
-            );
+                %why,
+                "what was lost is not supplied yet; asked again later"
+            ),
         }
-        Some(is_supplied)
+        Some(supplied.is_ok())
     }
 
     async fn scrub(self: &Arc<Self>, partition: Partition) -> Option<ScrubReport> {
