@@ -1,4 +1,4 @@
-//! Sectors that rot under the slices of a node: what it lost comes back from the others.
+//! Slices of running nodes: out of the page cache, and damaged by sectors that rot.
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,
@@ -8,8 +8,9 @@
 
 mod common;
 
+use std::fs::File;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use common::{Servers, settings, until, value_of};
 use torc_proto::Names;
@@ -60,15 +61,21 @@ async fn seal(dir: &Path) {
     store.close().await.unwrap();
 }
 
+/// The files that slices are in.
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(dir.join("store")).unwrap();
+    let paths = files.map(|entry| entry.unwrap().path());
+    let is_segment = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("segment-")
+    };
+    paths.filter(is_segment).collect()
+}
+
 /// Flips a bit of every key in the slices; how many.
 fn flip_keys(dir: &Path) -> usize {
     let mut flipped = 0;
-    for entry in std::fs::read_dir(dir.join("store")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if !name.starts_with("segment-") {
-            continue;
-        }
+    for path in segments(dir) {
         let mut bytes = std::fs::read(&path).unwrap();
         let is_key = |at: &usize| bytes[*at..].starts_with(b"the key ");
         let keys: Vec<_> = (0..bytes.len()).filter(is_key).collect();
@@ -184,4 +191,54 @@ async fn what_a_replica_lost_with_its_keys_is_never_absent_and_comes_back_from_t
             assert_eq!(own, Some(format!("value {number}")), "{namespace:?}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stale_get_of_a_cold_record_is_read_where_nobody_is_served() {
+    const TMPFS: i64 = 0x0102_1994;
+    const FROM_DISK: &str = "torc_stale_gets_from_disk_total ";
+    let mut servers = Servers::start().await;
+    let dir = servers.dir.path().join("3");
+    if rustix::fs::statfs(&dir).unwrap().f_type == TMPFS {
+        eprintln!("skipped: this file system has no page that is not in memory");
+        return;
+    }
+    let mut kv = servers.kv(2).await;
+    for number in 0..KEYS {
+        until("the write is acknowledged", async || {
+            kv.put(put("", number)).await.is_ok()
+        })
+        .await;
+    }
+    until("node 3 holds everything", async || {
+        servers.sums(0).await == servers.sums(2).await
+    })
+    .await;
+    let node = servers.nodes.pop().unwrap();
+    let address = node.grpc_addr();
+    node.stop().await.unwrap();
+    seal(&dir).await;
+    servers.start_at(3, address).await;
+
+    let mut kv = servers.kv(2).await;
+    let stale = |number| get("", number, Consistency::Stale);
+    assert_eq!(servers.metric(2, FROM_DISK).await, 0);
+    until("a record is read from the disk", async || {
+        for path in segments(&dir) {
+            let file = File::open(path).unwrap();
+            file.sync_all().unwrap();
+            let advice = rustix::fs::Advice::DontNeed;
+            rustix::fs::fadvise(&file, 0, None, advice).unwrap();
+        }
+        let value = value_of(&mut kv, stale(0)).await;
+        assert_eq!(value.as_deref(), Some("value 0"));
+        servers.metric(2, FROM_DISK).await > 0
+    })
+    .await;
+    for number in 0..KEYS {
+        let value = value_of(&mut kv, stale(number)).await;
+        assert_eq!(value, Some(format!("value {number}")));
+    }
+    let absent = value_of(&mut kv, stale(KEYS)).await;
+    assert_eq!(absent, None);
 }
