@@ -17,15 +17,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use torc_record::{Ballot, Digest, HybridTime, Key, NamespaceId, NodeSlot};
+use torc_record::{Ballot, Digest, HybridTime, Key, Layer, NamespaceId, NodeSlot};
 use torc_ring::NodeId;
 use torc_ring::topology::Stage;
 
 use crate::{Config, Envelope, KeyId, Locator, Message, Mutations, ScanPage, Sends, Tag, Votes};
 
 /// A part of a partition, between two digests that are known.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
+    /// That of the partition.
+    pub layer: Layer,
     /// Lost keys are behind this one; none if that is not known.
     pub after: Option<Digest>,
     /// And before this one.
@@ -33,12 +35,13 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// The place before its first key; none at the beginning of the partition.
+    /// The place before its first key; none at the beginning of the partition. It lies in the
+    /// partition, as every key that is sent has to.
     #[must_use]
     pub fn start(&self) -> Option<KeyId> {
         self.after.map(|digest| KeyId {
             digest,
-            namespace: NamespaceId(u32::MAX),
+            namespace: NamespaceId::in_layer(self.layer, NamespaceId::MAX_NUMBER),
         })
     }
 
@@ -165,6 +168,13 @@ impl LostStretch {
         !self.config.may_accept(open, self.mutations)
     }
 
+    /// Those who have not listed yet, and whether their floors are raised.
+    pub fn missing(&self) -> impl Iterator<Item = (NodeId, bool)> + '_ {
+        let members = self.config.members.iter().zip(&self.asks);
+        let open = members.filter(|(_, ask)| **ask != Ask::Nothing);
+        open.map(|(member, ask)| (member.node, *ask != Ask::Floor))
+    }
+
     /// The keys that were listed, each with the highest ballot that anybody holds.
     #[must_use]
     pub fn into_listed(self) -> Vec<(Locator, Ballot)> {
@@ -207,6 +217,11 @@ mod tests {
 
     const EPOCH: Epoch = Epoch(4);
     const RECENT: HybridTime = HybridTime(70);
+    const WHOLE: Stretch = Stretch {
+        layer: Layer::BASE,
+        after: None,
+        before: None,
+    };
 
     fn nodes(count: u64) -> Vec<NodeId> {
         (1..=count).map(NodeId).collect()
@@ -273,7 +288,7 @@ mod tests {
     #[test]
     fn a_list_counts_only_behind_a_floor_above_all_that_was_lost() {
         let highest = ballot(EPOCH, 90);
-        let mut lost = inquiry(3, highest, Stretch::default()).unwrap();
+        let mut lost = inquiry(3, highest, WHOLE).unwrap();
         assert!(lost.upto() > highest);
         let floors = |sends: &Sends| {
             let all = sends.iter();
@@ -294,7 +309,9 @@ mod tests {
             after_of(&lost.on_floor(NodeId(2), lost.upto())),
             [(2, None)]
         );
+        assert!(lost.missing().eq([(NodeId(2), true), (NodeId(3), false)]));
         assert!(lost.on_page(NodeId(2), page(&records(1), true)).is_empty());
+        assert!(lost.missing().eq([(NodeId(3), false)]));
         assert!(
             !lost.is_complete(),
             "the third and this one may have chosen what the second has not"
@@ -308,7 +325,7 @@ mod tests {
     #[test]
     fn those_who_have_not_listed_are_no_quorum_with_this_replica() {
         for (count, needed) in [(2, 1), (3, 2), (4, 2), (5, 3)] {
-            let mut lost = inquiry(count, Ballot::default(), Stretch::default()).unwrap();
+            let mut lost = inquiry(count, Ballot::default(), WHOLE).unwrap();
             for node in 2..2 + needed {
                 assert!(!lost.is_complete(), "{node} of {count}");
                 lost.on_floor(NodeId(node), lost.upto());
@@ -316,7 +333,7 @@ mod tests {
             }
             assert!(lost.is_complete(), "of {count}");
         }
-        let alone = inquiry(1, Ballot::default(), Stretch::default()).unwrap();
+        let alone = inquiry(1, Ballot::default(), WHOLE).unwrap();
         assert!(alone.asks().is_empty() && !alone.is_complete());
     }
 
@@ -324,6 +341,7 @@ mod tests {
     fn pages_are_asked_for_to_the_end_of_the_stretch_and_their_highest_ballots_count() {
         let all = records(20);
         let stretch = Stretch {
+            layer: Layer::BASE,
             after: Some(all[4].digest),
             before: Some(all[12].digest),
         };
@@ -331,6 +349,8 @@ mod tests {
         let first = lost.on_floor(NodeId(2), lost.upto());
         assert_eq!(after_of(&first), [(2, stretch.start())]);
         assert!(stretch.start() >= Some(KeyId::of(&all[4])));
+        let layer = stretch.start().unwrap().namespace.layer();
+        assert_eq!(layer, Layer::BASE, "another one is of another partition");
         let next = Some(KeyId::of(&all[9]));
         for _ in 0..2 {
             let second = lost.on_page(NodeId(2), page(&all[5..10], false));
@@ -349,14 +369,14 @@ mod tests {
 
     #[test]
     fn nobody_is_asked_while_the_partition_moves_or_of_a_later_epoch() {
-        assert!(inquiry(3, ballot(Epoch(5), 1), Stretch::default()).is_none());
-        let earlier = inquiry(3, ballot(Epoch(3), 900), Stretch::default()).unwrap();
+        assert!(inquiry(3, ballot(Epoch(5), 1), WHOLE).is_none());
+        let earlier = inquiry(3, ballot(Epoch(3), 900), WHOLE).unwrap();
         let upto = earlier.upto();
         assert_eq!((upto.epoch, upto.time), (EPOCH, RECENT));
         let mut moving = Config::founded(Partition(0), EPOCH, &nodes(3));
         moving.stage = Stage::Copying;
         let highest = (Ballot::default(), RECENT);
-        let (tag, stretch) = (Tag::default(), Stretch::default());
+        let (tag, stretch) = (Tag::default(), WHOLE);
         let none = LostStretch::new(
             moving.into(),
             NodeId(1),

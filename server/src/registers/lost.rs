@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use torc_record::{Ballot, Digest, HybridTime, Key};
+use torc_record::{Ballot, Digest, HybridTime, Key, Layer};
 use torc_replication::{Config, KeyId, Locator, LostStretch, Request, Rules, Sends, Stretch};
 use torc_ring::{NodeId, Partition};
 use torc_store::{Cursor, ScanLimits, StoreError, Unreadable};
@@ -67,8 +67,16 @@ impl Floors {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unsupplied {
     /// A quorum of the others is needed, but for this replica.
-    #[error("too few of the other replicas can say what they hold of it")]
-    TooFew,
+    #[error(
+        "too few of the other replicas say what they hold of it: {raising:?} have not raised their \
+         floors or cannot sum up their copies, {listing:?} have not listed theirs"
+    )]
+    TooFew {
+        /// Who did not answer the first question.
+        raising: Vec<NodeId>,
+        /// Who did not answer the second one.
+        listing: Vec<NodeId>,
+    },
     /// Nobody can tell which of the others count.
     #[error("the partition is moving")]
     Moving,
@@ -90,10 +98,11 @@ pub(super) enum Unsupplied {
 type Versions = BTreeMap<(KeyId, Key), Ballot>;
 
 /// The part of the partition that has all these places.
-fn stretch_of(places: &[Unreadable]) -> Stretch {
+fn stretch_of(layer: Layer, places: &[Unreadable]) -> Stretch {
     let after: Option<Vec<Digest>> = places.iter().map(|place| place.after).collect();
     let before: Option<Vec<Digest>> = places.iter().map(|place| place.before).collect();
     Stretch {
+        layer,
         after: after.and_then(|known| known.into_iter().min()),
         before: before.and_then(|known| known.into_iter().max()),
     }
@@ -116,7 +125,8 @@ impl Registers {
         places: &[Unreadable],
     ) -> Result<(), Unsupplied> {
         let config = self.config(partition).ok_or(Unsupplied::Moving)?;
-        let stretch = stretch_of(places);
+        let layer = self.partitions.layer(partition);
+        let stretch = stretch_of(layer.ok_or(Unsupplied::Moving)?, places);
         let listed = self.ask_others(&config, places, stretch).await?;
         // An older version of this replica may have been replaced by what it lost.
         let held = self.versions_held(partition, stretch).await?;
@@ -185,7 +195,13 @@ impl Registers {
         }
         self.floors.forget(partition);
         if !lost.is_complete() {
-            return Err(Unsupplied::TooFew);
+            let (listing, raising): (Vec<_>, Vec<_>) =
+                lost.missing().partition(|(_, has_raised)| *has_raised);
+            let nodes = |missing: Vec<(NodeId, bool)>| missing.into_iter().map(|it| it.0).collect();
+            return Err(Unsupplied::TooFew {
+                raising: nodes(raising),
+                listing: nodes(listing),
+            });
         }
         let listed = lost.into_listed().into_iter();
         let listed = listed.map(|(at, highest)| ((at.id(), at.key), highest));
