@@ -10,6 +10,7 @@
 //!   way from one epoch to the next; from `torc-ring`, because the topology commits them.
 //! * [`Collector`]: tombstones and expired values. [`compare`]: anti-entropy.
 //! * [`ScanRound`]: pages of a partition as a quorum holds them.
+//! * [`LostStretch`]: what the others hold where this replica has lost records.
 //! * [`Hints`]: what replicas of `eventual` namespaces have missed.
 //! * [`Fence`]: whether a message of an epoch may be acted on in another.
 //!
@@ -30,6 +31,7 @@ mod effect;
 mod fence;
 mod hints;
 mod locator;
+mod lost;
 mod message;
 mod promise;
 mod replica;
@@ -46,6 +48,7 @@ pub use effect::Effect;
 pub use fence::Fence;
 pub use hints::{Hint, HintId, Hints};
 pub use locator::{DigestHasher, KeyId, Locator, NumberHasher, NumberTable};
+pub use lost::{LostStretch, Stretch};
 pub use message::{Claim, Content, Envelope, Held, MAX_CLAIMS, Message, OpId, Tag};
 pub use replica::{Input, Now, Reading, Readout, Replica, ReplicaOptions};
 pub use scan::{Listed, ListedEntry, ScanPage, ScanRound};

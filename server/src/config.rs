@@ -91,6 +91,10 @@ pub struct RawSettings {
     /// After so long without writes each partition is folded into one slice [default: 10]
     #[arg(long, env = "TORC_FOLD_WHEN_IDLE_S", value_name = "SECONDS")]
     pub fold_when_idle_s: Option<u64>,
+    /// Start although the end of the log is damaged and acknowledged writes may be lost: only
+    /// where the other replicas are lost too, or there are none [default: false]
+    #[arg(long, env = "TORC_CUT_DAMAGED_LOG", num_args = 0..=1, default_missing_value = "true")]
+    pub cut_damaged_log: Option<bool>,
     /// Share of absent keys that a Bloom gate lets through, 0.0001 to 0.5 [default: 0.01]
     #[arg(long, env = "TORC_GATE_RATE", value_name = "SHARE")]
     pub gate_rate: Option<f64>,
@@ -216,6 +220,8 @@ pub struct Settings {
     pub fold_job_bytes: u64,
     /// After so long without writes each partition is folded into one slice.
     pub fold_when_idle: Duration,
+    /// Whether to start without the last batch of the log if that is damaged.
+    pub cut_damaged_log: bool,
     /// Share of absent keys that a Bloom gate lets through.
     pub gate_rate: f64,
     /// Most bytes a second sent to new owners.
@@ -282,6 +288,7 @@ impl RawSettings {
             fold_mib_per_s: self.fold_mib_per_s.or(fallback.fold_mib_per_s),
             fold_job_mib: self.fold_job_mib.or(fallback.fold_job_mib),
             fold_when_idle_s: self.fold_when_idle_s.or(fallback.fold_when_idle_s),
+            cut_damaged_log: self.cut_damaged_log.or(fallback.cut_damaged_log),
             gate_rate: self.gate_rate.or(fallback.gate_rate),
             transfer_mib_per_s: self.transfer_mib_per_s.or(fallback.transfer_mib_per_s),
             transfer_parallel: self.transfer_parallel.or(fallback.transfer_parallel),
@@ -335,6 +342,7 @@ impl RawSettings {
             fold_bytes_per_s: mib("fold-mib-per-s", self.fold_mib_per_s, 128, 1 << 20)?,
             fold_job_bytes: mib("fold-job-mib", self.fold_job_mib, 256, 1 << 20)?,
             fold_when_idle: seconds("fold-when-idle-s", self.fold_when_idle_s, 10)?,
+            cut_damaged_log: self.cut_damaged_log.unwrap_or(false),
             gate_rate: rate("gate-rate", self.gate_rate.unwrap_or(0.01))?,
             transfer_bytes_per_s: mib("transfer-mib-per-s", self.transfer_mib_per_s, 256, 1 << 20)?,
             transfer_parallel: within(

@@ -75,6 +75,7 @@ pub(crate) struct Metrics {
     seconds: [Histogram; Operation::ALL.len()],
     faults: Family<FaultLabels, Counter>,
     pub(crate) forwarded: Counter,
+    pub(crate) cold_reads: Counter,
     pub(crate) scan_searched_bytes: Counter,
     pub(crate) topology_epoch: Gauge,
     pub(crate) transfer_sent_bytes: Counter,
@@ -148,6 +149,10 @@ impl Metrics {
             "operations_forwarded",
             "Operations sent on to the node that leads the key",
         );
+        let cold_reads = counter(
+            "stale_gets_from_disk",
+            "Stale gets that read the disk, on a thread that serves nobody",
+        );
         let scan_searched_bytes = counter(
             "scan_searched_bytes",
             "Bytes of values that scans searched for byte strings",
@@ -181,6 +186,7 @@ impl Metrics {
             }),
             faults,
             forwarded,
+            cold_reads,
             scan_searched_bytes,
             topology_epoch,
             transfer_sent_bytes,

@@ -32,6 +32,8 @@ use crate::{boot, clock};
 const LEAVE: Duration = Duration::from_millis(300);
 /// How long operations under way may take to end then.
 const DRAIN: Duration = Duration::from_secs(5);
+/// Stale gets that read the disk at a time: what a disk of today serves at once.
+const READERS: usize = 32;
 /// How long connections may take to close after that.
 pub(crate) const HANG_UP: Duration = Duration::from_secs(1);
 
@@ -266,6 +268,7 @@ fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
     options.fold_bytes_per_s = settings.fold_bytes_per_s;
     options.fold_job_bytes = settings.fold_job_bytes;
     options.fold_when_idle = settings.fold_when_idle;
+    options.cut_damaged_log = settings.cut_damaged_log;
     options.gate_rate = settings.gate_rate;
     options.release_memory = memory::release;
     options
@@ -321,6 +324,7 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
         hot: Hot::new(settings.hot),
         sketchers: tokio::sync::Semaphore::new(2),
+        readers: tokio::sync::Semaphore::new(READERS),
         landers: tokio::sync::Semaphore::new(settings.worker_threads),
         started: now,
         workers: std::sync::OnceLock::new(),

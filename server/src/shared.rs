@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) hot: Hot,
     /// Sketches of keys that are made at a time.
     pub(crate) sketchers: Semaphore,
+    /// Stale gets that read the disk at a time.
+    pub(crate) readers: Semaphore,
     /// Arrivals that are written and verified at a time, as many as there are threads that
     /// serve. More would wait for one another's file, each on a thread with memory of its own.
     pub(crate) landers: Semaphore,

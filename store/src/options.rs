@@ -47,6 +47,9 @@ pub struct StoreOptions {
     /// Most bytes of writes that wait for the committer; more of them wait in
     /// [`Store::write`](crate::Store::write) for room. At least 1 MiB.
     pub queue_limit_bytes: u64,
+    /// Whether a log whose last batch was whole once and is damaged is cut before it. The writes of
+    /// that batch may have been acknowledged, and are lost then. If not, the store does not open.
+    pub cut_damaged_log: bool,
     /// Asks the allocator to give unused memory back to the system; does nothing unless it is
     /// set. Called after opening, a seal and a fold by every thread that took part, because
     /// allocators keep memory per thread. It may take some milliseconds.
@@ -75,6 +78,7 @@ impl StoreOptions {
             auto_fold: true,
             gate_rate: 0.01,
             queue_limit_bytes: 32 * MIB,
+            cut_damaged_log: false,
             release_memory: || {},
         }
     }

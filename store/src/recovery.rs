@@ -49,6 +49,7 @@ pub(crate) fn recover(
         first: manifest.first_log,
         after: manifest.through,
         segments: &names.logs,
+        cuts_damaged: options.cut_damaged_log,
         may_be_empty: manifest == Manifest::EMPTY,
     };
     let end = replay.run(|seq, entry| match entry {

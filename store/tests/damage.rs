@@ -154,8 +154,8 @@ fn in_a_store_that_was_not_closed_only_the_last_batch_can_pass_for_torn() {
     }
 }
 
-/// The last batch of a log that was not closed, with some of its bytes changed.
-fn tail_of(change: impl Fn(&mut [u8])) -> LogTail {
+/// A store that was not closed, with some bytes of the last batch of its log changed, and the log.
+fn with_last_batch(change: impl Fn(&mut [u8])) -> (CrashFs, PathBuf) {
     let fs = CrashFs::new();
     let mut options = options(DIR);
     options.log_segment_bytes = 1 << 20;
@@ -172,7 +172,15 @@ fn tail_of(change: impl Fn(&mut [u8])) -> LogTail {
     let (mut bytes, end) = (fs.file(&path).unwrap(), end(&fs));
     change(&mut bytes[start..end]);
     fs.put_file(&path, &bytes);
-    let (_, recovery) = open(&fs).unwrap();
+    (fs, path)
+}
+
+/// The last batch of a log that was not closed, with some of its bytes changed.
+fn tail_of(change: impl Fn(&mut [u8])) -> LogTail {
+    let (fs, _) = with_last_batch(change);
+    let mut options = options(DIR);
+    options.cut_damaged_log = true;
+    let (_, recovery) = Store::open_with(options, Arc::new(fs)).unwrap();
     if recovery.log_tail.was_cut() {
         assert_eq!(recovery.records, 1);
     }
@@ -197,6 +205,25 @@ fn a_damaged_last_batch_is_told_from_a_torn_one_where_that_can_be_known() {
         );
     }
     assert_eq!(tail_of(|batch| batch.fill(0)), LogTail::Whole, "none begun");
+}
+
+#[test]
+fn a_log_that_may_lack_acknowledged_writes_is_refused_and_left_as_it_is() {
+    let (fs, path) = with_last_batch(|batch| batch[1000] ^= 1);
+    let before = fs.file(&path);
+    for _ in 0..2 {
+        let error = open(&fs).unwrap_err();
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains("acknowledged writes may be lost"), "{said}");
+        assert_eq!(fs.file(&path), before, "a later start would not see it");
+    }
+    let (fs, _) = with_last_batch(|batch| batch[1000..2100].fill(0));
+    let (_, recovery) = open(&fs).unwrap();
+    assert!(
+        matches!(recovery.log_tail, LogTail::Torn { .. }),
+        "what was interrupted was never acknowledged"
+    );
 }
 
 #[test]

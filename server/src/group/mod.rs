@@ -234,6 +234,8 @@ impl TopologyGroup {
     /// node that went away; nothing has to be handed over.
     pub async fn shutdown(&self) {
         self.inner.stopping.store(true, Ordering::Release);
+        // Raft ends only behind the write that it is at.
+        self.inner.store.give_up_waiting();
         let _not_starting = self.inner.starting.lock().await;
         if let Some(running) = self.inner.running.get() {
             // Its only error is that Raft's task panicked, which stopped it as well.

@@ -8,7 +8,7 @@ use torc_proto::v1::{
     GetResponse, GetResult, PutRequest, PutResponse, PutResult, Route, get_result, put_result,
 };
 use torc_proto::{Fault, version_to_wire};
-use torc_record::Ballot;
+use torc_record::{Ballot, Record};
 use torc_replication::{self as replication, Outcome, Request};
 use torc_ring::topology::RoutingTable;
 
@@ -24,6 +24,16 @@ use crate::shared::{Shared, store_fault};
 const LEAD_TIME: Duration = Duration::from_millis(250);
 const TIME_FOR_ITEM: Duration = Duration::from_millis(1);
 
+/// What this node can say of an item by itself.
+pub(super) enum AtOnce<A> {
+    /// The answer.
+    Answer(A),
+    /// Others have to be asked.
+    No,
+    /// What it says is on the disk.
+    Cold,
+}
+
 /// A request for one key.
 pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     type Answer: Send;
@@ -33,8 +43,12 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     fn target(&self, table: &RoutingTable) -> Result<Target, Fault>;
     fn route_mut(&mut self) -> &mut Option<Route>;
     fn set_digest(&mut self, target: &Target);
-    /// The answer, if this node may give it without asking anyone.
-    fn at_once(&self, _shared: &Shared, _target: &Target) -> Result<Option<Self::Answer>, Fault> {
+    /// The answer, if this node may give it without asking anyone. Never waits for the disk.
+    fn at_once(&self, _shared: &Shared, _target: &Target) -> Result<AtOnce<Self::Answer>, Fault> {
+        Ok(AtOnce::No)
+    }
+    /// The answer of an item that needs the disk. Waits for it.
+    fn read_cold(&self, _shared: &Shared, _target: &Target) -> Result<Option<Self::Answer>, Fault> {
         Ok(None)
     }
     /// What is asked of the key's replicas, and the condition that was stated.
@@ -80,24 +94,28 @@ impl Item for GetRequest {
         self.digest = target.digest.0.to_vec().into();
     }
 
-    fn at_once(&self, shared: &Shared, target: &Target) -> Result<Option<GetResponse>, Fault> {
+    fn at_once(&self, shared: &Shared, target: &Target) -> Result<AtOnce<GetResponse>, Fault> {
         if self.consistency() != Consistency::Stale {
-            return Ok(None);
+            return Ok(AtOnce::No);
         }
-        let found = shared
+        let key = target.key.as_bytes();
+        let cached = shared
             .store
-            .get(target.namespace, &target.digest, target.key.as_bytes())
-            .map_err(|error| store_fault(&error))?;
-        Ok(found.map(|record| match record.visible(unix_ms()) {
-            Some(value) => GetResponse {
-                found: true,
-                value: value.clone(),
-                version: Some(version_to_wire(record.version())),
-                expires_at_ms: record.expires_at_ms().unwrap_or(0),
-                hot: shared.hot.hint(&target.digest),
-            },
-            None => GetResponse::default(),
+            .get_cached(target.namespace, &target.digest, key);
+        let Some(found) = cached else {
+            return Ok(AtOnce::Cold);
+        };
+        let found = found.map_err(|error| store_fault(&error))?;
+        Ok(found.map_or(AtOnce::No, |record| {
+            AtOnce::Answer(held(shared, target, &record))
         }))
+    }
+
+    fn read_cold(&self, shared: &Shared, target: &Target) -> Result<Option<GetResponse>, Fault> {
+        let key = target.key.as_bytes();
+        let found = shared.store.get(target.namespace, &target.digest, key);
+        let found = found.map_err(|error| store_fault(&error))?;
+        Ok(found.map(|record| held(shared, target, &record)))
     }
 
     fn request(self, _target: &Target) -> Result<(Request, Option<Condition>), Fault> {
@@ -149,6 +167,20 @@ impl Item for GetRequest {
         };
         let results = received(answer)?.results;
         Ok(results.into_iter().map(open).collect())
+    }
+}
+
+/// What this node holds of a key, by its own clock.
+fn held(shared: &Shared, target: &Target, record: &Record) -> GetResponse {
+    match record.visible(unix_ms()) {
+        Some(value) => GetResponse {
+            found: true,
+            value: value.clone(),
+            version: Some(version_to_wire(record.version())),
+            expires_at_ms: record.expires_at_ms().unwrap_or(0),
+            hot: shared.hot.hint(&target.digest),
+        },
+        None => GetResponse::default(),
     }
 }
 

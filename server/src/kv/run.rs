@@ -15,7 +15,7 @@ use torc_proto::{Fault, Reason};
 use torc_replication::Locator;
 use torc_ring::topology::RoutingTable;
 
-use super::item::Item;
+use super::item::{AtOnce, Item};
 use super::request::{Condition, Target};
 use crate::hot;
 use crate::recipient::Recipient;
@@ -95,13 +95,23 @@ async fn once<I: Item>(
     };
     let (mut answered, mut here) = (Vec::with_capacity(items.len()), Vec::new());
     let mut elsewhere = BTreeMap::<Recipient, Vec<(usize, I)>>::new();
+    let (mut cold, mut routed) = (Vec::new(), Vec::with_capacity(items.len()));
     for (place, item) in items {
         match route(shared, &table, item) {
+            Routed::Cold(item) => cold.push((place, item)),
+            other => routed.push((place, other)),
+        }
+    }
+    routed.extend(from_disk(shared, &table, cold).await);
+    for (place, routed) in routed {
+        match routed {
             Routed::Answered(answer) => answered.push((place, answer)),
             Routed::Here(task) => here.push((place, *task)),
             Routed::There(to, item) => {
                 elsewhere.entry(to).or_default().push((place, item));
             }
+            // It was read a moment ago.
+            Routed::Cold(_) => answered.push((place, Err(lost()))),
         }
     }
     let sent = elsewhere
@@ -180,22 +190,76 @@ pub(super) enum Routed<I: Item> {
     Answered(Result<I::Answer, Fault>),
     Here(Box<Task>),
     There(Recipient, I),
+    /// This node may answer, but has to read the disk.
+    Cold(I),
 }
 
 /// Checks an item and finds out where it goes; one for another node carries its route then.
-pub(super) fn route<I: Item>(shared: &Shared, table: &RoutingTable, mut item: I) -> Routed<I> {
+pub(super) fn route<I: Item>(shared: &Shared, table: &RoutingTable, item: I) -> Routed<I> {
     let routed = || {
         let target = item.target(table)?;
-        if let Some(answer) = item.at_once(shared, &target)? {
-            count(&target);
-            return Ok(Routed::Answered(Ok(answer)));
+        match item.at_once(shared, &target)? {
+            AtOnce::Answer(answer) => {
+                count(&target);
+                Ok(Routed::Answered(Ok(answer)))
+            }
+            AtOnce::No => ask(shared, table, item, target),
+            AtOnce::Cold => Ok(Routed::Cold(item)),
         }
-        if let Some(to) = recipient_of(shared, table, &mut item, &target)? {
-            return Ok(Routed::There(to, item));
-        }
-        task(item, target).map(Routed::Here)
     };
     routed().unwrap_or_else(|fault| Routed::Answered(Err(fault)))
+}
+
+/// Where an item goes that this node cannot answer by itself.
+fn ask<I: Item>(
+    shared: &Shared,
+    table: &RoutingTable,
+    mut item: I,
+    target: Target,
+) -> Result<Routed<I>, Fault> {
+    if let Some(to) = recipient_of(shared, table, &mut item, &target)? {
+        return Ok(Routed::There(to, item));
+    }
+    task(item, target).map(Routed::Here)
+}
+
+/// Reads what items say from the disk, on a thread that serves nobody.
+async fn from_disk<I: Item>(
+    shared: &Arc<Shared>,
+    table: &Arc<RoutingTable>,
+    cold: Vec<(usize, I)>,
+) -> Vec<(usize, Routed<I>)> {
+    if cold.is_empty() {
+        return Vec::new();
+    }
+    // Closed by nobody.
+    let _reader = shared.readers.acquire().await;
+    shared.metrics.cold_reads.inc_by(cold.len() as u64);
+    let (places, items): (Vec<usize>, Vec<I>) = cold.into_iter().unzip();
+    let (reading, known) = (Arc::clone(shared), Arc::clone(table));
+    let read = tokio::task::spawn_blocking(move || {
+        let read = |item: I| {
+            let target = item.target(&known)?;
+            let answer = item.read_cold(&reading, &target)?;
+            Ok((item, target, answer))
+        };
+        items.into_iter().map(read).collect::<Vec<_>>()
+    });
+    // Fails only where reading panics.
+    let read = read.await.unwrap_or_default().into_iter().map(Some);
+    let read = read.chain(std::iter::repeat_with(|| None));
+    let routed = |read| {
+        let (item, target, answer) = read?;
+        let Some(answer) = answer else {
+            return ask(shared, table, item, target);
+        };
+        count(&target);
+        Ok(Routed::Answered(Ok(answer)))
+    };
+    let outcomes = read.map(|read| read.unwrap_or_else(|| Err(lost())));
+    let outcomes =
+        outcomes.map(|read| routed(read).unwrap_or_else(|fault| Routed::Answered(Err(fault))));
+    places.into_iter().zip(outcomes).collect()
 }
 
 /// The node where the item belongs, if that is not this one.

@@ -199,20 +199,29 @@ impl Session {
             Routed::Here(task) => self.keep(id, *task, operation, (started, deadline)),
             Routed::There(_, mut item) => {
                 *item.route_mut() = None;
-                let shared = Arc::clone(&self.shared);
-                self.forwarded.push(
-                    async move {
-                        let answer = run::one(&shared, item, deadline).await;
-                        shared.admission.leave(1);
-                        shared
-                            .metrics
-                            .ended(operation, started, answer.as_ref().err());
-                        response(id, answer.map(I::into_answer))
-                    }
-                    .boxed(),
-                );
+                self.set_apart(id, item, operation, (started, deadline));
             }
+            Routed::Cold(item) => self.set_apart(id, item, operation, (started, deadline)),
         }
+    }
+
+    /// Carries an item out beside the others: it waits for another node, or for the disk.
+    fn set_apart<I: Sessional>(
+        &mut self,
+        id: u64,
+        item: I,
+        operation: Operation,
+        (started, deadline): (Instant, Instant),
+    ) {
+        let shared = Arc::clone(&self.shared);
+        let answer = async move {
+            let answer = run::one(&shared, item, deadline).await;
+            shared.admission.leave(1);
+            let fault = answer.as_ref().err();
+            shared.metrics.ended(operation, started, fault);
+            response(id, answer.map(I::into_answer))
+        };
+        self.forwarded.push(answer.boxed());
     }
 
     fn keep(

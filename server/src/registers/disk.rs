@@ -146,7 +146,7 @@ fn digest(token: u64, rest: u8) -> Digest {
 }
 
 /// Behind every key of that digest and namespace.
-fn cursor_after(id: KeyId) -> Result<Cursor, KeyError> {
+pub(super) fn cursor_after(id: KeyId) -> Result<Cursor, KeyError> {
     static LAST: [u8; MAX_KEY_LEN] = [u8::MAX; MAX_KEY_LEN];
     Ok(Cursor {
         digest: id.digest,

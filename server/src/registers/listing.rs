@@ -25,7 +25,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(4);
 
 /// One replica's page.
-type Page = (NodeId, ScanPage);
+pub(super) type Page = (NodeId, ScanPage);
 
 /// Who waits for pages.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Listings {
         }
     }
 
-    fn wait(&self) -> (Tag, mpsc::UnboundedReceiver<Page>) {
+    pub(super) fn wait(&self) -> (Tag, mpsc::UnboundedReceiver<Page>) {
         let (sender, pages) = mpsc::unbounded_channel();
         let tag = Tag {
             op: OpId(self.last.fetch_add(1, Ordering::Relaxed) + 1),
@@ -90,7 +90,7 @@ impl Listings {
 }
 
 /// Nobody waits any more when this is dropped, be it in the middle.
-struct Forgotten<'a>(&'a Listings, Tag);
+pub(super) struct Forgotten<'a>(pub(super) &'a Listings, pub(super) Tag);
 
 impl Drop for Forgotten<'_> {
     fn drop(&mut self) {

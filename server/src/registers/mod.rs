@@ -18,7 +18,7 @@
 //! * `listing`: pages of a partition for scans.
 //! * `disk`: the store as a replica sees it.
 //! * `upkeep`: time passing: deadlines, retries, comparison, collection, repair.
-//! * `scrub`: damage is looked for.
+//! * `scrub`: damage is looked for. `lost`: what was there is had from the other replicas.
 //! * `hints`: what nodes have missed of `eventual` namespaces.
 //!
 //! Invariants:
@@ -37,6 +37,7 @@ mod disk;
 mod hints;
 mod host;
 mod listing;
+mod lost;
 mod mailbox;
 mod metrics;
 mod operate;
@@ -128,6 +129,7 @@ pub(crate) struct Registers {
     durable: mpsc::UnboundedSender<Durable>,
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Durable>>>,
     listings: listing::Listings,
+    floors: lost::Floors,
     hints: HintKeeper,
     settles: mpsc::Sender<Settle>,
     unsettled: Mutex<Option<mpsc::Receiver<Settle>>>,
@@ -186,6 +188,7 @@ impl Registers {
             durable,
             inbox: Mutex::new(Some(inbox)),
             listings: listing::Listings::new(HybridTime::from_unix_ms(unix_ms())),
+            floors: lost::Floors::default(),
             hints: HintKeeper::new(metrics.hints.clone()),
             settles,
             unsettled: Mutex::new(Some(unsettled)),

@@ -1,49 +1,102 @@
-//! Finds damage before a request meets it. A background thread reads one partition after
-//! another from end to end, at a bounded pace; the other replicas supply what is damaged.
+//! Finds damage before a request meets it, and has it repaired. A background thread reads one
+//! partition after another from end to end, at a bounded pace; a partition in which a request
+//! met damage is read soon after.
 //!
-//! Not repaired: places whose key cannot be read. This replica refuses their keys and the other
-//! replicas answer for them. Comparisons do not reliably find them: two such partitions still
-//! differed after two minutes (`sim/README.md`).
+//! A key that can still be read is settled by itself, which takes a quorum of the others. Of
+//! places whose key cannot be read the others list what they hold there (`lost`), and so of keys
+//! of `eventual` namespaces, which keep their ballots.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use torc_replication::Locator;
+use torc_ring::Partition;
+use torc_store::{ScrubReport, Unreadable};
 
 use super::Registers;
 
 /// Bytes read per second.
 const PACE: u64 = 8 << 20;
 /// Between two passes over all partitions.
-const PAUSE: Duration = Duration::from_secs(60);
+const PASS: Duration = Duration::from_secs(60);
+/// Between looks at what requests met.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Scrubs until the node stops.
 pub(super) async fn run(registers: Arc<Registers>) {
+    let (mut pause, mut pass) = (LOOK, Instant::now() + PASS);
     loop {
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(pause).await;
+        let is_pass = Instant::now() >= pass;
+        let mut is_left = false;
         for partition in registers.known_partitions() {
-            let scrubbing = Arc::clone(&registers);
-            let scrub = tokio::task::spawn_blocking(move || {
-                let digest_key = scrubbing.digest_key();
-                let store = &scrubbing.store;
-                store.scrub(partition, digest_key.as_ref(), PACE)
-            });
-            // A store that has failed or was closed is read by nobody any more.
-            let Ok(Ok(report)) = scrub.await else {
-                return;
-            };
-            if report.damaged > 0 {
-                let (slices, places) = (report.damaged, report.unreadable.len());
-                tracing::warn!(%partition, slices, places, "damage was found; the replicas settle it");
-            }
-            for at in report.unreadable.into_iter().filter_map(|place| place.key) {
-                let at = Locator {
-                    namespace: at.namespace,
-                    digest: at.digest,
-                    key: at.key,
+            if is_pass || registers.store.damage(partition).is_some() {
+                let Some(is_whole) = registers.mend(partition).await else {
+                    return;
                 };
-                registers.settle_later(partition, at, true);
+                is_left |= !is_whole;
             }
         }
+        // What nobody can supply now is asked for less and less often.
+        pause = if is_left { (2 * pause).min(PASS) } else { LOOK };
+        if is_pass {
+            pass = Instant::now() + PASS;
+        }
     }
+}
+
+impl Registers {
+    /// Scrubs a partition, and has the others supply what was lost; whether nothing is left to
+    /// be supplied. None if the store has failed or was closed: nobody reads it any more.
+    async fn mend(self: &Arc<Self>, partition: Partition) -> Option<bool> {
+        let mut report = self.scrub(partition).await?;
+        if report.damaged > 0 {
+            let (slices, places) = (report.damaged, report.unreadable.len());
+            tracing::warn!(%partition, slices, places, "damage was found; the replicas settle it");
+        }
+        let known = known_keys(&report.unreadable);
+        if !known.is_empty() {
+            self.settle_all(partition, &known).await;
+            report = self.scrub(partition).await?;
+        }
+        let left = report.unreadable;
+        if left.is_empty() {
+            return Some(true);
+        }
+        let places = left.len();
+        let supplied = self.supply(partition, &left).await;
+        match &supplied {
+            Ok(()) => {
+                tracing::info!(%partition, places, "the other replicas have supplied what was lost");
+            }
+            Err(why) => tracing::warn!(
+                %partition,
+                places,
+                %why,
+                "what was lost is not supplied yet; asked again later"
+            ),
+        }
+        Some(supplied.is_ok())
+    }
+
+    async fn scrub(self: &Arc<Self>, partition: Partition) -> Option<ScrubReport> {
+        let registers = Arc::clone(self);
+        let scrub = tokio::task::spawn_blocking(move || {
+            let digest_key = registers.digest_key();
+            registers.store.scrub(partition, digest_key.as_ref(), PACE)
+        });
+        scrub.await.ok()?.ok()
+    }
+}
+
+fn known_keys(places: &[Unreadable]) -> Vec<Locator> {
+    let known = places.iter().filter_map(|place| {
+        let at = place.key.as_ref()?;
+        Some(Locator {
+            namespace: at.namespace,
+            digest: at.digest,
+            key: at.key.clone(),
+        })
+    });
+    known.collect()
 }

@@ -227,6 +227,7 @@ impl<'a> Turn<'a> {
         else {
             return;
         };
+        self.registers.floors.take(envelope.partition, from, upto);
         let host = self.host(envelope.partition);
         let Some(collector) = &mut host.collector else {
             return;

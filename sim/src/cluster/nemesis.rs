@@ -49,6 +49,9 @@ pub(crate) enum Fault {
     FullDisk,
     /// Sectors of two nodes rot.
     Rot,
+    /// A node comes back with a copy of its data directory from before its last start, which must
+    /// not go on; then with its own.
+    OlderCopy,
     /// Two nodes are killed and come back at each other's address.
     Addresses,
     /// The topology group is cut in halves.
@@ -77,6 +80,7 @@ impl Fault {
             Self::Clock => "clock",
             Self::FullDisk => "full_disk",
             Self::Rot => "rot",
+            Self::OlderCopy => "older_copy",
             Self::Addresses => "addresses",
             Self::GroupHalves => "group_halves",
             Self::GroupOneWay => "group_one_way",
@@ -258,6 +262,7 @@ impl Nemesis {
             }
             Fault::Clock => self.set_clock(node, group).await,
             Fault::Rot => self.rot(&running, group),
+            Fault::OlderCopy => return self.put_back_older(&running, group, report).await,
             Fault::Addresses => self.exchange(&running, group, report),
             Fault::GroupHalves | Fault::GroupOneWay => self.cut_group(fault, node, group).await,
             Fault::Cancel => {
@@ -323,6 +328,38 @@ impl Nemesis {
             rotten.map_err(Error::io("damaging a disk"))?;
         }
         Ok(())
+    }
+
+    /// The group confirms the start that follows the copy: so all know of a later one.
+    async fn put_back_older(
+        &mut self,
+        running: &[usize],
+        group: &mut Group,
+        report: &mut Report,
+    ) -> Result<(), String> {
+        // What is mounted cannot be exchanged.
+        let mut movable = running.to_vec();
+        movable.retain(|node| group.processes[*node].disk.is_none());
+        let Some(node) = self.rng.pick(&movable) else {
+            return Ok(());
+        };
+        let told = |error: Error| error.to_string();
+        let process = &mut group.processes[node];
+        process.kill_9();
+        process.copy_data().map_err(told)?;
+        process.start().map_err(told)?;
+        serves_again(group).await?;
+        self.wait(100, 2_000).await;
+        let process = &mut group.processes[node];
+        process.kill_9();
+        process.exchange_data().map_err(told)?;
+        let refused = process.refuse_older_copy().await;
+        process.kill_9();
+        report.note_kills(3);
+        refused?;
+        process.exchange_data().map_err(told)?;
+        process.drop_copy().map_err(told)?;
+        process.start().map_err(told)
     }
 
     fn exchange(

@@ -7,9 +7,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use tokio::time::Instant;
 use torc_client::NodeId;
 use torc_sim::Rng;
 
@@ -19,6 +21,10 @@ use super::network::{Namespace, Network};
 
 /// What a segment begins with is not hit.
 const SECTOR: u64 = 4_096;
+
+/// How long a node may take to find out that its data directory is an older copy.
+const REFUSAL: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What was built beside this program.
 pub(super) fn beside_this_program(name: &str) -> Result<PathBuf, Error> {
@@ -293,6 +299,66 @@ impl Process {
         self.disk = None;
         let removed = std::fs::remove_dir_all(self.data());
         removed.map_err(Error::io("wiping a disk"))
+    }
+
+    /// Copies what it has stored. It must not run.
+    pub(super) fn copy_data(&self) -> Result<(), Error> {
+        let copied = Command::new("cp")
+            .arg("-a")
+            .args([self.data(), self.copy()])
+            .status();
+        let copied = copied.and_then(|status| {
+            let failed = || std::io::Error::other(format!("cp: {status}"));
+            status.success().then_some(()).ok_or_else(failed)
+        });
+        copied.map_err(Error::io("copying a data directory"))
+    }
+
+    /// Puts the copy in the place of what it has stored, and that in the place of the copy. It
+    /// must not run.
+    pub(super) fn exchange_data(&self) -> Result<(), Error> {
+        let (data, copy, aside) = (self.data(), self.copy(), self.dir.join("aside"));
+        let exchanged = std::fs::rename(&data, &aside)
+            .and_then(|()| std::fs::rename(&copy, &data))
+            .and_then(|()| std::fs::rename(&aside, &copy));
+        exchanged.map_err(Error::io("exchanging data directories"))
+    }
+
+    pub(super) fn drop_copy(&self) -> Result<(), Error> {
+        let removed = std::fs::remove_dir_all(self.copy());
+        removed.map_err(Error::io("removing a copy of a data directory"))
+    }
+
+    fn copy(&self) -> PathBuf {
+        self.dir.join("copy")
+    }
+
+    /// Starts it on an older copy of its data directory, and waits until it has ended because of
+    /// that, and said so.
+    pub(super) async fn refuse_older_copy(&mut self) -> Result<(), String> {
+        let before = std::fs::read_to_string(self.dir.join("log.txt"));
+        let before = before.map_err(|error| error.to_string())?;
+        self.start().map_err(|error| error.to_string())?;
+        let until = Instant::now() + REFUSAL;
+        while self.has_ended().is_none() {
+            if Instant::now() > until {
+                let number = self.number;
+                return Err(format!(
+                    "node {number} runs with an older copy of its data directory"
+                ));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        let log = std::fs::read_to_string(self.dir.join("log.txt"));
+        let log = log.map_err(|error| error.to_string())?;
+        let said = log.get(before.len()..).unwrap_or_default();
+        if said.contains("copy") && said.contains("kvctl replace-node") {
+            return Ok(());
+        }
+        let number = self.number;
+        Err(format!(
+            "node {number} ended with an older copy of its data directory, and did not say why"
+        ))
     }
 
     /// Ends it, and copies what a disk in memory holds to where the rest is kept.

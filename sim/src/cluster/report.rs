@@ -155,11 +155,7 @@ impl Report {
         }
         self.kept = Some(match within {
             None => kept,
-            Some(within) => {
-                let to = within.join(format!("cluster-seed-{}", self.seed));
-                std::fs::rename(&kept, &to).map_err(Error::io("keeping a run"))?;
-                to
-            }
+            Some(within) => moved(&kept, within, self.seed).map_err(Error::io("keeping a run"))?,
         });
         Ok(())
     }
@@ -307,4 +303,26 @@ fn readable(key: &Recorded) -> String {
         lines.push(format!("{call:>10} to {ret:<10} {kind:?}: {seen:?}, {by}"));
     }
     lines.join("\n")
+}
+
+/// Moves a run to a directory, which is made if need be; where it is then.
+fn moved(kept: &Path, within: &Path, seed: u64) -> std::io::Result<PathBuf> {
+    std::fs::create_dir_all(within)?;
+    let to = within.join(format!("cluster-seed-{seed}"));
+    std::fs::rename(kept, &to)?;
+    Ok(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_kept_where_no_directory_is_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        std::fs::create_dir(&run).unwrap();
+        let kept = moved(&run, &dir.path().join("not/there/yet"), 7).unwrap();
+        assert!(kept.is_dir() && kept.ends_with("not/there/yet/cluster-seed-7"));
+    }
 }

@@ -7,6 +7,9 @@ use crate::format::{Entry, FileKind, Frame, FrameKind, FrameReader, Next};
 use crate::log::SegmentInfo;
 use crate::{LogTail, Seq, StoreError};
 
+const LOST_BATCH: &str =
+    "the last batch was whole once and is damaged, so that acknowledged writes may be lost";
+
 /// What is to be read back.
 #[derive(Debug)]
 pub(crate) struct Replay<'a> {
@@ -18,6 +21,8 @@ pub(crate) struct Replay<'a> {
     pub(crate) after: Seq,
     /// The segments that exist, ascending.
     pub(crate) segments: &'a [u64],
+    /// Whether a last batch that was whole once is cut if it is damaged.
+    pub(crate) cuts_damaged: bool,
     /// Whether the store may be so young that it has no segment yet.
     pub(crate) may_be_empty: bool,
 }
@@ -92,7 +97,7 @@ impl Replay<'_> {
         }
         let stop = self.batches(&mut reader, &path, end, apply)?;
         if is_last {
-            end.tail = settle_tail(&mut reader, &stop)?;
+            end.tail = settle_tail(&mut reader, &stop, self.cuts_damaged)?;
         } else if let Some(what) = stop.bad {
             return Err(reader.corrupt(what));
         }
@@ -177,7 +182,14 @@ struct Stop {
 /// Whoever wrote it may have stopped because its sync failed: the page cache then shows what
 /// the disk never got, as clean, and another sync would not write it. All before it was synced
 /// before it was written. Written over itself, it is the same whatever becomes of that.
-fn settle_tail(reader: &mut FrameReader, stop: &Stop) -> Result<LogTail, StoreError> {
+///
+/// A batch that was whole once may have been acknowledged. Who forgets it must not go on as if
+/// nothing had happened, so it is cut only if that is wanted; else the log is left as it is.
+fn settle_tail(
+    reader: &mut FrameReader,
+    stop: &Stop,
+    cuts_damaged: bool,
+) -> Result<LogTail, StoreError> {
     let mut found = LogTail::Whole;
     if let Some(what) = stop.bad {
         let tail = reader.examine_tail()?;
@@ -186,6 +198,7 @@ fn settle_tail(reader: &mut FrameReader, stop: &Stop) -> Result<LogTail, StoreEr
         }
         found = match tail.used_bytes {
             0 => LogTail::Whole,
+            _ if tail.was_whole && !cuts_damaged => return Err(reader.corrupt(LOST_BATCH)),
             bytes if tail.was_whole => LogTail::Damaged { bytes },
             bytes => LogTail::Torn { bytes },
         };

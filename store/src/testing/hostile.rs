@@ -128,6 +128,7 @@ pub fn read_log(bytes: &[u8]) -> Result<u64, StoreError> {
         first: 1,
         after: Seq(0),
         segments: &[1],
+        cuts_damaged: true,
         may_be_empty: true,
     };
     replay.run(|_, _| ()).map(|end| end.entries)

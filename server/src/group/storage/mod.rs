@@ -8,6 +8,7 @@
 //!   of them; it is published after it is durable, never before, so that an epoch that a
 //!   node acts on survives its crash.
 //! * A file of a newer format is refused, and nothing is written to it.
+//! * A full disk fails no write: it waits for space (`file`).
 //!
 //! Layout: table `log` maps an index to an entry, table `meta` a name to a value, all
 //! values in JSON. The names are the `*_KEY` constants of this directory.
@@ -16,6 +17,7 @@
 
 #[cfg(test)]
 pub(super) mod crash_disk;
+mod file;
 mod log;
 mod machine;
 #[cfg(test)]
@@ -39,6 +41,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use torc_ring::topology::Topology;
 
+use file::{RoomyFile, Space};
 pub(super) use log::{LogStore, Standing};
 pub(super) use machine::Machine;
 
@@ -105,6 +108,7 @@ pub(super) struct Store {
     db: RwLock<Option<Database>>,
     applied: Mutex<AppliedState>,
     topology: watch::Sender<Option<Arc<Topology>>>,
+    space: Arc<Space>,
 }
 
 /// Opening and closing.
@@ -116,7 +120,10 @@ impl Store {
         if !path.exists() {
             make(dir, &path)?;
         }
-        Self::over(guarded(|| open_database(&path))?)
+        let space = Arc::default();
+        let file = RoomyFile::open(&path, Arc::clone(&space))?;
+        let store = Self::over(guarded(|| open_database(file, &path))?)?;
+        Ok(Self { space, ..store })
     }
 
     /// Opens a copy in memory of the store in `dir`, which nobody may have open. Changes no byte
@@ -158,13 +165,20 @@ impl Store {
                 applied: Mutex::new(applied.unwrap_or_default()),
                 topology: watch::Sender::new(topology.map(Arc::new)),
                 db: RwLock::new(Some(db)),
+                space: Arc::default(),
             })
         })
     }
 
     /// Waits for what is under way, then lets the file go. Every later access fails.
     pub(super) fn close(&self) {
+        self.give_up_waiting();
         drop(self.db.write().take());
+    }
+
+    /// What waits for disk space fails from now on.
+    pub(super) fn give_up_waiting(&self) {
+        self.space.give_up();
     }
 }
 
@@ -282,9 +296,16 @@ fn make(dir: &Path, path: &Path) -> Result<(), GroupError> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(cannot(error)),
         _ => {}
     }
-    let db = Database::create(&unfinished).map_err(|error| refusal(&unfinished, error))?;
-    prepare(&db)?;
-    drop(db);
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&unfinished)
+        .map_err(cannot)?;
+    let refused = |error| refusal(&unfinished, error);
+    let file = RoomyFile::over(file, Arc::default()).map_err(refused)?;
+    let db = Database::builder().create_with_backend(file);
+    prepare(&db.map_err(refused)?)?;
     File::open(&unfinished)
         .and_then(|file| file.sync_all())
         .map_err(cannot)?;
@@ -295,11 +316,11 @@ fn make(dir: &Path, path: &Path) -> Result<(), GroupError> {
 }
 
 /// Opens a database and compares every page with its checksum.
-fn open_database(path: &Path) -> Result<Database, GroupError> {
-    checked(
-        Database::builder().set_cache_size(CACHE_LEN).open(path),
-        path,
-    )
+fn open_database(file: RoomyFile, path: &Path) -> Result<Database, GroupError> {
+    let opened = Database::builder()
+        .set_cache_size(CACHE_LEN)
+        .create_with_backend(file);
+    checked(opened, path)
 }
 
 fn checked(

@@ -304,3 +304,108 @@ async fn a_flipped_bit_is_reported_or_harmless() {
         "not one of 24 flips in used pages was noticed"
     );
 }
+
+/// A file system in memory, 64 MiB; unmounted when dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// None where mounting is not permitted.
+    fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64m", "torc-test"]);
+        let done = mount.arg(dir.path()).output().ok()?;
+        done.status.success().then(|| Self(dir))
+    }
+
+    fn ballast(&self) -> std::path::PathBuf {
+        self.0.path().join("ballast")
+    }
+
+    fn fill(&self) {
+        let mut file = File::create(self.ballast()).unwrap();
+        let filled = std::io::copy(&mut std::io::repeat(1), &mut file);
+        let full = filled.unwrap_err();
+        assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    }
+
+    fn free(&self) {
+        std::fs::remove_file(self.ballast()).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let mut unmount = std::process::Command::new("umount");
+        unmount.arg("-l").arg(self.0.path()).output().unwrap();
+    }
+}
+
+/// Of 64 KiB each, from this number to before that one.
+fn long_entries(numbers: std::ops::Range<u64>) -> Vec<Entry> {
+    let address = "a".repeat(64 << 10);
+    let entry = |index| entry(index, Command::Enrol(member(2, &address)));
+    numbers.map(entry).collect()
+}
+
+#[tokio::test]
+async fn a_full_disk_makes_the_group_wait_and_ends_nothing() {
+    let Some(disk) = SmallDisk::mount() else {
+        eprintln!("skipped: mounting is not permitted");
+        return;
+    };
+    let store = Arc::new(Store::open(disk.0.path()).unwrap());
+    disk.fill();
+    let mut log = LogStore::new(store.clone());
+    let appending = tokio::spawn(async move {
+        log.blocking_append(long_entries(1..65)).await.unwrap();
+        log
+    });
+    while !store.space.is_awaited() {
+        assert!(!appending.is_finished(), "it was stored on a full disk");
+        tokio::task::yield_now().await;
+    }
+    assert!(store.topology().is_none(), "what is known is told");
+    disk.free();
+    let mut log = appending.await.unwrap();
+    let state = log.get_log_state().await.unwrap();
+    assert_eq!(state.last_log_id, Some(log_id(64)));
+    // The same file goes on.
+    log.blocking_append(long_entries(65..67)).await.unwrap();
+    let state = log.get_log_state().await.unwrap();
+    assert_eq!(state.last_log_id, Some(log_id(66)));
+
+    disk.fill();
+    let appending = tokio::spawn(async move { log.blocking_append(long_entries(67..323)).await });
+    while !store.space.is_awaited() {
+        assert!(!appending.is_finished(), "it was stored on a full disk");
+        tokio::task::yield_now().await;
+    }
+    let closed = store.run(|store| {
+        store.close();
+        Ok(())
+    });
+    closed.await.unwrap();
+    appending.await.unwrap().unwrap_err();
+    drop(store);
+    disk.free();
+    let store = Arc::new(Store::open(disk.0.path()).unwrap());
+    let state = LogStore::new(store.clone()).get_log_state().await.unwrap();
+    assert_eq!(state.last_log_id, Some(log_id(66)), "what was acknowledged");
+    store.close();
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_not_made_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(FILE_NAME);
+    Store::open(dir.path()).unwrap().close();
+    let mut damaged = std::fs::read(&path).unwrap();
+    damaged[0] ^= 1;
+    for content in [Vec::new(), b"redb".to_vec(), damaged] {
+        std::fs::write(&path, &content).unwrap();
+        let refused = Store::open(dir.path()).err();
+        assert!(matches!(refused, Some(GroupError::Corrupt { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), content, "it was changed");
+    }
+}

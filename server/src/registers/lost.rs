@@ -1,0 +1,325 @@
+//! What damaged places held is had from the other replicas: see [`LostStretch`] for the rule,
+//! `store/src/repair.rs` for the store's part.
+//!
+//! Until it is vouched for, a place is unknown: this replica abstains for every key that leads
+//! there. Nothing is vouched for while a key that was listed is in doubt here.
+//!
+//! Not repaired: what a replica alone has lost where nobody else has a copy, and a stretch in
+//! which so many replicas have lost records that the rest are too few to list it. `kvctl
+//! replace-node` ends the latter.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use torc_record::{Ballot, Digest, HybridTime, Key, Layer};
+use torc_replication::{Config, KeyId, Locator, LostStretch, Request, Rules, Sends, Stretch};
+use torc_ring::{NodeId, Partition};
+use torc_store::{Cursor, ScanLimits, StoreError, Unreadable};
+
+use super::listing::Forgotten;
+use super::{Registers, Wanted, disk};
+use crate::clock::unix_ms;
+use crate::mutants::broken_rules;
+
+/// What is under way is not older: its ballots are above the floors that are raised.
+const UNDER_WAY: Duration = Duration::from_secs(10);
+/// How long the others have for a floor or a page before they are asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// An inquiry that nobody answers for so long is given up, until the next look.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Settled at a time.
+const SETTLES: usize = 64;
+const SETTLE_TIME: Duration = Duration::from_secs(5);
+/// How long a settled key has to be stored here.
+const STORE_TIME: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Who waits for the others to raise their floors.
+#[derive(Debug, Default)]
+pub(super) struct Floors(Mutex<BTreeMap<Partition, (Ballot, mpsc::UnboundedSender<NodeId>)>>);
+
+impl Floors {
+    /// Of one inquiry at a time of each partition.
+    fn wait(&self, partition: Partition, upto: Ballot) -> mpsc::UnboundedReceiver<NodeId> {
+        let (sender, raised) = mpsc::unbounded_channel();
+        self.0.lock().insert(partition, (upto, sender));
+        raised
+    }
+
+    fn forget(&self, partition: Partition) {
+        self.0.lock().remove(&partition);
+    }
+
+    /// A replica has raised its floor.
+    pub(super) fn take(&self, partition: Partition, from: NodeId, upto: Ballot) {
+        let waiting = self.0.lock();
+        if let Some((_, sender)) = waiting.get(&partition).filter(|(at, _)| *at == upto) {
+            // Whoever waited has enough.
+            let _ = sender.send(from);
+        }
+    }
+}
+
+/// Why places are not supplied yet. They stay unknown, and are asked for again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unsupplied {
+    /// A quorum of the others is needed, but for this replica.
+    #[error(
+        "too few of the other replicas say what they hold of it: {raising:?} have not raised their \
+         floors or cannot sum up their copies, {listing:?} have not listed theirs"
+    )]
+    TooFew {
+        /// Who did not answer the first question.
+        raising: Vec<NodeId>,
+        /// Who did not answer the second one.
+        listing: Vec<NodeId>,
+    },
+    /// Nobody can tell which of the others count.
+    #[error("the partition is moving")]
+    Moving,
+    /// The settling of keys that others hold there did not succeed.
+    #[error("{keys} keys that may have been in it could not be settled")]
+    InDoubt {
+        /// How many.
+        keys: usize,
+    },
+    /// This replica's own copy cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The node stops.
+    #[error("the node stops")]
+    Stopped,
+}
+
+/// Keys of a stretch, each with the highest ballot that is known of it.
+type Versions = BTreeMap<(KeyId, Key), Ballot>;
+
+/// The part of the partition that has all these places.
+fn stretch_of(layer: Layer, places: &[Unreadable]) -> Stretch {
+    let after: Option<Vec<Digest>> = places.iter().map(|place| place.after).collect();
+    let before: Option<Vec<Digest>> = places.iter().map(|place| place.before).collect();
+    Stretch {
+        layer,
+        after: after.and_then(|known| known.into_iter().min()),
+        before: before.and_then(|known| known.into_iter().max()),
+    }
+}
+
+const fn locator(id: KeyId, key: Key) -> Locator {
+    Locator {
+        namespace: id.namespace,
+        digest: id.digest,
+        key,
+    }
+}
+
+impl Registers {
+    /// Has the other replicas supply what these places of a partition held, and vouches for
+    /// them.
+    pub(super) async fn supply(
+        self: &Arc<Self>,
+        partition: Partition,
+        places: &[Unreadable],
+    ) -> Result<(), Unsupplied> {
+        let config = self.config(partition).ok_or(Unsupplied::Moving)?;
+        let layer = self.partitions.layer(partition);
+        let stretch = stretch_of(layer.ok_or(Unsupplied::Moving)?, places);
+        let listed = self.ask_others(&config, places, stretch).await?;
+        // An older version of this replica may have been replaced by what it lost.
+        let held = self.versions_held(partition, stretch).await?;
+        let mut keys: Vec<_> = listed.keys().chain(held.keys()).cloned().collect();
+        keys.extend(places.iter().filter_map(|place| {
+            let key = place.key.as_ref()?;
+            let id = KeyId {
+                digest: key.digest,
+                namespace: key.namespace,
+            };
+            Some((id, key.key.clone()))
+        }));
+        keys.sort_unstable();
+        keys.dedup();
+        let keys = keys.into_iter().map(|(id, key)| locator(id, key));
+        let doubtful = self.in_doubt(keys.collect()).await?;
+        self.settle_all(partition, &doubtful).await;
+        self.until_known(partition, stretch, doubtful, &listed)
+            .await?;
+        if self.config(partition).map(|now| now.epoch) != Some(config.epoch) {
+            return Err(Unsupplied::Moving);
+        }
+        self.store.mark_repaired(places);
+        Ok(())
+    }
+
+    /// What the others hold of a stretch; none if too few say so.
+    async fn ask_others(
+        &self,
+        config: &Arc<Config>,
+        places: &[Unreadable],
+        stretch: Stretch,
+    ) -> Result<Versions, Unsupplied> {
+        let partition = config.partition;
+        let highest = places.iter().map(|place| place.highest).max();
+        let highest = highest.unwrap_or_default();
+        let recent = unix_ms().saturating_sub(UNDER_WAY.as_millis() as u64);
+        let recent = HybridTime::from_unix_ms(recent);
+        let (tag, mut pages) = self.listings.wait();
+        let _forgotten = Forgotten(&self.listings, tag);
+        let lost = LostStretch::new(
+            Arc::clone(config),
+            self.me.node,
+            (highest, recent),
+            tag,
+            stretch,
+            broken_rules(),
+        );
+        let mut lost = lost.ok_or(Unsupplied::Moving)?;
+        let mut raised = self.floors.wait(partition, lost.upto());
+        let mut heard = Instant::now();
+        let mut asks = lost.asks();
+        while !lost.is_complete() && heard.elapsed() < PATIENCE {
+            self.send_all(partition, asks);
+            asks = tokio::select! {
+                Some((from, page)) = pages.recv() => {
+                    heard = Instant::now();
+                    lost.on_page(from, page)
+                }
+                Some(from) = raised.recv() => {
+                    heard = Instant::now();
+                    lost.on_floor(from, lost.upto())
+                }
+                () = tokio::time::sleep(ASK_AGAIN) => lost.asks(),
+            };
+        }
+        self.floors.forget(partition);
+        if !lost.is_complete() {
+            let (listing, raising): (Vec<_>, Vec<_>) =
+                lost.missing().partition(|(_, has_raised)| *has_raised);
+            let nodes = |missing: Vec<(NodeId, bool)>| missing.into_iter().map(|it| it.0).collect();
+            return Err(Unsupplied::TooFew {
+                raising: nodes(raising),
+                listing: nodes(listing),
+            });
+        }
+        let listed = lost.into_listed().into_iter();
+        let listed = listed.map(|(at, highest)| ((at.id(), at.key), highest));
+        Ok(listed.collect())
+    }
+
+    fn send_all(&self, partition: Partition, sends: Sends) {
+        if sends.is_empty() {
+            return;
+        }
+        let mut turn = self.turn(partition);
+        for (to, envelope) in sends {
+            turn.send(to, envelope);
+        }
+        turn.end();
+    }
+
+    /// What this replica can read of a stretch.
+    async fn versions_held(
+        self: &Arc<Self>,
+        partition: Partition,
+        stretch: Stretch,
+    ) -> Result<Versions, Unsupplied> {
+        let store = self.store.clone();
+        let read = tokio::task::spawn_blocking(move || -> Result<Versions, Unsupplied> {
+            let mut held = Versions::new();
+            let mut after: Option<Cursor> =
+                stretch.start().and_then(|id| disk::cursor_after(id).ok());
+            loop {
+                let limits = ScanLimits::default();
+                let read = store.scan_readable(partition, after.as_ref(), limits);
+                let page = read?.page;
+                for record in page.records {
+                    if stretch.ends_before(record.digest) {
+                        return Ok(held);
+                    }
+                    held.insert((KeyId::of(&record), record.key.clone()), record.ballot);
+                }
+                after = page.next;
+                if after.is_none() {
+                    return Ok(held);
+                }
+            }
+        });
+        read.await.map_err(|_| Unsupplied::Stopped)?
+    }
+
+    /// Those of the keys of which this replica does not know what it held. A record under the
+    /// digest of another key is nobody's: it is left out.
+    async fn in_doubt(self: &Arc<Self>, keys: Vec<Locator>) -> Result<Vec<Locator>, Unsupplied> {
+        let cluster = self.digest_key().ok_or(Unsupplied::Moving)?;
+        let store = self.store.clone();
+        let foreign = self.metrics.foreign_digests.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let mut doubtful = Vec::new();
+            for at in keys {
+                if Digest::of(&cluster, at.namespace, at.key.as_bytes()) != at.digest {
+                    foreign.inc();
+                    continue;
+                }
+                match store.get(at.namespace, &at.digest, at.key.as_bytes()) {
+                    Ok(_) => {}
+                    Err(StoreError::Damaged { .. }) => doubtful.push(at),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(doubtful)
+        });
+        read.await.map_err(|_| Unsupplied::Stopped)?
+    }
+
+    /// Writes keys again, or brings them here, by the mode of their namespaces.
+    pub(super) async fn settle_all(self: &Arc<Self>, partition: Partition, keys: &[Locator]) {
+        for keys in keys.chunks(SETTLES) {
+            let deadline = Instant::now() + SETTLE_TIME;
+            let wanted = keys.iter().filter_map(|at| {
+                Some(Wanted {
+                    partition,
+                    at: at.clone(),
+                    rules: self.rules(at.namespace)?,
+                    request: Request::Settle { rewrite: true },
+                    deadline,
+                })
+            });
+            // Whether it helped is seen in the store.
+            self.operate_many(wanted.collect()).await;
+        }
+    }
+
+    /// Returns once this replica holds what the others hold of the keys that were in doubt. Waits
+    /// a moment for what is on its way to the disk.
+    async fn until_known(
+        self: &Arc<Self>,
+        partition: Partition,
+        stretch: Stretch,
+        mut doubtful: Vec<Locator>,
+        listed: &Versions,
+    ) -> Result<(), Unsupplied> {
+        let until = Instant::now() + STORE_TIME;
+        loop {
+            doubtful = self.in_doubt(doubtful).await?;
+            let held = self.versions_held(partition, stretch).await?;
+            // What was brought here keeps its ballot: the store cannot tell that it is enough.
+            let is_brought = |at: &Locator| {
+                let name = (at.id(), at.key.clone());
+                let (held, listed) = (held.get(&name), listed.get(&name));
+                let is_eventual = matches!(self.rules(at.namespace), Some(Rules::Eventual(_)));
+                is_eventual && held >= listed && (listed.is_some() || held.is_none())
+            };
+            doubtful.retain(|at| !is_brought(at));
+            if doubtful.is_empty() {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                let keys = doubtful.len();
+                return Err(Unsupplied::InDoubt { keys });
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
