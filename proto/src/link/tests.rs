@@ -114,7 +114,7 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
             "confirm",
             Message::Confirm {
                 tag,
-                claims: [false, true].map(|is_absent| claim(is_absent)).to_vec(),
+                claims: [false, true].map(claim).to_vec(),
             },
         ),
         (
