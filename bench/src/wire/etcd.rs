@@ -102,7 +102,7 @@ pub(super) fn version(program: &Path) -> Result<String> {
     Ok(first.trim().to_owned())
 }
 
-/// Starts a cluster of so many.
+/// Starts a cluster with this many members.
 ///
 /// # Errors
 /// A member does not start.

@@ -36,8 +36,8 @@ pub struct ClusterStatus {
     pub partitions: u32,
     /// Replicas of every partition in which the namespace `default` lies.
     pub replicas: u32,
-    /// Partitions of which fewer replicas answer than they are to have; none where the others
-    /// were not asked.
+    /// Partitions with fewer answering replicas than configured; none if the other nodes were
+    /// not asked.
     pub under_replicated: Option<u32>,
     /// Partitions of which no majority answers: their keys can be neither read nor written.
     pub without_quorum: Option<u32>,
