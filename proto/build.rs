@@ -1,10 +1,15 @@
-//! Compiles the interface with a pure-Rust protobuf compiler: no `protoc` is needed.
+//! Compiles the interface with a pure-Rust protobuf compiler: no `protoc` is needed. Beside the
+//! code it generates what `src/codec.rs` has to know of each message.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use prost::Message as _;
+use tonic_prost_build::FileDescriptorSet;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+type Failed = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failed> {
     let files = [
         "torc/v1/kv.proto",
         "torc/v1/cluster.proto",
@@ -15,8 +20,68 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(files, ["proto"])?;
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
+    std::fs::write(out.join("shapes.rs"), shapes(&descriptors)?)?;
     tonic_prost_build::configure()
         .bytes(".")
+        .codec_path("crate::codec::BoundedCodec")
         .compile_fds(descriptors)?;
     Ok(())
+}
+
+// Of google/protobuf/descriptor.proto.
+const LABEL_REPEATED: i32 = 3;
+const TYPE_STRING: i32 = 9;
+const TYPE_MESSAGE: i32 = 11;
+const TYPE_BYTES: i32 = 12;
+
+/// A `Shape` for each message of a service: which of its fields repeat, and which are messages.
+fn shapes(descriptors: &FileDescriptorSet) -> Result<String, Failed> {
+    let mut code = String::new();
+    let messages = descriptors.file.iter().flat_map(|file| &file.message_type);
+    // Those with messages of their own are what links carry: bytes to gRPC, bounded in `src/link`.
+    for message in messages.filter(|message| message.nested_type.is_empty()) {
+        let name = message.name();
+        let is_request = name.ends_with("Request");
+        writeln!(
+            code,
+            "static {}: Shape = Shape {{ is_request: {is_request}, fields: &[",
+            constant(name)
+        )?;
+        for field in &message.field {
+            let is_repeated = field.label == Some(LABEL_REPEATED);
+            let element = match (field.r#type, field.type_name().strip_prefix(".torc.v1.")) {
+                (Some(TYPE_MESSAGE), Some(own)) => {
+                    let shape = constant(own);
+                    format!("Element::Message(&{shape}, size_of::<v1::{own}>())")
+                }
+                (Some(TYPE_MESSAGE), None) => return Err(format!("{name}: a foreign field").into()),
+                (Some(TYPE_STRING | TYPE_BYTES), _) => "Element::Bytes".to_owned(),
+                _ => "Element::Number".to_owned(),
+            };
+            writeln!(
+                code,
+                "    Field {{ number: {}, is_repeated: {is_repeated}, element: {element} }},",
+                field.number()
+            )?;
+        }
+        writeln!(code, "] }};")?;
+        writeln!(
+            code,
+            "impl Shaped for v1::{name} {{ fn shape() -> &'static Shape {{ &{} }} }}",
+            constant(name)
+        )?;
+    }
+    Ok(code)
+}
+
+/// `BatchGetRequest` as `BATCH_GET_REQUEST`.
+fn constant(name: &str) -> String {
+    let mut constant = String::new();
+    for (at, letter) in name.chars().enumerate() {
+        if letter.is_uppercase() && at > 0 {
+            constant.push('_');
+        }
+        constant.push(letter.to_ascii_uppercase());
+    }
+    constant
 }

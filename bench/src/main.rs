@@ -19,7 +19,6 @@ mod index;
 mod join;
 mod kvd;
 mod machine;
-mod ports;
 mod process;
 mod records;
 mod report;
@@ -69,7 +68,7 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
     };
     cleanup::on_signals()?;
     if cfg!(debug_assertions) {
-        eprintln!("torc-bench: built without --release: the figures mean nothing");
+        eprintln!("torc-bench: a debug build: its figures mean nothing; use `--profile ship`");
     }
     let report = measure(options)?;
     report.print(options.json)?;

@@ -10,7 +10,7 @@ use crate::client::checked_key;
 use crate::retry::Nature;
 use crate::{
     AlterOptions, Change, Client, ClusterStatus, Error, Explanation, GoOptions, HotKeys,
-    HotKeysOptions, Namespace, NamespaceMode, Plan, Transition,
+    HotKeysOptions, Namespace, NamespaceMode, NodeMaintenance, Plan, Transition,
 };
 
 /// Operations on the cluster.
@@ -82,6 +82,38 @@ impl Client {
         HotKeys::from_wire(answer)
     }
 
+    /// Writes what is in memory to slices now, at one node or at all. Nodes do so by themselves,
+    /// too; this is for seeing it, and for measuring. Nodes that could not are named in the answer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as [`Client::status`].
+    pub async fn flush(&self, node: Option<NodeId>) -> Result<Vec<NodeMaintenance>, Error> {
+        let message = maintenance(node);
+        let sending = |channel, budget| async move {
+            ClusterClient::new(channel)
+                .flush(request(message, budget))
+                .await
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        Ok(answer.nodes.into_iter().map(Into::into).collect())
+    }
+
+    /// Merges the slices of every partition into one now, at one node or at all. Nodes do so by
+    /// themselves as far as it is worth it. What has not ended by the deadline goes on.
+    ///
+    /// # Errors
+    /// As [`Client::flush`].
+    pub async fn compact(&self, node: Option<NodeId>) -> Result<Vec<NodeMaintenance>, Error> {
+        let message = maintenance(node);
+        let sending = |channel, budget| async move {
+            ClusterClient::new(channel)
+                .compact(request(message, budget))
+                .await
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        Ok(answer.nodes.into_iter().map(Into::into).collect())
+    }
+
     /// What adding the running, empty node at `address` (`host:port`) would move.
     /// Changes nothing.
     ///
@@ -91,12 +123,12 @@ impl Client {
     /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline) when no node answered
     /// within the deadline.
     pub async fn plan_join(&self, address: impl Into<String>) -> Result<Plan, Error> {
-        let wish = v1::JoinRequest {
+        let change = v1::JoinRequest {
             address: address.into(),
             plan_only: true,
             parallel: 0,
         };
-        Ok(self.send_join(wish).await?.plan)
+        Ok(self.send_join(change).await?.plan)
     }
 
     /// Adds the running, empty node at `address` (`host:port`), moving `parallel`
@@ -111,12 +143,12 @@ impl Client {
         address: impl Into<String>,
         parallel: Option<u32>,
     ) -> Result<Change, Error> {
-        let wish = v1::JoinRequest {
+        let change = v1::JoinRequest {
             address: address.into(),
             plan_only: false,
             parallel: parallel.unwrap_or(0),
         };
-        self.send_join(wish).await
+        self.send_join(change).await
     }
 
     /// What removing a node would move. Changes nothing.
@@ -133,11 +165,11 @@ impl Client {
     /// # Errors
     /// As [`Client::plan_leave`].
     pub async fn plan_leave_with(&self, node: NodeId, options: GoOptions) -> Result<Plan, Error> {
-        let wish = v1::LeaveRequest {
+        let change = v1::LeaveRequest {
             plan_only: true,
             ..leave_request(node, options)
         };
-        Ok(self.send_leave(wish, Nature::Read).await?.plan)
+        Ok(self.send_leave(change, Nature::Read).await?.plan)
     }
 
     /// Moves everything off a node, `parallel` partitions at a time, and removes it.
@@ -177,11 +209,11 @@ impl Client {
         address: impl Into<String>,
         options: GoOptions,
     ) -> Result<Plan, Error> {
-        let wish = v1::ReplaceRequest {
+        let change = v1::ReplaceRequest {
             plan_only: true,
             ..replace_request(old, address.into(), options)
         };
-        Ok(self.send_replace(wish).await?.plan)
+        Ok(self.send_replace(change).await?.plan)
     }
 
     /// Puts the running, empty node at `address` (`host:port`) in the place of `old`,
@@ -210,13 +242,13 @@ impl Client {
     /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as
     /// [`Client::plan_join`].
     pub async fn plan_reweight(&self, node: NodeId, percent: u32) -> Result<Plan, Error> {
-        let wish = v1::ReweightRequest {
+        let change = v1::ReweightRequest {
             node: node.0,
             weight: percent,
             plan_only: true,
             parallel: 0,
         };
-        Ok(self.send_reweight(wish).await?.plan)
+        Ok(self.send_reweight(change).await?.plan)
     }
 
     /// Gives a node another weight, in percent of a normal one, moving `parallel`
@@ -231,13 +263,13 @@ impl Client {
         percent: u32,
         parallel: Option<u32>,
     ) -> Result<Change, Error> {
-        let wish = v1::ReweightRequest {
+        let change = v1::ReweightRequest {
             node: node.0,
             weight: percent,
             plan_only: false,
             parallel: parallel.unwrap_or(0),
         };
-        self.send_reweight(wish).await
+        self.send_reweight(change).await
     }
 
     /// Takes the running transition of this number back: what has moved moves back. Returns
@@ -274,13 +306,13 @@ impl Client {
         mode: NamespaceMode,
         replicas: Option<u32>,
     ) -> Result<Namespace, Error> {
-        let wish = v1::CreateNamespaceRequest {
+        let change = v1::CreateNamespaceRequest {
             name: name.into(),
             mode: mode.to_wire().into(),
             replicas: replicas.unwrap_or(0),
         };
         let sending = |channel, budget| {
-            let message = wish.clone();
+            let message = change.clone();
             async move {
                 ClusterClient::new(channel)
                     .create_namespace(request(message, budget))
@@ -316,13 +348,13 @@ impl Client {
         name: impl Into<String>,
         replicas: u32,
     ) -> Result<Plan, Error> {
-        let wish = v1::AlterNamespaceRequest {
+        let change = v1::AlterNamespaceRequest {
             namespace: name.into(),
             replicas,
             plan_only: true,
             ..v1::AlterNamespaceRequest::default()
         };
-        Ok(self.send_alter(wish).await?.plan)
+        Ok(self.send_alter(change).await?.plan)
     }
 
     /// Gives the keys of a namespace another number of `replicas`. Returns once the transition
@@ -339,19 +371,19 @@ impl Client {
         replicas: u32,
         options: AlterOptions,
     ) -> Result<Change, Error> {
-        let wish = v1::AlterNamespaceRequest {
+        let change = v1::AlterNamespaceRequest {
             namespace: name.into(),
             replicas,
             plan_only: false,
             parallel: options.parallel.unwrap_or(0),
             with_all: options.with_all,
         };
-        self.send_alter(wish).await
+        self.send_alter(change).await
     }
 
-    async fn send_alter(&self, wish: v1::AlterNamespaceRequest) -> Result<Change, Error> {
+    async fn send_alter(&self, change: v1::AlterNamespaceRequest) -> Result<Change, Error> {
         let sending = |channel, budget| {
-            let message = wish.clone();
+            let message = change.clone();
             async move {
                 ClusterClient::new(channel)
                     .alter_namespace(request(message, budget))
@@ -359,12 +391,12 @@ impl Client {
             }
         };
         let answer = self.call(Nature::Read).on_any(sending).await?;
-        Change::from_wire(answer, !wish.plan_only)
+        Change::from_wire(answer, !change.plan_only)
     }
 
-    async fn send_replace(&self, wish: v1::ReplaceRequest) -> Result<Change, Error> {
+    async fn send_replace(&self, change: v1::ReplaceRequest) -> Result<Change, Error> {
         let sending = |channel, budget| {
-            let message = wish.clone();
+            let message = change.clone();
             async move {
                 ClusterClient::new(channel)
                     .replace(request(message, budget))
@@ -372,22 +404,22 @@ impl Client {
             }
         };
         let answer = self.call(Nature::Read).on_any(sending).await?;
-        Change::from_wire(answer, !wish.plan_only)
+        Change::from_wire(answer, !change.plan_only)
     }
 
-    async fn send_reweight(&self, wish: v1::ReweightRequest) -> Result<Change, Error> {
+    async fn send_reweight(&self, change: v1::ReweightRequest) -> Result<Change, Error> {
         let sending = |channel, budget| async move {
             ClusterClient::new(channel)
-                .reweight(request(wish, budget))
+                .reweight(request(change, budget))
                 .await
         };
         let answer = self.call(Nature::Read).on_any(sending).await?;
-        Change::from_wire(answer, !wish.plan_only)
+        Change::from_wire(answer, !change.plan_only)
     }
 
-    async fn send_join(&self, wish: v1::JoinRequest) -> Result<Change, Error> {
+    async fn send_join(&self, change: v1::JoinRequest) -> Result<Change, Error> {
         let sending = |channel, budget| {
-            let message = wish.clone();
+            let message = change.clone();
             async move {
                 ClusterClient::new(channel)
                     .join(request(message, budget))
@@ -395,17 +427,17 @@ impl Client {
             }
         };
         let answer = self.call(Nature::Read).on_any(sending).await?;
-        Change::from_wire(answer, !wish.plan_only)
+        Change::from_wire(answer, !change.plan_only)
     }
 
-    async fn send_leave(&self, wish: v1::LeaveRequest, nature: Nature) -> Result<Change, Error> {
+    async fn send_leave(&self, change: v1::LeaveRequest, nature: Nature) -> Result<Change, Error> {
         let sending = |channel, budget| async move {
             ClusterClient::new(channel)
-                .leave(request(wish, budget))
+                .leave(request(change, budget))
                 .await
         };
         let answer = self.call(nature).on_any(sending).await?;
-        Change::from_wire(answer, !wish.plan_only)
+        Change::from_wire(answer, !change.plan_only)
     }
 }
 
@@ -427,5 +459,10 @@ fn replace_request(old: NodeId, address: String, options: GoOptions) -> v1::Repl
         parallel: options.parallel.unwrap_or(0),
         force: options.force,
         dead: options.dead,
+    }
+}
+fn maintenance(node: Option<NodeId>) -> v1::MaintenanceRequest {
+    v1::MaintenanceRequest {
+        node: node.map_or(0, |node| node.0),
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Config {
     pub(crate) connect_timeout: Duration,
     /// Connections to a node.
     pub(crate) channels: usize,
+    /// Longest wait for the first answer of any node.
+    pub(crate) first_contact: Duration,
     /// Whether gets of hot keys are spread and coalesced.
     pub(crate) hot_keys: bool,
 }
@@ -43,6 +45,7 @@ pub struct ClientBuilder {
     namespace: String,
     deadline: Duration,
     connect_timeout: Duration,
+    first_contact: Duration,
     channels: usize,
     hot_keys: bool,
 }
@@ -54,6 +57,7 @@ impl Default for ClientBuilder {
             namespace: DEFAULT_NAMESPACE.to_owned(),
             deadline: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(1),
+            first_contact: Duration::MAX,
             channels: 4,
             hot_keys: true,
         }
@@ -87,6 +91,13 @@ impl ClientBuilder {
     /// The time after which an address counts as unreachable. Default: 1 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
+        self
+    }
+
+    /// How long a client that has never reached any node tries to, within the deadline of an
+    /// operation. Default: until that deadline, so that clients may start before the cluster does.
+    pub fn first_contact(mut self, time: Duration) -> Self {
+        self.first_contact = time;
         self
     }
 
@@ -131,7 +142,8 @@ impl ClientBuilder {
         if !(1..=64).contains(&self.channels) {
             return Err(invalid("channels per node: use 1 to 64"));
         }
-        if self.deadline.is_zero() || self.connect_timeout.is_zero() {
+        let times = [self.deadline, self.connect_timeout, self.first_contact];
+        if times.iter().any(Duration::is_zero) {
             return Err(invalid("a time limit of zero: allow some time"));
         }
         let mut seeds = Vec::with_capacity(self.endpoints.len());
@@ -144,6 +156,7 @@ impl ClientBuilder {
         let config = Config {
             seeds,
             connect_timeout: self.connect_timeout,
+            first_contact: self.first_contact,
             channels: self.channels,
             hot_keys: self.hot_keys,
         };
@@ -221,6 +234,7 @@ mod tests {
             good().channels_per_node(65),
             good().deadline(Duration::ZERO),
             good().connect_timeout(Duration::ZERO),
+            good().first_contact(Duration::ZERO),
         ];
         for builder in bad {
             let refused = builder.connect_lazy().unwrap_err();

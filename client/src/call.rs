@@ -1,5 +1,6 @@
 //! One attempt at one node, and the loop of attempts that is an operation.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,12 +13,12 @@ use torc_ring::topology::PartitionState;
 
 use crate::Error;
 use crate::client::Locator;
-use crate::core::{Core, Hop};
+use crate::core::{Core, Target};
 use crate::naming::Connection;
 use crate::peer::Peer;
-use crate::race::{Lane, race};
-use crate::retry::{Effort, Failure, Nature, Stop, blame};
-use crate::session::{Line, Unsent, Way};
+use crate::race::{RoutedTarget, race};
+use crate::retry::{Failure, Nature, RetryState, Stop, blame};
+use crate::session::{SessionPermit, Transport, Unsent};
 use crate::view::View;
 
 /// A request that tells the node how much time it has.
@@ -41,18 +42,18 @@ pub(crate) async fn attempt<W, T, F, Fut>(
     send: F,
 ) -> Result<T, Failure>
 where
-    W: Way,
+    W: Transport,
     F: FnOnce(W, Duration) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
     let connecting = timeout_at(deadline, W::to(peer)).await;
-    let way = connecting.map_err(|_| out_of_time())?;
-    let way = way.map_err(Failure::connecting)?;
+    let transport = connecting.map_err(|_| out_of_time())?;
+    let transport = transport.map_err(Failure::connecting)?;
     let budget = deadline.saturating_duration_since(Instant::now());
     if budget.is_zero() {
         return Err(out_of_time());
     }
-    match timeout_at(deadline, send(way, budget)).await {
+    match timeout_at(deadline, send(transport, budget)).await {
         Ok(Ok(response)) => {
             peer.heard();
             Ok(response.into_inner())
@@ -62,29 +63,29 @@ where
     }
 }
 
-/// How long a peer that says nothing is waited for where another one could do as well.
+/// How long to wait for a silent peer where another one could do as well.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
-    time: Duration,
+pub(crate) struct AttemptTimeout {
+    after: Duration,
     nature: Nature,
 }
 
-/// [`attempt`], which notes that a peer has fallen silent. A read is given up then; a write
-/// waits on, because it may have been carried out.
-pub(crate) async fn attempt_patiently<W, T, F, Fut>(
+/// [`attempt`] that trips the peer's breaker when the attempt times out and the peer has sent
+/// nothing meanwhile. A read fails then; a write waits on, because it may have been carried out.
+pub(crate) async fn attempt_with_timeout<W, T, F, Fut>(
     peer: &Peer,
     deadline: Instant,
-    Patience { time, nature }: Patience,
+    AttemptTimeout { after, nature }: AttemptTimeout,
     send: F,
 ) -> Result<T, Failure>
 where
-    W: Way,
+    W: Transport,
     F: FnOnce(W, Duration) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
     let began = std::time::Instant::now();
     let mut trying = pin!(attempt(peer, deadline, send));
-    if let Ok(outcome) = timeout(time, &mut trying).await {
+    if let Ok(outcome) = timeout(after, &mut trying).await {
         return outcome;
     }
     if !peer.was_heard_since(began) {
@@ -95,6 +96,11 @@ where
     }
     trying.await
 }
+
+/// How tonic begins to tell of an answer that is HTTP, not gRPC.
+const NO_GRPC: &str = "grpc-status header missing";
+/// Most addresses that an error names.
+pub(crate) const MOST_UNREACHED: usize = 8;
 
 /// What a status from this peer means, which takes note of a connection that could
 /// not be made again.
@@ -107,6 +113,11 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
         return Failure::connecting(Fault::new(Reason::OwnerUnreachable, message));
     }
     let mut fault = Fault::from_status(status);
+    if status.message().starts_with(NO_GRPC) {
+        let message =
+            format!("{peer} does not speak gRPC: name a node's gRPC port, not its HTTP port");
+        return Failure::sent(Fault::new(Reason::Invalid, message));
+    }
     if fault.reason == Reason::WrongCluster {
         fault.message = format!("{peer}: {}", fault.message);
         peer.is_a_strangers(&fault);
@@ -117,7 +128,7 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
         return Failure::sent(fault);
     }
     fault.message = match std::error::Error::source(status) {
-        // "transport error" tells nobody anything.
+        // "transport error" says nothing.
         Some(source) => format!("{peer}: {}", deepest(source)),
         None => format!("{peer}: {}", fault.message),
     };
@@ -163,19 +174,22 @@ fn is_due_to<E: std::error::Error + 'static>(status: &Status) -> bool {
     false
 }
 
-/// Longer than nearly every answer takes. Doubles with every attempt, for answers that do.
-const FIRST_PATIENCE: Duration = Duration::from_millis(500);
+/// Longer than nearly every answer takes. Doubles with every attempt, for the answers that take longer.
+const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// An operation under way: its deadline and what it met so far.
 pub(crate) struct Call<'a> {
     core: &'a Core,
     nature: Nature,
     deadline: Instant,
-    effort: Effort,
+    began: Instant,
+    retry_state: RetryState,
     /// Nodes that were found unable to carry it out.
     detours: usize,
     /// What made it necessary to try again.
     earlier: Option<Fault>,
+    /// What each address failed of that could not be reached.
+    unreached: BTreeSet<String>,
     /// Any replica will do as well as the lead.
     is_spread: bool,
 }
@@ -186,9 +200,11 @@ impl<'a> Call<'a> {
             core,
             nature,
             deadline: Instant::now() + time,
-            effort: Effort::new(time),
+            began: Instant::now(),
+            retry_state: RetryState::new(time),
             detours: 0,
             earlier: None,
+            unreached: BTreeSet::new(),
             is_spread: false,
         }
     }
@@ -201,8 +217,8 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Where to send to, if to a replica in turn.
-    fn turn(&self, view: &View, state: &PartitionState) -> Option<Hop> {
+    /// The next replica in turn, if the operation is spread over the replicas.
+    fn turn(&self, view: &View, state: &PartitionState) -> Option<Target> {
         let is_first = self.detours == 0 && self.attempts() == 0;
         (self.is_spread && is_first).then(|| self.core.next_replica(view, state))?
     }
@@ -213,7 +229,7 @@ impl<'a> Call<'a> {
 
     /// Attempts that failed so far.
     pub(crate) fn attempts(&self) -> usize {
-        self.effort.attempts() as usize
+        self.retry_state.attempts() as usize
     }
 
     /// Nodes that were found unable to carry it out.
@@ -221,11 +237,11 @@ impl<'a> Call<'a> {
         self.detours
     }
 
-    /// How long a silent node is waited for.
-    pub(crate) fn patience(&self) -> Patience {
-        let doublings = self.effort.attempts().min(6);
-        Patience {
-            time: FIRST_PATIENCE * 2_u32.pow(doublings),
+    /// The timeout of the next attempt.
+    pub(crate) fn attempt_timeout(&self) -> AttemptTimeout {
+        let doublings = self.retry_state.attempts().min(6);
+        AttemptTimeout {
+            after: FIRST_ATTEMPT_TIMEOUT * 2_u32.pow(doublings),
             nature: self.nature,
         }
     }
@@ -242,37 +258,48 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Sends to the lead of the key's partition, by whatever way reaches it, or to another
-    /// replica, and again while that is safe and the deadline allows it.
+    /// Sends to the lead of the key's partition, directly or through a node that forwards, or
+    /// to another replica. Retries while that is safe and the deadline allows it.
     pub(crate) async fn on_lead<T, F, Fut>(mut self, at: Locator, send: F) -> Result<T, Error>
     where
-        F: Fn(Line, Duration, Option<v1::Route>) -> Fut,
+        F: Fn(SessionPermit, Duration, Option<v1::Route>) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         loop {
             let view = self.view().await?;
             let partition = view.table.partition_of(at.namespace, &at.digest);
             let state = view.state(partition)?;
-            let patience = self.patience();
+            let attempt_timeout = self.attempt_timeout();
             let tries = (self.detours, self.attempts());
-            let usual = || self.core.first_hop(&view, state, self.nature, tries);
-            let hop = self.turn(&view, state).unwrap_or_else(usual);
-            let first = Lane::new(hop.clone(), &view, partition);
+            let usual = || self.core.first_target(&view, state, self.nature, tries);
+            let target = self.turn(&view, state).unwrap_or_else(usual);
+            let first = RoutedTarget::new(target.clone(), &view, partition);
             let outcome = if self.nature == Nature::Read {
                 let second = || {
-                    let hops = self.core.hops(&view, state, self.nature, tries);
-                    let is_other = |other: &Hop| other.direct && !other.is_same(&hop);
-                    let other = hops.into_iter().find(is_other)?;
-                    Some(Lane::new(other, &view, partition))
+                    let targets = self.core.targets(&view, state, self.nature, tries);
+                    let is_other = |other: &Target| other.direct && !other.is_same(&target);
+                    let other = targets.into_iter().find(is_other)?;
+                    Some(RoutedTarget::new(other, &view, partition))
                 };
-                race(self.core, first, second, self.deadline, patience, &send).await
+                race(
+                    self.core,
+                    first,
+                    second,
+                    self.deadline,
+                    attempt_timeout,
+                    &send,
+                )
+                .await
             } else {
-                let sending = |line, budget| send(line, budget, first.route);
-                attempt_patiently(&hop.peer, self.deadline, patience, sending).await
+                let sending = |permit, budget| send(permit, budget, first.route);
+                attempt_with_timeout(&target.peer, self.deadline, attempt_timeout, sending).await
             };
             match outcome {
                 Ok(answer) => return Ok(answer),
-                Err(failure) => self.recover(failure, Some(&view), Some(&hop.peer)).await?,
+                Err(failure) => {
+                    self.recover(failure, Some(&view), Some(&target.peer))
+                        .await?;
+                }
             }
         }
     }
@@ -305,9 +332,18 @@ impl<'a> Call<'a> {
         peer: Option<&Arc<Peer>>,
     ) -> Result<(), Error> {
         if failure.may_retry(self.nature) {
+            let is_unreached = failure.fault.reason == Reason::OwnerUnreachable;
+            if is_unreached && self.unreached.len() < MOST_UNREACHED {
+                self.unreached.insert(failure.fault.message.clone());
+            }
+            let is_alone = is_unreached && self.core.is_alone_after(self.began.elapsed());
             let failures = [failure];
-            let goes_on = self.pause(&failures, view, peer).await;
-            let [Failure { fault, .. }] = failures;
+            let goes_on = !is_alone && self.pause(&failures, view, peer).await;
+            let [Failure { mut fault, .. }] = failures;
+            if !goes_on && is_unreached && self.core.view().is_none() {
+                let all: Vec<&str> = self.unreached.iter().map(String::as_str).collect();
+                fault.message = format!("no node answers: {}", all.join("; "));
+            }
             if goes_on {
                 self.earlier = Some(blame(fault, self.earlier.take(), self.nature));
                 return Ok(());
@@ -328,7 +364,7 @@ impl<'a> Call<'a> {
         peer: Option<&Arc<Peer>>,
     ) -> bool {
         let remaining = self.deadline.saturating_duration_since(Instant::now());
-        let Some(wait) = self.effort.pause(failures, remaining, rand::random()) else {
+        let Some(wait) = self.retry_state.pause(failures, remaining, rand::random()) else {
             return false;
         };
         self.detours += usize::from(failures.iter().any(Failure::is_of_the_node));
@@ -340,7 +376,7 @@ impl<'a> Call<'a> {
             && failures.iter().any(Failure::wants_topology)
         {
             let first = peer.filter(|_| failures.iter().any(Failure::is_stale));
-            // If nobody has news, the known topology has to do.
+            // Without news, the known topology has to do.
             let asked = self.core.refresh(Some(view), first, self.deadline).await;
             if let Err(failure) = asked {
                 tracing::debug!(fault = %failure.fault, "no newer topology");
@@ -351,11 +387,11 @@ impl<'a> Call<'a> {
 
     /// The error of an operation whose retries the deadline ended.
     pub(crate) fn given_up(&self, mut fault: Fault) -> Error {
-        fault.message = format!(
-            "gave up after {} attempts, with no time for another: {}",
-            self.attempts(),
-            fault.message
-        );
+        let (attempts, seconds) = (self.attempts(), self.began.elapsed().as_secs_f32());
+        if attempts > 1 {
+            let tried = format!(" (tried {attempts} times in {seconds:.1} s)");
+            fault.message.push_str(&tried);
+        }
         self.error(fault)
     }
 
@@ -378,6 +414,7 @@ mod tests {
         let config = Config {
             seeds: vec!["127.0.0.1:1".to_owned()],
             connect_timeout: Duration::from_secs(1),
+            first_contact: Duration::MAX,
             channels: 1,
             hot_keys: true,
         };

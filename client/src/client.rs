@@ -16,7 +16,7 @@ use crate::call::Call;
 use crate::core::Core;
 use crate::naming::Connection;
 use crate::retry::Nature;
-use crate::session::Line;
+use crate::session::SessionPermit;
 use crate::view::View;
 use crate::{
     Condition, Consistency, Deleted, Error, ErrorKind, GetOptions, HotGets, PutOptions, QuorumSize,
@@ -246,7 +246,7 @@ impl Client {
         consistency: Consistency,
     ) -> Result<Option<Value>, Error> {
         let consistency = consistency.to_wire().into();
-        let sending = |line: Line, budget, route| {
+        let sending = |permit: SessionPermit, budget, route| {
             let message = v1::GetRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
@@ -255,7 +255,7 @@ impl Client {
                 consistency,
                 quorum: self.quorum.into(),
             };
-            async move { line.get(message, budget).await }
+            async move { permit.get(message, budget).await }
         };
         let answer = call.on_lead(at, sending).await?;
         if answer.hot {
@@ -303,7 +303,7 @@ impl Client {
         let ttl_ms = options.ttl_ms()?;
         let mut call = self.call(Nature::Write);
         let at = self.place(&mut call).await?.locate(&key);
-        let sending = |line: Line, budget, route| {
+        let sending = |permit: SessionPermit, budget, route| {
             let message = v1::PutRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
@@ -314,7 +314,7 @@ impl Client {
                 ttl_ms,
                 quorum: self.quorum.into(),
             };
-            async move { line.put(message, budget).await }
+            async move { permit.put(message, budget).await }
         };
         answers::stored(&call.on_lead(at, sending).await?)
     }
@@ -358,7 +358,7 @@ impl Client {
         let key = checked_key(key)?;
         let mut call = self.call(Nature::Write);
         let at = self.place(&mut call).await?.locate(&key);
-        let sending = |line: Line, budget, route| {
+        let sending = |permit: SessionPermit, budget, route| {
             let message = v1::DeleteRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
@@ -368,7 +368,7 @@ impl Client {
                 quorum: self.quorum.into(),
                 want_existed,
             };
-            async move { line.delete(message, budget).await }
+            async move { permit.delete(message, budget).await }
         };
         answers::deleted(&call.on_lead(at, sending).await?)
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
@@ -12,13 +13,13 @@ use torc_ring::{NodeId, Partition};
 
 use crate::Error;
 use crate::builder::Config;
-use crate::hedge::Pace;
+use crate::hedge::HedgeBudget;
 use crate::hot::Hot;
 use crate::peer::{Peer, Peers};
 use crate::retry::{Failure, Nature};
 use crate::view::{Known, View};
 
-/// Gets under way at a second replica without having earned it.
+/// Hedges beyond the budget that may be under way at once.
 const LATE_HEDGES: usize = 64;
 
 #[derive(Debug)]
@@ -26,14 +27,15 @@ pub(crate) struct Core {
     peers: Peers,
     known: Known,
     turn: AtomicUsize,
-    pace: Mutex<Pace>,
+    hedge_budget: Mutex<HedgeBudget>,
     late_hedges: Semaphore,
     hot: Hot,
+    first_contact: Duration,
 }
 
-/// Where an attempt goes.
+/// The node that an attempt goes to, and what it is to do there.
 #[derive(Debug, Clone)]
-pub(crate) struct Hop {
+pub(crate) struct Target {
     pub(crate) peer: Arc<Peer>,
     /// Whether the peer is to carry it out itself; else it is to forward.
     pub(crate) direct: bool,
@@ -45,43 +47,48 @@ impl Core {
     pub(crate) fn new(config: Config) -> Result<Self, Error> {
         Ok(Self {
             hot: Hot::new(config.hot_keys),
+            first_contact: config.first_contact,
             peers: Peers::new(config)?,
             known: Known::new(),
             turn: AtomicUsize::new(0),
-            pace: Mutex::default(),
+            hedge_budget: Mutex::default(),
             late_hedges: Semaphore::new(LATE_HEDGES),
         })
     }
 
-    /// How gets go lately. Not to be held across a wait.
-    pub(crate) fn pace(&self) -> MutexGuard<'_, Pace> {
-        self.pace.lock()
+    /// Recent latencies of gets, and the hedges left. Not to be held across an await.
+    pub(crate) fn hedge_budget(&self) -> MutexGuard<'_, HedgeBudget> {
+        self.hedge_budget.lock()
     }
 
-    /// Places for gets that go to a second replica without having earned it.
+    /// Permits for hedges beyond the budget.
     pub(crate) const fn late_hedges(&self) -> &Semaphore {
         &self.late_hedges
     }
 
     /// Another replica answered a get before this one, although it was asked later.
     ///
-    /// If that happens often it is spared gets, as long as most others are not slow as
-    /// well. Where most are, there is too much to do, and sparing some would leave it all to
-    /// the others.
+    /// If that happens often, gets avoid this one, unless most nodes are slow: then the cluster
+    /// is overloaded, and avoiding some nodes would leave their load to the rest.
     pub(crate) fn was_late(&self, peer: &Arc<Peer>) {
         if !peer.was_late() {
             return;
         }
-        let everybody = self.everybody(|_| true);
+        let peers = self.all_peers(|_| true);
         let is_slow = |other: &&Arc<Peer>| other.is_slow() || Arc::ptr_eq(other, peer);
-        let slow = everybody.iter().filter(is_slow).count();
-        if slow > everybody.len() / 2 && everybody.len() > 2 {
-            for other in &everybody {
+        let slow = peers.iter().filter(is_slow).count();
+        if slow > peers.len() / 2 && peers.len() > 2 {
+            for other in &peers {
                 other.keeps_up();
             }
         } else {
             peer.fell_behind();
         }
+    }
+
+    /// Whether no node was ever reached, in longer than that may take.
+    pub(crate) fn is_alone_after(&self, time: Duration) -> bool {
+        time >= self.first_contact && self.known.view().is_none()
     }
 
     /// What is known of hot keys.
@@ -101,8 +108,8 @@ impl Core {
         first: Option<&Arc<Peer>>,
         deadline: Instant,
     ) -> Result<(), Failure> {
-        let everybody = self.everybody(|peer| first.is_none_or(|first| !Arc::ptr_eq(peer, first)));
-        let (mut usable, avoided): (Vec<_>, Vec<_>) = everybody
+        let peers = self.all_peers(|peer| first.is_none_or(|first| !Arc::ptr_eq(peer, first)));
+        let (mut usable, avoided): (Vec<_>, Vec<_>) = peers
             .into_iter()
             .partition(|peer| peer.is_usable(Nature::Read));
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -121,16 +128,16 @@ impl Core {
 
     /// Where an operation on a partition may go, the best first; never empty.
     ///
-    /// To the lead, the other replicas, then by any node that forwards; those that cannot be
-    /// used are left out as long as others can. `detours` counts the nodes that the operation found unable to, which
+    /// The lead, the other replicas, then the nodes that can forward. Nodes that cannot be used
+    /// are left out while others can. `detours` counts the nodes that the operation found unable to, which
     /// goes on to the next; `attempt` its tries.
-    pub(crate) fn hops(
+    pub(crate) fn targets(
         &self,
         view: &View,
         state: &PartitionState,
         nature: Nature,
         (detours, attempt): (usize, usize),
-    ) -> Vec<Hop> {
+    ) -> Vec<Target> {
         let mut replicas = vec![state.lead];
         for node in state
             .nodes
@@ -141,78 +148,79 @@ impl Core {
                 replicas.push(*node);
             }
         }
-        let mut hops: Vec<Hop> = Vec::new();
+        let mut targets: Vec<Target> = Vec::new();
         for node in replicas {
             if let Some(peer) = view.peer(node) {
-                hops.push(Hop {
+                targets.push(Target {
                     leads: node == state.lead,
-                    ..Hop::new(peer, true)
+                    ..Target::new(peer, true)
                 });
             }
         }
-        let others = self.everybody(|peer| !hops.iter().any(|hop| Arc::ptr_eq(&hop.peer, peer)));
-        // Advertised addresses may mean nothing here: whoever was reached before goes first.
+        let others =
+            self.all_peers(|peer| !targets.iter().any(|target| Arc::ptr_eq(&target.peer, peer)));
+        // Advertised addresses may mean nothing here: peers that were reached before go first.
         let (proven, rest): (Vec<_>, Vec<_>) = others.iter().partition(|other| other.was_reached());
-        hops.extend(
+        targets.extend(
             proven
                 .into_iter()
                 .chain(rest)
-                .map(|other| Hop::new(other, false)),
+                .map(|other| Target::new(other, false)),
         );
-        let usable: Vec<_> = hops
+        let usable: Vec<_> = targets
             .iter()
-            .filter(|hop| hop.peer.is_usable(nature))
+            .filter(|target| target.peer.is_usable(nature))
             .cloned()
             .collect();
-        let (mut hops, turn) = if usable.is_empty() {
-            (hops, attempt)
+        let (mut targets, turn) = if usable.is_empty() {
+            (targets, attempt)
         } else {
             (usable, detours)
         };
-        let turn = turn % hops.len();
-        hops.rotate_left(turn);
-        hops
+        let turn = turn % targets.len();
+        targets.rotate_left(turn);
+        targets
     }
 
-    /// The first of [`hops`](Self::hops).
-    pub(crate) fn first_hop(
+    /// The first of [`targets`](Self::targets).
+    pub(crate) fn first_target(
         &self,
         view: &View,
         state: &PartitionState,
         nature: Nature,
         (detours, attempt): (usize, usize),
-    ) -> Hop {
+    ) -> Target {
         let lead = view
             .peer(state.lead)
             .filter(|lead| detours == 0 && lead.is_usable(nature));
         match lead {
-            Some(lead) if nature == Nature::Write || lead.has_room() => Hop::to_lead(lead),
+            Some(lead) if nature == Nature::Write || lead.has_room() => Target::to_lead(lead),
             Some(lead) => Self::least_waited_for(view, state, lead),
             None => self
-                .hops(view, state, nature, (detours, attempt))
+                .targets(view, state, nature, (detours, attempt))
                 .swap_remove(0),
         }
     }
 
     /// Where a get goes whose lead has no place for it: to the replica with the fewest waiting
-    /// for one. Else whichever node is a little slower than the others comes to have nearly
-    /// all the work of an overloaded client, and its share sets the pace for all.
-    fn least_waited_for(view: &View, state: &PartitionState, lead: &Arc<Peer>) -> Hop {
+    /// for one. Otherwise the node that is a little slower than the others collects nearly all
+    /// requests of an overloaded client and slows all of them down.
+    fn least_waited_for(view: &View, state: &PartitionState, lead: &Arc<Peer>) -> Target {
         let others = state.nodes.iter().filter_map(|node| view.peer(*node));
         let others = others.filter(|peer| peer.is_usable(Nature::Read));
         let least = others.min_by_key(|peer| (!peer.has_room(), peer.waiting()));
         match least {
-            Some(peer) if peer.has_room() || peer.waiting() < lead.waiting() => Hop {
+            Some(peer) if peer.has_room() || peer.waiting() < lead.waiting() => Target {
                 leads: Arc::ptr_eq(peer, lead),
-                ..Hop::new(peer, true)
+                ..Target::new(peer, true)
             },
-            _ => Hop::to_lead(lead),
+            _ => Target::to_lead(lead),
         }
     }
 
     /// One of the partition's replicas, the next in turn; none where there is only one, or none
     /// can be used.
-    pub(crate) fn next_replica(&self, view: &View, state: &PartitionState) -> Option<Hop> {
+    pub(crate) fn next_replica(&self, view: &View, state: &PartitionState) -> Option<Target> {
         let count = state.nodes.len();
         if count < 2 {
             return None;
@@ -222,9 +230,9 @@ impl Core {
         let mut peers = in_turn.filter_map(|node| Some((node, view.peer(node)?)));
         let (node, peer) = peers.find(|(_, peer)| peer.is_usable(Nature::Read))?;
         self.hot.spread();
-        Some(Hop {
+        Some(Target {
             leads: node == state.lead,
-            ..Hop::new(peer, true)
+            ..Target::new(peer, true)
         })
     }
 
@@ -232,7 +240,7 @@ impl Core {
     /// them, then the other members, those that cannot be used last.
     pub(crate) fn any_peer(&self, attempt: usize) -> Arc<Peer> {
         let (usable, avoided): (Vec<_>, Vec<_>) = self
-            .everybody(|_| true)
+            .all_peers(|_| true)
             .into_iter()
             .partition(|peer| peer.is_usable(Nature::Read));
         let all = if usable.is_empty() { avoided } else { usable };
@@ -246,8 +254,8 @@ impl Core {
         direct.unwrap_or_else(|| self.any_peer(attempt))
     }
 
-    /// Seeds, then members, each once.
-    fn everybody(&self, wanted: impl Fn(&Arc<Peer>) -> bool) -> Vec<Arc<Peer>> {
+    /// Seeds, then members, each once; those that are `wanted`.
+    fn all_peers(&self, wanted: impl Fn(&Arc<Peer>) -> bool) -> Vec<Arc<Peer>> {
         let seeds = self.peers.seeds();
         let view = self.view();
         let members = view.iter().flat_map(|view| view.peers());
@@ -261,7 +269,7 @@ impl Core {
     }
 }
 
-impl Hop {
+impl Target {
     fn new(peer: &Arc<Peer>, direct: bool) -> Self {
         Self {
             peer: Arc::clone(peer),
@@ -308,6 +316,7 @@ mod tests {
         let core = Core::new(Config {
             seeds,
             connect_timeout: Duration::from_secs(1),
+            first_contact: Duration::MAX,
             channels: 1,
             hot_keys: false,
         });
@@ -340,15 +349,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_slow_node_is_spared_and_where_most_are_slow_none_is() {
+    async fn gets_avoid_one_slow_node_and_none_where_most_are_slow() {
         let (core, _) = core_and_view();
-        let peers = core.everybody(|_| true);
+        let peers = core.all_peers(|_| true);
         let slow = || peers.iter().filter(|peer| peer.is_slow()).count();
         late_for_long(&core, &peers[0]);
         assert!(peers[0].is_slow());
         assert_eq!(slow(), 1);
         late_for_long(&core, &peers[1]);
-        assert_eq!(slow(), 0, "there is too much to do, and nobody is to blame");
+        assert_eq!(slow(), 0, "the cluster is overloaded");
         late_for_long(&core, &peers[1]);
         assert!(peers[1].is_slow() && slow() == 1);
     }
@@ -358,18 +367,18 @@ mod tests {
         let (core, view) = core_and_view();
         let state = view.state(Partition(0)).unwrap();
         let lead = view.peer(state.lead).unwrap();
-        let first = |nature| core.first_hop(&view, state, nature, (0, 0));
+        let first = |nature| core.first_target(&view, state, nature, (0, 0));
         assert!(first(Nature::Read).leads);
 
         let places = lead.take_places();
-        let hop = first(Nature::Read);
-        assert!(!hop.leads && hop.direct && !Arc::ptr_eq(&hop.peer, lead));
+        let target = first(Nature::Read);
+        assert!(!target.leads && target.direct && !Arc::ptr_eq(&target.peer, lead));
         assert!(first(Nature::Write).leads, "writes stay with their lead");
-        let others = core.everybody(|peer| !Arc::ptr_eq(peer, lead));
+        let others = core.all_peers(|peer| !Arc::ptr_eq(peer, lead));
         let taken: Vec<_> = others.iter().map(|peer| peer.take_places()).collect();
         assert!(
             first(Nature::Read).leads,
-            "nobody has a place, and nobody waits yet"
+            "no replica has a place, and no get waits yet"
         );
         drop(taken);
         drop(places);

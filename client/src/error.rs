@@ -89,8 +89,7 @@ impl Error {
             return Self::with_fault(kind_of(fault.reason), false, fault);
         }
         let message = format!(
-            "the outcome of the write is not known ({}): it may happen, now or later; \
-             read before writing again",
+            "{}; the write may still happen: get the key before you retry",
             fault.message
         );
         Self::with_fault(ErrorKind::OutcomeUnknown, true, Fault { message, ..fault })
@@ -133,14 +132,16 @@ impl Error {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         let passing = match self.kind() {
-            ErrorKind::Unavailable | ErrorKind::Deadline | ErrorKind::Overloaded => true,
+            ErrorKind::Unavailable
+            | ErrorKind::Deadline
+            | ErrorKind::Overloaded
+            | ErrorKind::OutOfSpace => true,
             ErrorKind::ConditionNotMet
             | ErrorKind::OutcomeUnknown
             | ErrorKind::Invalid
             | ErrorKind::Refused
             | ErrorKind::NoSuchNamespace
             | ErrorKind::NoSuchNode
-            | ErrorKind::OutOfSpace
             | ErrorKind::Corrupt
             | ErrorKind::Internal => false,
         };

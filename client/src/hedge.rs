@@ -1,68 +1,70 @@
-//! When a get is worth sending twice. Pure.
+//! The hedge budget: when a get may be sent twice. Pure.
 //!
 //! A get that takes much longer than others do lately is sent to a second replica too, and
 //! the first answer counts ("hedged requests": Dean and Barroso, "The tail at scale",
-//! 2013). What is lately is told by a histogram of powers of the fourth root of two, whose
+//! 2013). Recent latencies are kept in a histogram of powers of the fourth root of two, whose
 //! counts are halved now and then.
 //!
 //! Invariants:
-//! * In the long run there is at most one hedge in ten gets, after a few to begin with: slow
-//!   nodes are not helped by twice the load.
-//! * A get is not hedged earlier than after [`LEAST_WAIT`].
+//! * In the long run at most one get in ten is hedged, plus a few at the start: twice the load
+//!   does not help slow nodes.
+//! * No get is hedged within its first [`LEAST_DELAY`].
 
 use std::time::Duration;
 
-/// However fast others are, this long is no reason to hedge.
-const LEAST_WAIT: Duration = Duration::from_millis(10);
-/// Longer than what 99 of 100 gets take, this many times.
+/// However fast other gets are, this delay is no reason to hedge.
+const LEAST_DELAY: Duration = Duration::from_millis(10);
+/// The delay is this multiple of the 99th percentile.
 const TIMES_P99: u32 = 3;
 /// Gets of which the counts are halved.
 const WINDOW: u32 = 1_024;
-/// Hedges that a get earns, in hundredths.
+/// What a get adds to the budget, in hundredths of a hedge.
 const EARNED: u32 = 10;
-/// Hedges that may be saved, in hundredths.
-const MOST_SAVED: u32 = 1_600;
+/// Most that the budget holds, in hundredths of a hedge.
+const CAPACITY: u32 = 1_600;
 const ONE_HEDGE: u32 = 100;
 /// Buckets an octave.
 const FINENESS: f64 = 4.0;
 /// Up to 2^24 us, 16 s.
 const BUCKETS: usize = 96;
 
-/// How long gets take lately, and how many hedges they have earned.
+/// How long recent gets took, and how many hedges they have earned.
 #[derive(Debug, Clone)]
-pub(crate) struct Pace {
+pub(crate) struct HedgeBudget {
     buckets: [u32; BUCKETS],
     count: u32,
-    saved: u32,
-    wait: Duration,
+    /// Hundredths of a hedge.
+    balance: u32,
+    delay: Duration,
 }
 
-impl Default for Pace {
+impl Default for HedgeBudget {
     fn default() -> Self {
         Self {
             buckets: [0; BUCKETS],
             count: 0,
-            saved: MOST_SAVED,
-            wait: LEAST_WAIT,
+            balance: CAPACITY,
+            delay: LEAST_DELAY,
         }
     }
 }
 
-impl Pace {
+impl HedgeBudget {
     /// How long to wait for an answer before hedging.
-    pub(crate) fn wait(&self) -> Duration {
-        self.wait
+    pub(crate) fn delay(&self) -> Duration {
+        self.delay
     }
 
-    /// Notes what one get took, from when it was sent to whoever answered first.
-    pub(crate) fn took(&mut self, time: Duration) {
+    /// Records the latency of one get, from when it was sent to the replica that answered
+    /// first.
+    pub(crate) fn record(&mut self, time: Duration) {
         let octaves = (time.as_micros().max(1) as f64).log2();
         let bucket = ((octaves * FINENESS) as usize).min(BUCKETS - 1);
         self.buckets[bucket] += 1;
         self.count += 1;
-        self.saved = (self.saved + EARNED).min(MOST_SAVED);
+        self.balance = (self.balance + EARNED).min(CAPACITY);
         if self.count.is_multiple_of(64) {
-            self.wait = (self.p99() * TIMES_P99).max(LEAST_WAIT);
+            self.delay = (self.p99() * TIMES_P99).max(LEAST_DELAY);
         }
         if self.count >= WINDOW {
             self.buckets.iter_mut().for_each(|count| *count /= 2);
@@ -70,10 +72,10 @@ impl Pace {
         }
     }
 
-    /// Takes a hedge, if one has been earned.
-    pub(crate) fn may_hedge(&mut self) -> bool {
-        let left = self.saved.checked_sub(ONE_HEDGE);
-        self.saved = left.unwrap_or(self.saved);
+    /// Spends one hedge, if the budget has one.
+    pub(crate) fn try_spend(&mut self) -> bool {
+        let left = self.balance.checked_sub(ONE_HEDGE);
+        self.balance = left.unwrap_or(self.balance);
         left.is_some()
     }
 
@@ -102,35 +104,39 @@ mod tests {
 
     #[test]
     fn fast_gets_are_hedged_after_ten_milliseconds() {
-        let mut pace = Pace::default();
-        assert_eq!(pace.wait(), ms(10));
+        let mut budget = HedgeBudget::default();
+        assert_eq!(budget.delay(), ms(10));
         for _ in 0..5_000 {
-            pace.took(Duration::from_micros(300));
+            budget.record(Duration::from_micros(300));
         }
-        assert_eq!(pace.wait(), ms(10));
+        assert_eq!(budget.delay(), ms(10));
     }
 
     #[test]
     fn slow_gets_are_hedged_after_three_times_what_nearly_all_take() {
-        let mut pace = Pace::default();
+        let mut budget = HedgeBudget::default();
         for number in 0..6_400 {
             // Fewer than one in 100, which is what hedges are for.
-            pace.took(if number % 200 == 0 { ms(900) } else { ms(20) });
+            budget.record(if number % 200 == 0 { ms(900) } else { ms(20) });
         }
-        assert!((ms(60)..ms(75)).contains(&pace.wait()), "{:?}", pace.wait());
+        assert!(
+            (ms(60)..ms(75)).contains(&budget.delay()),
+            "{:?}",
+            budget.delay()
+        );
         for _ in 0..20_000 {
-            pace.took(ms(1));
+            budget.record(ms(1));
         }
-        assert_eq!(pace.wait(), ms(10), "what was long ago counts no more");
+        assert_eq!(budget.delay(), ms(10), "old latencies have no weight");
     }
 
     #[test]
     fn one_get_in_ten_is_hedged_at_most() {
-        let mut pace = Pace::default();
+        let mut budget = HedgeBudget::default();
         let mut hedges = 0;
         for _ in 0..10_000 {
-            hedges += u32::from(pace.may_hedge());
-            pace.took(ms(1));
+            hedges += u32::from(budget.try_spend());
+            budget.record(ms(1));
         }
         assert!((1_000..=1_016).contains(&hedges), "{hedges}");
     }

@@ -69,7 +69,7 @@
 //!   that it is used from.
 //!
 //! Pure, and tested as such: when to try again (`retry`), which addresses to avoid
-//! (`reach`), when a get is worth sending twice (`hedge`), what is hot (`hot::table`), how batches are cut (`batch::plan`), how a scan goes on (`scan::walk`).
+//! (`breaker`), when a get is worth sending twice (`hedge`), what is hot (`hot::table`), how batches are cut (`batch::plan`), how a scan goes on (`scan::walk`).
 //!
 //! Absent on purpose: caching of values (they would be stale), timers that hold
 //! operations back to fill batches, and TLS until the nodes speak it.
@@ -77,6 +77,7 @@
 mod admin;
 mod answers;
 mod batch;
+mod breaker;
 mod builder;
 mod call;
 mod client;
@@ -90,7 +91,6 @@ mod options;
 mod overlap;
 mod peer;
 mod race;
-mod reach;
 mod retry;
 mod scan;
 mod session;
@@ -102,8 +102,8 @@ pub use client::Client;
 pub use cluster::{
     Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, HotKey,
     HotKeyNode, HotKeys, HotMajority, HotNode, Losses, Member, MemberState, Namespace,
-    NamespaceMode, NodeShare, NodeStatus, Overlap, OverlapEstimate, OverlapJoin, OverlapSet, Plan,
-    Position, Quorum, SliceTrace, SliceVerdict, Stage, Transition,
+    NamespaceMode, NodeMaintenance, NodeShare, NodeStatus, Overlap, OverlapEstimate, OverlapJoin,
+    OverlapSet, Plan, Position, Quorum, SliceTrace, SliceVerdict, Stage, Transition,
 };
 pub use error::{Error, ErrorKind};
 pub use hot::HotGets;

@@ -16,12 +16,12 @@ use tonic::transport::Endpoint;
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::ClusterId;
 
+use crate::breaker::{BreakerState, CircuitBreaker};
 use crate::builder::Config;
 use crate::call::deepest;
 use crate::naming::{Connection, Naming};
-use crate::reach::{Advice, Reach};
 use crate::retry::Nature;
-use crate::session::{Line, Session, WINDOW};
+use crate::session::{Session, SessionPermit, WINDOW};
 use crate::{Error, ErrorKind};
 
 /// A host that vanished without a word is noticed after these two, within the default
@@ -33,7 +33,7 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Gets in a row that another replica answered first, after which this one is avoided.
+/// Gets in a row that another replica answered first, after which the breaker for slowness trips.
 const MOST_LATE: u32 = 3;
 /// How long a probe of a peer that is slow or silent may take.
 const PROBE_TIME: Duration = Duration::from_millis(100);
@@ -49,8 +49,8 @@ pub(crate) struct Peer {
     /// Operations that wait for a place.
     waiting: AtomicUsize,
     turn: AtomicUsize,
-    /// Whether `state` has anything against using it: what nearly never is costs
-    /// nothing to ask.
+    /// Whether any breaker in `state` is tripped. Fast path: while false, `state` need not be
+    /// locked.
     suspect: AtomicBool,
     /// It said that it is about to stop.
     leaving: Arc<AtomicBool>,
@@ -58,7 +58,7 @@ pub(crate) struct Peer {
     born: Instant,
     /// When it last answered anything, ms since it was born.
     heard_ms: AtomicU64,
-    /// Whether it is avoided because it did not answer.
+    /// Whether `silence` is tripped because it did not answer.
     mute: AtomicBool,
     late: AtomicU32,
 }
@@ -75,11 +75,12 @@ struct Slot {
 
 #[derive(Default)]
 struct State {
-    reach: Reach,
-    /// It answers that others should be asked: it is stopping, or belongs to another cluster.
-    refusal: Reach,
-    /// It answers, later than others.
-    pace: Reach,
+    /// Tripped while it cannot be connected to, or does not answer.
+    silence: CircuitBreaker,
+    /// Tripped while it refuses operations: it is stopping, or belongs to another cluster.
+    refusal: CircuitBreaker,
+    /// Tripped while it answers later than other replicas do.
+    slowness: CircuitBreaker,
     last_failure: Option<(Instant, Fault)>,
 }
 
@@ -140,35 +141,35 @@ impl Peer {
         self.slots.iter().any(|slot| slot.channel.lock().is_some())
     }
 
-    /// Whether to send operations here. From time to time finds out, in the
-    /// background, whether an address that was avoided works again.
+    /// Whether to send operations here. Probes an avoided address in the background when a
+    /// breaker is half-open.
     ///
-    /// Where it is only slow, writes go on going to it: two nodes that write the same keys refuse each other,
-    /// and what they refuse ends in doubt.
+    /// Writes still go to a peer that is only slow: two nodes that write the same keys refuse each other's
+    /// writes, which then end in doubt.
     pub(crate) fn is_usable(self: &Arc<Self>, nature: Nature) -> bool {
         if self.leaving.load(Ordering::Acquire) && self.leaving.swap(false, Ordering::AcqRel) {
-            tracing::debug!(address = %self.address, "is stopping: avoided for a while");
-            self.avoid(|state| &mut state.refusal);
+            tracing::debug!(address = %self.address, "circuit breaker open: the node is stopping");
+            self.trip(|state| &mut state.refusal);
         }
         if !self.suspect.load(Ordering::Acquire) {
             return true;
         }
         let now = Instant::now();
-        let (reach, refusal, pace) = {
+        let (silence, refusal, slowness) = {
             let mut state = self.state.lock();
-            let (reach, refusal) = (state.reach.advice(now), state.refusal.advice(now));
-            (reach, refusal, state.pace.advice(now))
+            let (silence, refusal) = (state.silence.state(now), state.refusal.state(now));
+            (silence, refusal, state.slowness.state(now))
         };
-        if [reach, refusal, pace].contains(&Advice::AvoidAndProbe) {
+        if [silence, refusal, slowness].contains(&BreakerState::HalfOpen) {
             let peer = Arc::clone(self);
             tokio::spawn(async move { peer.probe().await });
         }
-        let answers = reach == Advice::Use && refusal == Advice::Use;
-        answers && (nature == Nature::Write || pace == Advice::Use)
+        let answers = silence == BreakerState::Closed && refusal == BreakerState::Closed;
+        answers && (nature == Nature::Write || slowness == BreakerState::Closed)
     }
 
-    /// Connecting tells of an address that could not be reached that it works again; of
-    /// one that is slow or silent only an answer does.
+    /// A connection proves that an address that could not be reached works again. A peer that
+    /// was slow or silent has to answer.
     async fn probe(&self) {
         let connected = self.channel().await.is_ok();
         if !connected || !self.suspect.load(Ordering::Acquire) {
@@ -177,13 +178,13 @@ impl Peer {
         if crate::view::answers_within(self, PROBE_TIME).await {
             self.recovered();
         } else if self.mute.load(Ordering::Relaxed) {
-            self.avoid(|state| &mut state.reach);
+            self.trip(|state| &mut state.silence);
         } else {
-            self.avoid(|state| {
-                if state.refusal.is_avoided() {
+            self.trip(|state| {
+                if state.refusal.is_tripped() {
                     &mut state.refusal
                 } else {
-                    &mut state.pace
+                    &mut state.slowness
                 }
             });
         }
@@ -206,15 +207,15 @@ impl Peer {
 
     /// It does not answer: avoid it until it does.
     pub(crate) fn fell_silent(&self) {
-        tracing::debug!(address = %self.address, "does not answer: avoided for a while");
+        tracing::debug!(address = %self.address, "circuit breaker open: the node does not answer");
         self.mute.store(true, Ordering::Relaxed);
-        self.avoid(|state| &mut state.reach);
+        self.trip(|state| &mut state.silence);
     }
 
     /// A node of another cluster answers here: avoid the address until one of ours does.
     pub(crate) fn is_a_strangers(&self, fault: &Fault) {
-        tracing::debug!(address = %self.address, %fault, "avoided for a while");
-        self.avoid(|state| &mut state.refusal);
+        tracing::debug!(address = %self.address, %fault, "circuit breaker open: another cluster's node");
+        self.trip(|state| &mut state.refusal);
     }
 
     /// Another replica answered a get first, although it was asked later. Whether that
@@ -227,22 +228,22 @@ impl Peer {
         is_slow
     }
 
-    /// Whether it is avoided because it is slow.
+    /// Whether gets avoid it because it is slow.
     pub(crate) fn is_slow(&self) -> bool {
-        self.suspect.load(Ordering::Acquire) && self.state.lock().pace.is_avoided()
+        self.suspect.load(Ordering::Acquire) && self.state.lock().slowness.is_tripped()
     }
 
-    /// It is slower than others: spare it gets for a while.
+    /// It is slower than others: gets avoid it for a while.
     pub(crate) fn fell_behind(&self) {
-        tracing::debug!(address = %self.address, "is slow: avoided for a while");
-        self.avoid(|state| &mut state.pace);
+        tracing::debug!(address = %self.address, "circuit breaker open: the node is slow");
+        self.trip(|state| &mut state.slowness);
     }
 
     /// It is no slower than others.
     pub(crate) fn keeps_up(&self) {
         let mut state = self.state.lock();
-        state.pace.connected();
-        let suspect = state.reach.is_avoided() || state.refusal.is_avoided();
+        state.slowness.close();
+        let suspect = state.silence.is_tripped() || state.refusal.is_tripped();
         self.suspect.store(suspect, Ordering::Release);
     }
 
@@ -251,9 +252,9 @@ impl Peer {
         self.late.store(0, Ordering::Relaxed);
     }
 
-    fn avoid(&self, because_of: impl FnOnce(&mut State) -> &mut Reach) {
+    fn trip(&self, breaker: impl FnOnce(&mut State) -> &mut CircuitBreaker) {
         let mut state = self.state.lock();
-        because_of(&mut state).failed(Instant::now());
+        breaker(&mut state).failed(Instant::now());
         self.suspect.store(true, Ordering::Release);
     }
 
@@ -261,9 +262,9 @@ impl Peer {
         self.mute.store(false, Ordering::Relaxed);
         self.late.store(0, Ordering::Relaxed);
         let mut state = self.state.lock();
-        state.reach.connected();
-        state.refusal.connected();
-        state.pace.connected();
+        state.silence.close();
+        state.refusal.close();
+        state.slowness.close();
         self.suspect.store(false, Ordering::Release);
     }
 
@@ -274,9 +275,9 @@ impl Peer {
         self.connected(&self.slots[turn % self.slots.len()]).await
     }
 
-    /// A place on the first session that is not full, else on the one with least to do. Takes as long as
+    /// A permit for one operation on the first session that is not full, else on the one with least to do. Takes as long as
     /// [`channel`](Self::channel), and until there is a place.
-    pub(crate) async fn line(&self) -> Result<Line, Fault> {
+    pub(crate) async fn session_permit(&self) -> Result<SessionPermit, Fault> {
         let place = self.place().await;
         // Nobody closes it.
         let place = place.map_err(|_| Fault::new(Reason::Internal, "the client has ended"))?;
@@ -285,7 +286,7 @@ impl Peer {
             Some(session) => session,
             None => slot.begin_session(self.connected(slot).await?, &self.leaving),
         };
-        Ok(session.line(place))
+        Ok(session.permit(place))
     }
 
     async fn place(&self) -> Result<OwnedSemaphorePermit, AcquireError> {
@@ -341,8 +342,8 @@ impl Peer {
                 let channel = self.naming.on(channel);
                 *slot.channel.lock() = Some(channel.clone());
                 let mut state = self.state.lock();
-                state.reach.connected();
-                let suspect = state.pace.is_avoided() || state.refusal.is_avoided();
+                state.silence.close();
+                let suspect = state.slowness.is_tripped() || state.refusal.is_tripped();
                 self.suspect.store(suspect, Ordering::Release);
                 Ok(channel)
             }
@@ -358,7 +359,7 @@ impl Peer {
         }
         let now = Instant::now();
         let mut state = self.state.lock();
-        state.reach.failed(now);
+        state.silence.failed(now);
         self.suspect.store(true, Ordering::Release);
         state.last_failure = Some((now, fault.clone()));
     }
@@ -366,7 +367,7 @@ impl Peer {
     fn failed(&self, error: &tonic::transport::Error) -> Fault {
         let message = format!("cannot connect to {}: {}", self.address, deepest(error));
         let fault = Fault::new(Reason::OwnerUnreachable, message);
-        tracing::debug!(address = %self.address, %fault, "avoiding the address for a while");
+        tracing::debug!(address = %self.address, %fault, "circuit breaker open: cannot connect");
         self.cut_off(&fault);
         fault
     }
@@ -480,6 +481,7 @@ mod tests {
         Config {
             seeds: seeds.iter().map(|seed| (*seed).to_owned()).collect(),
             connect_timeout: Duration::from_secs(1),
+            first_contact: Duration::MAX,
             channels: 1,
             hot_keys: true,
         }
@@ -490,7 +492,7 @@ mod tests {
         let peer = Peer::new("127.0.0.1:1", &config(&[]), &Naming::default()).unwrap();
         let _connecting = peer.slots[0].connecting.lock().await;
         let deadline = tokio::time::Instant::now() + Duration::from_millis(50);
-        let sent = attempt(&peer, deadline, |_: Line, _| async {
+        let sent = attempt(&peer, deadline, |_: SessionPermit, _| async {
             Ok::<_, Status>(Response::new(()))
         });
         let fault = sent.await.unwrap_err().fault;
@@ -518,7 +520,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_slow_is_spared_gets_and_who_is_silent_writes_too() {
+    async fn a_slow_peer_gets_no_reads_and_a_silent_one_no_writes_either() {
         let peer = Arc::new(Peer::new("127.0.0.1:1", &config(&[]), &Naming::default()).unwrap());
         for _ in 0..MOST_LATE {
             assert!(peer.is_usable(Nature::Read));

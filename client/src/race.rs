@@ -1,4 +1,4 @@
-//! A get on its way to one replica, and if that takes long to a second one as well.
+//! A hedged get: sent to one replica and, if the answer takes long, to a second one too.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,66 +11,66 @@ use tonic::{Response, Status};
 use torc_proto::v1;
 use torc_ring::Partition;
 
-use crate::call::{Patience, attempt_patiently};
-use crate::core::{Core, Hop};
+use crate::call::{AttemptTimeout, attempt_with_timeout};
+use crate::core::{Core, Target};
 use crate::retry::Failure;
-use crate::session::Line;
+use crate::session::SessionPermit;
 use crate::view::View;
 
-/// A get that has waited so long goes to a second replica although no hedge has been
-/// earned, unless too many do: whoever it waits for stalls, and is avoided soon. Where all are slow because
-/// there is too much to do, that would make more of it.
+/// A get that has waited this long is hedged even if the budget is spent, up to a fixed number
+/// at a time: the replica it waits for has stalled, and its breaker will trip soon. The bound is for a cluster that
+/// is slow because it is overloaded, where hedges would add load.
 const LATE: Duration = Duration::from_millis(250);
 
-/// One way to a replica.
-pub(crate) struct Lane {
-    pub(crate) hop: Hop,
+/// A target, and what to send along for it to check that it serves the partition.
+pub(crate) struct RoutedTarget {
+    pub(crate) target: Target,
     pub(crate) route: Option<v1::Route>,
 }
 
-impl Lane {
-    pub(crate) fn new(hop: Hop, view: &View, partition: Partition) -> Self {
-        let route = hop.route(view, partition);
-        Self { hop, route }
+impl RoutedTarget {
+    pub(crate) fn new(target: Target, view: &View, partition: Partition) -> Self {
+        let route = target.route(view, partition);
+        Self { target, route }
     }
 }
 
-/// Sends on the first lane, after a while on the second too if there is one; the first answer
-/// counts.
+/// Sends to the first target and, after the hedging delay, to the second too if there is one;
+/// the first answer counts.
 pub(crate) async fn race<T, F, Fut>(
     core: &Core,
-    first: Lane,
-    second: impl FnOnce() -> Option<Lane>,
+    first: RoutedTarget,
+    second: impl FnOnce() -> Option<RoutedTarget>,
     deadline: Instant,
-    patience: Patience,
+    attempt_timeout: AttemptTimeout,
     send: F,
 ) -> Result<T, Failure>
 where
-    F: Fn(Line, Duration, Option<v1::Route>) -> Fut,
+    F: Fn(SessionPermit, Duration, Option<v1::Route>) -> Fut,
     Fut: Future<Output = Result<Response<T>, Status>>,
 {
     let sent = AtomicBool::new(false);
-    let on = |lane: &Lane| {
-        let (peer, route) = (lane.hop.peer.clone(), lane.route);
+    let send_to = |to: &RoutedTarget| {
+        let (peer, route) = (to.target.peer.clone(), to.route);
         let (send, sent) = (&send, &sent);
         async move {
-            let sending = |line, budget| {
+            let sending = |permit, budget| {
                 sent.store(true, Ordering::Relaxed);
-                send(line, budget, route)
+                send(permit, budget, route)
             };
-            attempt_patiently(&peer, deadline, patience, sending).await
+            attempt_with_timeout(&peer, deadline, attempt_timeout, sending).await
         }
     };
     let began = Instant::now();
-    // What waits here for its turn would wait for it elsewhere too.
+    // A get that still waits for its turn here would wait at another replica too.
     let queues =
-        || !sent.load(Ordering::Relaxed) && first.hop.peer.was_heard_since(began.into_std());
-    let mut alone = pin!(on(&first));
-    let wait = core.pace().wait();
-    let mut waited = timeout_at(began + wait, &mut alone).await;
+        || !sent.load(Ordering::Relaxed) && first.target.peer.was_heard_since(began.into_std());
+    let mut alone = pin!(send_to(&first));
+    let delay = core.hedge_budget().delay();
+    let mut waited = timeout_at(began + delay, &mut alone).await;
     // Held until one has answered.
-    let _place = if waited.is_err() && (queues() || !core.pace().may_hedge()) {
-        let mut time = wait.max(LATE);
+    let _place = if waited.is_err() && (queues() || !core.hedge_budget().try_spend()) {
+        let mut time = delay.max(LATE);
         let mut until = began + time;
         loop {
             waited = timeout_at(until, &mut alone).await;
@@ -93,14 +93,14 @@ where
         return alone.await;
     };
     let hedged = Instant::now();
-    match select(alone, pin!(on(&second))).await {
+    match select(alone, pin!(send_to(&second))).await {
         Either::Left((Ok(answer), _)) => {
             won(core, &first, began);
             Ok(answer)
         }
         Either::Left((Err(failure), other)) => other.await.map_err(|_| failure),
         Either::Right((Ok(answer), _)) => {
-            core.was_late(&first.hop.peer);
+            core.was_late(&first.target.peer);
             won(core, &second, hedged);
             Ok(answer)
         }
@@ -108,7 +108,7 @@ where
     }
 }
 
-fn won(core: &Core, lane: &Lane, began: Instant) {
-    lane.hop.peer.was_in_time();
-    core.pace().took(began.elapsed());
+fn won(core: &Core, to: &RoutedTarget, began: Instant) {
+    to.target.peer.was_in_time();
+    core.hedge_budget().record(began.elapsed());
 }

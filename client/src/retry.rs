@@ -4,8 +4,8 @@
 //!
 //! Invariants:
 //! * A write is sent again only when the fault says that it did not and will not
-//!   happen. Whatever leaves the outcome open is given to the caller at once.
-//! * A read is sent again also when nobody knows what became of it.
+//!   happen. A fault that leaves the outcome open goes to the caller at once.
+//! * A read is sent again even when its outcome is unknown.
 //! * No attempt is begun with too little time to succeed: rather than sleep into the
 //!   deadline, the last fault is returned while it is still news.
 //!
@@ -71,11 +71,12 @@ impl Failure {
     /// Whether sending again is safe and may help.
     pub(crate) fn may_retry(&self, nature: Nature) -> bool {
         let lost = self.fault.maybe_applied || self.fault.reason == Reason::OutcomeUnknown;
-        self.fault.is_retryable() || self.went_astray() || (lost && nature == Nature::Read)
+        self.fault.is_retryable() || self.is_misdirected() || (lost && nature == Nature::Read)
     }
 
-    /// Whether the address belongs to a stranger now, who did nothing. Other nodes may.
-    pub(crate) fn went_astray(&self) -> bool {
+    /// Whether a node of another cluster, or another node than was meant, refused it. The
+    /// right node may still carry it out.
+    pub(crate) fn is_misdirected(&self) -> bool {
         let stranger = matches!(self.fault.reason, Reason::WrongCluster | Reason::WrongNode);
         stranger && !self.fault.maybe_applied
     }
@@ -114,6 +115,7 @@ impl Failure {
                 reason,
                 Reason::NotServing
                     | Reason::OwnerUnreachable
+                    | Reason::OutOfSpace
                     | Reason::OutcomeUnknown
                     | Reason::Deadline
             )
@@ -145,9 +147,9 @@ fn says_more(earlier: &Fault, last: &Fault) -> bool {
     }
 }
 
-/// How often an operation has been tried so far, and what was learnt.
+/// How often an operation has been tried, and which failures it has met.
 #[derive(Debug, Clone)]
-pub(crate) struct Effort {
+pub(crate) struct RetryState {
     /// The least time to begin an attempt with.
     budget: Duration,
     attempts: u32,
@@ -156,7 +158,7 @@ pub(crate) struct Effort {
     connect_failed: bool,
 }
 
-impl Effort {
+impl RetryState {
     /// Of an operation that may take so much time.
     pub(crate) fn new(time: Duration) -> Self {
         Self {
@@ -177,7 +179,7 @@ impl Effort {
     /// for that and another attempt.
     ///
     /// `random` is uniform in 0..1. The first stale epoch and the first failure to
-    /// connect cost no wait: the next attempt takes another way.
+    /// connect cost no wait: the next attempt takes another route.
     pub(crate) fn pause(
         &mut self,
         failures: &[Failure],
@@ -186,7 +188,7 @@ impl Effort {
     ) -> Option<Duration> {
         self.attempts += 1;
         let remaining = remaining.saturating_sub(self.budget);
-        if self.takes_another_way(failures) {
+        if self.reroutes(failures) {
             return (!remaining.is_zero()).then_some(Duration::ZERO);
         }
         let cap = (FIRST_CAP * 2_u32.saturating_pow(self.waits)).min(LAST_CAP);
@@ -196,9 +198,8 @@ impl Effort {
         (wait < remaining).then_some(wait)
     }
 
-    /// Whether all of these failures are of the kind, met for the first time, that is
-    /// cured by routing anew.
-    fn takes_another_way(&mut self, failures: &[Failure]) -> bool {
+    /// Whether a new route cures all of these failures, and each is the first of its kind.
+    fn reroutes(&mut self, failures: &[Failure]) -> bool {
         let stale = failures.iter().any(Failure::is_stale);
         let cut_off = failures.iter().any(|f| f.stop == Stop::Connecting);
         let others = failures
@@ -245,34 +246,34 @@ mod tests {
 
     #[test]
     fn the_first_stale_epoch_costs_no_wait_and_the_second_does() {
-        let mut effort = Effort::new(SHORT);
+        let mut retries = RetryState::new(SHORT);
         let stale = [sent(Reason::StaleEpoch)];
-        assert_eq!(effort.pause(&stale, LONG, 1.0), Some(Duration::ZERO));
-        assert_eq!(effort.pause(&stale, LONG, 1.0), Some(FIRST_CAP));
-        assert_eq!(effort.attempts(), 2);
+        assert_eq!(retries.pause(&stale, LONG, 1.0), Some(Duration::ZERO));
+        assert_eq!(retries.pause(&stale, LONG, 1.0), Some(FIRST_CAP));
+        assert_eq!(retries.attempts(), 2);
     }
 
     #[test]
     fn the_first_failure_to_connect_costs_no_wait_and_the_second_does() {
-        let mut effort = Effort::new(SHORT);
+        let mut retries = RetryState::new(SHORT);
         let cut_off = [Failure::connecting(fault(Reason::OwnerUnreachable))];
-        assert_eq!(effort.pause(&cut_off, LONG, 1.0), Some(Duration::ZERO));
-        assert_eq!(effort.pause(&cut_off, LONG, 1.0), Some(FIRST_CAP));
+        assert_eq!(retries.pause(&cut_off, LONG, 1.0), Some(Duration::ZERO));
+        assert_eq!(retries.pause(&cut_off, LONG, 1.0), Some(FIRST_CAP));
     }
 
     #[test]
     fn a_stale_item_does_not_hurry_the_overloaded_ones_beside_it() {
-        let mut effort = Effort::new(SHORT);
+        let mut retries = RetryState::new(SHORT);
         let mixed = [sent(Reason::StaleEpoch), sent(Reason::Overloaded)];
-        assert_eq!(effort.pause(&mixed, LONG, 1.0), Some(FIRST_CAP));
+        assert_eq!(retries.pause(&mixed, LONG, 1.0), Some(FIRST_CAP));
     }
 
     #[test]
     fn waits_double_up_to_their_cap() {
-        let mut effort = Effort::new(SHORT);
+        let mut retries = RetryState::new(SHORT);
         let overloaded = [sent(Reason::Overloaded)];
         let waits: Vec<_> = (0..9)
-            .map(|_| effort.pause(&overloaded, LONG, 1.0).unwrap().as_millis())
+            .map(|_| retries.pause(&overloaded, LONG, 1.0).unwrap().as_millis())
             .collect();
         assert_eq!(waits, [5, 10, 20, 40, 80, 160, 320, 500, 500]);
     }
@@ -281,7 +282,7 @@ mod tests {
     fn a_nodes_advice_is_the_least_wait() {
         let advice = Duration::from_millis(700);
         let failure = Failure::sent(fault(Reason::Overloaded).retry_after(advice));
-        let wait = Effort::new(SHORT).pause(&[failure], LONG, 0.0);
+        let wait = RetryState::new(SHORT).pause(&[failure], LONG, 0.0);
         assert_eq!(wait, Some(advice));
     }
 
@@ -333,10 +334,10 @@ mod tests {
             random in 0.0..1.0_f64,
         ) {
             let time = Duration::from_secs(1);
-            let mut effort = Effort::new(time);
+            let mut retries = RetryState::new(time);
             let remaining = Duration::from_millis(remaining_ms);
             for _ in 0..tries {
-                if let Some(wait) = effort.pause(&failures, remaining, random) {
+                if let Some(wait) = retries.pause(&failures, remaining, random) {
                     prop_assert!(wait + time / 20 < remaining);
                 }
             }

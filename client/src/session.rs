@@ -69,8 +69,8 @@ struct State {
     waiting: HashMap<u64, oneshot::Sender<Result<Outcome, Status>>>,
 }
 
-/// A place for one operation on a session.
-pub(crate) struct Line {
+/// Permits one operation on a session, and holds its place in the window.
+pub(crate) struct SessionPermit {
     session: Arc<Session>,
     _place: OwnedSemaphorePermit,
 }
@@ -117,22 +117,22 @@ impl Session {
     }
 
     /// Takes an operation on, in a place of the node's.
-    pub(crate) fn line(self: Arc<Self>, place: OwnedSemaphorePermit) -> Line {
+    pub(crate) fn permit(self: Arc<Self>, place: OwnedSemaphorePermit) -> SessionPermit {
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        Line {
+        SessionPermit {
             session: self,
             _place: place,
         }
     }
 }
 
-impl Drop for Line {
+impl Drop for SessionPermit {
     fn drop(&mut self) {
         self.session.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Line {
+impl SessionPermit {
     pub(crate) async fn get(
         self,
         message: v1::GetRequest,
@@ -204,7 +204,7 @@ impl Shared {
     }
 }
 
-/// Forgets an operation that nobody waits for any more.
+/// Forgets an operation whose caller no longer waits.
 struct Waiting<'a> {
     shared: &'a Shared,
     id: u64,
@@ -341,20 +341,20 @@ fn misfit(outcome: Outcome) -> Status {
     }
 }
 
-/// A way to send to a node: a connection for calls, or a place on a session.
-pub(crate) trait Way: Sized {
-    /// One to this peer. Takes as long as connecting takes; of a session, until there is a place on it.
+/// What carries a request to a node: a connection for calls, or a permit on a session.
+pub(crate) trait Transport: Sized {
+    /// One to this peer. Takes as long as connecting takes; on a session, until there is a place.
     fn to(peer: &crate::peer::Peer) -> impl Future<Output = Result<Self, Fault>> + Send;
 }
 
-impl Way for Connection {
+impl Transport for Connection {
     async fn to(peer: &crate::peer::Peer) -> Result<Self, Fault> {
         peer.channel().await
     }
 }
 
-impl Way for Line {
+impl Transport for SessionPermit {
     async fn to(peer: &crate::peer::Peer) -> Result<Self, Fault> {
-        peer.line().await
+        peer.session_permit().await
     }
 }

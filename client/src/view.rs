@@ -23,8 +23,8 @@ use crate::peer::{Peer, Peers};
 use crate::retry::{Failure, Nature};
 use crate::{Error, ErrorKind};
 
-/// Longest that one node is waited for when others could be asked.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest wait for one node where others could be asked.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Nodes without news to hear before believing that there is none.
 const ENOUGH_ANSWERS: usize = 3;
@@ -93,11 +93,11 @@ impl Known {
     }
 
     /// Asks `candidates`, in order, for a topology newer than `seen`, until one has
-    /// it or all were asked. Returns at once when somebody else has learnt of one
+    /// it or all were asked. Returns at once when another caller has learnt of one
     /// since, or if another round, begun before this call, ends meanwhile.
     ///
     /// # Errors
-    /// The last fault when nobody answered. What was known stays known.
+    /// The last fault when no node answered. What was known stays known.
     pub(crate) async fn refresh(
         &self,
         peers: &Peers,
@@ -129,6 +129,7 @@ impl Known {
 
     async fn ask(&self, peers: &Peers, candidates: &[Arc<Peer>], deadline: Instant) -> Round {
         let mut failed: Option<Fault> = None;
+        let mut unreached = Vec::new();
         let mut answers = 0;
         for peer in candidates {
             let before = self.view();
@@ -136,6 +137,9 @@ impl Known {
                 Ok(()) if self.is_newer_than(before.as_ref()) => return Ok(()),
                 Ok(()) => answers += 1,
                 Err(fault) => {
+                    if fault.reason == Reason::OwnerUnreachable {
+                        unreached.push(fault.message.clone());
+                    }
                     failed = Some(match failed.take() {
                         Some(earlier) => more_hopeful(earlier, fault),
                         None => fault,
@@ -147,7 +151,13 @@ impl Known {
             }
         }
         match failed {
-            Some(fault) if answers == 0 => Err(fault),
+            Some(mut fault) if answers == 0 => {
+                if fault.reason == Reason::OwnerUnreachable {
+                    unreached.truncate(call::MOST_UNREACHED);
+                    fault.message = unreached.join("; ");
+                }
+                Err(fault)
+            }
             _ => Ok(()),
         }
     }
@@ -159,7 +169,7 @@ impl Known {
         before: Option<&Arc<View>>,
         deadline: Instant,
     ) -> Round {
-        let deadline = deadline.min(Instant::now() + PATIENCE);
+        let deadline = deadline.min(Instant::now() + ROUND_TIMEOUT);
         let known_epoch = before.map_or(0, |view| view.table.epoch.0);
         let wire = fetch(peer, known_epoch, deadline).await?;
         let table = match adopt(before, wire) {

@@ -9,6 +9,7 @@ use torc_client::Client;
 
 use crate::args::{self, Endpoint};
 use crate::cmd;
+use crate::cmd::maintenance::Work;
 use crate::failure::Failure;
 use crate::out::{self, Out};
 
@@ -38,15 +39,17 @@ pub(crate) struct Cli {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// A node to ask first; give it several times for several nodes. One that answers
-    /// is enough, the others are learned from it.
+    /// A node to ask first; for several, give the option several times or put commas between
+    /// them. One that answers is enough, the others are learned from it.
+    /// [default: http://127.0.0.1:7400,http://127.0.0.1:7401]
     #[arg(
         long = "endpoint",
         global = true,
         value_name = "URL",
         env = "TORC_ENDPOINTS",
         value_delimiter = ',',
-        default_values = ["http://127.0.0.1:7400", "http://127.0.0.1:7401"]
+        default_values = ["http://127.0.0.1:7400", "http://127.0.0.1:7401"],
+        hide_default_value = true
     )]
     endpoints: Vec<Endpoint>,
     /// The key space to work in.
@@ -55,16 +58,22 @@ pub(crate) struct Global {
     /// How to print what a command found.
     #[arg(long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text)]
     output: Output,
-    /// How long one operation may take, retries included, for example 500ms or 30s.
+    /// How long one operation may take, retries included, for example 500ms or 30s. If not
+    /// given: 10s, but kvctl gives up after 1.5s if no node answers at all.
     #[arg(
         long,
         global = true,
         value_name = "TIME",
-        default_value = "10s",
         value_parser = args::positive_duration
     )]
-    timeout: Duration,
+    timeout: Option<Duration>,
 }
+
+/// What TORC_ENDPOINTS is easily taken for.
+const MISSPELT: &str = "TORC_ENDPOINT";
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Whoever names no timeout wants to know soon that nothing runs.
+const FIRST_CONTACT: Duration = Duration::from_millis(1_500);
 
 /// For whom to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -92,6 +101,15 @@ enum Command {
     Status(cmd::status::Args),
     Ring(cmd::ring::Args),
     Explain(cmd::explain::Args),
+    /// Write what is in memory to slices now, as nodes do by themselves from time to time.
+    ///
+    /// Then `explain` shows the slice of a key, with its slot and what the Bloom gate says.
+    Flush(cmd::maintenance::Args),
+    /// Merge the slices of every partition into one now.
+    ///
+    /// Nodes do so by themselves as far as it is worth it. What takes longer than the timeout (10
+    /// minutes if not given) goes on.
+    Compact(cmd::maintenance::Args),
     HotKeys(cmd::hot_keys::Args),
     Bench(cmd::bench::Args),
     GenerateUrls(cmd::generate_urls::Args),
@@ -105,8 +123,8 @@ impl Global {
     }
 
     /// How long one operation may take.
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.timeout
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout.unwrap_or(TIMEOUT)
     }
 
     /// A client of the cluster, in the namespace that was named. Talks to nobody yet.
@@ -114,10 +132,16 @@ impl Global {
     /// # Errors
     /// [`Failure::Cluster`] for options that the client library refuses.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
+        self.client_within(TIMEOUT)
+    }
+
+    /// As [`client`](Self::client), for operations that take so long if no timeout was given.
+    pub(crate) fn client_within(&self, usual: Duration) -> Result<Client, Failure> {
         let builder = Client::builder()
             .endpoints(self.endpoints.iter().map(Endpoint::as_str))
             .namespace(self.namespace.as_str())
-            .deadline(self.timeout);
+            .first_contact(self.timeout.unwrap_or(FIRST_CONTACT))
+            .deadline(self.timeout.unwrap_or(usual));
         Ok(builder.connect_lazy()?)
     }
 }
@@ -130,6 +154,10 @@ pub(crate) fn command() -> clap::Command {
 /// Parses the arguments, runs the command and says how it ended.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let result = match Cli::try_parse_from(arguments) {
+        // Without the nodes that were meant, the command would go to others.
+        Ok(_) if std::env::var_os(MISSPELT).is_some() => Err(Failure::Usage(format!(
+            "there is no variable {MISSPELT}: did you mean TORC_ENDPOINTS? Correct or unset it"
+        ))),
         Ok(cli) => run(cli),
         Err(error) if shows_help(&error) => return print_help(&error),
         Err(error) => Err(Failure::Usage(usage_line(&error))),
@@ -189,6 +217,8 @@ async fn dispatch(cli: Cli, out: &mut Out) -> Result<(), Failure> {
         Command::Status(args) => cmd::status::run(args, &global, out).await,
         Command::Ring(args) => cmd::ring::run(args, &global, out).await,
         Command::Explain(args) => cmd::explain::run(args, &global, out).await,
+        Command::Flush(args) => cmd::maintenance::run(Work::Flush, args, &global, out).await,
+        Command::Compact(args) => cmd::maintenance::run(Work::Compact, args, &global, out).await,
         Command::HotKeys(args) => cmd::hot_keys::run(args, &global, out).await,
         Command::Bench(args) => cmd::bench::run(args, &global, out).await,
         Command::GenerateUrls(args) => cmd::generate_urls::run(&args, out),
@@ -219,9 +249,10 @@ fn usage_line(error: &clap::Error) -> String {
     let what = text
         .lines()
         .take_while(|line| !line.starts_with("Usage:") && !line.starts_with("For more"))
+        .map(|line| line.trim().replacen("tip: ", "; ", 1))
         .collect::<Vec<_>>()
         .join(" ");
-    let what = crate::text::one_line(what.trim_start_matches("error:"));
+    let what = crate::text::one_line(what.trim_start_matches("error:")).replace(" ; ", "; ");
     let usage = text.lines().find_map(|line| line.strip_prefix("Usage: "));
     match usage {
         Some(usage) => format!("{what} (usage: {usage})"),

@@ -13,6 +13,7 @@ pub(crate) mod hot_keys;
 pub(crate) mod join_node;
 pub(crate) mod leave_node;
 pub(crate) mod load;
+pub(crate) mod maintenance;
 pub(crate) mod namespace;
 pub(crate) mod put;
 pub(crate) mod replace_node;

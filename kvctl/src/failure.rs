@@ -79,6 +79,13 @@ pub(crate) enum Failure {
          it dead for good with `--dead`"
     )]
     NotDeclaredDead { node: NodeId, address: String },
+    #[error("{missing} of {asked} nodes could not, or have not yet")]
+    NotEverywhere {
+        /// Nodes that did not do it.
+        missing: usize,
+        /// All nodes that were asked.
+        asked: usize,
+    },
     #[error("interrupted")]
     Interrupted,
     #[error("cannot start: {0}")]
@@ -100,7 +107,7 @@ impl Failure {
             },
             Self::Cluster(error) => code_of(error.kind(), error.maybe_applied()),
             Self::Stopped { what, .. } => what.code(),
-            Self::LostSight { .. } => Code::Unavailable,
+            Self::LostSight { .. } | Self::NotEverywhere { .. } => Code::Unavailable,
             Self::Interrupted => Code::Interrupted,
         }
     }

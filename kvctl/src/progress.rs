@@ -31,9 +31,9 @@ pub(crate) fn sight(status: &ClusterStatus, id: u64) -> Sight<'_> {
     }
 }
 
-/// How fast a transition goes, over the last [`Pace::WINDOW`].
+/// The rate at which a transition moves bytes and partitions, over the last [`ProgressRate::WINDOW`].
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct ProgressRate {
     looks: VecDeque<Look>,
 }
 
@@ -44,7 +44,7 @@ struct Look {
     partitions: u32,
 }
 
-impl Pace {
+impl ProgressRate {
     const WINDOW: Duration = Duration::from_secs(10);
 
     /// Notes what was seen at a time since an arbitrary start.
@@ -61,7 +61,7 @@ impl Pace {
         });
     }
 
-    /// Bytes a second; `None` until two looks are some time apart.
+    /// Bytes per second; `None` until two looks are some time apart.
     pub(crate) fn bytes_per_s(&self) -> Option<f64> {
         self.per_s(|look| look.bytes)
     }
@@ -72,8 +72,8 @@ impl Pace {
         (span > 0.0).then(|| of(last).saturating_sub(of(first)) as f64 / span)
     }
 
-    /// Time until it ends at this pace; `None` when nothing moves or too little is
-    /// known. Whatever is slower decides: the bytes or the partitions.
+    /// Time until it ends at this rate; `None` when nothing moves or too little is
+    /// known. The slower of bytes and partitions decides.
     pub(crate) fn time_left(&self, transition: &Transition) -> Option<Duration> {
         let bytes = transition
             .bytes_planned
@@ -109,7 +109,7 @@ pub(crate) const fn name(kind: ChangeKind) -> &'static str {
 }
 
 /// A transition that runs, in one line without its name.
-pub(crate) fn figures(transition: &Transition, pace: &Pace) -> String {
+pub(crate) fn figures(transition: &Transition, rate: &ProgressRate) -> String {
     let mut parts = vec![
         format!(
             "{} of {} partitions",
@@ -123,9 +123,9 @@ pub(crate) fn figures(transition: &Transition, pace: &Pace) -> String {
             text::bytes(transition.bytes_planned.max(transition.bytes_moved)),
         ),
     ];
-    let rate = pace.bytes_per_s();
-    parts.extend(rate.map(|rate| format!("{}/s", text::bytes(rate as u64))));
-    let left = pace.time_left(transition);
+    let bytes_per_s = rate.bytes_per_s().map(|rate| text::bytes(rate as u64));
+    parts.extend(bytes_per_s.map(|rate| format!("{rate}/s")));
+    let left = rate.time_left(transition);
     parts.extend(left.map(|left| format!("{} left", text::duration(left))));
     if transition.aborted {
         parts.insert(0, "going back".to_owned());
@@ -244,44 +244,44 @@ pub(crate) mod tests {
         assert_eq!(sight(&status(t(4), t(3)), 5), Sight::NotYet);
     }
 
-    fn pace(looks: &[(u64, u32, u64)]) -> Pace {
-        let mut pace = Pace::default();
+    fn rate(looks: &[(u64, u32, u64)]) -> ProgressRate {
+        let mut rate = ProgressRate::default();
         for &(s, partitions, bytes) in looks {
-            pace.note(Duration::from_secs(s), &transition(1, partitions, bytes));
+            rate.note(Duration::from_secs(s), &transition(1, partitions, bytes));
         }
-        pace
+        rate
     }
 
     #[test]
     fn one_look_gives_no_rate() {
-        let pace = pace(&[(0, 1, 1000)]);
-        assert_eq!(pace.bytes_per_s(), None);
-        assert_eq!(pace.time_left(&transition(1, 1, 1000)), None);
+        let rate = rate(&[(0, 1, 1000)]);
+        assert_eq!(rate.bytes_per_s(), None);
+        assert_eq!(rate.time_left(&transition(1, 1, 1000)), None);
     }
 
     #[test]
     fn the_rate_is_of_the_last_ten_seconds() {
         let mib = 1 << 20;
-        let pace = pace(&[(0, 0, 0), (100, 10, mib), (110, 20, 3 * mib)]);
-        assert_eq!(pace.bytes_per_s(), Some(2.0 * mib as f64 / 10.0));
+        let rate = rate(&[(0, 0, 0), (100, 10, mib), (110, 20, 3 * mib)]);
+        assert_eq!(rate.bytes_per_s(), Some(2.0 * mib as f64 / 10.0));
     }
 
     #[test]
     fn what_is_slower_decides_the_time_left() {
         let mib = 1 << 20;
-        let by_bytes = pace(&[(0, 0, 0), (10, 90, mib)]);
+        let by_bytes = rate(&[(0, 0, 0), (10, 90, mib)]);
         let left = by_bytes.time_left(&transition(1, 90, mib));
         assert_eq!(left, Some(Duration::from_secs(90)));
-        let by_partitions = pace(&[(0, 0, 0), (10, 10, 9 * mib)]);
+        let by_partitions = rate(&[(0, 0, 0), (10, 10, 9 * mib)]);
         let left = by_partitions.time_left(&transition(1, 10, 9 * mib));
         assert_eq!(left, Some(Duration::from_secs(90)));
     }
 
     #[test]
     fn a_standstill_has_no_time_left_and_more_than_planned_is_no_error() {
-        let still = pace(&[(0, 5, 1000), (10, 5, 1000)]);
+        let still = rate(&[(0, 5, 1000), (10, 5, 1000)]);
         assert_eq!(still.time_left(&transition(1, 5, 1000)), None);
-        let over = pace(&[(0, 0, 0), (10, 100, 20 << 20)]);
+        let over = rate(&[(0, 0, 0), (10, 100, 20 << 20)]);
         assert_eq!(
             over.time_left(&transition(1, 100, 20 << 20)),
             Some(Duration::ZERO)
@@ -290,9 +290,9 @@ pub(crate) mod tests {
 
     #[test]
     fn progress_and_end_are_one_line_each() {
-        let pace = pace(&[(0, 0, 0), (10, 50, 5 << 20)]);
+        let rate = rate(&[(0, 0, 0), (10, 50, 5 << 20)]);
         assert_eq!(
-            figures(&transition(1, 50, 5 << 20), &pace),
+            figures(&transition(1, 50, 5 << 20), &rate),
             "50 of 100 partitions, 5.00 MiB of 10.0 MiB, 512 KiB/s, 10.0 s left"
         );
         let done = Transition {
@@ -320,6 +320,6 @@ pub(crate) mod tests {
         assert!(
             ended(&altered).starts_with("alter of `default`, `urls` to 3 replicas done in 12.5 s")
         );
-        assert!(figures(&back, &pace).starts_with("going back, 100 of 100 partitions"));
+        assert!(figures(&back, &rate).starts_with("going back, 100 of 100 partitions"));
     }
 }

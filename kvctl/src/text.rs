@@ -23,6 +23,12 @@ pub(crate) fn count(number: u64) -> String {
     grouped
 }
 
+/// A number of things, `1 slice` or `2,400 slices`.
+pub(crate) fn counted(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", count(number))
+}
+
 /// Bytes in binary units, three significant digits: `17 B`, `1.50 KiB`, `211 MiB`.
 pub(crate) fn bytes(number: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -152,6 +158,12 @@ pub(crate) fn one_line(text: &str) -> String {
         .filter(|word| !word.is_empty())
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// The wall clock, Unix milliseconds.
+pub(crate) fn now_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
 }
 
 /// A Unix time as RFC 3339 in UTC, to the millisecond.

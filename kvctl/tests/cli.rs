@@ -2,7 +2,6 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
 fn kvctl() -> Command {
@@ -17,8 +16,7 @@ fn run(args: &[&str]) -> Output {
 
 /// An address that refuses connections.
 fn closed() -> String {
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr();
-    format!("http://{}", address.unwrap())
+    format!("http://{}", torc_testkit::free_address().unwrap())
 }
 
 fn one_line(bytes: &[u8]) -> String {
@@ -106,6 +104,41 @@ fn endpoints_come_from_the_environment_too() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let misspelt = kvctl()
+        .env("TORC_ENDPOINT", closed())
+        .arg("status")
+        .output();
+    let misspelt = misspelt.unwrap();
+    assert_eq!(misspelt.status.code(), Some(2), "{misspelt:?}");
+    assert!(one_line(&misspelt.stderr).contains("did you mean TORC_ENDPOINTS?"));
+}
+
+#[test]
+fn where_nothing_runs_that_is_said_soon_with_every_endpoint() {
+    let began = std::time::Instant::now();
+    for args in [&["get", "k"][..], &["status"]] {
+        let (one, other) = (closed(), closed());
+        let endpoints = ["--endpoint", &one, "--endpoint", &other];
+        let output = run(&[&endpoints[..], args].concat());
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        let line = one_line(&output.stderr);
+        for endpoint in [one, other] {
+            let address = endpoint.trim_start_matches("http://");
+            assert!(line.contains(address), "{line}");
+        }
+    }
+    // Not its default timeout, twice.
+    assert!(began.elapsed() < std::time::Duration::from_secs(15));
+}
+
+#[test]
+fn a_suggestion_is_set_off_from_what_was_wrong() {
+    let output = run(&["get", "--keyhex", "a"]);
+    let line = one_line(&output.stderr);
+    assert!(
+        line.contains("found; a similar argument exists: '--key-hex'"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -119,7 +152,7 @@ fn a_load_that_cannot_begin_says_where_to_go_on() {
     let output = run(&[&global[..], &["load", path]].concat());
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     let line = one_line(&output.stderr);
-    assert!(line.contains("0 records were stored"), "{line}");
+    assert!(line.contains("no record was stored"), "{line}");
     assert!(line.ends_with("--from-line 2"), "{line}");
 
     let output = run(&[&global[..], &["load", path, "--output", "json"]].concat());

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 const SERVICES: [&str; 4] = ["torc-1", "torc-2", "torc-3", "torc-4"];
 const FOUNDERS: [&str; 3] = ["torc-1", "torc-2", "torc-3"];
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(200);
 
 #[test]
@@ -332,7 +332,7 @@ impl Cluster {
     /// What the service's `/metrics` says.
     fn metrics(&self, service: &str) -> String {
         let mut stream = TcpStream::connect(self.published(service, "7480/tcp")).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
@@ -557,7 +557,7 @@ impl std::fmt::Display for Ended {
 /// Looks again and again until there is a result.
 #[track_caller]
 fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match look() {
             Ok(found) => return found,

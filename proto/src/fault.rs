@@ -78,6 +78,7 @@ impl Fault {
             | Reason::NotServing
             | Reason::OwnerUnreachable
             | Reason::Overloaded
+            | Reason::OutOfSpace
             | Reason::NoTopologyLeader => true,
             Reason::Unspecified
             | Reason::ConditionNotMet
@@ -85,7 +86,6 @@ impl Fault {
             | Reason::Invalid
             | Reason::DigestMismatch
             | Reason::NoSuchNamespace
-            | Reason::OutOfSpace
             | Reason::Corrupt
             | Reason::Internal
             | Reason::NoSuchNode

@@ -7,6 +7,7 @@
 //! Everything that comes off the wire is checked here before it becomes a domain
 //! type: lengths of keys, values and digests, enum numbers, counts.
 
+pub mod codec;
 mod config;
 mod convert;
 mod fault;

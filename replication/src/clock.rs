@@ -59,6 +59,11 @@ impl ReservedClock {
         self.ceiling = self.ceiling.max(ceiling);
     }
 
+    /// The reservation was not made durable: it is asked for again.
+    pub const fn unreserved(&mut self) {
+        self.asked = self.ceiling;
+    }
+
     /// Whether readings are so far ahead of the wall clock that peers refuse them (R10): it was set back.
     #[must_use]
     pub fn is_ahead(&self, now: Now) -> bool {

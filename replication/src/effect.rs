@@ -59,9 +59,9 @@ pub enum Effect {
     },
     /// Read this where nobody waits for it, then say [`Input::Read`](crate::Input::Read).
     Read(Reading),
-    /// Run an operation that brings all replicas of this key together, see
-    /// [`Request::Settle`](crate::Request::Settle).
-    Settle {
+    /// Run an operation that brings all replicas of this key to one version, see
+    /// [`Request::Reconcile`](crate::Request::Reconcile).
+    Reconcile {
         /// The key.
         at: Locator,
         /// Whether this replica's record is unreadable and must be replaced.

@@ -8,7 +8,7 @@
 //! 3. That is enough once those who have not listed, with this replica, are no quorum: then a
 //!    version that was chosen, or may still be, stands in a list.
 //!
-//! Every key that was listed and may have been lost is settled. Whatever else was in those
+//! Every key that was listed and may have been lost is reconciled. Whatever else was in those
 //! places was never chosen and never will be: this replica may forget it.
 //!
 //! A replica that cannot read all of its own copy lists nothing. With one replica nobody can
@@ -273,6 +273,7 @@ mod tests {
         ScanPage {
             records: records.to_vec(),
             next: last.filter(|_| !is_last),
+            collected: Ballot::default(),
             collecting: Ballot::default(),
         }
     }

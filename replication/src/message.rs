@@ -166,7 +166,7 @@ impl Message {
             | Self::Promised { tag, .. }
             | Self::Accepted { tag }
             | Self::Nack { tag, .. }
-            | Self::Abstain { tag }
+            | Self::Abstain { tag, .. }
             | Self::Confirmed { tag, .. }
             | Self::Epoch { tag } => Some(*tag),
             _ => None,
@@ -241,17 +241,21 @@ pub enum Message {
         /// The round asked.
         tag: Tag,
     },
-    /// Refuses `Prepare` or `Accept`.
+    /// Refuses `Prepare`, `Accept` or `Store`.
     Nack {
         /// The round refused.
         tag: Tag,
-        /// The highest ballot this replica knows of for the key (R10).
+        /// The highest ballot this replica knows of for the key (R10). To `Store`: the ballot up
+        /// to where it is closed, or the record's own if it may hold that record.
         highest: Ballot,
     },
-    /// The record fails its checksum: this replica has no say on the key (R9).
+    /// The record fails its checksum: this replica has no say on the key (R9). Or it cannot
+    /// store anything now.
     Abstain {
         /// The round asked.
         tag: Tag,
+        /// Its disk is full.
+        is_full: bool,
     },
     /// A version that is proven chosen (R8). Nobody answers.
     Learn {

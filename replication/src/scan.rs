@@ -37,6 +37,8 @@ pub struct ScanPage {
     pub records: Vec<Record>,
     /// Where its next page begins; none at the end of the partition.
     pub next: Option<KeyId>,
+    /// Its replica's collection watermark.
+    pub collected: Ballot,
     /// The collection its replica begun last.
     pub collecting: Ballot,
 }
@@ -126,6 +128,10 @@ impl ScanRound {
         };
         let collecting = pages.iter().map(|(_, page)| page.collecting.time).max();
         let time = time.max(collecting.unwrap_or_default());
+        let collected: Vec<_> = pages
+            .iter()
+            .map(|(index, page)| (*index, page.collected))
+            .collect();
         // Two keys may share a digest, if a record has a wrong one.
         let by_digest = self.mutations.has(Mutation::ScanByDigest);
         let name = |record: &Record| (!by_digest).then(|| record.key.clone());
@@ -158,7 +164,19 @@ impl ScanRound {
             let is_value = matches!(record.state, State::Value { .. });
             let settled = !has_expired || self.mutations.has(Mutation::ScanExpiredAsIs);
             if is_eventual(&record)? {
-                return match (is_value, settled) {
+                // One replica may have answered before the key was deleted, and another after its
+                // tombstone was collected.
+                let newest = |holds: bool| {
+                    let of = collected
+                        .iter()
+                        .filter(|(i, _)| holders.contains(*i) == holds);
+                    of.map(|(_, collected)| *collected)
+                        .max()
+                        .unwrap_or_default()
+                };
+                let outdated = newest(false) > newest(true) && record.ballot <= newest(false);
+                let outdated = outdated && !self.mutations.has(Mutation::EventualOutdated);
+                return match (is_value, settled && !outdated) {
                     (true, false) => Some(ListedEntry::Ask(Locator::of(&record))),
                     (true, true) if !has_expired => Some(ListedEntry::Value(record)),
                     _ => None,

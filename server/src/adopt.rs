@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
-use torc_ring::topology::Topology;
+use torc_ring::topology::{RoutingTable, Topology};
 use torc_ring::{NodeId, Partition};
 
 use crate::registers;
@@ -69,6 +69,40 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
     shared.metrics.topology_epoch.set(table.epoch.0 as i64);
     tracing::debug!(epoch = %table.epoch, "adopted a topology");
     if known.is_none() {
-        tracing::info!(epoch = %table.epoch, node = %me, "serving");
+        tell_of_the_beginning(shared, me, &table);
+    }
+}
+
+/// Logs what this node is in the first topology that it knows, and which of its settings that one
+/// overrules.
+fn tell_of_the_beginning(shared: &Shared, me: NodeId, table: &RoutingTable) {
+    let Some(member) = table.members.get(&me) else {
+        tracing::warn!(node = %me, "the cluster has removed this node: stop it");
+        return;
+    };
+    tracing::info!(epoch = %table.epoch, node = %me, "serving");
+    let given = &shared.settings.given;
+    let identity = &member.identity;
+    if let Some(zone) = given.zone.as_ref().filter(|zone| **zone != identity.zone) {
+        tracing::warn!(%zone, joined_with = %identity.zone, "--zone is ignored: a member keeps its zone");
+    }
+    if let Some(weight) = given
+        .weight
+        .filter(|weight| *weight != identity.weight.percent())
+    {
+        let weighs = identity.weight.percent();
+        tracing::warn!(
+            weight,
+            weighs,
+            "--weight is ignored: use `kvctl reweight-node`"
+        );
+    }
+    if let Some(replicas) = given.replicas.filter(|count| *count != table.replicas()) {
+        let founded_with = table.replicas();
+        tracing::warn!(
+            replicas,
+            founded_with,
+            "--replicas is ignored: use `kvctl namespace alter`"
+        );
     }
 }

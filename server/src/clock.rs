@@ -4,7 +4,7 @@
 //! reads the file every 100 ms: a whole number, the milliseconds by which its wall clock is
 //! ahead, negative if it is behind. A file that is missing or malformed changes nothing to
 //! what was read last, so write it beside and rename it. The shift is the process's, as a
-//! wall clock is; timers, which nobody sets, do not follow it.
+//! wall clock is; timers run on the monotonic clock and do not follow it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use serde::Deserialize;
 use torc_ring::topology::Release;
 use torc_ring::{Partitions, Weight, Zone};
 
 use crate::hot::HotSettings;
+use crate::variables;
 
 /// Everything that can be set, not yet checked. A name is the same as a flag
 /// (`--grpc-addr`), a variable (`TORC_GRPC_ADDR`) and a key of the file (`grpc-addr`).
@@ -34,6 +36,7 @@ pub struct RawSettings {
     pub advertise_http_addr: Option<String>,
     /// Found a new cluster if this node belongs to none
     #[arg(long, env = "TORC_BOOTSTRAP", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
     pub bootstrap: Option<bool>,
     /// With --bootstrap: found the cluster together with these nodes (HOST:PORT of their gRPC,
     /// comma separated), waiting until all of them answer
@@ -62,38 +65,40 @@ pub struct RawSettings {
     pub positions: Option<u16>,
     /// Serve on other addresses than loopback although nothing is encrypted or authenticated
     #[arg(long, env = "TORC_INSECURE", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
     pub insecure: Option<bool>,
-    /// Most memory for records that are not sealed yet, MiB; from half of it on they are
-    /// sealed, beyond it writes wait for that [default: 512]
-    #[arg(long, env = "TORC_OVERLAY_LIMIT_MIB", value_name = "MIB")]
-    pub overlay_limit_mib: Option<u64>,
+    /// Most memory for records that are not flushed yet, MiB: a flush starts at half
+    /// of it, and at the limit writes wait for the flush [default: 512]
+    #[arg(long, env = "TORC_MEMTABLE_LIMIT_MIB", value_name = "MIB")]
+    pub memtable_limit_mib: Option<u64>,
     /// Size of a segment of the commit log, MiB [default: 64]
     #[arg(long, env = "TORC_LOG_SEGMENT_MIB", value_name = "MIB")]
     pub log_segment_mib: Option<u64>,
-    /// Log that gathers before its records are sealed, MiB [default: 128]
-    #[arg(long, env = "TORC_SEAL_LOG_MIB", value_name = "MIB")]
-    pub seal_log_mib: Option<u64>,
-    /// Records are sealed when they have waited so long, if they are worth it [default: 300]
-    #[arg(long, env = "TORC_SEAL_AFTER_S", value_name = "SECONDS")]
-    pub seal_after_s: Option<u64>,
-    /// Most bytes a second that sealing writes, MiB [default: 512]
-    #[arg(long, env = "TORC_SEAL_MIB_PER_S", value_name = "MIB")]
-    pub seal_mib_per_s: Option<u64>,
-    /// Most slices of a partition that folding leaves [default: 8]
+    /// Flush the memtable when the log has grown by this much since the last flush, MiB [default: 128]
+    #[arg(long, env = "TORC_FLUSH_LOG_MIB", value_name = "MIB")]
+    pub flush_log_mib: Option<u64>,
+    /// Flush the memtable at least this often, in seconds, unless it holds less than 4 MiB [default: 300]
+    #[arg(long, env = "TORC_FLUSH_AFTER_S", value_name = "SECONDS")]
+    pub flush_after_s: Option<u64>,
+    /// Most bytes per second that flushes write, MiB [default: 512]
+    #[arg(long, env = "TORC_FLUSH_MIB_PER_S", value_name = "MIB")]
+    pub flush_mib_per_s: Option<u64>,
+    /// Most slices of a partition that compaction leaves [default: 8]
     #[arg(long, env = "TORC_MOST_SLICES", value_name = "COUNT")]
     pub most_slices: Option<usize>,
-    /// Most bytes a second that folding writes, MiB [default: 128]
-    #[arg(long, env = "TORC_FOLD_MIB_PER_S", value_name = "MIB")]
-    pub fold_mib_per_s: Option<u64>,
-    /// What one fold reads, MiB: about the disk space it needs meanwhile [default: 256]
-    #[arg(long, env = "TORC_FOLD_JOB_MIB", value_name = "MIB")]
-    pub fold_job_mib: Option<u64>,
-    /// After so long without writes each partition is folded into one slice [default: 10]
-    #[arg(long, env = "TORC_FOLD_WHEN_IDLE_S", value_name = "SECONDS")]
-    pub fold_when_idle_s: Option<u64>,
+    /// Most bytes per second that compaction writes, MiB [default: 128]
+    #[arg(long, env = "TORC_COMPACT_MIB_PER_S", value_name = "MIB")]
+    pub compact_mib_per_s: Option<u64>,
+    /// About how much one compaction reads, and so the disk space that it needs, MiB [default: 256]
+    #[arg(long, env = "TORC_COMPACT_JOB_MIB", value_name = "MIB")]
+    pub compact_job_mib: Option<u64>,
+    /// Compact each partition into one slice after this many seconds without writes [default: 10]
+    #[arg(long, env = "TORC_COMPACT_WHEN_IDLE_S", value_name = "SECONDS")]
+    pub compact_when_idle_s: Option<u64>,
     /// Start although the end of the log is damaged and acknowledged writes may be lost: only
     /// where the other replicas are lost too, or there are none [default: false]
     #[arg(long, env = "TORC_CUT_DAMAGED_LOG", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
     pub cut_damaged_log: Option<bool>,
     /// Share of absent keys that a Bloom gate lets through, 0.0001 to 0.5 [default: 0.01]
     #[arg(long, env = "TORC_GATE_RATE", value_name = "SHARE")]
@@ -104,6 +109,10 @@ pub struct RawSettings {
     /// Most partitions this node copies at a time [default: 16]
     #[arg(long, env = "TORC_TRANSFER_PARALLEL", value_name = "COUNT")]
     pub transfer_parallel: Option<usize>,
+    /// Most connections of clients at a time, on each of the two ports; one address may have three
+    /// quarters of them [default: a third of the files that the process may open, at most 10000]
+    #[arg(long, env = "TORC_MAX_CONNECTIONS", value_name = "COUNT")]
+    pub max_connections: Option<usize>,
     /// Most requests under way on one connection [default: 1024]
     #[arg(long, env = "TORC_MAX_STREAMS", value_name = "COUNT")]
     pub max_streams: Option<u32>,
@@ -116,6 +125,7 @@ pub struct RawSettings {
     pub worker_threads: Option<usize>,
     /// Count accesses, so that hot keys can be asked for [default: true]
     #[arg(long, env = "TORC_HOT_KEYS", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
     pub hot_keys: Option<bool>,
     /// Shortest time of which hot keys are told apart [default: 5]
     #[arg(long, env = "TORC_HOT_KEYS_INTERVAL_S", value_name = "SECONDS")]
@@ -127,6 +137,7 @@ pub struct RawSettings {
     /// Take down the digests of hot keys only, never the keys; a history that tells keys is
     /// removed [default: false]
     #[arg(long, env = "TORC_HOT_KEYS_REDACT", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
     pub hot_keys_redact: Option<bool>,
     /// For tests: a file that says which links between nodes are cut
     #[arg(long, env = "TORC_TEST_LINK_FAULTS", value_name = "FILE", hide = true)]
@@ -134,6 +145,9 @@ pub struct RawSettings {
     /// For tests: a file that says how wrong the wall clock is
     #[arg(long, env = "TORC_TEST_CLOCK_SHIFT", value_name = "FILE", hide = true)]
     pub test_clock_shift: Option<PathBuf>,
+    /// For tests: a file that says how slow and faulty the disk is
+    #[arg(long, env = "TORC_TEST_DISK_FAULTS", value_name = "FILE", hide = true)]
+    pub test_disk_faults: Option<PathBuf>,
 }
 
 /// Why a node cannot start with these settings. Nothing was changed.
@@ -147,6 +161,16 @@ pub enum ConfigError {
         file: PathBuf,
         /// What the system said.
         source: std::io::Error,
+    },
+    /// The file names a setting that there is not.
+    #[error("{}: there is no setting `{name}`{}", .file.display(), did_you_mean(.nearest.as_deref()))]
+    Unknown {
+        /// The file.
+        file: PathBuf,
+        /// What it names.
+        name: String,
+        /// A setting of nearly that name.
+        nearest: Option<String>,
     },
     /// The file is not TOML of the known settings.
     #[error("{}: {source}", .file.display())]
@@ -175,9 +199,26 @@ pub enum ConfigError {
     },
 }
 
+fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |name| format!(": did you mean `{name}`?"))
+}
+
+/// What was set of what a cluster goes by the topology for.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// The zone.
+    pub zone: Option<Zone>,
+    /// The weight, percent.
+    pub weight: Option<u32>,
+    /// Copies of every record.
+    pub replicas: Option<u8>,
+}
+
 /// Checked settings of a node.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// What was set, where the topology may say otherwise.
+    pub given: Given,
     /// Where the node keeps its data.
     pub data_dir: PathBuf,
     /// Address to serve gRPC on; port 0 picks a free one.
@@ -203,23 +244,23 @@ pub struct Settings {
     /// Positions of a node of normal weight, for a new cluster.
     pub positions: u16,
     /// Most memory for records, bytes.
-    pub overlay_limit_bytes: u64,
+    pub memtable_limit_bytes: u64,
     /// Size of a segment of the commit log, bytes.
     pub log_segment_bytes: u64,
-    /// Log between seals, bytes.
-    pub seal_log_bytes: u64,
-    /// Records are sealed when they have waited so long.
-    pub seal_after: Duration,
-    /// Most bytes a second that sealing writes.
-    pub seal_bytes_per_s: u64,
-    /// Most slices of a partition that folding leaves.
+    /// Log between flushes, bytes.
+    pub flush_log_bytes: u64,
+    /// Longest time between flushes, unless the memtable holds little.
+    pub flush_after: Duration,
+    /// Most bytes per second that flushes write.
+    pub flush_bytes_per_s: u64,
+    /// Most slices of a partition that compaction leaves.
     pub most_slices: usize,
-    /// Most bytes a second that folding writes.
-    pub fold_bytes_per_s: u64,
-    /// What one fold reads, bytes.
-    pub fold_job_bytes: u64,
-    /// After so long without writes each partition is folded into one slice.
-    pub fold_when_idle: Duration,
+    /// Most bytes per second that compaction writes.
+    pub compact_bytes_per_s: u64,
+    /// About how much one compaction reads, bytes.
+    pub compact_job_bytes: u64,
+    /// Compact each partition into one slice after this many seconds without writes.
+    pub compact_when_idle: Duration,
     /// Whether to start without the last batch of the log if that is damaged.
     pub cut_damaged_log: bool,
     /// Share of absent keys that a Bloom gate lets through.
@@ -230,6 +271,8 @@ pub struct Settings {
     pub transfer_parallel: usize,
     /// Most requests under way on one connection.
     pub max_streams: u32,
+    /// Most connections of clients at a time, on each port.
+    pub max_connections: usize,
     /// Most operations under way on the node.
     pub max_operations: usize,
     /// Threads that serve gRPC connections.
@@ -242,6 +285,8 @@ pub struct Settings {
     pub test_link_faults: Option<PathBuf>,
     /// For tests: the file that says how many milliseconds the wall clock is ahead.
     pub test_clock_shift: Option<PathBuf>,
+    /// For tests: the file that says how slow and faulty the store's disk is.
+    pub test_disk_faults: Option<PathBuf>,
     /// Whether a non-loopback address is served without protection.
     pub insecure: bool,
 }
@@ -256,10 +301,28 @@ impl RawSettings {
             file: file.to_owned(),
             source,
         })?;
-        toml::from_str(&text).map_err(|source| ConfigError::Malformed {
+        Self::parse(file, &text)
+    }
+
+    fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        let malformed = |source| ConfigError::Malformed {
             file: file.to_owned(),
             source: Box::new(source),
-        })
+        };
+        let table: toml::Table = text.parse().map_err(malformed)?;
+        let args = Self::augment_args(clap::Command::new(""));
+        let known: Vec<&str> = args
+            .get_arguments()
+            .filter_map(clap::Arg::get_long)
+            .collect();
+        if let Some(name) = table.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(ConfigError::Unknown {
+                file: file.to_owned(),
+                name: name.clone(),
+                nearest: variables::nearest(name, known).map(str::to_owned),
+            });
+        }
+        toml::from_str(text).map_err(malformed)
     }
 
     /// Takes from `fallback` what is not set here.
@@ -279,20 +342,21 @@ impl RawSettings {
             replicas: self.replicas.or(fallback.replicas),
             positions: self.positions.or(fallback.positions),
             insecure: self.insecure.or(fallback.insecure),
-            overlay_limit_mib: self.overlay_limit_mib.or(fallback.overlay_limit_mib),
+            memtable_limit_mib: self.memtable_limit_mib.or(fallback.memtable_limit_mib),
             log_segment_mib: self.log_segment_mib.or(fallback.log_segment_mib),
-            seal_log_mib: self.seal_log_mib.or(fallback.seal_log_mib),
-            seal_after_s: self.seal_after_s.or(fallback.seal_after_s),
-            seal_mib_per_s: self.seal_mib_per_s.or(fallback.seal_mib_per_s),
+            flush_log_mib: self.flush_log_mib.or(fallback.flush_log_mib),
+            flush_after_s: self.flush_after_s.or(fallback.flush_after_s),
+            flush_mib_per_s: self.flush_mib_per_s.or(fallback.flush_mib_per_s),
             most_slices: self.most_slices.or(fallback.most_slices),
-            fold_mib_per_s: self.fold_mib_per_s.or(fallback.fold_mib_per_s),
-            fold_job_mib: self.fold_job_mib.or(fallback.fold_job_mib),
-            fold_when_idle_s: self.fold_when_idle_s.or(fallback.fold_when_idle_s),
+            compact_mib_per_s: self.compact_mib_per_s.or(fallback.compact_mib_per_s),
+            compact_job_mib: self.compact_job_mib.or(fallback.compact_job_mib),
+            compact_when_idle_s: self.compact_when_idle_s.or(fallback.compact_when_idle_s),
             cut_damaged_log: self.cut_damaged_log.or(fallback.cut_damaged_log),
             gate_rate: self.gate_rate.or(fallback.gate_rate),
             transfer_mib_per_s: self.transfer_mib_per_s.or(fallback.transfer_mib_per_s),
             transfer_parallel: self.transfer_parallel.or(fallback.transfer_parallel),
             max_streams: self.max_streams.or(fallback.max_streams),
+            max_connections: self.max_connections.or(fallback.max_connections),
             max_operations: self.max_operations.or(fallback.max_operations),
             worker_threads: self.worker_threads.or(fallback.worker_threads),
             hot_keys: self.hot_keys.or(fallback.hot_keys),
@@ -301,6 +365,7 @@ impl RawSettings {
             hot_keys_redact: self.hot_keys_redact.or(fallback.hot_keys_redact),
             test_link_faults: self.test_link_faults.or(fallback.test_link_faults),
             test_clock_shift: self.test_clock_shift.or(fallback.test_clock_shift),
+            test_disk_faults: self.test_disk_faults.or(fallback.test_disk_faults),
         }
     }
 
@@ -311,7 +376,15 @@ impl RawSettings {
     pub fn check(self) -> Result<Settings, ConfigError> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let zone = self.zone.map(Zone::new).transpose();
+        let zone = zone.map_err(|error| problem("zone", error))?;
+        let given = Given {
+            zone: zone.clone(),
+            weight: self.weight,
+            replicas: self.replicas,
+        };
         let settings = Settings {
+            given,
             data_dir: self
                 .data_dir
                 .ok_or_else(|| problem("data-dir", "say where to keep the data"))?,
@@ -321,8 +394,7 @@ impl RawSettings {
             advertise_http_addr: host_port("advertise-http-addr", self.advertise_http_addr)?,
             bootstrap: self.bootstrap.unwrap_or(false),
             found_with: self.found_with.unwrap_or_default(),
-            zone: Zone::new(self.zone.unwrap_or_else(|| "default".to_owned()))
-                .map_err(|error| problem("zone", error))?,
+            zone: zone.unwrap_or_default(),
             weight: Weight::new(self.weight.unwrap_or(100))
                 .map_err(|error| problem("weight", error))?,
             partitions: match self.partitions {
@@ -333,15 +405,15 @@ impl RawSettings {
             },
             replicas: within("replicas", self.replicas.unwrap_or(3), 1, 5)?,
             positions: within("positions", self.positions.unwrap_or(32), 1, 1024)?,
-            overlay_limit_bytes: mib("overlay-limit-mib", self.overlay_limit_mib, 512, 1 << 20)?,
+            memtable_limit_bytes: mib("memtable-limit-mib", self.memtable_limit_mib, 512, 1 << 20)?,
             log_segment_bytes: mib("log-segment-mib", self.log_segment_mib, 64, 1024)?,
-            seal_log_bytes: mib("seal-log-mib", self.seal_log_mib, 128, 1 << 20)?,
-            seal_after: seconds("seal-after-s", self.seal_after_s, 300)?,
-            seal_bytes_per_s: mib("seal-mib-per-s", self.seal_mib_per_s, 512, 1 << 20)?,
+            flush_log_bytes: mib("flush-log-mib", self.flush_log_mib, 128, 1 << 20)?,
+            flush_after: seconds("flush-after-s", self.flush_after_s, 300)?,
+            flush_bytes_per_s: mib("flush-mib-per-s", self.flush_mib_per_s, 512, 1 << 20)?,
             most_slices: within("most-slices", self.most_slices.unwrap_or(8), 2, 64)?,
-            fold_bytes_per_s: mib("fold-mib-per-s", self.fold_mib_per_s, 128, 1 << 20)?,
-            fold_job_bytes: mib("fold-job-mib", self.fold_job_mib, 256, 1 << 20)?,
-            fold_when_idle: seconds("fold-when-idle-s", self.fold_when_idle_s, 10)?,
+            compact_bytes_per_s: mib("compact-mib-per-s", self.compact_mib_per_s, 128, 1 << 20)?,
+            compact_job_bytes: mib("compact-job-mib", self.compact_job_mib, 256, 1 << 20)?,
+            compact_when_idle: seconds("compact-when-idle-s", self.compact_when_idle_s, 10)?,
             cut_damaged_log: self.cut_damaged_log.unwrap_or(false),
             gate_rate: rate("gate-rate", self.gate_rate.unwrap_or(0.01))?,
             transfer_bytes_per_s: mib("transfer-mib-per-s", self.transfer_mib_per_s, 256, 1 << 20)?,
@@ -354,6 +426,12 @@ impl RawSettings {
             max_operations: within(
                 "max-operations",
                 self.max_operations.unwrap_or(4096),
+                1,
+                1 << 20,
+            )?,
+            max_connections: within(
+                "max-connections",
+                self.max_connections.unwrap_or_else(usual_connections),
                 1,
                 1 << 20,
             )?,
@@ -373,6 +451,7 @@ impl RawSettings {
             release: Release::ours(),
             test_link_faults: self.test_link_faults,
             test_clock_shift: self.test_clock_shift,
+            test_disk_faults: self.test_disk_faults,
             insecure: self.insecure.unwrap_or(false),
         };
         settings.check_exposure()?;
@@ -460,6 +539,16 @@ fn within<T: Copy + PartialOrd + std::fmt::Display>(
     Ok(value)
 }
 
+/// A third of the files that may be open: two ports have so many, the store and other nodes the
+/// rest.
+fn usual_connections() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    });
+    (limit / 3).clamp(16, 10_000)
+}
+
 fn mib(
     setting: &'static str,
     value: Option<u64>,
@@ -507,8 +596,14 @@ mod tests {
 
     #[test]
     fn an_unknown_key_in_the_file_is_refused_with_its_name() {
-        let error = toml::from_str::<RawSettings>("zonne = 'b'").unwrap_err();
-        assert!(error.to_string().contains("zonne"), "{error}");
+        let parse = |text| RawSettings::parse(Path::new("torc.toml"), text);
+        let told = |text| parse(text).unwrap_err().to_string();
+        let expected = "torc.toml: there is no setting `zonne`: did you mean `zone`?";
+        assert_eq!(told("zonne = 'b'"), expected);
+        let far = "torc.toml: there is no setting `qqq`";
+        assert_eq!(told("qqq = 1"), far);
+        assert!(parse("zone = 'b'\ndata-dir = '/d'").is_ok());
+        assert!(told("zone = 3").contains("zone = 3"));
     }
 
     #[test]
@@ -563,9 +658,9 @@ mod tests {
                 },
             ),
             (
-                "overlay-limit-mib",
+                "memtable-limit-mib",
                 RawSettings {
-                    overlay_limit_mib: Some(0),
+                    memtable_limit_mib: Some(0),
                     ..minimal()
                 },
             ),

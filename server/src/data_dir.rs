@@ -65,8 +65,8 @@ pub(crate) struct DataDir {
     pub(crate) store: PathBuf,
     /// Directory of the topology group's store.
     pub(crate) topology: PathBuf,
-    /// What keeps things that may be lost.
-    pub(crate) advisory: PathBuf,
+    /// Directory of the scratch store, which may be lost.
+    pub(crate) scratch: PathBuf,
 }
 
 impl DataDir {
@@ -74,7 +74,7 @@ impl DataDir {
         Self {
             store: path.join("store"),
             topology: path.join("topology"),
-            advisory: path.join("advisory"),
+            scratch: path.join("scratch"),
         }
     }
 

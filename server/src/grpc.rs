@@ -22,6 +22,7 @@ use torc_proto::v1::replica_server::ReplicaServer;
 use torc_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_LEN};
 
 use crate::cluster::ClusterService;
+use crate::connections::{Connection, Place, Places};
 use crate::hot;
 use crate::kv::KvService;
 use crate::node::{HANG_UP, NodeError};
@@ -39,7 +40,9 @@ const HEALTH_EVERY: Duration = Duration::from_millis(200);
 /// Pause after the system refused a connection (too many open files, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-type Connections = mpsc::Receiver<std::net::TcpStream>;
+/// An accepted connection, and its place.
+type Accepted = (std::net::TcpStream, Option<Place>);
+type Connections = mpsc::Receiver<Accepted>;
 
 /// Starts the workers and the accepting task; all end when the node has closed.
 ///
@@ -70,11 +73,15 @@ pub(crate) fn serve(
 }
 
 fn routes(shared: &Arc<Shared>) -> Result<(HealthReporter, Routes), NodeError> {
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .map_err(|error| NodeError::Reflection(error.to_string()))?;
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let failed = |error: tonic_reflection::server::Error| NodeError::Reflection(error.to_string());
+    let reflection_v1 = reflection().build_v1().map_err(failed)?;
+    // What Python's grpcio-reflection asks.
+    let reflection_v1alpha = reflection().build_v1alpha().map_err(failed)?;
     let (health, health_service) = tonic_health::server::health_reporter();
     let kv = KvServer::new(KvService::new(Arc::clone(shared)))
         .max_decoding_message_size(MAX_MESSAGE_LEN)
@@ -86,7 +93,8 @@ fn routes(shared: &Arc<Shared>) -> Result<(HealthReporter, Routes), NodeError> {
         .add_service(replica)
         .add_service(shared.group.service())
         .add_service(health_service)
-        .add_service(reflection);
+        .add_service(reflection_v1)
+        .add_service(reflection_v1alpha);
     Ok((health, routes.prepare()))
 }
 
@@ -119,7 +127,8 @@ fn start_worker(
 async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     let cancel = shared.cancel.clone();
     tokio::spawn(hot::track(Arc::clone(shared)));
-    let incoming = ReceiverStream::new(connections).map(TcpStream::from_std);
+    let incoming = ReceiverStream::new(connections)
+        .map(|(stream, place)| TcpStream::from_std(stream).map(|it| Connection::new(it, place)));
     let serving = tonic::transport::Server::builder()
         .max_concurrent_streams(Some(shared.settings.max_streams))
         .http2_max_header_list_size(MAX_HEADER_BYTES)
@@ -145,11 +154,8 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
 }
 
 /// Deals accepted connections out to the workers in turn.
-async fn accept(
-    shared: Arc<Shared>,
-    listener: TcpListener,
-    workers: Vec<mpsc::Sender<std::net::TcpStream>>,
-) {
+async fn accept(shared: Arc<Shared>, listener: TcpListener, workers: Vec<mpsc::Sender<Accepted>>) {
+    let places = Places::new(shared.settings.max_connections);
     for worker in workers.iter().cycle() {
         let accepted = tokio::select! {
             biased;
@@ -158,16 +164,23 @@ async fn accept(
             // came on it would be in doubt.
             () = shared.closing.cancelled() => return,
         };
-        let handed_over = accepted.and_then(|(stream, _)| {
+        let handed_over = accepted.and_then(|(stream, from)| {
+            let place = places.take(from.ip());
+            if place.is_none() && !shared.is_another_members(from.ip()) {
+                shared.metrics.connections_refused.inc();
+                return Ok(None);
+            }
             stream.set_nodelay(true)?;
-            stream.into_std()
+            Ok(Some((stream.into_std()?, place)))
         });
         match handed_over {
-            Ok(stream) => {
-                if worker.send(stream).await.is_err() {
+            Ok(Some(accepted)) => {
+                if worker.send(accepted).await.is_err() {
                     return;
                 }
             }
+            // Hung up on.
+            Ok(None) => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection was not accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

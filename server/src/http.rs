@@ -8,10 +8,9 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde_json::{Value, json};
 use torc_proto::Reason;
 use torc_proto::v1::HotKeysRequest;
-use torc_ring::topology::{PartitionState, RoutingTable, Stage};
+use torc_ring::topology::RingSummary;
 
 use crate::cluster::status;
 use crate::hot;
@@ -43,7 +42,7 @@ async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     let readings = Readings {
         store: shared.store.stats(),
-        advisory_losses: shared.advisory.losses(),
+        scratch_losses: shared.scratch.losses(),
         resident_memory_bytes: status::resident_memory_bytes(),
         ready: shared.ready().is_ok(),
         leader: shared.group.is_leader(),
@@ -114,67 +113,8 @@ fn window_ms(text: &str) -> Option<u64> {
 
 async fn ring(State(shared): State<Arc<Shared>>) -> Response {
     match shared.routing() {
-        Ok(table) => Json(ring_json(&table)).into_response(),
+        Ok(table) => Json(RingSummary::of(&table)).into_response(),
         Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, format!("{fault}\n")).into_response(),
-    }
-}
-
-fn ring_json(table: &RoutingTable) -> Value {
-    let position = |(token, node): (torc_ring::Token, torc_ring::NodeId)| json!({ "token": format!("{:016x}", token.0), "node": node.0 });
-    let member = |(id, member): (&torc_ring::NodeId, &torc_ring::topology::Member)| {
-        json!({
-            "id": id.0,
-            "address": member.identity.address,
-            "http_address": member.identity.http_address,
-            "zone": member.identity.zone.as_str(),
-            "weight_percent": member.identity.weight.percent(),
-        })
-    };
-    json!({
-        "cluster": table.cluster.to_string(),
-        "epoch": table.epoch.0,
-        "partitions": table.partitions.count(),
-        "replicas": table.replicas(),
-        "members": table.members.iter().map(member).collect::<Vec<_>>(),
-        "positions": table.ring.iter().map(position).collect::<Vec<_>>(),
-        "arcs": arcs(table),
-    })
-}
-
-/// Runs of partitions of a layer in the same hands and stage.
-fn arcs(table: &RoutingTable) -> Vec<Value> {
-    let mut arcs: Vec<(u32, u32, &PartitionState)> = Vec::new();
-    for state in &table.states {
-        let number = state.config.partition.0;
-        let alike = |other: &PartitionState| {
-            (other.stage, other.lead, &other.nodes) == (state.stage, state.lead, &state.nodes)
-        };
-        match arcs.last_mut() {
-            Some((_, last, same)) if *last + 1 == number && alike(same) => *last = number,
-            _ => arcs.push((number, number, state)),
-        }
-    }
-    let ids = |nodes: &[torc_ring::NodeId]| nodes.iter().map(|node| node.0).collect::<Vec<_>>();
-    arcs.into_iter()
-        .map(|(first, last, state)| {
-            json!({
-                "first_partition": first,
-                "last_partition": last,
-                "lead": state.lead.0,
-                "nodes": ids(&state.nodes),
-                "next_nodes": state.next.as_ref().map(|next| ids(next)),
-                "stage": stage_name(state.stage),
-            })
-        })
-        .collect()
-}
-
-fn stage_name(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Stable => "stable",
-        Stage::Copying => "copying",
-        Stage::WriteBothReadOld => "write_both_read_old",
-        Stage::WriteBothReadNew => "write_both_read_new",
     }
 }
 

@@ -58,15 +58,15 @@ enum Command {
         /// Number of nodes
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
         nodes: u16,
-        /// Keep the data here, and find it again after a restart
-        #[arg(long, value_name = "DIR")]
-        data_dir: Option<PathBuf>,
         /// Ports count up from here for gRPC
         #[arg(long, default_value_t = 7401)]
         first_grpc_port: u16,
         /// Ports count up from here for HTTP
         #[arg(long, default_value_t = 7481)]
         first_http_port: u16,
+        /// Of every node. With --data-dir the data is kept there, and found again after a restart
+        #[command(flatten)]
+        settings: Box<RawSettings>,
     },
 }
 
@@ -82,10 +82,21 @@ pub(crate) fn main() -> ExitCode {
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("kvd: {error:#}");
+            eprintln!("kvd: {}", line_of(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error and its causes, each said once: many tell their cause themselves.
+fn line_of(error: &anyhow::Error) -> String {
+    let mut line = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !line.contains(cause.trim_end()) {
+            line = format!("{line}: {}", cause.trim_end());
+        }
+    }
+    line
 }
 
 /// Every segment of the store is an open file, and so is every connection.
@@ -112,15 +123,15 @@ fn run(command: Command) -> anyhow::Result<()> {
             } => recover(&data_dir, keep, force),
             Command::Playground {
                 nodes,
-                data_dir,
                 first_grpc_port,
                 first_http_port,
+                settings,
             } => {
                 let options = PlaygroundOptions {
                     nodes,
-                    data_dir,
                     first_grpc_port,
                     first_http_port,
+                    settings: *settings,
                 };
                 playground(options).await
             }

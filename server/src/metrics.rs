@@ -76,6 +76,7 @@ pub(crate) struct Metrics {
     faults: Family<FaultLabels, Counter>,
     pub(crate) forwarded: Counter,
     pub(crate) cold_reads: Counter,
+    pub(crate) connections_refused: Counter,
     pub(crate) scan_searched_bytes: Counter,
     pub(crate) topology_epoch: Gauge,
     pub(crate) transfer_sent_bytes: Counter,
@@ -105,7 +106,7 @@ struct Readouts {
 /// What the gauges show.
 pub(crate) struct Readings {
     pub(crate) store: torc_store::StoreStats,
-    pub(crate) advisory_losses: u64,
+    pub(crate) scratch_losses: u64,
     pub(crate) resident_memory_bytes: u64,
     pub(crate) ready: bool,
     pub(crate) leader: bool,
@@ -153,6 +154,10 @@ impl Metrics {
             "stale_gets_from_disk",
             "Stale gets that read the disk, on a thread that serves nobody",
         );
+        let connections_refused = counter(
+            "connections_refused",
+            "Connections that were closed at once, because there were too many",
+        );
         let scan_searched_bytes = counter(
             "scan_searched_bytes",
             "Bytes of values that scans searched for byte strings",
@@ -187,6 +192,7 @@ impl Metrics {
             faults,
             forwarded,
             cold_reads,
+            connections_refused,
             scan_searched_bytes,
             topology_epoch,
             transfer_sent_bytes,
@@ -306,14 +312,14 @@ const GAUGES: &[Readout] = &[
         |r| r.store.payload_bytes,
     ),
     (
-        "store_overlay_bytes",
-        "Memory of the overlay, estimated",
-        |r| r.store.overlay_bytes,
+        "store_memtable_bytes",
+        "Memory of the memtable, estimated",
+        |r| r.store.memtable_bytes,
     ),
     (
-        "store_overlay_limit_bytes",
-        "Memory the overlay may take",
-        |r| r.store.overlay_limit_bytes,
+        "store_memtable_limit_bytes",
+        "Memory the memtable may take",
+        |r| r.store.memtable_limit_bytes,
     ),
     ("store_log_bytes", "Bytes of the commit log on disk", |r| {
         r.store.log_bytes
@@ -426,29 +432,35 @@ const COUNTERS: &[Readout] = &[
     ("store_log_records", "Records logged", |r| {
         r.store.batch_records
     }),
-    ("store_seals", "Seals published", |r| r.store.seals),
-    ("store_seal_failures", "Seals given up", |r| {
-        r.store.seal_failures
+    ("store_flushes", "Flushes published", |r| r.store.flushes),
+    ("store_flush_failures", "Flushes that failed", |r| {
+        r.store.flush_failures
     }),
-    ("store_seal_records", "Records sealed", |r| {
-        r.store.sealed_records
+    ("store_flush_records", "Records flushed", |r| {
+        r.store.flushed_records
     }),
-    ("store_seal_waits", "Writes that waited for a seal", |r| {
-        r.store.seal_waits
+    ("store_flush_waits", "Writes that waited for a flush", |r| {
+        r.store.flush_waits
     }),
-    ("store_folds", "Folds published", |r| r.store.folds),
-    ("store_fold_failures", "Folds given up", |r| {
-        r.store.fold_failures
+    ("store_compactions", "Compactions published", |r| {
+        r.store.compactions
     }),
-    ("store_fold_records", "Records folded", |r| {
-        r.store.folded_records
+    (
+        "store_compaction_failures",
+        "Compactions that failed",
+        |r| r.store.compaction_failures,
+    ),
+    ("store_compaction_records", "Records compacted", |r| {
+        r.store.compacted_records
     }),
     ("store_gets", "Gets of the store, single and batched", |r| {
         r.store.sliced.gets
     }),
-    ("store_overlay_hits", "Gets answered by the overlay", |r| {
-        r.store.sliced.overlay_hits
-    }),
+    (
+        "store_memtable_hits",
+        "Gets answered by the memtable",
+        |r| r.store.sliced.memtable_hits,
+    ),
     (
         "store_gate_negatives",
         "Times a Bloom gate said that a key is not there",
@@ -466,9 +478,9 @@ const COUNTERS: &[Readout] = &[
         r.store.write_stalls
     }),
     (
-        "store_overlay_refusals",
+        "store_memtable_refusals",
         "Writes refused for want of memory",
-        |r| r.store.overlay_refusals,
+        |r| r.store.memtable_refusals,
     ),
     (
         "store_space_refusals",
@@ -476,9 +488,9 @@ const COUNTERS: &[Readout] = &[
         |r| r.store.space_refusals,
     ),
     (
-        "advisory_losses",
-        "Times the advisory state was set aside",
-        |r| r.advisory_losses,
+        "scratch_losses",
+        "Times the scratch store was set aside",
+        |r| r.scratch_losses,
     ),
 ];
 
@@ -486,6 +498,10 @@ const SECONDS: &[(&str, &str, ReadSeconds)] = &[
     ("store_log_sync", "Time spent syncing the commit log", |r| {
         r.store.fsync_seconds.sum
     }),
-    ("store_seal", "Time spent sealing", |r| r.store.seal_seconds),
-    ("store_fold", "Time spent folding", |r| r.store.fold_seconds),
+    ("store_flush", "Time spent flushing", |r| {
+        r.store.flush_seconds
+    }),
+    ("store_compaction", "Time spent on compaction", |r| {
+        r.store.compaction_seconds
+    }),
 ];

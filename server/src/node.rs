@@ -6,16 +6,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use torc_ring::NodeId;
 use torc_ring::topology::TopologyError;
-use torc_store::{Advisory, Store, StoreError, StoreOptions};
+use torc_store::{Scratch, Store, StoreError, StoreOptions};
 
 use crate::admission::Admission;
 use crate::config::Settings;
+use crate::connections::{Connection, Places};
 use crate::data_dir::{DataDir, DataDirError};
+use crate::disk_faults::FaultyFs;
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::group::{
     GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
@@ -34,6 +39,12 @@ const LEAVE: Duration = Duration::from_millis(300);
 const DRAIN: Duration = Duration::from_secs(5);
 /// Stale gets that read the disk at a time: what a disk of today serves at once.
 const READERS: usize = 32;
+/// Scans under way at a time.
+const MOST_SCANS: usize = 256;
+/// How long the head of a request may take to come.
+const HTTP_HEAD_TIME: Duration = Duration::from_secs(10);
+/// Pause after the system refused a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long connections may take to close after that.
 pub(crate) const HANG_UP: Duration = Duration::from_secs(1);
 
@@ -116,7 +127,13 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError`]; nothing keeps running then.
-    pub async fn start(settings: Settings) -> Result<Self, NodeError> {
+    // Boxed here: a program that awaited it as it is would compile the whole server again.
+    #[must_use = "nothing happens unless it is awaited"]
+    pub fn start(settings: Settings) -> BoxFuture<'static, Result<Self, NodeError>> {
+        Box::pin(Self::begin(settings))
+    }
+
+    async fn begin(settings: Settings) -> Result<Self, NodeError> {
         let shift = settings.test_clock_shift.clone().map(clock::watch_shift);
         let (grpc_listener, grpc_addr) = bind(settings.grpc_addr).await?;
         let (http, http_addr) = bind(settings.http_addr).await?;
@@ -170,6 +187,9 @@ impl Node {
             alone.map_err(|fault| NodeError::Superseded(fault.message))?;
             let started = shared.group.start(membership.node, membership.cluster);
             started.await?;
+        } else if !founding::is_due(shared) {
+            let address = &shared.address;
+            tracing::info!("in no cluster yet: waits for `kvctl join-node {address}`");
         }
         Ok(())
     }
@@ -214,7 +234,12 @@ impl Node {
     ///
     /// # Errors
     /// [`NodeError::Store`] when the last sync failed.
-    pub async fn stop(self) -> Result<(), NodeError> {
+    #[must_use = "nothing happens unless it is awaited"]
+    pub fn stop(self) -> BoxFuture<'static, Result<(), NodeError>> {
+        Box::pin(self.end())
+    }
+
+    async fn end(self) -> Result<(), NodeError> {
         let shared = &self.shared;
         shared.leaving.cancel();
         tokio::time::sleep(LEAVE).await;
@@ -236,7 +261,7 @@ impl Node {
         tracing::debug!("connections have ended");
         self.shared.group.shutdown().await;
         tracing::debug!("left the topology group");
-        self.shared.advisory.clone().close().await;
+        self.shared.scratch.clone().close().await;
         self.shared.store.clone().close().await?;
         tracing::info!("stopped");
         Ok(())
@@ -259,15 +284,15 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeErro
 fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
     let mut options = StoreOptions::new(dir.store.clone());
     options.partitions = settings.partitions;
-    options.overlay_limit_bytes = settings.overlay_limit_bytes;
+    options.memtable_limit_bytes = settings.memtable_limit_bytes;
     options.log_segment_bytes = settings.log_segment_bytes;
-    options.seal_log_bytes = settings.seal_log_bytes;
-    options.seal_after = settings.seal_after;
-    options.seal_bytes_per_s = settings.seal_bytes_per_s;
+    options.flush_log_bytes = settings.flush_log_bytes;
+    options.flush_after = settings.flush_after;
+    options.flush_bytes_per_s = settings.flush_bytes_per_s;
     options.most_slices = settings.most_slices;
-    options.fold_bytes_per_s = settings.fold_bytes_per_s;
-    options.fold_job_bytes = settings.fold_job_bytes;
-    options.fold_when_idle = settings.fold_when_idle;
+    options.compact_bytes_per_s = settings.compact_bytes_per_s;
+    options.compact_job_bytes = settings.compact_job_bytes;
+    options.compact_when_idle = settings.compact_when_idle;
     options.cut_damaged_log = settings.cut_damaged_log;
     options.gate_rate = settings.gate_rate;
     options.release_memory = memory::release;
@@ -277,7 +302,11 @@ fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
 fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared, NodeError> {
     let dir = DataDir::new(&settings.data_dir);
     dir.check_store()?;
-    let (store, recovery) = Store::open(store_options(&settings, &dir))?;
+    let options = store_options(&settings, &dir);
+    let (store, recovery) = match settings.test_disk_faults.clone() {
+        None => Store::open(options)?,
+        Some(plan) => Store::open_with(options, Arc::new(FaultyFs::new(plan)))?,
+    };
     dir.check_identity(&store)?;
     tracing::info!(
         records = recovery.records,
@@ -309,7 +338,7 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
             .advertise_http_addr
             .clone()
             .unwrap_or_else(|| http.to_string()),
-        advisory: Advisory::open(dir.advisory),
+        scratch: Scratch::open(dir.scratch),
         identity,
         boot,
         confirmed: tokio::sync::watch::Sender::new(false),
@@ -324,8 +353,11 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
         hot: Hot::new(settings.hot),
         sketchers: tokio::sync::Semaphore::new(2),
+        scans: Arc::new(tokio::sync::Semaphore::new(MOST_SCANS)),
+        searchers: tokio::sync::Semaphore::new(settings.worker_threads),
+        sketch_requests: Arc::new(tokio::sync::Semaphore::new(8)),
         readers: tokio::sync::Semaphore::new(READERS),
-        landers: tokio::sync::Semaphore::new(settings.worker_threads),
+        ingests: tokio::sync::Semaphore::new(settings.worker_threads),
         started: now,
         workers: std::sync::OnceLock::new(),
         leaving: cancel.child_token(),
@@ -348,13 +380,44 @@ async fn until_cancelled(cancel: CancellationToken, task: impl Future<Output = (
     let _ = cancel.run_until_cancelled(task).await;
 }
 
+/// Connections of HTTP/1: bounded in number, and in the time that the head of a request takes.
 async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
+    let places = Places::new(shared.settings.max_connections);
     let cancel = shared.cancel.clone();
-    let server = axum::serve(listener, http::router(shared));
-    let stopped = server
-        .with_graceful_shutdown(cancel.cancelled_owned())
-        .await;
-    if let Err(error) = stopped {
-        tracing::error!(%error, "HTTP ended");
-    }
+    let router = http::router(Arc::clone(&shared));
+    let serving = async {
+        loop {
+            let (stream, from) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was not accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            let Some(place) = places.take(from.ip()) else {
+                shared.metrics.connections_refused.inc();
+                continue;
+            };
+            let stream = TokioIo::new(Connection::of_http(stream, place));
+            let service = TowerToHyperService::new(router.clone());
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HTTP_HEAD_TIME)
+                .serve_connection(stream, service);
+            let cancel = cancel.clone();
+            tokio::spawn(async move {
+                let mut connection = std::pin::pin!(connection);
+                tokio::select! {
+                    // Whoever went away needs no answer.
+                    _ = connection.as_mut() => {}
+                    () = cancel.cancelled() => {
+                        connection.as_mut().graceful_shutdown();
+                        let _ = tokio::time::timeout(HANG_UP, connection).await;
+                    }
+                }
+            });
+        }
+    };
+    let _ = cancel.run_until_cancelled(serving).await;
 }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
+
 use crate::config::{ConfigError, RawSettings};
 use crate::node::{Node, NodeError};
 
@@ -13,12 +15,12 @@ use crate::node::{Node, NodeError};
 pub struct PlaygroundOptions {
     /// 1 to 16.
     pub nodes: u16,
-    /// Keeps the data; none: a temporary directory that is removed.
-    pub data_dir: Option<PathBuf>,
     /// gRPC ports count up from here.
     pub first_grpc_port: u16,
     /// HTTP ports count up from here.
     pub first_http_port: u16,
+    /// Of every node. Without a data directory there is a temporary one, which is removed.
+    pub settings: RawSettings,
 }
 
 /// Why the playground did not start.
@@ -48,14 +50,23 @@ pub struct Playground {
 }
 
 const FORMS_WITHIN: Duration = Duration::from_secs(30);
+/// So that `explain` soon shows the slice of a key.
+const FLUSH_AFTER_S: u64 = 5;
 
 impl Playground {
     /// Starts the nodes and waits until they are a cluster.
     ///
     /// # Errors
     /// [`PlaygroundError`]; nothing keeps running then.
-    pub async fn start(options: PlaygroundOptions) -> Result<Self, PlaygroundError> {
-        let (dir, temporary) = if let Some(dir) = options.data_dir.clone() {
+    // Boxed for the reason that `Node::start` is.
+    #[must_use = "nothing happens unless it is awaited"]
+    pub fn start(options: PlaygroundOptions) -> BoxFuture<'static, Result<Self, PlaygroundError>> {
+        Box::pin(Self::begin(options))
+    }
+
+    async fn begin(options: PlaygroundOptions) -> Result<Self, PlaygroundError> {
+        check_own(&options.settings)?;
+        let (dir, temporary) = if let Some(dir) = options.settings.data_dir.clone() {
             (dir, None)
         } else {
             let made = tempfile::Builder::new()
@@ -120,6 +131,7 @@ impl Playground {
             "\nTry, in another terminal (`cargo install --path kvctl`, or `cargo run --release --bin kvctl --`):\n\n  \
              {kvctl} put greeting 'hello, ring'\n  \
              {kvctl} get greeting\n  \
+             {kvctl} flush\n  \
              {kvctl} explain greeting\n\n\
              Ctrl-C stops it.\n"
         );
@@ -130,7 +142,12 @@ impl Playground {
     ///
     /// # Errors
     /// The first node's error, after all were stopped.
-    pub async fn stop(self) -> Result<(), PlaygroundError> {
+    #[must_use = "nothing happens unless it is awaited"]
+    pub fn stop(self) -> BoxFuture<'static, Result<(), PlaygroundError>> {
+        Box::pin(self.end())
+    }
+
+    async fn end(self) -> Result<(), PlaygroundError> {
         let stopped = futures::future::join_all(self.nodes.into_iter().map(Node::stop)).await;
         stopped
             .into_iter()
@@ -150,6 +167,31 @@ fn settings(options: &PlaygroundOptions, dir: &Path, number: u16) -> RawSettings
         http_addr: Some(local(options.first_http_port + number)),
         bootstrap: Some(founder),
         found_with: founder.then(|| others.map(address).collect()),
-        ..RawSettings::default()
+        flush_after_s: options.settings.flush_after_s.or(Some(FLUSH_AFTER_S)),
+        ..options.settings.clone()
+    }
+}
+
+/// What each node of a playground has of its own cannot be set for all of them.
+fn check_own(settings: &RawSettings) -> Result<(), ConfigError> {
+    let own = [
+        ("grpc-addr", settings.grpc_addr.is_some()),
+        ("http-addr", settings.http_addr.is_some()),
+        ("advertise-addr", settings.advertise_addr.is_some()),
+        (
+            "advertise-http-addr",
+            settings.advertise_http_addr.is_some(),
+        ),
+        ("bootstrap", settings.bootstrap.is_some()),
+        ("found-with", settings.found_with.is_some()),
+    ];
+    match own.iter().find(|(_, is_set)| *is_set) {
+        Some((setting, _)) => Err(ConfigError::Setting {
+            setting,
+            problem:
+                "each node of a playground has its own: see --first-grpc-port, --first-http-port"
+                    .to_owned(),
+        }),
+        None => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
 //! What all parts of a node hold.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use torc_proto::{Fault, Reason};
 use torc_record::{Epoch, NodeSlot};
 use torc_ring::topology::{Boot, PartitionState, RoutingTable};
 use torc_ring::{NodeId, Partition};
-use torc_store::{Advisory, Store, StoreError};
+use torc_store::{Scratch, Store, StoreError};
 
 use crate::admission::Admission;
 use crate::cluster::status::answering_replicas;
@@ -39,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) address: String,
     pub(crate) http_address: String,
     pub(crate) store: Store,
-    pub(crate) advisory: Advisory,
+    pub(crate) scratch: Scratch,
     pub(crate) identity: Identity,
     /// This start of the data directory.
     pub(crate) boot: Boot,
@@ -61,11 +62,17 @@ pub(crate) struct Shared {
     pub(crate) hot: Hot,
     /// Sketches of keys that are made at a time.
     pub(crate) sketchers: Semaphore,
+    /// Scans under way.
+    pub(crate) scans: Arc<Semaphore>,
+    /// Pages of scans that are searched at a time, each on a thread.
+    pub(crate) searchers: Semaphore,
+    /// Requests for such sketches that are made or wait.
+    pub(crate) sketch_requests: Arc<Semaphore>,
     /// Stale gets that read the disk at a time.
     pub(crate) readers: Semaphore,
-    /// Arrivals that are written and verified at a time, as many as there are threads that
+    /// Ingests that are written and verified at a time, as many as there are threads that
     /// serve. More would wait for one another's file, each on a thread with memory of its own.
-    pub(crate) landers: Semaphore,
+    pub(crate) ingests: Semaphore,
     pub(crate) started: Instant,
     /// The runtimes of the threads that serve gRPC, from when they do.
     pub(crate) workers: OnceLock<Vec<Handle>>,
@@ -123,6 +130,17 @@ impl Shared {
     /// Another member, to send requests to.
     pub(crate) fn recipient(&self, node: NodeId) -> Result<Recipient, Fault> {
         Recipient::of(&*self.routing()?, node)
+    }
+
+    /// Whether another member of the cluster has this address.
+    pub(crate) fn is_another_members(&self, address: IpAddr) -> bool {
+        let Some(table) = self.routing.load_full() else {
+            return false;
+        };
+        let me = self.identity.node();
+        let others = table.members.iter().filter(|(node, _)| Some(**node) != me);
+        let mut addresses = others.map(|(_, member)| &member.identity.address);
+        addresses.any(|of| of.parse().is_ok_and(|of: SocketAddr| of.ip() == address))
     }
 
     /// This node's id.
@@ -195,9 +213,9 @@ pub(crate) fn stale(partition: Partition, adopted: Epoch) -> Fault {
 pub(crate) fn store_fault(error: &StoreError) -> Fault {
     let reason = match error {
         StoreError::OutOfSpace => Reason::OutOfSpace,
-        StoreError::OverlayFull { .. } => Reason::Overloaded,
+        StoreError::MemtableFull { .. } => Reason::Overloaded,
         StoreError::Refused(_) => Reason::Invalid,
-        StoreError::Corrupt { .. } | StoreError::Damaged { .. } | StoreError::BadArrival { .. } => {
+        StoreError::Corrupt { .. } | StoreError::Damaged { .. } | StoreError::BadIngest { .. } => {
             Reason::Corrupt
         }
         StoreError::Failed { .. } | StoreError::Closed => Reason::NotServing,

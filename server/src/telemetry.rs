@@ -1,9 +1,12 @@
-//! Logs: `RUST_LOG` chooses what, the format is text or JSON, on standard error.
+//! Logs: `RUST_LOG` chooses what (`LEVEL` or `TARGET=LEVEL`, with commas between), the format is
+//! text or JSON, on standard error.
 
 use std::io::IsTerminal as _;
 
 use clap::ValueEnum;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// How a log line looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -18,18 +21,22 @@ pub enum LogFormat {
 /// Starts logging: what `RUST_LOG` says, or else `default`.
 ///
 /// # Errors
-/// When logging was started before.
+/// `RUST_LOG` is malformed, or logging was started before.
 pub fn start(
     format: LogFormat,
     default: &str,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let chosen = std::env::var("RUST_LOG").unwrap_or_default();
+    let directives = if chosen.is_empty() { default } else { &chosen };
+    let malformed = |error| format!("RUST_LOG: `{directives}`: {error}");
+    let filter: Targets = directives.parse().map_err(malformed)?;
+    let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    }
+    let lines = match format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    let subscriber = tracing_subscriber::registry().with(lines.with_filter(filter));
+    Ok(subscriber.try_init()?)
 }

@@ -38,21 +38,23 @@ pub fn check(
         if settings.contains(&name) || OTHERS.contains(&&*name) || name.starts_with(FOR_TESTS) {
             continue;
         }
-        let similarity = |known: &str| {
-            let known = known.strip_prefix(PREFIX).unwrap_or(known);
-            strsim::normalized_damerau_levenshtein(rest, known)
-        };
         let known = settings.iter().map(String::as_str).chain(OTHERS);
-        let nearest = known.max_by(|one, other| similarity(one).total_cmp(&similarity(other)));
-        match nearest {
-            Some(nearest) if similarity(nearest) >= SIMILAR => {
-                let nearest = nearest.to_owned();
-                return Err(MisspeltVariable { name, nearest });
-            }
-            _ => foreign.push(name),
+        let known = known.map(|known| known.strip_prefix(PREFIX).unwrap_or(known));
+        if let Some(nearest) = nearest(rest, known) {
+            let nearest = format!("{PREFIX}{nearest}");
+            return Err(MisspeltVariable { name, nearest });
         }
+        foreign.push(name);
     }
     Ok(foreign)
+}
+
+/// The known name that was probably meant.
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let similarity = |known: &str| strsim::normalized_damerau_levenshtein(name, known);
+    let known = known.into_iter();
+    let nearest = known.max_by(|one, other| similarity(one).total_cmp(&similarity(other)))?;
+    (similarity(nearest) >= SIMILAR).then_some(nearest)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use torc_proto::{Fault, Reason};
 use torc_server::Node;
 use torc_server::config::RawSettings;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn settings(dir: &Path) -> RawSettings {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -74,7 +74,7 @@ async fn three(dir: &Path) -> Vec<Node> {
 }
 
 async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition().await {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -265,7 +265,7 @@ async fn history_outlives_a_restart_and_damage_costs_history_only() {
         node.stop().await.unwrap();
     }
 
-    for entry in std::fs::read_dir(dir.path().join("advisory")).unwrap() {
+    for entry in std::fs::read_dir(dir.path().join("scratch")).unwrap() {
         let path = entry.unwrap().path();
         if path.is_file() {
             let len = std::fs::metadata(&path).unwrap().len() as usize;
@@ -276,7 +276,7 @@ async fn history_outlives_a_restart_and_damage_costs_history_only() {
     let mut kv = self::kv(&nodes[0]).await;
     assert!(kv.get(get("key")).await.unwrap().into_inner().found);
     until("the loss is counted", async || {
-        metric(&nodes[0], "torc_advisory_losses_total").await == 1
+        metric(&nodes[0], "torc_scratch_losses_total").await == 1
     })
     .await;
     counted(&nodes[0], 1).await;
@@ -314,7 +314,7 @@ async fn redacted_keys_are_told_nowhere() {
         for node in nodes {
             node.stop().await.unwrap();
         }
-        let told = tells(&dir.path().join("advisory"), b"a-secret-key");
+        let told = tells(&dir.path().join("scratch"), b"a-secret-key");
         assert_eq!(told, !redact, "files of the history");
     }
 }
@@ -339,7 +339,7 @@ async fn switched_off_nothing_is_counted() {
     assert_eq!(metric(&node, "torc_hot_keys_accesses_total").await, 0);
     assert_eq!(metric(&node, "torc_hot_keys_history_bytes").await, 0);
     node.stop().await.unwrap();
-    assert!(!dir.path().join("advisory").exists(), "nothing was kept");
+    assert!(!dir.path().join("scratch").exists(), "nothing was kept");
 }
 
 async fn found_by_scan(node: &Node, request: ScanRequest) -> Vec<String> {

@@ -79,7 +79,7 @@ async fn conditions_hold_at_every_node_and_an_unmet_one_changes_nothing() {
         let first = kv.put(if_absent("1")).await.unwrap().into_inner();
         let version = first.version.unwrap();
         let again = other.put(if_absent("2")).await.unwrap_err();
-        assert_eq!(again.code(), Code::FailedPrecondition);
+        assert_eq!(again.code(), Code::FailedPrecondition, "{again}");
         assert_eq!(Fault::from_status(&again).reason, Reason::ConditionNotMet);
         let if_version = |version, value| PutRequest {
             condition: Some(only(condition::Kind::IfVersion(version))),
@@ -90,9 +90,9 @@ async fn conditions_hold_at_every_node_and_an_unmet_one_changes_nothing() {
             ..version
         };
         let unmet = other.put(if_version(old, "3")).await.unwrap_err();
-        assert_eq!(unmet.code(), Code::FailedPrecondition);
+        assert_eq!(unmet.code(), Code::FailedPrecondition, "{unmet}");
         assert_eq!(value_of(&mut kv, get(key)).await.as_deref(), Some("1"));
-        // A read that had to settle the key has written it anew: then the version is another.
+        // A read that had to reconcile the key wrote it again: then the version is another.
         until(
             "the condition holds for the version that is there",
             async || {
@@ -115,7 +115,7 @@ async fn conditions_hold_at_every_node_and_an_unmet_one_changes_nothing() {
             ..DeleteRequest::default()
         };
         let unmet = kv.delete(delete).await.unwrap_err();
-        assert_eq!(unmet.code(), Code::FailedPrecondition);
+        assert_eq!(unmet.code(), Code::FailedPrecondition, "{unmet}");
     }
 }
 

@@ -26,7 +26,7 @@ use torc_proto::{Fault, Reason};
 use torc_server::Node;
 use torc_server::config::RawSettings;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Servers {
     nodes: Vec<Node>,
@@ -64,7 +64,7 @@ async fn servers(count: usize) -> Servers {
         ..settings(&dir.path().join("0"))
     };
     nodes.insert(0, Node::start(founder.check().unwrap()).await.unwrap());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while nodes.iter().any(|node| node.ready().is_err()) {
         assert!(Instant::now() < deadline, "the cluster does not form");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -538,7 +538,7 @@ async fn the_standard_health_service_says_serving() {
     use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
     let servers = servers(1).await;
     let mut health = HealthClient::new(servers.channel(0).await);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let request = HealthCheckRequest {
             service: "torc.v1.Kv".into(),

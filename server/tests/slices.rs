@@ -17,7 +17,7 @@ use torc_proto::Names;
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::v1::{
     Consistency, CreateNamespaceRequest, GetRequest, GetTopologyRequest, NamespaceMode, PutRequest,
-    SummarizeRequest,
+    StatusRequest, SummarizeRequest,
 };
 use torc_ring::topology::ClusterId;
 use torc_ring::{NodeId, Partitions};
@@ -53,11 +53,11 @@ fn get(namespace: &str, number: usize, consistency: Consistency) -> GetRequest {
 }
 
 /// Writes what the store of a stopped node has into slices.
-async fn seal(dir: &Path) {
+async fn flush(dir: &Path) {
     let mut options = StoreOptions::new(dir.join("store"));
     options.partitions = Partitions::new(PARTITIONS).unwrap();
     let (store, _) = Store::open(options).unwrap();
-    store.seal().await.unwrap();
+    store.flush().await.unwrap();
     store.close().await.unwrap();
 }
 
@@ -98,6 +98,14 @@ impl Servers {
         let node = Node::start(raw.check().unwrap()).await.unwrap();
         self.nodes.insert(number - 1, node);
         self.formed().await;
+    }
+
+    /// How many slices are damaged at each node, as the first one tells.
+    async fn damaged(&self) -> Vec<u64> {
+        let mut cluster = self.cluster(0).await;
+        let status = cluster.status(StatusRequest::default()).await.unwrap();
+        let nodes = status.into_inner().nodes.into_iter();
+        nodes.map(|node| node.damaged_slices).collect()
     }
 
     /// What a node's copies come to, partition by partition.
@@ -154,11 +162,11 @@ async fn what_a_replica_lost_with_its_keys_is_never_absent_and_comes_back_from_t
     let address = node.grpc_addr();
     node.stop().await.unwrap();
     let dir = servers.dir.path().join("3");
-    seal(&dir).await;
+    flush(&dir).await;
     assert_eq!(flip_keys(&dir), KEYS);
     servers.start_at(3, address).await;
 
-    let mut met = 0;
+    let (mut met, mut told) = (0, Vec::new());
     for number in 0..KEYS {
         for (index, namespace) in [(0, ""), (2, ""), (1, "logs"), (2, "logs")] {
             let mut kv = servers.kv(index).await;
@@ -174,11 +182,16 @@ async fn what_a_replica_lost_with_its_keys_is_never_absent_and_comes_back_from_t
             .await;
         }
         met = servers.metric(2, DAMAGED).await.max(met);
+        told = servers.damaged().await.max(told);
     }
     assert!(met > 0, "nothing was damaged");
+    assert!(
+        matches!(told[..], [0, 0, 1..=u64::MAX]),
+        "the status tells of the damage and where it is: {told:?}"
+    );
 
     until("the damaged slices are gone", async || {
-        servers.metric(2, DAMAGED).await == 0
+        servers.metric(2, DAMAGED).await == 0 && servers.damaged().await == [0, 0, 0]
     })
     .await;
     until("the copies are equal", async || {
@@ -218,7 +231,7 @@ async fn a_stale_get_of_a_cold_record_is_read_where_nobody_is_served() {
     let node = servers.nodes.pop().unwrap();
     let address = node.grpc_addr();
     node.stop().await.unwrap();
-    seal(&dir).await;
+    flush(&dir).await;
     servers.start_at(3, address).await;
 
     let mut kv = servers.kv(2).await;

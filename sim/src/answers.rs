@@ -77,7 +77,7 @@ impl World {
                 }
                 Seen::Value(value)
             }
-            Outcome::Unavailable | Outcome::Settled | Outcome::Refused => {
+            Outcome::Unavailable | Outcome::OutOfSpace | Outcome::Reconciled | Outcome::Refused => {
                 // It says that nothing was changed: if it was, somebody sees a value
                 // that nobody wrote.
                 operation.kind = Kind::Get;
@@ -124,7 +124,7 @@ impl World {
             Outcome::Written { version, .. } if is_write => {
                 ledger.confirmed(*version, value, by_majority)
             }
-            Outcome::Unavailable => {
+            Outcome::Unavailable | Outcome::OutOfSpace => {
                 ledger.never(value);
                 None
             }
@@ -134,7 +134,7 @@ impl World {
             }
             _ => None,
         };
-        if outcome != &Outcome::Unavailable {
+        if !matches!(outcome, Outcome::Unavailable | Outcome::OutOfSpace) {
             self.workload.answered += 1;
         }
         if let Some(problem) = problem {

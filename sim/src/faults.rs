@@ -10,10 +10,12 @@ use torc_ring::topology::Stage;
 
 use crate::group::Staff;
 use crate::node::PARTITION;
-use crate::workload::{is_eventual, settling_rules};
+use crate::workload::{is_eventual, reconcile_rules};
 use crate::world::{Event, MAX_NODES, World};
 
 const HOUR_MS: i64 = 3_600_000;
+/// The least time between two collections after healing: each refuses the writes under way below it.
+const COLLECTION_US: u64 = 100_000;
 
 impl World {
     /// A moment at which something may go wrong.
@@ -53,6 +55,12 @@ impl World {
         }
         if self.rng.chance(self.faults.corrupt) {
             self.corrupt(node);
+        }
+        // Without it other profiles draw as before.
+        if self.faults.full > 0 && self.rng.chance(self.faults.full) {
+            let until = self.us + self.rng.between(5_000, 120_000);
+            self.nodes[node].full_until_us = until;
+            self.counts.add("disk full");
         }
         if self.rng.chance(self.faults.wipe) {
             self.wipe(node);
@@ -207,12 +215,16 @@ impl World {
         self.perform(node, effects);
     }
 
-    /// Whether a node leads, and its replica knows, or may, of a value that has expired.
+    /// Whether a node leads, its replica knows, or may, of a value that has expired, and the last
+    /// collection had time to end.
     fn holds_expired(&self, node: usize) -> bool {
         let this = &self.nodes[node];
-        let first = this.process.as_ref().map(|it| it.replica.first_expiry_ms());
         let leads = self.group.config.members.first().map(|it| it.node) == Some(this.id);
-        leads && first.is_some_and(|first| first < this.now(self.us).unix_ms)
+        leads
+            && this.process.as_ref().is_some_and(|it| {
+                it.replica.first_expiry_ms() < this.now(self.us).unix_ms
+                    && it.collecting_since_us + COLLECTION_US <= self.us
+            })
     }
 
     fn collect(&mut self, node: usize) {
@@ -240,19 +252,24 @@ impl World {
         self.counts.add("collected");
         if let Some(process) = &mut self.nodes[node].process {
             process.collector = Some(collector);
+            process.collecting_since_us = self.us;
         }
     }
 
-    /// Runs one repair a key and node at a time.
-    pub(crate) fn settle(&mut self, node: usize, at: Locator, rewrite: bool) {
-        let op = self.next_settle_id();
-        let (deadline_ms, rules) = (self.us / 1_000 + 60, settling_rules(&at));
+    /// Runs one reconciliation per key and node at a time.
+    pub(crate) fn reconcile(&mut self, node: usize, at: Locator, rewrite: bool) {
+        let op = self.next_reconcile_id();
+        let (deadline_ms, rules) = (self.us / 1_000 + 60, reconcile_rules(&at));
         self.coordinate(node, |process, now, out| {
-            if process.settling.iter().any(|(_, settling)| *settling == at) {
+            if process
+                .reconciling
+                .iter()
+                .any(|(_, reconciling)| *reconciling == at)
+            {
                 return;
             }
-            process.settling.push((op, at.clone()));
-            let request = Request::Settle { rewrite };
+            process.reconciling.push((op, at.clone()));
+            let request = Request::Reconcile { rewrite };
             let operation = Operation {
                 partition: PARTITION,
                 at,
@@ -266,10 +283,10 @@ impl World {
 
     /// Somebody asks for a key by a digest that is not its own.
     pub(crate) fn get_foreign(&mut self, node: usize, at: Locator) {
-        let op = self.next_settle_id();
+        let op = self.next_reconcile_id();
         let operation = Operation {
             partition: PARTITION,
-            rules: settling_rules(&at),
+            rules: reconcile_rules(&at),
             at,
             request: Request::Get,
             deadline_ms: self.us / 1_000 + 40,
@@ -371,7 +388,7 @@ impl World {
             return;
         };
         process.hints.confirmed(hint.to, &hint.record);
-        let op = self.next_settle_id();
+        let op = self.next_reconcile_id();
         let operation = Operation {
             partition: PARTITION,
             at: Locator::of(&hint.record),

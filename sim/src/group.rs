@@ -32,7 +32,12 @@ pub(crate) struct Group {
     pub(crate) moves: u64,
     pub(crate) aborts: u64,
     pub(crate) excluded: u64,
+    /// Looks since the last commit.
+    looks: u32,
 }
+
+/// A move that has not advanced for this many looks, 1 to 5 ms apart, counts as stuck.
+const STANDS_AFTER: u32 = 60;
 
 impl Group {
     pub(crate) fn new(nodes: &[NodeId], mutations: Mutations) -> Self {
@@ -43,6 +48,7 @@ impl Group {
             moves: 0,
             aborts: 0,
             excluded: 0,
+            looks: 0,
         }
     }
 
@@ -56,6 +62,7 @@ impl Group {
 
     /// Commits at most one next configuration; whether it did.
     pub(crate) fn step(&mut self, staff: &Staff, faults: &Faults, rng: &mut Rng) -> bool {
+        self.looks += 1;
         let next = if self.config.stage == Stage::Stable {
             self.begin(staff, faults, rng)
         } else {
@@ -66,6 +73,7 @@ impl Group {
         };
         self.config = Arc::new(next);
         self.known = Milestones::default();
+        self.looks = 0;
         true
     }
 
@@ -94,7 +102,8 @@ impl Group {
             .any(|node| staff.lost.contains(&node));
         // With one replica excluded and another's record unreadable no majority is left:
         // an operator who sees a move stand still takes it back.
-        let stuck = staff.healing && !self.config.excluded.is_empty() && rng.chance(40);
+        let stands = self.looks > STANDS_AFTER;
+        let stuck = staff.healing && !self.config.excluded.is_empty() && stands;
         let late = self.config.stage == Stage::WriteBothReadNew;
         let abort = if late {
             faults.abort

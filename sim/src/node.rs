@@ -20,13 +20,15 @@ pub(crate) struct Process {
     pub(crate) replica: Replica,
     pub(crate) coordinator: Coordinator,
     pub(crate) collector: Option<Collector>,
+    /// When the last collection began, microseconds.
+    pub(crate) collecting_since_us: u64,
     pub(crate) durable: Seq,
     pub(crate) sends: Vec<(Seq, NodeId, Envelope)>,
     pub(crate) reports: Vec<(Seq, Milestone)>,
     /// Writes of `eventual` keys that replicas have missed.
     pub(crate) hints: Hints,
-    /// Keys being settled, so that one repair runs a key.
-    pub(crate) settling: Vec<(OpId, Locator)>,
+    /// Keys being reconciled, so that one reconciliation runs per key.
+    pub(crate) reconciling: Vec<(OpId, Locator)>,
     /// When the coordinator is woken next, microseconds.
     pub(crate) wake_us: u64,
 }
@@ -45,6 +47,7 @@ pub(crate) struct Node {
     pub(crate) clock_error_ms: i64,
     pub(crate) disk_free_us: u64,
     pub(crate) slow_until_us: u64,
+    pub(crate) full_until_us: u64,
     pub(crate) asked_topology_us: u64,
     pub(crate) no_group_until_us: u64,
 }
@@ -63,6 +66,7 @@ impl Node {
             clock_error_ms,
             disk_free_us: 0,
             slow_until_us: 0,
+            full_until_us: 0,
             asked_topology_us: 0,
             no_group_until_us: 0,
         }
@@ -70,6 +74,10 @@ impl Node {
 
     pub(crate) const fn is_up(&self) -> bool {
         self.process.is_some()
+    }
+
+    pub(crate) const fn is_full(&self, us: u64) -> bool {
+        self.full_until_us > us
     }
 
     pub(crate) const fn now(&self, us: u64) -> Now {
@@ -97,7 +105,7 @@ impl Node {
             warm_keys: 2,
             eventual: EventualOptions {
                 resend_ms: 6,
-                settle_ms: 20,
+                reconcile_ms: 20,
                 linger_ms: 20,
                 lingering: 4,
             },
@@ -108,11 +116,12 @@ impl Node {
             replica: Replica::recover(self.id, PARTITION, self.disk.meta, options, mutations),
             coordinator: Coordinator::new(self.slot, ceiling, coordinating, mutations),
             collector: None,
+            collecting_since_us: 0,
             durable: Seq(0),
             sends: Vec::new(),
             reports: Vec::new(),
             hints: Hints::new(8, 1 << 20),
-            settling: Vec::new(),
+            reconciling: Vec::new(),
             wake_us: u64::MAX,
         });
     }

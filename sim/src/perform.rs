@@ -53,7 +53,7 @@ impl World {
                 _ => self.report(id, milestone),
             },
             Effect::NeedTopology { .. } => self.fetch_topology(node),
-            Effect::Settle { at, rewrite } => self.settle(node, at, rewrite),
+            Effect::Reconcile { at, rewrite } => self.reconcile(node, at, rewrite),
             Effect::Read(reading) => self.read(node, reading),
             Effect::Fetch { from, envelope } => {
                 let (boot, after) = (self.nodes[node].boot, 10 + self.rng.below(3_000));
@@ -130,7 +130,7 @@ impl World {
         }
     }
 
-    pub(crate) fn slices_arrive(
+    pub(crate) fn ingest_slices(
         &mut self,
         node: usize,
         boot: u32,
@@ -180,7 +180,11 @@ impl World {
     ) {
         let now = self.nodes[node].now(self.us);
         let mut intents = std::mem::take(&mut self.intents);
+        let (id, is_full) = (self.nodes[node].id, self.nodes[node].is_full(self.us));
         if let Some(process) = &mut self.nodes[node].process {
+            if is_full {
+                process.coordinator.on_full(id);
+            }
             act(process, now, &mut intents);
         }
         for intent in intents.drain(..) {
@@ -197,6 +201,11 @@ impl World {
                 let id = self.nodes[node].id;
                 self.transmit(id, to, envelope);
             }
+            Intent::Reserve(_) if self.nodes[node].is_full(self.us) => {
+                self.coordinate(node, |process, now, out| {
+                    process.coordinator.unreserved(now, out);
+                });
+            }
             Intent::Reserve(ceiling) => self.write(node, Write::Clock(ceiling)),
             Intent::NeedTopology { .. } => self.fetch_topology(node),
             Intent::Keep(hint) => {
@@ -208,7 +217,9 @@ impl World {
                 self.trace.outcome(self.us, op, &outcome);
                 if op.0 >= 1 << 40 {
                     if let Some(process) = &mut self.nodes[node].process {
-                        process.settling.retain(|(settling, _)| *settling != op);
+                        process
+                            .reconciling
+                            .retain(|(reconciling, _)| *reconciling != op);
                     }
                 } else {
                     self.finished(op, &outcome);
@@ -292,8 +303,8 @@ impl World {
         self.schedule(after, Event::Deliver { from, to, envelope });
     }
 
-    pub(crate) fn next_settle_id(&mut self) -> OpId {
-        self.next_settle += 1;
-        OpId(self.next_settle)
+    pub(crate) fn next_reconcile_id(&mut self) -> OpId {
+        self.next_reconcile += 1;
+        OpId(self.next_reconcile)
     }
 }

@@ -48,6 +48,8 @@ pub struct Faults {
     pub far: u32,
     /// Records that become unreadable.
     pub corrupt: u32,
+    /// Disks full for a while.
+    pub full: u32,
     /// Moves begun.
     pub moves: u32,
     /// Stages left at each moment at which they may be.
@@ -162,7 +164,7 @@ pub enum Profile {
     Adoptions,
     /// Readings of the disk that take long, while replicas move.
     SlowReads,
-    /// Keys that must be fetched from the disk, while replicas move and crash.
+    /// Keys that must be fetched from the disk, while disks are full and replicas move and crash.
     Cold,
 }
 
@@ -267,6 +269,7 @@ impl Profile {
             skew_ms: 5,
             far: 0,
             corrupt: 0,
+            full: 0,
             moves: 0,
             haste: 1_000,
             abort: 0,
@@ -534,6 +537,7 @@ impl Profile {
         match self {
             Self::Cold => Faults {
                 far: 400,
+                full: 40,
                 crash: 30,
                 abort: 60,
                 collect: 200,

@@ -13,7 +13,7 @@ use crate::workload::{NOBODY, Wish, is_eventual};
 use crate::world::{Counts, World};
 
 /// Simulated time after which a healed cluster must be equal and answering.
-const PATIENCE_US: u64 = 1_500_000;
+const TIMEOUT_US: u64 = 1_500_000;
 /// Every so many runs the second checker judges too.
 const SECOND_OPINION: u64 = 16;
 /// How far clocks go at the end, so that those that were ahead are not any more.
@@ -160,6 +160,7 @@ impl World {
         for node in 0..self.nodes.len() {
             self.nodes[node].clock_error_ms = HEALED_CLOCK_MS;
             self.nodes[node].slow_until_us = 0;
+            self.nodes[node].full_until_us = 0;
             self.nodes[node].no_group_until_us = 0;
             self.coordinate(node, |process, _, _| {
                 process.coordinator.on_peers(&OutOfReach::default());
@@ -171,7 +172,7 @@ impl World {
 
     /// Runs until all replicas hold the same, then reads every key everywhere.
     fn converge(&mut self) -> Option<Violation> {
-        let end = self.us + PATIENCE_US;
+        let end = self.us + TIMEOUT_US;
         if let Some(what) = self.run_until(end, Self::difference) {
             return Some(Violation::NotConverged { what });
         }
@@ -190,7 +191,7 @@ impl World {
             self.begin_scan(NOBODY, node, 1_000);
         }
         let waiting = |world: &Self| (world.waiting() > 0).then(|| "an operation".to_owned());
-        if let Some(what) = self.run_until(self.us + PATIENCE_US, waiting) {
+        if let Some(what) = self.run_until(self.us + TIMEOUT_US, waiting) {
             return Some(Violation::NotConverged { what });
         }
         let last = |history: &KeyHistory| {

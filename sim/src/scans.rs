@@ -41,14 +41,14 @@ pub(crate) struct Scan {
 
 impl World {
     /// A client scans the partition through a node.
-    pub(crate) fn begin_scan(&mut self, client: usize, node: usize, patience_ms: u64) {
+    pub(crate) fn begin_scan(&mut self, client: usize, node: usize, timeout_ms: u64) {
         if let Some(open) = self.workload.open.get_mut(client) {
             *open += 1;
         }
         self.workload.issued += 1;
         self.next_scan += 1;
         self.counts.add("scanned");
-        let until_us = self.us + patience_ms * 1_000;
+        let until_us = self.us + timeout_ms * 1_000;
         self.begin_round(FIRST + self.next_scan, client, node, until_us, None);
     }
 
@@ -127,6 +127,7 @@ impl World {
             tag,
             records,
             next,
+            collected,
             collecting,
             ..
         } = &envelope.message
@@ -144,6 +145,7 @@ impl World {
         let page = ScanPage {
             records: records.clone(),
             next: *next,
+            collected: *collected,
             collecting: *collecting,
         };
         let mode = |record: &Record| Some(is_eventual(record.namespace));
@@ -181,8 +183,8 @@ impl World {
                 ListedEntry::Value(record) => self.tell_listed(scan, key, Some(&record)),
                 ListedEntry::Ask(_) => {
                     let wish = Wish::get(&self.workload, key);
-                    let patience_ms = if self.healing { 1_000 } else { 60 };
-                    self.ask(NOBODY, scan.node, vec![wish], patience_ms);
+                    let timeout_ms = if self.healing { 1_000 } else { 60 };
+                    self.ask(NOBODY, scan.node, vec![wish], timeout_ms);
                 }
             }
         }

@@ -80,13 +80,14 @@ fn changes(faults: &Faults) -> Vec<Faults> {
         clients: faults.clients.saturating_sub(1).max(2),
         ..*faults
     });
-    let off: [fn(&mut Faults); 16] = [
+    let off: [fn(&mut Faults); 17] = [
         |f| f.duplicate = 0,
         |f| f.late = 0,
         |f| f.gray = 0,
         |f| f.clock = 0,
         |f| f.wipe = 0,
         |f| f.corrupt = 0,
+        |f| f.full = 0,
         |f| f.collect = 0,
         |f| f.compare = 0,
         |f| f.expiry = 0,

@@ -54,9 +54,10 @@ impl Trace {
             Outcome::Found { version, .. } | Outcome::Written { version, .. } => version.time.0,
             Outcome::Absent { .. } => 1,
             Outcome::Mismatch { .. } => 2,
-            Outcome::Settled | Outcome::Refused => 3,
+            Outcome::Reconciled | Outcome::Refused => 3,
             Outcome::Unavailable => 4,
             Outcome::Unknown => 5,
+            Outcome::OutOfSpace => 6,
         };
         self.mix(word ^ op.0);
         self.note(us, || format!("op {} is answered: {outcome:?}", op.0));
@@ -140,11 +141,11 @@ fn describe(message: &Message) -> String {
             tag.op.0, held.ballot, held.content
         ),
         Message::Holding { held, tag } => format!(
-            "to op {}: holds {} {:?}, collected {}",
-            tag.op.0, held.ballot, held.content, held.collected
+            "to op {}: holds {} {:?}, collected {}, closed to {}",
+            tag.op.0, held.ballot, held.content, held.collected, held.collecting
         ),
         Message::Nack { highest, tag } => format!("refuses op {}, has {highest}", tag.op.0),
-        Message::Read { tag, .. } => format!("read of op {}", tag.op.0),
+        Message::Read { tag, closes, .. } => format!("read of op {}, closes {closes}", tag.op.0),
         Message::Accepted { tag } => format!("accepted for op {}", tag.op.0),
         other => format!("{other:?}"),
     };

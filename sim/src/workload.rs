@@ -28,7 +28,7 @@ pub(crate) fn is_eventual(namespace: NamespaceId) -> bool {
 }
 
 /// The rules by which replicas are brought together.
-pub(crate) fn settling_rules(at: &Locator) -> Rules {
+pub(crate) fn reconcile_rules(at: &Locator) -> Rules {
     if is_eventual(at.namespace) {
         Rules::Eventual(Quorum::Majority)
     } else {
@@ -224,11 +224,11 @@ impl World {
             self.schedule(5_000, Event::Client(client));
             return;
         };
-        let patience = self.rng.between(20, 90);
+        let timeout_ms = self.rng.between(20, 90);
         if scans {
-            self.begin_scan(client, node, patience);
+            self.begin_scan(client, node, timeout_ms);
         } else {
-            self.ask(client, node, wishes, patience);
+            self.ask(client, node, wishes, timeout_ms);
         }
     }
 
@@ -264,7 +264,7 @@ impl World {
     }
 
     /// Calls a node for operations, all at once, and notes the calls.
-    pub(crate) fn ask(&mut self, client: usize, node: usize, wishes: Vec<Wish>, patience_ms: u64) {
+    pub(crate) fn ask(&mut self, client: usize, node: usize, wishes: Vec<Wish>, timeout_ms: u64) {
         let mut calls = Vec::with_capacity(wishes.len());
         let mut writes: BTreeMap<usize, usize> = BTreeMap::new();
         if let Some(open) = self.workload.open.get_mut(client) {
@@ -272,7 +272,7 @@ impl World {
         }
         for wish in wishes {
             let (key, is_write) = (wish.key, wish.request.is_write());
-            let (op, asked, operation) = self.call(client, node, wish, patience_ms);
+            let (op, asked, operation) = self.call(client, node, wish, timeout_ms);
             if let (Asked::Register { index }, true) = (asked, is_write)
                 && let Some(earlier) = writes.insert(key, index)
             {
@@ -293,7 +293,7 @@ impl World {
         client: usize,
         node: usize,
         wish: Wish,
-        patience_ms: u64,
+        timeout_ms: u64,
     ) -> (OpId, Asked, TorcOperation) {
         self.workload.issued += 1;
         self.moment += 1;
@@ -338,7 +338,7 @@ impl World {
             )
         });
         if !self.healing && self.rng.chance(self.faults.cancel) {
-            let after = self.rng.between(200, patience_ms * 1_000);
+            let after = self.rng.between(200, timeout_ms * 1_000);
             self.schedule(after, Event::Cancel { node, op });
         }
         let operation = TorcOperation {
@@ -346,7 +346,7 @@ impl World {
             at,
             rules,
             request,
-            deadline_ms: self.us / 1_000 + patience_ms,
+            deadline_ms: self.us / 1_000 + timeout_ms,
         };
         (op, asked, operation)
     }

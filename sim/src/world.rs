@@ -132,7 +132,7 @@ pub(crate) struct World {
     pub(crate) trace: Trace,
     pub(crate) effects: Vec<Effect>,
     pub(crate) intents: Vec<Intent>,
-    pub(crate) next_settle: u64,
+    pub(crate) next_reconcile: u64,
     pub(crate) scans: BTreeMap<u64, Scan>,
     pub(crate) next_scan: u64,
 }
@@ -166,7 +166,7 @@ impl World {
             trace,
             effects: Vec::new(),
             intents: Vec::new(),
-            next_settle: 1 << 40,
+            next_reconcile: 1 << 40,
             scans: BTreeMap::new(),
             next_scan: 0,
         };
@@ -239,7 +239,7 @@ impl World {
                 from,
                 epoch,
                 slices,
-            } => self.slices_arrive(node, boot, (from, epoch), slices),
+            } => self.ingest_slices(node, boot, (from, epoch), slices),
             Event::Read { node, boot, late } => self.read_out(node, boot, late),
             Event::Alone { node, boot, alone } => self.alone(node, boot, *alone),
             Event::ScanLate { tag } => self.scan_late(tag),
@@ -311,6 +311,21 @@ impl World {
                 }
             }
             M::Page { .. } if self.scan_page(node, from, &envelope) => {}
+            M::Accept { tag, .. } | M::Store { tag, .. } | M::Prepare { tag, .. }
+                if self.nodes[node].is_full(self.us) =>
+            {
+                let (tag, is_full) = (*tag, true);
+                let message = M::Abstain { tag, is_full };
+                self.transmit(
+                    to,
+                    from,
+                    Envelope {
+                        message,
+                        ..envelope
+                    },
+                );
+            }
+            M::Repair { .. } if self.nodes[node].is_full(self.us) => {}
             _ => {
                 if let M::Store { record, .. } = &envelope.message {
                     let seen = record.ballot.time;

@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -39,8 +38,7 @@ fn kvd() -> PathBuf {
 }
 
 fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+    torc_testkit::free_address().unwrap().to_string()
 }
 
 struct Node {

@@ -27,12 +27,35 @@ fn with_every_rule_holding_no_seed_shows_a_violation() {
 }
 
 /// Seeds of long runs that showed a violation once.
-const FOUND: [(Profile, u64); 2] = [
+const FOUND: [(Profile, u64); 14] = [
     // A version that the successor of a dead replica had merged was taken as chosen; then
     // the move was aborted, and the dead one came back without it.
     (Profile::of_seed(890_540), 890_540),
     // A record that could not be read was newer than the repair that replaced it.
     (Profile::EventualDamage, 281),
+    // A replica stored a write and lost the record; that it declined the write when asked once
+    // more was taken for an answer to the first request: the write was called unavailable.
+    (Profile::EventualLearns, 20_427_501),
+    // A replica that was repaired counted as one that agrees on the expiry.
+    (Profile::EventualExpiry, 20_471_519),
+    // The time of a collection was that of the highest ballot, not the latest.
+    (Profile::EventualExpiry, 20_037_754),
+    // What one replica held before a collection was taken for newer than nothing after it: in a
+    // read, in a scan, and by a page whose watermark was younger than its records.
+    (Profile::Eventual, 20_049_009),
+    (Profile::EventualExpiry, 20_056_682),
+    (Profile::EventualDamage, 20_063_670),
+    // A write was confirmed by a replica that was closed above it and held something newer, or
+    // that a repair had brought it to after it was closed.
+    (Profile::EventualLearns, 20_003_904),
+    (Profile::EventualLearns, 20_022_545),
+    // The first expiry was forgotten when two collections to the same ballot overlapped.
+    (Profile::Eventual, 20_033_321),
+    (Profile::Eventual, 20_093_655),
+    // The healed cluster was given collections faster than they end, and moves were taken back
+    // before they stood: the simulation's own faults.
+    (Profile::Adoptions, 20_055_611),
+    (Profile::Mixed, 20_353_668),
 ];
 
 #[test]
@@ -71,6 +94,7 @@ fn the_campaign_has_every_fault_and_both_fast_paths() {
         "corrupted",
         "crashed",
         "cut",
+        "disk full",
         "dropped",
         "duplicated",
         "excluded",

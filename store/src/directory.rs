@@ -40,7 +40,7 @@ const TMP_SUFFIX: &str = ".tmp";
 /// The longest file that [`Directory::read`] takes into memory.
 const MAX_SMALL_FILE_LEN: u64 = 20 << 20;
 
-/// Descriptors held back: a log, a manifest, a seal, a fold, an arrival and a value of the
+/// Descriptors held back: a log, a manifest, a flush, a compaction, an ingest and a value of the
 /// metadata may be begun at once.
 const SPARE_DESCRIPTORS: usize = 8;
 

@@ -21,17 +21,17 @@ pub enum StoreError {
     /// writes are taken again as soon as there is some.
     #[error("out of disk space: the write was refused, reads go on; free some space")]
     OutOfSpace,
-    /// The overlay is full and could not be sealed. Nothing was changed; reads and deletes
-    /// go on. The log says why sealing failed; it is tried again with the next write.
+    /// The memtable is full and could not be flushed. Nothing was changed; reads and deletes
+    /// go on. The log says why the flush failed; the next write starts another.
     #[error(
-        "the overlay has reached its limit of {limit_bytes} bytes and could not be sealed: look at the node's log"
+        "the memtable has reached its limit of {limit_bytes} bytes and could not be flushed: look at the node's log"
     )]
-    OverlayFull {
+    MemtableFull {
         /// The limit it was opened with, bytes.
         limit_bytes: u64,
     },
-    /// The overlay is full. Nothing was changed; a seal is under way: try again soon.
-    #[error("the overlay has reached its limit of {limit_bytes} bytes: try again soon")]
+    /// The memtable is full. Nothing was changed; a flush is under way: try again soon.
+    #[error("the memtable has reached its limit of {limit_bytes} bytes: try again soon")]
     NoRoom {
         /// The limit it was opened with, bytes.
         limit_bytes: u64,
@@ -148,8 +148,8 @@ pub enum StoreError {
     },
     /// Records cannot be made a slice: a partition has more than 2^30. Nothing was changed:
     /// they stay in memory and in the log.
-    #[error("records cannot be sealed: {why}; they stay in memory and in the log")]
-    Unsealable {
+    #[error("records cannot be flushed: {why}; they stay in memory and in the log")]
+    Unflushable {
         /// What the index said.
         why: Arc<str>,
     },
@@ -158,7 +158,7 @@ pub enum StoreError {
     #[error(
         "a slice of partition {partition} did not arrive as it was sent: {what}; ask for it again"
     )]
-    BadArrival {
+    BadIngest {
         /// Whose slice.
         partition: Partition,
         /// What is wrong with it.
@@ -215,7 +215,7 @@ impl StoreError {
             Self::Failed { .. } => true,
             Self::Refused(_)
             | Self::OutOfSpace
-            | Self::OverlayFull { .. }
+            | Self::MemtableFull { .. }
             | Self::NoRoom { .. }
             | Self::BatchTooLong { .. }
             | Self::StrayRecord { .. }
@@ -227,8 +227,8 @@ impl StoreError {
             | Self::PartitionsDiffer { .. }
             | Self::Corrupt { .. }
             | Self::Damaged { .. }
-            | Self::Unsealable { .. }
-            | Self::BadArrival { .. }
+            | Self::Unflushable { .. }
+            | Self::BadIngest { .. }
             | Self::Io { .. }
             | Self::UnknownPartition { .. }
             | Self::BadMetaName { .. }
@@ -242,9 +242,9 @@ impl StoreError {
     pub const fn is_retryable(&self) -> bool {
         match self {
             Self::OutOfSpace
-            | Self::OverlayFull { .. }
+            | Self::MemtableFull { .. }
             | Self::NoRoom { .. }
-            | Self::BadArrival { .. }
+            | Self::BadIngest { .. }
             | Self::Io { .. }
             | Self::Locked { .. } => true,
             Self::Refused(_)
@@ -258,7 +258,7 @@ impl StoreError {
             | Self::PartitionsDiffer { .. }
             | Self::Corrupt { .. }
             | Self::Damaged { .. }
-            | Self::Unsealable { .. }
+            | Self::Unflushable { .. }
             | Self::UnknownPartition { .. }
             | Self::BadMetaName { .. }
             | Self::MetaTooLong { .. }

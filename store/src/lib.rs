@@ -1,16 +1,16 @@
-//! Durable storage of one Torc node: commit log, overlay, slices, advisory state.
+//! Durable storage of one Torc node: commit log, memtable, slices, scratch store.
 //!
 //! A [`Store`] holds the records of a node. A write goes to the commit log, is synced
-//! together with what else was waiting, then shows in the overlay, an ordered map in
-//! memory. A seal turns the overlay into slices, one a partition, and cuts the log: a sealed
-//! record costs two to three bytes of memory, and reading it one read of the file. Folds keep
+//! together with what else was waiting, then shows in the memtable, an ordered map in
+//! memory. A flush turns the memtable into slices, one a partition, and cuts the log: a sealed
+//! record costs two to three bytes of memory, and reading it one read of the file. Compaction keeps
 //! the slices of a partition few. Opening reads the indexes of the slices, then the log.
-//! Slices move to other nodes byte for byte. [`Advisory`] keeps what a node may lose. All
-//! files are reached through [`fs::Fs`].
+//! Slices move byte for byte to other nodes, which ingest them. [`Scratch`] keeps what a node may
+//! lose. All files are reached through [`fs::Fs`].
 //!
 //! Invariants:
 //! * What is acknowledged is on the disk; what is read is on the disk.
-//! * Versions are ordered by ballot alone; the order of arrival does not matter.
+//! * Versions are ordered by ballot alone; the order in which they come does not matter.
 //! * Bytes that are not what was written are reported with file and offset, never skipped
 //!   and never served; a key that damage may concern is refused, never called absent. The one
 //!   exception is the last batch of a log that was not closed: a torn one is cut, for it was
@@ -18,9 +18,9 @@
 //! * What a sync that failed left in the page cache is written again before it is served.
 //! * A failed sync stops the store for good. A full disk only stops writes, until there is
 //!   room.
-//! * Memory is bounded: the overlay by its limit, at which writes wait for a seal, the queue
+//! * Memory is bounded: the memtable by its limit, at which writes wait for a flush, the queue
 //!   of writes by its own, every length read from a file or a peer before it is used.
-//! * Seals and folds keep to their pace, and no read waits for them.
+//! * Flushes and compactions keep to their rate limits, and no read waits for them.
 //!
 //! ```
 //! # async fn example(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
@@ -48,23 +48,23 @@
 //! (`torc-replication`), clocks beyond measuring, the network. There is no transaction over
 //! several keys: a batch is atomic in the log, not for readers.
 
-mod advisory;
-mod arrival;
 mod commit;
+mod compaction;
 mod counters;
 mod directory;
 mod error;
-mod fold;
+mod flush;
 mod format;
 pub mod fs;
 mod health;
-mod holdings;
+mod ingest;
 mod log;
 mod manifest;
 mod meta;
 mod options;
 mod packed;
 mod partition;
+mod partition_table;
 mod publish;
 mod recovery;
 mod repair;
@@ -72,7 +72,7 @@ mod replica;
 mod requests;
 mod room;
 mod scan;
-mod seal;
+mod scratch;
 mod segment;
 mod seq;
 mod shared;
@@ -84,18 +84,18 @@ pub mod testing;
 mod threads;
 mod trace;
 
-pub use advisory::{Advisory, Pairs};
-pub use arrival::{Arrival, SealedPartition, SealedSlice, SliceInfo};
 pub use error::StoreError;
+pub use ingest::{Ingest, SealedPartition, SealedSlice, SliceInfo};
 pub use options::StoreOptions;
 pub use partition::{PartitionBatch, PartitionMeta};
 pub use repair::{ReadablePage, ScrubReport, Unreadable};
 pub use replica::RangeSum;
 pub use scan::{Cursor, CursorError, ScanLimits, ScanPage};
+pub use scratch::{Pairs, Scratch};
 pub use seq::Seq;
 pub use stats::{
-    DropReport, FoldReport, Histogram, LogTail, PartitionSummary, Recovery, SealReport, SliceStats,
-    StoreHealth, StoreStats,
+    CompactionReport, DropReport, FlushReport, Histogram, LogTail, PartitionSummary, Recovery,
+    SliceStats, StoreHealth, StoreStats,
 };
-pub use store::{FoldHold, Store};
+pub use store::{CompactionHold, Store};
 pub use trace::{SliceTrace, Trace, Verdict};

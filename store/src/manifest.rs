@@ -164,7 +164,7 @@ impl Manifest {
             frame.push(|body| put_u64s(body, &[u64::from(CEILING), self.ceiling.0]));
         }
         let mut bytes = header.encode().to_vec();
-        bytes.extend_from_slice(frame.seal(FrameKind::Files, 0, salt));
+        bytes.extend_from_slice(frame.finish(FrameKind::Files, 0, salt));
         bytes
     }
 
@@ -423,7 +423,7 @@ mod tests {
         frame.extend(|body| body.extend_from_slice(&[0; FIXED_LEN]));
         frame.push(|body| body.extend_from_slice(&[9; 24]));
         let mut bytes = header.encode().to_vec();
-        bytes.extend_from_slice(frame.seal(FrameKind::Files, 0, 7));
+        bytes.extend_from_slice(frame.finish(FrameKind::Files, 0, 7));
         let refused = Manifest::decode(&bytes, &dir(&fs), Partitions::DEFAULT);
         assert!(matches!(
             refused,

@@ -58,7 +58,7 @@ pub(crate) fn set(dir: &Directory, name: &str, value: &[u8]) -> Result<(), Store
     let mut frame = FrameBuilder::default();
     frame.push(|body| body.extend_from_slice(value));
     let mut bytes = header.encode().to_vec();
-    bytes.extend_from_slice(frame.seal(FrameKind::Meta, 0, header.salt));
+    bytes.extend_from_slice(frame.finish(FrameKind::Meta, 0, header.salt));
     dir.publish(&name, &bytes)
 }
 

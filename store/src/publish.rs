@@ -57,7 +57,7 @@ impl Shared {
     /// Removes files of which no slice counts any more, if there are some.
     pub(crate) fn sweep(&self) -> Result<(), StoreError> {
         let named = self.manifest.lock().segments.len();
-        let live = self.holdings.live();
+        let live = self.table.live();
         let mut held: Vec<u64> = live
             .iter()
             .flat_map(|(_, slices, _)| slices.iter().map(|slice| slice.segment.file.number))
@@ -81,7 +81,7 @@ impl Shared {
         };
         let mut sealed = BTreeMap::new();
         let removed: BTreeSet<_> = change.removed.iter().map(|slice| slice.id()).collect();
-        for (partition, slices, summary) in self.holdings.live() {
+        for (partition, slices, summary) in self.table.live() {
             let kept = slices.iter().filter(|slice| !removed.contains(&slice.id()));
             kept.for_each(|slice| set_live(slice));
             sealed.insert(partition, summary);
@@ -103,7 +103,7 @@ impl Shared {
             highest_time: self.highest_time(),
             segments: segments.into_values().collect(),
             sealed: sealed.into_iter().collect(),
-            facts: self.holdings.all_facts(),
+            facts: self.table.all_facts(),
             ceiling: self.node_ceiling(),
         }
     }

@@ -9,16 +9,16 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::arrival::Landing;
 use crate::commit::Queue;
 use crate::counters::Counters;
 use crate::directory::{Directory, MANIFEST, Names};
 use crate::format::{Entry, FRAME_LEN, HEADER_LEN};
 use crate::fs::Fs;
 use crate::health::Health;
-use crate::holdings::Holdings;
+use crate::ingest::Ingests;
 use crate::log::{LogEnd, LogWriter, Replay};
 use crate::manifest::Manifest;
+use crate::partition_table::PartitionTable;
 use crate::requests::Requests;
 use crate::room::Room;
 use crate::segment::open_segment;
@@ -39,10 +39,10 @@ pub(crate) fn recover(
     let manifest = manifest(&dir, &options, &names)?;
     remove_leftovers(&dir, &manifest, &names)?;
 
-    let holdings = Holdings::new(options.partitions);
+    let table = PartitionTable::new(options.partitions);
     let mut highest_time = manifest.highest_time;
     let mut ceiling = manifest.ceiling;
-    let sealed_records = open_segments(&dir, &options, &manifest, &holdings)?;
+    let sealed_records = open_segments(&dir, &options, &manifest, &table)?;
     let replay = Replay {
         dir: &dir,
         partitions: options.partitions,
@@ -55,19 +55,19 @@ pub(crate) fn recover(
     let end = replay.run(|seq, entry| match entry {
         Entry::Record(packed) => {
             highest_time = highest_time.max(packed.ballot().time);
-            holdings.apply(seq, &packed);
+            table.apply(seq, &packed);
         }
         Entry::Drop(partition) => {
-            holdings.drop_partition(partition, seq);
+            table.drop_partition(partition, seq);
         }
-        Entry::Purge(partition, watermark) => holdings.purge(partition, watermark),
-        Entry::Meta(partition, meta) => holdings.set_meta(partition, meta),
+        Entry::Purge(partition, watermark) => table.purge(partition, watermark),
+        Entry::Meta(partition, meta) => table.set_meta(partition, meta),
         Entry::Ceiling(time) => ceiling = ceiling.max(time),
     })?;
     let (log, state) = start_log(&dir, &options, &manifest, &end)?;
     let recovery = Recovery {
         created,
-        records: holdings.total().records,
+        records: table.total().records,
         sealed_records,
         log_entries_replayed: end.entries,
         log_bytes_replayed: end.bytes,
@@ -77,12 +77,12 @@ pub(crate) fn recover(
         seconds: start.elapsed().as_secs_f64(),
     };
     let shared = Shared {
-        holdings,
+        table,
         queue: Queue::new(options.queue_limit_bytes),
         room: Room::default(),
-        seals: Requests::default(),
-        folds: Requests::default(),
-        landing: Landing::default(),
+        flushes: Requests::default(),
+        compactions: Requests::default(),
+        ingests: Ingests::default(),
         health: Health::default(),
         counters: Counters::default(),
         last_seq: AtomicU64::new(end.last_seq),
@@ -145,7 +145,7 @@ fn open_segments(
     dir: &Directory,
     options: &StoreOptions,
     manifest: &Manifest,
-    holdings: &Holdings,
+    table: &PartitionTable,
 ) -> Result<u64, StoreError> {
     let mut slices = Vec::new();
     for segment in &manifest.segments {
@@ -157,7 +157,7 @@ fn open_segments(
             options.partitions,
         )?);
     }
-    holdings.restore(slices, &manifest.sealed, &manifest.facts);
+    table.restore(slices, &manifest.sealed, &manifest.facts);
     Ok(manifest.sealed.iter().map(|(_, sum)| sum.records).sum())
 }
 
@@ -201,7 +201,7 @@ fn start_log(
     let state = LogState {
         completed,
         current: log.current(),
-        sealed_before: manifest.first_log,
+        flushed_before: manifest.first_log,
     };
     Ok((log, state))
 }

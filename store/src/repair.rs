@@ -7,30 +7,30 @@
 //! * any other key that leads there is refused, until its version is written again with a
 //!   higher ballot, or the place is *vouched for*: whoever knows the other replicas says
 //!   that whatever was in it is known to be superseded or gone ([`Store::mark_repaired`]);
-//! * a fold leaves out of its result what cannot be read if, and only if, each such place
-//!   was vouched for before the fold read it. It takes all slices of the partition then, so
+//! * a compaction leaves out of its result what cannot be read if, and only if, each such place
+//!   was vouched for before the compaction read it. It takes all slices of the partition then, so
 //!   that their sums are right again.
 //!
-//! What was vouched for is forgotten when the store is closed before such a fold: then the
+//! What was vouched for is forgotten when the store is closed before such a compaction: then the
 //! damage is found again.
 //!
 //! # The flow, as a replica drives it
 //!
 //! 1. [`Store::scrub`] reads the slices of one partition after the other, in the background
-//!    and at a bounded pace, and finds what no get has met yet. [`Store::damage`] says what
+//!    and at a limited rate, and finds what no get has met yet. [`Store::damage`] says what
 //!    was found so far; such a copy is *partial*: it serves no copies and no sums.
-//! 2. A place with a known [key](Unreadable::key) is settled: the key is written again with a
-//!    new ballot (`Settle`, with `rewrite`). The next scrub finds it superseded.
+//! 2. A place with a known [key](Unreadable::key) is reconciled: the key is written again with a
+//!    new ballot (`Reconcile`, with `rewrite`). The next scrub finds it superseded.
 //! 3. Of a place without one only the digests around it are known, or nothing if all of a slice
 //!    is lost. The other replicas list their keys in between, all keys of the partition in the
-//!    latter case; those that [`Store::get`] refuses here are settled in the same way. Then the
+//!    latter case; those that [`Store::get`] refuses here are reconciled in the same way. Then the
 //!    place is vouched for. That is right once no ballot up to [`Unreadable::highest`] can be
 //!    accepted any more (the others raised their floors above it before they listed), and so
 //!    many have listed that the rest, with this replica, are no quorum.
-//! 4. The next fold writes the partition without the damaged slices.
+//! 4. The next compaction writes the partition without the damaged slices.
 //!
 //! Damage that loses nothing (the order, the digest, an index beside a whole header) heals by
-//! such a fold alone.
+//! such a compaction alone.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ const MAX_PLACES: usize = 4096;
 /// What a scrub reads at once.
 const PIECE_LEN: u64 = 256 << 10;
 /// Bytes per second: a scrub never sleeps so long that closing the store would wait for it.
-const LEAST_PACE: u64 = 1 << 20;
+const LEAST_BYTES_PER_S: u64 = 1 << 20;
 
 /// A place of a slice that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,14 +111,12 @@ impl Store {
     ) -> Result<ReadablePage, StoreError> {
         self.check_partition(partition)?;
         self.shared().health.check()?;
-        self.shared()
-            .holdings
-            .readable_page(partition, after, limits)
+        self.shared().table.readable_page(partition, after, limits)
     }
 
     /// Reads all slices of a partition from end to end, at `bytes_per_s` (at least 1 MiB),
     /// and checks every byte; says what was lost. With the cluster's key it recognizes lost keys, and those
-    /// that are superseded by now are no loss any more. What loses nothing is folded away.
+    /// that are superseded by now are no loss any more. Compaction removes damage that loses nothing.
     ///
     /// For a thread that may wait. Takes no lock while it reads; 512 KiB of memory, and three
     /// bytes per key of a damaged slice.
@@ -136,9 +134,9 @@ impl Store {
         let shared = self.shared();
         shared.health.check()?;
         let mut report = ScrubReport::default();
-        let mut pace = Pace::new(bytes_per_s);
-        for slice in shared.holdings.slices(partition).iter() {
-            if let Err(what) = check_bytes(shared, slice, &mut pace)? {
+        let mut throttle = Throttle::new(bytes_per_s);
+        for slice in shared.table.slices(partition).iter() {
+            if let Err(what) = check_bytes(shared, slice, &mut throttle)? {
                 // What it says is remembered.
                 let _ = slice.note_damage(what);
             }
@@ -158,43 +156,43 @@ impl Store {
             report.unreadable.extend(places);
         }
         if report.damaged > 0 {
-            shared.folds.want();
+            shared.compactions.want();
         }
         Ok(report)
     }
 
     /// Vouches for places: whatever was in them is superseded by what can be read, or is
-    /// known not to be there. They are read as empty from now on, and the next fold writes
+    /// known not to be there. They are read as empty from now on, and the next compaction writes
     /// the partition without them. Nothing happens for slices that are gone.
     pub fn mark_repaired(&self, places: &[Unreadable]) {
         for place in places {
-            let slices = self.shared().holdings.slices(place.partition);
+            let slices = self.shared().table.slices(place.partition);
             let id = (place.segment, place.row);
             if let Some(slice) = slices.iter().find(|slice| slice.id() == id) {
                 slice.vouch(place.slot);
             }
         }
-        self.shared().folds.want();
+        self.shared().compactions.want();
     }
 }
 
-/// Keeps to a number of bytes per second.
-struct Pace {
+/// Limits reading to a number of bytes per second.
+struct Throttle {
     bytes_per_s: u64,
     bytes: u64,
     started: Instant,
 }
 
-impl Pace {
+impl Throttle {
     fn new(bytes_per_s: u64) -> Self {
         Self {
-            bytes_per_s: bytes_per_s.max(LEAST_PACE),
+            bytes_per_s: bytes_per_s.max(LEAST_BYTES_PER_S),
             bytes: 0,
             started: Instant::now(),
         }
     }
 
-    /// Waits until so many more bytes were due.
+    /// Takes this many bytes, and sleeps until they are due.
     fn take(&mut self, bytes: u64) {
         self.bytes += bytes;
         let due = Duration::from_secs_f64(self.bytes as f64 / self.bytes_per_s as f64);
@@ -209,14 +207,14 @@ impl Pace {
 fn check_bytes(
     shared: &Shared,
     slice: &Slice,
-    pace: &mut Pace,
+    throttle: &mut Throttle,
 ) -> Result<Result<(), Damage>, StoreError> {
     let end = slice.len().saturating_sub(SLICE_DIGEST_LEN as u64);
     let mut hasher = blake3::Hasher::new();
     let mut at = 0;
     while at < end {
         shared.health.check()?;
-        if shared.folds.is_stopping() {
+        if shared.compactions.is_stopping() {
             return Err(StoreError::Closed);
         }
         let len = PIECE_LEN.min(end - at);
@@ -225,7 +223,7 @@ fn check_bytes(
             Err(what) => return Ok(Err(what)),
         };
         at += len;
-        pace.take(len);
+        throttle.take(len);
     }
     Ok(slice.digest().and_then(|digest| {
         let is_whole = *hasher.finalize().as_bytes() == digest;
@@ -244,7 +242,7 @@ fn known_key(slice: &Slice, slot: u32, cluster: Option<&DigestKey>) -> Option<Cu
 /// Vouches for a place if a version of its key is in force that is no older than what was lost.
 fn vouch_if_superseded(shared: &Shared, slice: &Slice, place: &Unreadable) -> bool {
     let key = place.key.as_ref();
-    let newest = key.and_then(|key| shared.holdings.newest_ballot(key));
+    let newest = key.and_then(|key| shared.table.newest_ballot(key));
     let is_superseded = newest.is_some_and(|newest| newest >= place.highest);
     if is_superseded {
         slice.vouch(place.slot);
@@ -252,7 +250,7 @@ fn vouch_if_superseded(shared: &Shared, slice: &Slice, place: &Unreadable) -> bo
     is_superseded
 }
 
-/// Whether a fold may do without what cannot be read of a slice. Reads all of it.
+/// Whether a compaction may do without what cannot be read of a slice. Reads all of it.
 pub(crate) fn is_repaired(slice: &Slice) -> bool {
     unreadable(slice, 1, |_| None).is_empty()
 }

@@ -32,7 +32,7 @@ impl Store {
     /// stored; beyond that with several. Each [`PartitionBatch`] is in force whole or not at
     /// all. Does not wait.
     ///
-    /// `done` is called once, when all are settled, with the places in `changes` of those that
+    /// `done` is called once, when all are completed, with the places in `changes` of those that
     /// failed, ascending, and why: none if all are durable and applied. It runs on the
     /// committer's thread and must not block; without changes, and once the store has stopped,
     /// it runs before this returns.
@@ -73,7 +73,7 @@ impl Store {
             for mut changes in parts {
                 shared.room.release(changes.reserved_bytes);
                 changes.refuse(&why);
-                changes.settle();
+                changes.complete();
             }
         }
     }
@@ -121,9 +121,9 @@ impl Store {
         Ok(())
     }
 
-    /// Whether there is room for new records. When there is none, a seal is asked for;
+    /// Whether there is room for new records. When there is none, a flush is asked for;
     /// refuse new writes until there is. Batches on their way find room beyond: an eighth
-    /// of the overlay's limit.
+    /// of the memtable's limit.
     #[must_use]
     pub fn room(&self) -> bool {
         self.shared().has_room()
@@ -145,13 +145,13 @@ impl Store {
     /// The facts of a partition as they are durable; all zero if none were ever set.
     #[must_use]
     pub fn partition_meta(&self, partition: Partition) -> PartitionMeta {
-        self.shared().holdings.facts(partition).meta
+        self.shared().table.facts(partition).meta
     }
 
     /// Up to which ballot a partition was purged since it was wiped or dropped last.
     #[must_use]
     pub fn watermark(&self, partition: Partition) -> Ballot {
-        self.shared().holdings.facts(partition).watermark
+        self.shared().table.facts(partition).watermark
     }
 
     /// The highest ceiling of the node's clock that was made durable.
@@ -211,7 +211,7 @@ impl Store {
                 sum: summary.fingerprint,
             });
         }
-        shared.holdings.sum_of(partition, low, high)
+        shared.table.sum_of(partition, low, high)
     }
 }
 

@@ -98,8 +98,8 @@ impl<T: Clone> Requests<T> {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
-    /// Waits until there is something to do, at most for `patience`.
-    pub(crate) fn next(&self, patience: Duration) -> Wake<T> {
+    /// Waits until there is something to do, at most for `timeout`.
+    pub(crate) fn next(&self, timeout: Duration) -> Wake<T> {
         let mut state = self.state.lock();
         loop {
             if self.is_stopping() {
@@ -110,7 +110,7 @@ impl<T: Clone> Requests<T> {
                 state.is_working = true;
                 return Wake::Asked(std::mem::take(&mut state.waiting));
             }
-            if self.changed.wait_for(&mut state, patience).timed_out() {
+            if self.changed.wait_for(&mut state, timeout).timed_out() {
                 return Wake::Idle;
             }
         }

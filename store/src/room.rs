@@ -1,4 +1,4 @@
-//! Memory for records on their way into the overlay: who finds none waits for a seal.
+//! Memory for records on their way into the memtable: who finds none waits for a flush.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,17 +6,17 @@ use tokio::sync::Notify;
 
 use crate::StoreError;
 use crate::commit::{Changes, Op};
-use crate::holdings;
 use crate::packed::Packed;
+use crate::partition_table;
 use crate::shared::Shared;
 
 /// What is set aside, and who waits.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    /// Memory that the overlay may still need for what is in the queue.
+    /// Memory that the memtable may still need for what is in the queue.
     pending_bytes: AtomicU64,
     freed: Notify,
-    failed_seals: AtomicU64,
+    failed_flushes: AtomicU64,
 }
 
 /// Memory set aside; given back unless it is handed over to the committer.
@@ -27,10 +27,10 @@ pub(crate) struct Reserved<'a> {
 }
 
 impl Room {
-    /// A seal has ended.
-    pub(crate) fn note_seal(&self, was_done: bool) {
+    /// A flush has ended.
+    pub(crate) fn note_flush(&self, was_done: bool) {
         if !was_done {
-            self.failed_seals.fetch_add(1, Ordering::Relaxed);
+            self.failed_flushes.fetch_add(1, Ordering::Relaxed);
         }
         self.freed.notify_waiters();
     }
@@ -43,17 +43,17 @@ impl Room {
 
 impl Shared {
     /// Sets memory aside for records that are about to be queued, all or none; waits for a
-    /// seal if there is none.
+    /// flush if there is none.
     ///
     /// # Errors
-    /// [`StoreError::OverlayFull`] if sealing fails; the store's own when it has stopped.
+    /// [`StoreError::MemtableFull`] if the flush fails; the store's own when it has stopped.
     pub(crate) async fn admit(&self, records: &[Packed]) -> Result<Reserved<'_>, StoreError> {
-        let cost: u64 = records.iter().map(holdings::cost).sum();
+        let cost: u64 = records.iter().map(partition_table::cost).sum();
         if let Some(reserved) = self.try_admit(records, cost) {
             return Ok(reserved);
         }
-        self.counters.seal_waits.add(1);
-        let failed = self.room.failed_seals.load(Ordering::Relaxed);
+        self.counters.flush_waits.add(1);
+        let failed = self.room.failed_flushes.load(Ordering::Relaxed);
         loop {
             let mut freed = std::pin::pin!(self.room.freed.notified());
             freed.as_mut().enable();
@@ -61,26 +61,26 @@ impl Shared {
                 return Ok(reserved);
             }
             self.health.check()?;
-            if self.seals.is_stopping() {
+            if self.flushes.is_stopping() {
                 return Err(StoreError::Closed);
             }
-            if self.room.failed_seals.load(Ordering::Relaxed) != failed {
-                self.counters.overlay_refusals.add(1);
-                let limit_bytes = self.options.overlay_limit_bytes;
-                return Err(StoreError::OverlayFull { limit_bytes });
+            if self.room.failed_flushes.load(Ordering::Relaxed) != failed {
+                self.counters.memtable_refusals.add(1);
+                let limit_bytes = self.options.memtable_limit_bytes;
+                return Err(StoreError::MemtableFull { limit_bytes });
             }
-            self.seals.want_unless_working();
+            self.flushes.want_unless_working();
             freed.await;
         }
     }
 
-    /// Whether new records would find room without waiting; asks for a seal if not.
+    /// Whether new records would find room without waiting; asks for a flush if not.
     pub(crate) fn has_room(&self) -> bool {
         let pending = self.room.pending_bytes.load(Ordering::Relaxed);
-        let has_room = self.holdings.overlay_bytes() + pending < self.options.overlay_limit_bytes
+        let has_room = self.table.memtable_bytes() + pending < self.options.memtable_limit_bytes
             && !self.health.is_out_of_space();
         if !has_room {
-            self.seals.want_unless_working();
+            self.flushes.want_unless_working();
         }
         has_room
     }
@@ -90,8 +90,8 @@ impl Shared {
     pub(crate) fn admit_now(&self, parts: &mut [Changes]) {
         let wanted = parts.iter().map(Changes::cost).sum();
         let pending = self.room.pending_bytes.fetch_add(wanted, Ordering::Relaxed);
-        let mut used = self.holdings.overlay_bytes() + pending;
-        let limit_bytes = self.options.overlay_limit_bytes;
+        let mut used = self.table.memtable_bytes() + pending;
+        let limit_bytes = self.options.memtable_limit_bytes;
         let beyond = limit_bytes.saturating_add(limit_bytes / 8);
         let mut admit = |cost| {
             if cost > 0 && used > 0 && used + cost > beyond {
@@ -106,8 +106,8 @@ impl Shared {
         let reserved: u64 = parts.iter().map(|part| part.reserved_bytes).sum();
         if reserved < wanted {
             self.room.release(wanted - reserved);
-            self.counters.overlay_refusals.add(1);
-            self.seals.want_unless_working();
+            self.counters.memtable_refusals.add(1);
+            self.flushes.want_unless_working();
         }
     }
 
@@ -117,8 +117,8 @@ impl Shared {
             room: &self.room,
             cost,
         };
-        let used = self.holdings.overlay_bytes() + pending;
-        let limit_bytes = self.options.overlay_limit_bytes;
+        let used = self.table.memtable_bytes() + pending;
+        let limit_bytes = self.options.memtable_limit_bytes;
         // One that is larger than all the room there is may have it to itself.
         let fits = used == 0 || used + cost <= limit_bytes;
         let for_deletes = limit_bytes.saturating_add(limit_bytes / 8);

@@ -9,28 +9,28 @@ use parking_lot::Mutex;
 use torc_record::HybridTime;
 use torc_ring::Partition;
 
-use crate::arrival::Landing;
 use crate::commit::{Op, Queue};
 use crate::counters::Counters;
 use crate::directory::Directory;
 use crate::health::Health;
-use crate::holdings::Holdings;
+use crate::ingest::Ingests;
 use crate::log::SegmentInfo;
 use crate::manifest::Manifest;
 use crate::packed::Packed;
+use crate::partition_table::PartitionTable;
 use crate::requests::Requests;
 use crate::room::Room;
-use crate::{FoldReport, SealReport, Seq, StoreError, StoreOptions};
+use crate::{CompactionReport, FlushReport, Seq, StoreError, StoreOptions};
 
 pub(crate) struct Shared {
     pub(crate) options: StoreOptions,
     pub(crate) dir: Arc<Directory>,
-    pub(crate) holdings: Holdings,
+    pub(crate) table: PartitionTable,
     pub(crate) queue: Queue,
     pub(crate) room: Room,
-    pub(crate) seals: Requests<SealReport>,
-    pub(crate) folds: Requests<FoldReport>,
-    pub(crate) landing: Landing,
+    pub(crate) flushes: Requests<FlushReport>,
+    pub(crate) compactions: Requests<CompactionReport>,
+    pub(crate) ingests: Ingests,
     pub(crate) health: Health,
     pub(crate) counters: Counters,
     pub(crate) last_seq: AtomicU64,
@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     pub(crate) manifest: Mutex<Manifest>,
     /// Number of the next segment of slices.
     pub(crate) next_segment: AtomicU64,
-    /// Partitions whose slices are not to be folded now, and how many wish so.
+    /// Partitions whose slices are not to be compacted now, and how many callers hold each.
     pub(crate) held: Mutex<BTreeMap<Partition, u32>>,
     /// Held while a value of the metadata is replaced.
     pub(crate) meta: Mutex<()>,
@@ -59,8 +59,8 @@ impl fmt::Debug for Shared {
 pub(crate) struct LogState {
     pub(crate) completed: Vec<SegmentInfo>,
     pub(crate) current: SegmentInfo,
-    /// The segment that the last seal, or attempt at one, began with.
-    pub(crate) sealed_before: u64,
+    /// The segment that the last flush, or attempt at one, began with.
+    pub(crate) flushed_before: u64,
 }
 
 impl LogState {
@@ -81,7 +81,7 @@ impl Shared {
     /// Makes a durable record visible.
     pub(crate) fn apply(&self, seq: Seq, packed: &Packed) {
         self.note_time(packed.ballot().time);
-        self.holdings.apply(seq, packed);
+        self.table.apply(seq, packed);
     }
 
     /// Remembers the time of a record that is stored.
@@ -120,10 +120,10 @@ impl Shared {
             self.release(&op);
             op.refuse(why.clone());
         }
-        self.seals.end();
-        self.folds.end();
-        self.landing.stop();
-        self.room.note_seal(false);
+        self.flushes.end();
+        self.compactions.end();
+        self.ingests.stop();
+        self.room.note_flush(false);
     }
 
     /// Reports, once, that a partition has records whose digest is another key's too.
@@ -137,7 +137,7 @@ impl Shared {
         }
     }
 
-    /// After a seal, on its thread. The committer made what it freed.
+    /// After a flush, on its thread. The committer made what it freed.
     pub(crate) fn release_memory(&self) {
         (self.options.release_memory)();
         // Once the queue has ended there is no committer any more.
@@ -150,23 +150,23 @@ impl Shared {
         log.current = current;
     }
 
-    /// A seal is due when enough log has gathered, or the overlay has filled half of its
-    /// room: what is written while it is sealed has the other half.
-    pub(crate) fn request_seal_if_due(&self) {
+    /// A flush is due when enough log has gathered, or the memtable has filled half of its
+    /// room: what is written while it is flushed has the other half.
+    pub(crate) fn request_flush_if_due(&self) {
         let log = self.log.lock();
-        let gathered = log.gathered_since(log.sealed_before);
+        let gathered = log.gathered_since(log.flushed_before);
         drop(log);
-        let half = self.options.overlay_limit_bytes / 2;
-        if gathered >= self.options.seal_log_bytes || self.holdings.overlay_bytes() >= half {
-            self.seals.want_unless_working();
+        let half = self.options.memtable_limit_bytes / 2;
+        if gathered >= self.options.flush_log_bytes || self.table.memtable_bytes() >= half {
+            self.flushes.want_unless_working();
         }
     }
 
     /// Stops what works in the background, but for the committer.
     pub(crate) fn stop_upkeep(&self) {
-        self.seals.stop();
-        self.folds.stop();
-        self.landing.stop();
+        self.flushes.stop();
+        self.compactions.stop();
+        self.ingests.stop();
     }
 
     pub(crate) fn next_segment(&self) -> u64 {

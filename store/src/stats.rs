@@ -80,7 +80,7 @@ pub struct PartitionSummary {
     /// Bytes of keys and values.
     pub payload_bytes: u64,
     /// Sum, modulo 2^128, of a 128-bit hash of every record: namespace, key, digest,
-    /// ballot, value, expiry. Independent of the order of arrival.
+    /// ballot, value, expiry. Independent of the order in which they came.
     pub fingerprint: u128,
 }
 
@@ -98,17 +98,17 @@ pub struct DropReport {
     pub seq: Seq,
 }
 
-/// What a seal wrote.
+/// What a flush wrote.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct SealReport {
+pub struct FlushReport {
     /// Records written, tombstones included.
     pub records: u64,
     /// Tombstones among them.
     pub tombstones: u64,
     /// Slices they are in: one for each partition that had some, more if keys share a digest.
     pub slices: u64,
-    /// Length of the segment; 0 if there was nothing to seal.
+    /// Length of the segment; 0 if there was nothing to flush.
     pub bytes: u64,
     /// The slices hold the effect of every entry up to this one, unless a later one undid
     /// it.
@@ -119,15 +119,15 @@ pub struct SealReport {
     pub seconds: f64,
 }
 
-/// What folding read and wrote.
+/// What a compaction read and wrote.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
-pub struct FoldReport {
-    /// Slices that were folded.
+pub struct CompactionReport {
+    /// Slices that it merged or copied.
     pub slices_read: u64,
     /// Slices that were looked through for what was collected, in vain.
     pub slices_swept: u64,
-    /// Slices they were folded into.
+    /// Slices that it wrote.
     pub slices_written: u64,
     /// Records written, tombstones included.
     pub records: u64,
@@ -168,8 +168,8 @@ pub struct SliceStats {
     pub damaged: u64,
     /// Single and batched gets.
     pub gets: u64,
-    /// Of these, answered by the overlay.
-    pub overlay_hits: u64,
+    /// Of these, answered by the memtable.
+    pub memtable_hits: u64,
     /// Times a gate said that a key is not there.
     pub gate_negatives: u64,
     /// Times a gate let a key through that was not there.
@@ -199,10 +199,10 @@ pub struct StoreStats {
     pub tombstones: u64,
     /// Bytes of keys and values held.
     pub payload_bytes: u64,
-    /// Memory of the overlay, estimated, overhead included.
-    pub overlay_bytes: u64,
+    /// Memory of the memtable, estimated, overhead included.
+    pub memtable_bytes: u64,
     /// What it may take.
-    pub overlay_limit_bytes: u64,
+    pub memtable_limit_bytes: u64,
     /// Bytes written to the log segments that still exist.
     pub log_bytes: u64,
     /// Log segments that still exist.
@@ -217,28 +217,28 @@ pub struct StoreStats {
     pub batch_records: u64,
     /// Writes that had to wait for room in the queue.
     pub write_stalls: u64,
-    /// Writes refused because the overlay was full and could not be sealed.
-    pub overlay_refusals: u64,
+    /// Writes refused because the memtable was full and could not be flushed.
+    pub memtable_refusals: u64,
     /// Writes refused because the disk was full.
     pub space_refusals: u64,
-    /// Writes that had to wait for a seal.
-    pub seal_waits: u64,
-    /// Seals published.
-    pub seals: u64,
-    /// Seals given up, for want of space or a file that could not be written.
-    pub seal_failures: u64,
-    /// Records they sealed.
-    pub sealed_records: u64,
-    /// How long they took, seconds in all.
-    pub seal_seconds: f64,
-    /// Folds published.
-    pub folds: u64,
-    /// Folds given up.
-    pub fold_failures: u64,
+    /// Writes that had to wait for a flush.
+    pub flush_waits: u64,
+    /// Flushes published.
+    pub flushes: u64,
+    /// Flushes that failed, for want of space or a file that could not be written.
+    pub flush_failures: u64,
     /// Records they wrote.
-    pub folded_records: u64,
+    pub flushed_records: u64,
     /// How long they took, seconds in all.
-    pub fold_seconds: f64,
+    pub flush_seconds: f64,
+    /// Compactions published.
+    pub compactions: u64,
+    /// Compactions that failed.
+    pub compaction_failures: u64,
+    /// Records they wrote.
+    pub compacted_records: u64,
+    /// How long they took, seconds in all.
+    pub compaction_seconds: f64,
     /// The slices and how they were read.
     pub sliced: SliceStats,
     /// Free space of the file system, if it tells.

@@ -19,8 +19,8 @@ use crate::shared::Shared;
 use crate::threads::Threads;
 use crate::trace::Trace;
 use crate::{
-    Arrival, Cursor, DropReport, FoldReport, PartitionSummary, Recovery, ScanLimits, ScanPage,
-    SealReport, SealedPartition, SealedSlice, Seq, SliceInfo, StoreError, StoreHealth,
+    CompactionReport, Cursor, DropReport, FlushReport, Ingest, PartitionSummary, Recovery,
+    ScanLimits, ScanPage, SealedPartition, SealedSlice, Seq, SliceInfo, StoreError, StoreHealth,
     StoreOptions, StoreStats, meta, recovery,
 };
 
@@ -41,9 +41,9 @@ pub(crate) const MAX_OP_BYTES: usize = 4 << 20;
 ///   [`reserve_ceiling`](Self::reserve_ceiling); what is damaged:
 ///   [`scan_readable`](Self::scan_readable), [`scrub`](Self::scrub),
 ///   [`mark_repaired`](Self::mark_repaired).
-/// * Moving slices: [`sealed`](Self::sealed) on the one node, [`receive`](Self::receive) on
+/// * Moving slices: [`sealed`](Self::sealed) on the one node, [`ingest`](Self::ingest) on
 ///   the other; [`hold`](Self::hold) meanwhile.
-/// * Upkeep: [`seal`](Self::seal) and [`fold`](Self::fold), which also happen by themselves;
+/// * Upkeep: [`flush`](Self::flush) and [`compact`](Self::compact), which also happen by themselves;
 ///   [`stats`](Self::stats), [`health`](Self::health), [`damage`](Self::damage),
 ///   [`trace`](Self::trace).
 /// * Identity: [`meta_get`](Self::meta_get), [`meta_set`](Self::meta_set).
@@ -77,7 +77,7 @@ impl Store {
     }
 
     /// Opens the store in a directory, which is made when it is missing. Reads the log since
-    /// the last seal, about a million records a second, and the indexes of the slices.
+    /// the last flush, about a million records a second, and the indexes of the slices.
     ///
     /// # Errors
     /// [`StoreError::Locked`], [`StoreError::NewerFormat`], [`StoreError::OlderFormat`],
@@ -124,7 +124,7 @@ impl Store {
     ) -> Result<Option<Record>, StoreError> {
         self.shared().health.check()?;
         let position = Position::new(digest, namespace, key);
-        let packed = self.shared().holdings.packed(&position)?;
+        let packed = self.shared().table.packed(&position)?;
         Ok(packed.map(|packed| packed.unpack()))
     }
 
@@ -138,7 +138,7 @@ impl Store {
         if let Err(error) = self.shared().health.check() {
             return reads.iter().map(|_| Err(error.clone())).collect();
         }
-        let found = self.shared().holdings.packed_batch(reads);
+        let found = self.shared().table.packed_batch(reads);
         found
             .map(|found| Ok(found?.map(|packed| packed.unpack())))
             .collect()
@@ -161,7 +161,7 @@ impl Store {
             return Some(Err(error));
         }
         let position = Position::new(digest, namespace, key);
-        let found = self.shared().holdings.packed_cached(&position)?;
+        let found = self.shared().table.packed_cached(&position)?;
         Some(found.map(|found| found.map(|packed| packed.unpack())))
     }
 
@@ -174,7 +174,7 @@ impl Store {
         if let Err(error) = self.shared().health.check() {
             return reads.iter().map(|_| Some(Err(error.clone()))).collect();
         }
-        let found = self.shared().holdings.packed_batch_cached(reads);
+        let found = self.shared().table.packed_batch_cached(reads);
         found
             .map(|found| Some(found?.map(|found| found.map(|packed| packed.unpack()))))
             .collect()
@@ -186,7 +186,7 @@ impl Store {
     /// Waits while the queue is full. A write whose future is dropped may still happen.
     ///
     /// # Errors
-    /// [`StoreError::Refused`], [`StoreError::OverlayFull`], [`StoreError::OutOfSpace`],
+    /// [`StoreError::Refused`], [`StoreError::MemtableFull`], [`StoreError::OutOfSpace`],
     /// [`StoreError::Io`], [`StoreError::Closed`]: nothing was changed.
     /// [`StoreError::Failed`]: the record may or may not survive.
     pub async fn write(&self, record: Record) -> Result<(), StoreError> {
@@ -246,12 +246,12 @@ impl Store {
     ) -> Result<ScanPage, StoreError> {
         self.check_partition(partition)?;
         self.shared().health.check()?;
-        self.shared().holdings.page(partition, after, limits)
+        self.shared().table.page(partition, after, limits)
     }
 
     /// As [`Store::scan`], but only records whose entry in the log came after `since`: the
-    /// tail of a transfer. Looks at all of the partition's overlay; of a slice that was
-    /// sealed since then it gives all, also what is older, and what was collected: it hides
+    /// tail of a transfer. Looks at all of the partition's memtable; of a slice that was
+    /// flushed since then it gives all, also what is older, and what was collected: it hides
     /// what the slices that the tail goes with have of the same keys.
     ///
     /// # Errors
@@ -265,7 +265,7 @@ impl Store {
     ) -> Result<ScanPage, StoreError> {
         self.check_partition(partition)?;
         self.shared().health.check()?;
-        self.shared().holdings.tail(partition, since, after, limits)
+        self.shared().table.tail(partition, since, after, limits)
     }
 
     /// What a partition holds, less what was collected: kept up with every write, so asking
@@ -273,14 +273,14 @@ impl Store {
     /// there, it reads the partition's slices. One that does not exist holds nothing.
     #[must_use]
     pub fn summary(&self, partition: Partition) -> PartitionSummary {
-        self.shared().holdings.summary(partition)
+        self.shared().table.summary(partition)
     }
 
     /// Whether a partition holds anything that a collection may drop, now or once it has
-    /// expired; false is certain. Looks at its overlay and at the heads of its slices.
+    /// expired; false is certain. Looks at its memtable and at the heads of its slices.
     #[must_use]
     pub fn may_be_collected(&self, partition: Partition) -> bool {
-        self.shared().holdings.may_be_collected(partition)
+        self.shared().table.may_be_collected(partition)
     }
 
     /// Number of the newest entry that is applied; all entries up to it are. Survives
@@ -290,29 +290,29 @@ impl Store {
         self.shared().last_seq()
     }
 
-    /// Seals all records of the overlay into slices and cuts the log behind them. Reads and
-    /// writes go on meanwhile. Also happens by itself, see [`StoreOptions::seal_log_bytes`].
+    /// Flushes all records of the memtable into slices and cuts the log behind them. Reads and
+    /// writes go on meanwhile. Also happens by itself, see [`StoreOptions::flush_log_bytes`].
     ///
     /// # Errors
-    /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Unsealable`]: the store
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Unflushable`]: the store
     /// is as it was. [`StoreError::Failed`], [`StoreError::Closed`].
-    pub async fn seal(&self) -> Result<SealReport, StoreError> {
+    pub async fn flush(&self) -> Result<FlushReport, StoreError> {
         self.shared().health.check()?;
         let (done, outcome) = oneshot::channel();
-        self.shared().seals.ask(done)?;
+        self.shared().flushes.ask(done)?;
         outcome.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 
-    /// Folds the slices of every partition into one, as fast as it can. Reads and writes go
-    /// on meanwhile. Folding also happens by itself, at its pace and as far as it is worth
+    /// Compacts the slices of every partition into one, as fast as it can. Reads and writes go
+    /// on meanwhile. Compaction also runs by itself, at a limited rate and as far as it is worth
     /// it, see [`StoreOptions::most_slices`].
     ///
     /// # Errors
-    /// As [`Store::seal`]. Damaged slices are left as they are.
-    pub async fn fold(&self) -> Result<FoldReport, StoreError> {
+    /// As [`Store::flush`]. Damaged slices are left as they are.
+    pub async fn compact(&self) -> Result<CompactionReport, StoreError> {
         self.shared().health.check()?;
         let (done, outcome) = oneshot::channel();
-        self.shared().folds.ask(done)?;
+        self.shared().compactions.ask(done)?;
         outcome.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 
@@ -326,7 +326,7 @@ impl Store {
         let shared = self.shared();
         shared.health.check()?;
         let last = shared.last_seq();
-        let (slices, summary, through) = shared.holdings.sealed_through(partition, last);
+        let (slices, summary, through) = shared.table.sealed_through(partition, last);
         if let Some(slice) = slices.iter().find(|slice| slice.is_damaged()) {
             return Err(slice.note_damage("found before"));
         }
@@ -337,28 +337,24 @@ impl Store {
         })
     }
 
-    /// Makes room for slices of a partition that another node sends.
+    /// Begins to ingest slices of a partition that another node sends: makes room for them.
     ///
     /// # Errors
-    /// [`StoreError::UnknownPartition`], [`StoreError::BadArrival`],
+    /// [`StoreError::UnknownPartition`], [`StoreError::BadIngest`],
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Failed`],
     /// [`StoreError::Closed`].
-    pub fn receive(
-        &self,
-        partition: Partition,
-        slices: &[SliceInfo],
-    ) -> Result<Arrival, StoreError> {
+    pub fn ingest(&self, partition: Partition, slices: &[SliceInfo]) -> Result<Ingest, StoreError> {
         self.check_partition(partition)?;
         self.shared().health.check()?;
-        Arrival::begin(&self.handle.shared, partition, slices)
+        Ingest::begin(&self.handle.shared, partition, slices)
     }
 
-    /// Leaves a partition's slices unfolded as long as the answer lives: what was copied of
-    /// them need not be copied again.
+    /// Keeps a partition's slices from being compacted as long as the answer lives: what was
+    /// copied of them need not be copied again.
     #[must_use]
-    pub fn hold(&self, partition: Partition) -> FoldHold {
+    pub fn hold(&self, partition: Partition) -> CompactionHold {
         self.shared().hold(partition);
-        FoldHold {
+        CompactionHold {
             shared: Arc::clone(&self.handle.shared),
             partition,
         }
@@ -368,7 +364,7 @@ impl Store {
     /// far as they may be concerned.
     #[must_use]
     pub fn damage(&self, partition: Partition) -> Option<StoreError> {
-        let slice = self.shared().holdings.damage(partition)?;
+        let slice = self.shared().table.damage(partition)?;
         Some(slice.note_damage("found before"))
     }
 
@@ -384,14 +380,14 @@ impl Store {
     ) -> Result<Trace, StoreError> {
         self.shared().health.check()?;
         let position = Position::new(digest, namespace, key);
-        Ok(self.shared().holdings.trace(&position))
+        Ok(self.shared().table.trace(&position))
     }
 
     /// Counters and sizes. Takes every partition's lock once, some 100 microseconds.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let shared = self.shared();
-        let held = shared.holdings.total();
+        let held = shared.table.total();
         let counters = &shared.counters;
         let log = shared.log.lock();
         let (log_bytes, log_segments) = (log.bytes(), log.completed.len() as u64 + 1);
@@ -401,8 +397,8 @@ impl Store {
             records: held.records,
             tombstones: held.tombstones,
             payload_bytes: held.payload_bytes,
-            overlay_bytes: shared.holdings.overlay_bytes(),
-            overlay_limit_bytes: shared.options.overlay_limit_bytes,
+            memtable_bytes: shared.table.memtable_bytes(),
+            memtable_limit_bytes: shared.options.memtable_limit_bytes,
             log_bytes,
             log_segments,
             fsyncs: counters.fsyncs.count(),
@@ -410,18 +406,18 @@ impl Store {
             batches: counters.batches.get(),
             batch_records: counters.batch_records.get(),
             write_stalls: counters.write_stalls.get(),
-            overlay_refusals: counters.overlay_refusals.get(),
+            memtable_refusals: counters.memtable_refusals.get(),
             space_refusals: counters.space_refusals.get(),
-            seal_waits: counters.seal_waits.get(),
-            seals: counters.seals.get(),
-            seal_failures: counters.seal_failures.get(),
-            sealed_records: counters.sealed_records.get(),
-            seal_seconds: seconds(&counters.seal_nanos),
-            folds: counters.folds.get(),
-            fold_failures: counters.fold_failures.get(),
-            folded_records: counters.folded_records.get(),
-            fold_seconds: seconds(&counters.fold_nanos),
-            sliced: shared.holdings.slice_stats(),
+            flush_waits: counters.flush_waits.get(),
+            flushes: counters.flushes.get(),
+            flush_failures: counters.flush_failures.get(),
+            flushed_records: counters.flushed_records.get(),
+            flush_seconds: seconds(&counters.flush_nanos),
+            compactions: counters.compactions.get(),
+            compaction_failures: counters.compaction_failures.get(),
+            compacted_records: counters.compacted_records.get(),
+            compaction_seconds: seconds(&counters.compaction_nanos),
+            sliced: shared.table.slice_stats(),
             free_bytes: shared.dir.fs().free_bytes(shared.dir.path()).ok(),
         }
     }
@@ -472,9 +468,9 @@ impl Store {
         let shared = self.shared();
         shared.stop_upkeep();
         for worker in [
-            &mut threads.sealer,
-            &mut threads.folder,
-            &mut threads.lander,
+            &mut threads.flusher,
+            &mut threads.compactor,
+            &mut threads.ingester,
         ] {
             // A thread that is gone without a word has panicked; its committer said so.
             let _ = (&mut worker.ended).await;
@@ -507,7 +503,7 @@ impl Store {
     /// Every partition that may hold something, in the order of their numbers.
     #[must_use]
     pub fn partitions(&self) -> Vec<Partition> {
-        self.shared().holdings.partitions()
+        self.shared().table.partitions()
     }
 
     pub(crate) fn check_partition(&self, partition: Partition) -> Result<(), StoreError> {
@@ -528,14 +524,14 @@ impl Store {
     }
 }
 
-/// Keeps the slices of a partition from being folded.
+/// Keeps the slices of a partition from being compacted.
 #[derive(Debug)]
-pub struct FoldHold {
+pub struct CompactionHold {
     shared: Arc<Shared>,
     partition: Partition,
 }
 
-impl Drop for FoldHold {
+impl Drop for CompactionHold {
     fn drop(&mut self) {
         self.shared.release_hold(self.partition);
     }

@@ -9,15 +9,15 @@ use tokio::sync::oneshot;
 use crate::commit::Committer;
 use crate::log::LogWriter;
 use crate::shared::Shared;
-use crate::{StoreError, arrival, fold, seal};
+use crate::{StoreError, compaction, flush, ingest};
 
 /// The threads of a store. Dropping them lets them finish, waits for that, and releases
 /// the directory.
 pub(crate) struct Threads {
     shared: Arc<Shared>,
-    pub(crate) sealer: Worker,
-    pub(crate) folder: Worker,
-    pub(crate) lander: Worker,
+    pub(crate) flusher: Worker,
+    pub(crate) compactor: Worker,
+    pub(crate) ingester: Worker,
     pub(crate) committer: Worker,
 }
 
@@ -37,21 +37,21 @@ impl Threads {
                 Ok(())
             })
         };
-        let sealer = upkeep("torc-seal", seal::run)?;
-        let folder = upkeep("torc-fold", fold::run);
-        let lander = upkeep("torc-land", arrival::run);
+        let flusher = upkeep("torc-flush", flush::run)?;
+        let compactor = upkeep("torc-compact", compaction::run);
+        let ingester = upkeep("torc-ingest", ingest::run);
         let owned = Arc::clone(shared);
         let committer = Worker::spawn("torc-commit", shared, move || {
             Committer::new(owned, log).run()
         });
-        if folder.is_err() || lander.is_err() || committer.is_err() {
+        if compactor.is_err() || ingester.is_err() || committer.is_err() {
             shared.stop_upkeep();
         }
         Ok(Self {
             shared: shared.clone(),
-            sealer,
-            folder: folder?,
-            lander: lander?,
+            flusher,
+            compactor: compactor?,
+            ingester: ingester?,
             committer: committer?,
         })
     }
@@ -92,9 +92,9 @@ impl Worker {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.stop_upkeep();
-        self.sealer.join();
-        self.folder.join();
-        self.lander.join();
+        self.flusher.join();
+        self.compactor.join();
+        self.ingester.join();
         self.shared.queue.close();
         self.committer.join();
         self.shared.dir.unlock();

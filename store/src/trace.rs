@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::Seq;
-use crate::holdings::{Holdings, Slices};
 use crate::packed::{Packed, Position};
+use crate::partition_table::{PartitionTable, Slices};
 use crate::segment::Slice;
 use crate::slice::{Found, Reading};
 use torc_record::Ballot;
@@ -51,18 +51,18 @@ pub struct SliceTrace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Trace {
-    /// The version that the overlay holds, and the number of its entry in the log: if there
+    /// The version that the memtable holds, and the number of its entry in the log: if there
     /// is one, it is the newest, and slices are not asked by a get.
-    pub overlay: Option<(Ballot, Seq)>,
+    pub memtable: Option<(Ballot, Seq)>,
     /// Every slice of the partition.
     pub slices: Vec<SliceTrace>,
 }
 
-impl Holdings {
+impl PartitionTable {
     pub(crate) fn trace(&self, position: &Position<'_>) -> Trace {
-        let (overlay, slices): (Option<(Seq, Packed)>, Slices) = self.look_up(position);
+        let (memtable, slices): (Option<(Seq, Packed)>, Slices) = self.look_up(position);
         Trace {
-            overlay: overlay.map(|(seq, packed)| (packed.ballot(), seq)),
+            memtable: memtable.map(|(seq, packed)| (packed.ballot(), seq)),
             slices: slices.iter().map(|slice| trace(slice, position)).collect(),
         }
     }

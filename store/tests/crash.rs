@@ -1,6 +1,6 @@
 //! A crash at every write and sync point of a workload.
 //!
-//! The workload appends, rotates, seals, folds, drops partitions and sets metadata, one
+//! The workload appends, rotates, flushes, compacts, drops partitions and sets metadata, one
 //! operation after the other. It is run once for every call it makes to the disk, crashing
 //! there, and the disk is then left with nothing, all or some of what was not synced. What
 //! is found after the crash must be what was there before the operation under way or after
@@ -29,8 +29,8 @@ enum Step {
     Write(Record),
     Batch(Vec<Record>),
     Drop(Partition),
-    Seal,
-    Fold,
+    Flush,
+    Compact,
     Meta(&'static str, Vec<u8>),
     Apply(Vec<(Partition, PartitionBatch)>),
     Ceiling(u64),
@@ -55,7 +55,7 @@ impl Step {
                 model.last_seq += 1;
                 model.ceiling = model.ceiling.max(HybridTime(*time));
             }
-            Self::Seal | Self::Fold | Self::Reopen => {}
+            Self::Flush | Self::Compact | Self::Reopen => {}
         }
     }
 
@@ -67,11 +67,11 @@ impl Step {
                 Self::Drop(partition) => {
                     store.drop_partition(*partition).await?;
                 }
-                Self::Seal => {
-                    store.seal().await?;
+                Self::Flush => {
+                    store.flush().await?;
                 }
-                Self::Fold => {
-                    store.fold().await?;
+                Self::Compact => {
+                    store.compact().await?;
                 }
                 Self::Meta(name, value) => store.meta_set(name, value)?,
                 Self::Apply(changes) => {
@@ -97,7 +97,7 @@ fn workload() -> Vec<Step> {
     steps.push(Step::Batch(
         (8..16).map(|key| put(key, 30, vec![2; 90])).collect(),
     ));
-    steps.push(Step::Seal);
+    steps.push(Step::Flush);
     steps.push(Step::Write(tombstone(1, 40)));
     // Copied away, dropped, and copied back with the very ballots it had.
     steps.push(Step::Write(put(3, 41, b"moves")));
@@ -105,8 +105,8 @@ fn workload() -> Vec<Step> {
     steps.push(Step::Write(put(3, 41, b"moves")));
     steps.push(Step::Write(put(3, 20, b"too old")));
     steps.push(Step::Meta("node", b"two".to_vec()));
-    steps.push(Step::Seal);
-    steps.push(Step::Fold);
+    steps.push(Step::Flush);
+    steps.push(Step::Compact);
     steps.push(Step::Drop(partition));
     steps.push(Step::Write(put(3, 5, b"older than what was dropped")));
     steps.push(Step::Reopen);
@@ -116,9 +116,9 @@ fn workload() -> Vec<Step> {
         put(2, 59, b"late"),
         put(40, 60, b""),
     ]));
-    steps.push(Step::Seal);
+    steps.push(Step::Flush);
     steps.push(Step::Reopen);
-    steps.push(Step::Fold);
+    steps.push(Step::Compact);
     steps.push(Step::Write(put(41, 70, b"last")));
     steps
 }
@@ -165,18 +165,18 @@ fn replicated(home: Partition) -> Vec<Step> {
     vec![
         Step::Ceiling(500),
         batch(true, values.collect(), None, 2),
-        Step::Seal,
+        Step::Flush,
         batch(false, gone.collect(), None, 3),
         batch(false, vec![tombstone(keys[4], 91)], Some(90), 3),
-        Step::Seal,
+        Step::Flush,
         batch(false, vec![], Some(95), 4),
-        Step::Fold,
+        Step::Compact,
         together(95),
         Step::Ceiling(400),
         Step::Reopen,
         batch(false, vec![put(keys[0], 99, b"again")], None, 4),
-        Step::Seal,
-        Step::Fold,
+        Step::Flush,
+        Step::Compact,
         batch(true, vec![], None, 5),
         batch(
             false,
@@ -185,7 +185,7 @@ fn replicated(home: Partition) -> Vec<Step> {
             6,
         ),
         together(96),
-        Step::Seal,
+        Step::Flush,
     ]
 }
 
@@ -274,8 +274,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         10 => any_record().prop_map(Step::Write),
         3 => proptest::collection::vec(any_record(), 1..8).prop_map(Step::Batch),
         2 => (0_u32..8).prop_map(|partition| Step::Drop(Partition(partition))),
-        2 => Just(Step::Seal),
-        1 => Just(Step::Fold),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Compact),
         1 => any::<u8>().prop_map(|byte| Step::Meta("node", vec![byte; 9])),
         1 => Just(Step::Reopen),
     ]

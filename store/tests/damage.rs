@@ -15,7 +15,7 @@ use torc_store::{LogTail, Store, StoreError};
 
 /// A store with a segment of slices, two full segments and two batches of one behind it, and
 /// metadata.
-/// With its models from after the seal on, one entry further each.
+/// With its models from after the flush on, one entry further each.
 fn damaged_at_rest(close: bool) -> (CrashFs, Vec<Model>) {
     let fs = CrashFs::new();
     let mut options = options(DIR);
@@ -30,7 +30,7 @@ fn damaged_at_rest(close: bool) -> (CrashFs, Vec<Model>) {
             model.write(put(key, 1, vec![key as u8; 40]));
             store.write(put(key, 1, vec![key as u8; 40])).await.unwrap();
         }
-        store.seal().await.unwrap();
+        store.flush().await.unwrap();
         for key in 3..12 {
             let record = match key {
                 5 => tombstone(key, 2),

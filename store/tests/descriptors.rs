@@ -14,13 +14,13 @@ use torc_store::{Store, StoreHealth};
 
 const CHILD_DIR: &str = "TORC_DESCRIPTORS_CHILD_DIR";
 
-/// What a store does all day: rotates its log, seals, folds, keeps values.
+/// What a store does all day: rotates its log, flushes, compacts, keeps values.
 fn work(store: &Store, from: u64) {
     for key in from..from + 40 {
         block_on(store.write(put(key, 10, vec![7; 500]))).unwrap();
     }
-    block_on(store.seal()).unwrap();
-    block_on(store.fold()).unwrap();
+    block_on(store.flush()).unwrap();
+    block_on(store.compact()).unwrap();
     store.meta_set("node", b"name").unwrap();
     assert_eq!(store.meta_get("node").unwrap().unwrap(), b"name");
     for key in from..from + 40 {
@@ -52,7 +52,7 @@ fn without_even_a_spare_one_writes_go_on_and_nothing_stops() {
     fs.set_free_descriptors(Some(0));
     // Others are faster each time one is given up.
     fs.steal_descriptors(usize::MAX);
-    assert!(block_on(store.seal()).is_err());
+    assert!(block_on(store.flush()).is_err());
     assert!(store.meta_set("node", b"name").is_err());
     for key in 0..40 {
         block_on(store.write(put(key, 10, vec![7; 500]))).unwrap();

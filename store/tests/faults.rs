@@ -31,8 +31,8 @@ fn a_failed_sync_stops_the_store_for_good() {
     for refused in [
         write(&store, 3, 3).unwrap_err(),
         get(&store, 1).unwrap_err(),
-        block_on(store.seal()).unwrap_err(),
-        block_on(store.fold()).unwrap_err(),
+        block_on(store.flush()).unwrap_err(),
+        block_on(store.compact()).unwrap_err(),
         block_on(store.drop_partition(Partition(0))).unwrap_err(),
         store.meta_set("node", b"x").unwrap_err(),
     ] {
@@ -83,8 +83,8 @@ fn a_log_that_was_closed_with_a_sync_that_failed_is_written_again_too() {
 }
 
 #[test]
-fn a_failed_sync_of_a_seal_a_fold_the_manifest_or_metadata_stops_the_store_too() {
-    for (is_fold, name) in [
+fn a_failed_sync_of_a_flush_a_compaction_the_manifest_or_metadata_stops_the_store_too() {
+    for (is_compaction, name) in [
         (false, "segment-"),
         (false, "MANIFEST"),
         (false, "log-"),
@@ -94,16 +94,16 @@ fn a_failed_sync_of_a_seal_a_fold_the_manifest_or_metadata_stops_the_store_too()
         let fs = CrashFs::new();
         let (store, _) = open(&fs).unwrap();
         write(&store, 1, 1).unwrap();
-        if is_fold {
-            block_on(store.seal()).unwrap();
+        if is_compaction {
+            block_on(store.flush()).unwrap();
             write(&store, 1, 2).unwrap();
-            block_on(store.seal()).unwrap();
+            block_on(store.flush()).unwrap();
         }
         fs.fail_next(Call::Sync, name, ErrorKind::Other);
-        let failed = if is_fold {
-            block_on(store.fold()).err()
+        let failed = if is_compaction {
+            block_on(store.compact()).err()
         } else {
-            block_on(store.seal()).err()
+            block_on(store.flush()).err()
         };
         assert!(matches!(failed, Some(StoreError::Failed { .. })), "{name}");
         assert!(matches!(store.health(), StoreHealth::Failed(_)), "{name}");
@@ -166,7 +166,7 @@ fn a_full_disk_refuses_writes_answers_reads_and_recovers() {
         Err(StoreError::OutOfSpace)
     ));
     assert!(matches!(
-        block_on(store.seal()),
+        block_on(store.flush()),
         Err(StoreError::OutOfSpace)
     ));
     assert!(store.stats().space_refusals > 0);
@@ -175,7 +175,7 @@ fn a_full_disk_refuses_writes_answers_reads_and_recovers() {
     write(&store, taken, 1000).unwrap();
     assert_eq!(store.health(), StoreHealth::Ok);
     store.meta_set("node", b"x").unwrap();
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     let before = fingerprint(&store);
     drop(store);
     let (store, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
@@ -205,7 +205,7 @@ fn a_store_on_a_full_disk_opens_and_can_be_read() {
         fs.set_capacity(None);
         write(&store, 20, 10).unwrap();
         assert_eq!(store.health(), StoreHealth::Ok);
-        block_on(store.seal()).unwrap();
+        block_on(store.flush()).unwrap();
         drop(store);
         let (_, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
         assert_eq!(recovery.records, 21);
@@ -263,7 +263,7 @@ fn a_manifest_that_may_be_in_place_keeps_its_files() {
     fs.before(Call::Rename, "MANIFEST", 0, move || {
         disk.fail_next(Call::SyncDir, DIR, ErrorKind::Other);
     });
-    assert!(block_on(store.seal()).is_err());
+    assert!(block_on(store.flush()).is_err());
     assert!(matches!(store.health(), StoreHealth::Failed(_)));
     drop(store);
     for survives in [Survives::Nothing, Survives::Everything, Survives::Some(1)] {
@@ -293,7 +293,7 @@ fn the_highest_time_ever_stored_survives_the_record_that_had_it() {
     let record = put(1, 777, b"x");
     block_on(store.write(record.clone())).unwrap();
     block_on(store.drop_partition(partition_of(&record))).unwrap();
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     block_on(store.close()).unwrap();
     let (_, recovery) = open(&fs).unwrap();
     assert_eq!((recovery.records, recovery.highest_time.0), (0, 777));
@@ -340,7 +340,7 @@ fn a_write_that_is_given_up_while_it_waits_gives_its_memory_back() {
     let fs = CrashFs::new();
     let mut options = options(DIR);
     options.queue_limit_bytes = 1 << 20;
-    options.overlay_limit_bytes = 10_000_000;
+    options.memtable_limit_bytes = 10_000_000;
     let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
     let go_on = hold_next_sync(&fs);
     block_on(async {
@@ -429,8 +429,8 @@ fn settings_out_of_range_are_refused() {
         |options| options.most_slices = 65,
         |options| options.gate_rate = 0.9,
         |options| options.gate_rate = f64::NAN,
-        |options| options.seal_bytes_per_s = 1,
-        |options| options.fold_bytes_per_s = 1,
+        |options| options.flush_bytes_per_s = 1,
+        |options| options.compact_bytes_per_s = 1,
     ] {
         let mut options = options(DIR);
         change(&mut options);

@@ -38,7 +38,7 @@ fn history() -> (Vec<Record>, Record, Vec<Record>) {
     (before, put(3, 0, b""), after)
 }
 
-/// Facts before the seal and behind it.
+/// Facts before the flush and behind it.
 fn facts(number: u64) -> (Partition, PartitionMeta) {
     let ballot = put(1, number, b"").ballot;
     let meta = PartitionMeta {
@@ -120,9 +120,9 @@ fn a_store_is_read_as_it_was_written() {
         "nodes of different releases compare their partitions"
     );
     assert_eq!(segments(&fs), 1);
-    block_on(store.seal()).unwrap();
-    block_on(store.fold()).unwrap();
-    expected().check(&store, "sealed and folded");
+    block_on(store.flush()).unwrap();
+    block_on(store.compact()).unwrap();
+    expected().check(&store, "sealed and compacted");
 }
 
 /// Remade from FORMAT.md in Python, of the records as they lie in the fixture: the
@@ -159,7 +159,7 @@ fn remake() {
                 .apply(partition, batch, move |done| told.send(done).unwrap())
                 .unwrap();
         }
-        store.seal().await.unwrap();
+        store.flush().await.unwrap();
         store.drop_partition(partition_of(&dropped)).await.unwrap();
         for record in after {
             store.write(record).await.unwrap();

@@ -25,12 +25,12 @@ const CHILD_CYCLE: &str = "TORC_KILL_CHILD_CYCLE";
 const WRITERS: u64 = 8;
 const KEYS_A_WRITER: u64 = 40;
 
-/// Seals and folds come often, so that kills hit them.
+/// Flushes and compactions come often, so that kills hit them.
 fn kill_options(dir: &Path) -> StoreOptions {
     let mut options = options(dir);
     options.log_segment_bytes = 64 << 10;
-    options.seal_log_bytes = 128 << 10;
-    options.auto_fold = true;
+    options.flush_log_bytes = 128 << 10;
+    options.auto_compact = true;
     options.most_slices = 2;
     options
 }
@@ -152,7 +152,7 @@ fn kill_9_loses_nothing_acknowledged() {
         expected = held;
         ever_sealed += sealed;
     }
-    assert!(ever_sealed > 0, "no kill came after a seal");
+    assert!(ever_sealed > 0, "no kill came after a flush");
 }
 
 /// The log of a node is as long as it will get from the start: what was cut off is more than

@@ -16,8 +16,8 @@ enum Op {
     Write(Record),
     Batch(Vec<Record>),
     Drop(u32),
-    Seal,
-    Fold,
+    Flush,
+    Compact,
     Meta(Vec<u8>),
     /// The process is stopped in order.
     Restart,
@@ -42,8 +42,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         20 => any_record().prop_map(Op::Write),
         4 => proptest::collection::vec(any_record(), 0..12).prop_map(Op::Batch),
         2 => (0..partitions().count()).prop_map(Op::Drop),
-        3 => Just(Op::Seal),
-        1 => Just(Op::Fold),
+        3 => Just(Op::Flush),
+        1 => Just(Op::Compact),
         1 => proptest::collection::vec(any::<u8>(), 0..40).prop_map(Op::Meta),
         1 => Just(Op::Restart),
         1 => Just(Op::Crash),
@@ -72,13 +72,13 @@ fn step(op: &Op, store: Store, fs: &mut CrashFs, model: &mut Model) -> Store {
             model.drop_partition(partition);
             return store;
         }
-        Op::Seal => {
-            block_on(store.seal()).unwrap();
-            assert_eq!(store.stats().overlay_bytes, 0, "all of it is sealed");
+        Op::Flush => {
+            block_on(store.flush()).unwrap();
+            assert_eq!(store.stats().memtable_bytes, 0, "all of it is sealed");
             return store;
         }
-        Op::Fold => {
-            block_on(store.fold()).unwrap();
+        Op::Compact => {
+            block_on(store.compact()).unwrap();
             let sliced = store.stats().sliced;
             assert!(sliced.most_slices <= 1, "{sliced:?}");
             return store;
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_arrival_does_not_matter(
+    fn the_order_of_writes_does_not_matter(
         mut records in proptest::collection::vec(any_record(), 1..60),
     ) {
         // Equal ballots are the same write: never two values.

@@ -1,4 +1,4 @@
-//! Damage that heals for good: what is known is served, what was vouched for is folded away,
+//! Damage that heals for good: what is known is served, compaction removes what was vouched for,
 //! and nothing else is.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
@@ -32,7 +32,7 @@ fn sealed(records: &[Record]) -> CrashFs {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
     block_on(store.write_batch(records.to_vec())).unwrap();
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     block_on(store.close()).unwrap();
     fs.image(Survives::Nothing)
 }
@@ -103,19 +103,19 @@ fn a_record_that_rots_is_found_bounded_by_its_neighbours_and_healed_for_good() {
     block_on(store.write(newer.clone())).unwrap();
     assert_eq!(read(&store, &newer).unwrap(), Some(newer.clone()));
     for _ in 0..2 {
-        block_on(store.seal()).unwrap();
+        block_on(store.flush()).unwrap();
         assert_eq!(
             read(&store, &newer).unwrap(),
             Some(newer.clone()),
             "sealed too"
         );
     }
-    block_on(store.fold()).unwrap();
+    block_on(store.compact()).unwrap();
     assert!(store.damage(home()).is_some(), "nobody has vouched for it");
 
     store.mark_repaired(&places);
     assert_eq!(lost(&store, home()), vec![]);
-    block_on(store.fold()).unwrap();
+    block_on(store.compact()).unwrap();
     assert!(store.damage(home()).is_none());
     rest.insert(gone, newer);
     let check = |store: &Store, place: &str| {
@@ -151,7 +151,7 @@ fn a_slice_of_which_nothing_can_be_read_is_known_by_its_row_and_can_go() {
         block_on(store.write(record.clone())).unwrap();
         assert_eq!(read(&store, record).unwrap().as_ref(), Some(record));
     }
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     for record in &newer {
         assert_eq!(
             read(&store, record).unwrap().as_ref(),
@@ -160,14 +160,14 @@ fn a_slice_of_which_nothing_can_be_read_is_known_by_its_row_and_can_go() {
         );
     }
     store.mark_repaired(&places);
-    block_on(store.fold()).unwrap();
+    block_on(store.compact()).unwrap();
     assert_eq!(readable(&store), (newer, false));
     assert!(store.damage(home()).is_none());
     check_summaries(&store, "healed");
 }
 
 #[test]
-fn what_rots_after_somebody_vouched_is_not_folded_away() {
+fn what_rots_after_somebody_vouched_is_not_compacted_away() {
     let all = records(10);
     let fs = sealed(&all);
     flip(&fs, &value_of(&all[0]), 0);
@@ -182,11 +182,11 @@ fn what_rots_after_somebody_vouched_is_not_folded_away() {
         None,
         "what was vouched for is empty"
     );
-    block_on(store.fold()).unwrap();
+    block_on(store.compact()).unwrap();
     assert!(is_damage(&read(&store, &all[1])));
     assert_eq!(lost(&store, home()).len(), 1);
     store.mark_repaired(&lost(&store, home()));
-    block_on(store.fold()).unwrap();
+    block_on(store.compact()).unwrap();
     assert!(store.damage(home()).is_none());
     assert_eq!(readable(&store), (all[2..].to_vec(), false));
 }
@@ -208,7 +208,7 @@ fn an_order_that_rots_loses_nothing_and_is_made_anew() {
     assert!(is_damage(&store.scan(home(), None, ScanLimits::default())));
     assert_eq!(readable(&store), (all.clone(), false));
     assert_eq!(lost(&store, home()), vec![]);
-    block_on(store.fold()).unwrap();
+    block_on(store.compact()).unwrap();
     assert!(
         store.damage(home()).is_none(),
         "nothing was lost: nobody need vouch"

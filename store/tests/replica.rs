@@ -1,4 +1,4 @@
-//! Batches of replicas against a plain map, under seals, folds, restarts and crashes.
+//! Batches of replicas against a plain map, under flushes, compactions, restarts and crashes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -20,8 +20,8 @@ use torc_store::{PartitionBatch, PartitionMeta, Store, StoreError, StoreHealth};
 enum Op {
     Apply(Vec<(u32, PartitionBatch)>),
     Ceiling(u64),
-    Seal,
-    Fold,
+    Flush,
+    Compact,
     /// Counts what is hidden now, so that it is kept up from here on.
     Look,
     Restart,
@@ -76,8 +76,8 @@ fn any_op() -> impl Strategy<Value = Op> {
         20 => proptest::collection::vec((0..partitions().count(), any_batch()), 1..4)
             .prop_map(Op::Apply),
         1 => (0_u64..99).prop_map(Op::Ceiling),
-        4 => Just(Op::Seal),
-        2 => Just(Op::Fold),
+        4 => Just(Op::Flush),
+        2 => Just(Op::Compact),
         2 => Just(Op::Look),
         1 => Just(Op::Restart),
         1 => Just(Op::Crash),
@@ -110,13 +110,13 @@ fn step(op: &Op, store: Store, fs: &mut CrashFs, model: &mut Model) -> Store {
             reserve_ceiling(&store, HybridTime(*time)).unwrap();
             return store;
         }
-        Op::Seal => {
-            block_on(store.seal()).unwrap();
-            assert_eq!(store.stats().overlay_bytes, 0, "all is sealed, or dropped");
+        Op::Flush => {
+            block_on(store.flush()).unwrap();
+            assert_eq!(store.stats().memtable_bytes, 0, "all is sealed, or dropped");
             return store;
         }
-        Op::Fold => {
-            block_on(store.fold()).unwrap();
+        Op::Compact => {
+            block_on(store.compact()).unwrap();
             return store;
         }
         Op::Look => {
@@ -139,7 +139,7 @@ fn step(op: &Op, store: Store, fs: &mut CrashFs, model: &mut Model) -> Store {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn batches_purges_and_facts_outlive_seals_folds_restarts_and_crashes(
+    fn batches_purges_and_facts_outlive_flushes_compactions_restarts_and_crashes(
         ops in proptest::collection::vec(any_op(), 1..80),
     ) {
         let mut fs = CrashFs::new();
@@ -153,9 +153,9 @@ proptest! {
             let held = model.records.values().find(|(_, one)| one.key == put(key, 0, b"").key);
             prop_assert_eq!(get(&store, key).unwrap(), held.map(|(_, one)| one.clone()));
         }
-        block_on(store.seal()).unwrap();
-        block_on(store.fold()).unwrap();
-        model.check(&store, "folded at the end");
+        block_on(store.flush()).unwrap();
+        block_on(store.compact()).unwrap();
+        model.check(&store, "compacted at the end");
         // One slice a partition and nothing above it: nothing can be hidden any more.
         let keys = store.stats().sliced.keys;
         prop_assert_eq!(keys, model.records.len() as u64, "what was collected is gone from the disk");
@@ -177,27 +177,27 @@ fn batch(records: Vec<Record>) -> PartitionBatch {
 fn a_tombstone_that_hides_an_older_value_is_dropped_only_with_it() {
     let (store, _) = open(&CrashFs::new()).unwrap();
     apply(&store, home(), batch(vec![put(1, 10, b"old")])).unwrap();
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     let purge = PartitionBatch {
         records: vec![tombstone(1, 20)],
         purge: Some(ballot(30)),
         ..PartitionBatch::default()
     };
     apply(&store, home(), purge).unwrap();
-    for place in ["in the overlay", "sealed", "folded"] {
+    for place in ["in the memtable", "sealed", "compacted"] {
         assert_eq!(get(&store, 1).unwrap(), None, "{place}");
         assert_eq!(store.summary(home()).records, 0, "{place}");
         match place {
-            "in the overlay" => drop(block_on(store.seal()).unwrap()),
-            _ => drop(block_on(store.fold()).unwrap()),
+            "in the memtable" => drop(block_on(store.flush()).unwrap()),
+            _ => drop(block_on(store.compact()).unwrap()),
         }
-        let left = if place == "in the overlay" { 2 } else { 0 };
+        let left = if place == "in the memtable" { 2 } else { 0 };
         assert_eq!(store.stats().sliced.keys, left, "{place}");
     }
 }
 
 #[test]
-fn what_was_collected_before_a_seal_is_not_sealed() {
+fn what_was_collected_before_a_flush_is_not_flushed() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
     let all = PartitionBatch {
@@ -206,8 +206,8 @@ fn what_was_collected_before_a_seal_is_not_sealed() {
         ..PartitionBatch::default()
     };
     apply(&store, home(), all).unwrap();
-    assert_eq!(block_on(store.seal()).unwrap().records, 0);
-    assert_eq!(store.stats().overlay_bytes, 0);
+    assert_eq!(block_on(store.flush()).unwrap().records, 0);
+    assert_eq!(store.stats().memtable_bytes, 0);
     drop(store);
     let (store, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
     assert_eq!(recovery.log_entries_replayed, 0, "the log was cut");
@@ -274,10 +274,10 @@ fn after_a_failed_batch_none_of_its_partition_is_taken_until_that_was_seen() {
 #[test]
 fn without_room_records_are_refused_and_facts_are_not() {
     let mut options = options(DIR);
-    options.overlay_limit_bytes = 64 << 10;
+    options.memtable_limit_bytes = 64 << 10;
     let fs = CrashFs::new();
     let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
-    // Sealing fails: what is written stays in memory.
+    // Flushes fail: what is written stays in memory.
     for _ in 0..10_000 {
         fs.fail_next(
             Call::Create,
@@ -341,7 +341,7 @@ fn the_sum_of_a_range_is_that_of_its_parts() {
     for key in 0..60 {
         block_on(store.write(put(key, key, b"v"))).unwrap();
         if key == 40 {
-            block_on(store.seal()).unwrap();
+            block_on(store.flush()).unwrap();
         }
     }
     let (first, last) = (Digest([0; 16]), Digest([255; 16]));

@@ -39,7 +39,7 @@ fn at_rest(keys: impl Iterator<Item = u64>) -> AtRest {
         records.insert(Cursor::of(&record), record.clone());
         block_on(store.write(record)).unwrap();
     }
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     block_on(store.close()).unwrap();
     let files = fs.files().into_iter();
     let mut segments = files.filter(|path| path.to_string_lossy().contains("segment-"));
@@ -218,7 +218,7 @@ fn telling_flips(rest: &AtRest) -> Vec<usize> {
 }
 
 #[test]
-fn a_damaged_slice_is_left_alone_by_folds_and_everything_else_goes_on() {
+fn a_damaged_slice_is_left_alone_by_compactions_and_everything_else_goes_on() {
     let rest = at_rest(0..9);
     for bit in telling_flips(&rest) {
         let (store, fs, damaged) = judge(&rest, &[bit]).unwrap();
@@ -227,8 +227,8 @@ fn a_damaged_slice_is_left_alone_by_folds_and_everything_else_goes_on() {
         for key in 20..40 {
             block_on(store.write(put(key, 5, b"new"))).unwrap();
         }
-        block_on(store.seal()).unwrap();
-        block_on(store.fold()).unwrap();
+        block_on(store.flush()).unwrap();
+        block_on(store.compact()).unwrap();
         assert!(store.damage(home).is_some(), "{place}: it is not forgotten");
         for key in (20..40).filter(|key| partition_of(&put(*key, 5, b"new")) != home) {
             assert_eq!(
@@ -275,7 +275,7 @@ fn a_write_heals_its_key_and_dropping_the_partition_heals_all() {
             block_on(store.write(record.clone())).unwrap();
         }
         assert_eq!(read_all(&store, &rest, "healed"), BTreeSet::new());
-        block_on(store.seal()).unwrap();
+        block_on(store.flush()).unwrap();
         check_summaries(&store, "healed");
         drop(store);
         let (store, _) = open(&fs.image(Survives::Nothing)).unwrap();
@@ -294,7 +294,7 @@ fn damage_below_a_version_that_can_be_read_means_nothing_for_its_key() {
     let (old, new) = (put(1, 10, b"damaged later"), put(1, 20, b"newer"));
     for record in [&old, &new] {
         block_on(store.write(record.clone())).unwrap();
-        block_on(store.seal()).unwrap();
+        block_on(store.flush()).unwrap();
     }
     let home = partition_of(&old);
     let damaged = store.sealed(home).unwrap();
@@ -323,7 +323,7 @@ fn damage_below_a_version_that_can_be_read_means_nothing_for_its_key() {
     let newest = put(1, 30, b"newest");
     block_on(store.write(newest.clone())).unwrap();
     assert_eq!(get(&store, 1).unwrap(), Some(newest.clone()));
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     assert_eq!(
         get(&store, 1).unwrap(),
         Some(newest),
@@ -339,7 +339,7 @@ fn a_bit_that_flips_on_a_real_disk_under_a_running_store_is_found() {
         let value = format!("the value of {key:03}");
         block_on(store.write(put(key, 1, value))).unwrap();
     }
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     assert!(get(&store, 7).unwrap().is_some());
     let path = dir.path().join("segment-00000000000000000001");
     let mut file = std::fs::OpenOptions::new()

@@ -54,7 +54,7 @@ fn sealed() -> (CrashFs, Store, Vec<Record>) {
     };
     let mut all: Vec<_> = (0..200).map(record).collect();
     block_on(store.write_batch(all.clone())).unwrap();
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     all.sort_by_key(|one| one.digest);
     (fs, store, all)
 }
@@ -205,10 +205,10 @@ fn what_rots_anywhere_in_a_slice_is_found_and_heals() {
             vec![],
             "{place}: all of it is superseded"
         );
-        block_on(store.fold()).unwrap();
+        block_on(store.compact()).unwrap();
         assert!(store.damage(HOME).is_none(), "{place}: it is rewritten");
         check(&store, &all, &place);
-        block_on(store.seal()).unwrap();
+        block_on(store.flush()).unwrap();
         drop(store);
         let (store, _) = open(&fs.image(Survives::Nothing)).unwrap();
         check(&store, &all, &format!("{place}, after a restart"));
@@ -223,12 +223,12 @@ fn a_sector_that_cannot_be_read_is_found_too() {
     fs.break_sectors(&path(), bad..bad + 1);
     assert_eq!(lost(&store, HOME).len(), 1);
     repair(&store, &mut all);
-    block_on(store.fold()).unwrap();
+    block_on(store.compact()).unwrap();
     check(&store, &all, "healed");
 }
 
 #[test]
-fn damage_that_is_not_superseded_is_never_folded_away() {
+fn damage_that_is_not_superseded_is_never_compacted_away() {
     let (fs, store, all) = sealed();
     let at = victim(&all);
     rot(&fs, Part::Value, &all[at]);
@@ -237,7 +237,7 @@ fn damage_that_is_not_superseded_is_never_folded_away() {
     block_on(store.write(older)).unwrap();
     for _ in 0..2 {
         assert_eq!(lost(&store, HOME).len(), 1);
-        block_on(store.fold()).unwrap();
+        block_on(store.compact()).unwrap();
         assert!(get(&store, &all[at]).is_err(), "the lost version was newer");
     }
 }

@@ -26,7 +26,7 @@ fn sealed() -> (CrashFs, Store, Vec<Record>) {
         .map(|key| put(key, 10, format!("the value of {key:03}")))
         .collect();
     block_on(store.write_batch(all.clone())).unwrap();
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     (fs, store, all)
 }
 
@@ -81,8 +81,8 @@ fn a_sector_that_cannot_be_read_is_damage_of_its_record_and_of_no_other() {
     block_on(store.write(newer.clone())).unwrap();
     assert_eq!(get(&store, 7).unwrap().as_ref(), Some(&newer));
     store.mark_repaired(&places);
-    block_on(store.seal()).unwrap();
-    block_on(store.fold()).unwrap();
+    block_on(store.flush()).unwrap();
+    block_on(store.compact()).unwrap();
     assert!(store.damage(home).is_none());
     assert_eq!(get(&store, 7).unwrap(), Some(newer));
     check_summaries(&store, "healed");
@@ -117,7 +117,7 @@ fn an_index_that_cannot_be_read_on_opening_is_damage_of_its_slice() {
 }
 
 #[test]
-fn a_slice_that_cannot_be_read_is_not_copied_and_others_are_folded() {
+fn a_slice_that_cannot_be_read_is_not_copied_and_others_are_compacted() {
     let (fs, store, all) = sealed();
     let home = partition_of(&all[7]);
     let bad = range_of(&fs, b"the value of 007");
@@ -131,8 +131,8 @@ fn a_slice_that_cannot_be_read_is_not_copied_and_others_are_folded() {
         block_on(store.write(put(key, 9, "older"))).unwrap();
         block_on(store.write(put(1000 + key, 9, "new"))).unwrap();
     }
-    block_on(store.seal()).unwrap();
-    block_on(store.fold()).unwrap();
+    block_on(store.flush()).unwrap();
+    block_on(store.compact()).unwrap();
     for other in store.partitions().into_iter().filter(|one| *one != home) {
         assert_eq!(store.sealed(other).unwrap().slices.len(), 1, "{other}");
     }
@@ -148,7 +148,7 @@ fn who_must_not_wait_is_told_what_is_not_cached() {
     let (fs, store, all) = sealed();
     let cached =
         |record: &Record| store.get_cached(record.namespace, &record.digest, record.key.as_bytes());
-    let recent = put(500, 10, "in the overlay");
+    let recent = put(500, 10, "in the memtable");
     block_on(store.write(recent.clone())).unwrap();
     for is_cold in [false, true] {
         fs.set_cold(is_cold);
@@ -186,7 +186,7 @@ fn on_a_real_disk_what_was_just_written_needs_no_wait() {
     let (store, _) = Store::open(options(dir.path())).unwrap();
     let record = put(1, 10, vec![7; 5000]);
     block_on(store.write(record.clone())).unwrap();
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     let found = store.get_cached(record.namespace, &record.digest, record.key.as_bytes());
     // The system may have dropped the page; it never says anything else.
     if let Some(found) = found {

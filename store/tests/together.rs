@@ -208,7 +208,7 @@ fn more_than_a_batch_of_the_log_is_cut_into_several_and_told_once() {
 #[test]
 fn without_room_changes_with_records_are_refused_one_by_one() {
     let mut options = options(DIR);
-    options.overlay_limit_bytes = 8 << 10;
+    options.memtable_limit_bytes = 8 << 10;
     let fs = CrashFs::new();
     let (store, _) = Store::open_with(options, Arc::new(fs.clone())).unwrap();
     for _ in 0..1000 {

@@ -13,7 +13,7 @@ use crate::process;
 pub(super) const FOUNDERS: usize = 3;
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Longer than any join here takes; a hang is what it finds.
-const PATIENCE: Duration = Duration::from_secs(1800);
+const TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Nodes, killed when dropped.
 pub(super) struct Cluster {
@@ -59,7 +59,7 @@ impl Cluster {
 
     /// Waits until every node sees every other.
     pub(super) async fn all_ready(&self, client: &Client) -> Result<()> {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         loop {
             let status = client.status().await?;
             let sound =
@@ -86,7 +86,7 @@ impl Cluster {
 
 /// Waits until a transition has ended.
 pub(super) async fn finished(client: &Client, number: u64) -> Result<Transition> {
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     while Instant::now() < give_up {
         let last = client.status().await?.last_transition;
         if let Some(last) = last.filter(|last| last.id == number) {
@@ -94,5 +94,5 @@ pub(super) async fn finished(client: &Client, number: u64) -> Result<Transition>
         }
         tokio::time::sleep(ASK_AGAIN).await;
     }
-    bail!("the join has not ended after {PATIENCE:?}")
+    bail!("the join has not ended after {TIMEOUT:?}")
 }

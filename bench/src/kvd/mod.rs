@@ -54,6 +54,21 @@ fn built(named: Option<&Path>, package: &str, name: &str) -> Result<PathBuf> {
     Ok(beside)
 }
 
+/// The profile that this program was built with, by the folder in which it lies.
+fn profile() -> Result<String> {
+    let program = std::env::current_exe()?;
+    let folders = program.ancestors().filter_map(Path::file_name);
+    let mut names = folders.map(|name| name.to_string_lossy().into_owned());
+    // A test's program lies in `deps`.
+    let folder = names.by_ref().skip(1).find(|name| name != "deps");
+    let folder = folder.context("this program lies in no folder")?;
+    Ok(if folder == "debug" {
+        "dev".to_owned()
+    } else {
+        folder
+    })
+}
+
 fn build(cargo: &Path, package: &str, name: &str) -> Result<()> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("Cargo.toml");
     let mut build = Command::new(cargo);
@@ -66,10 +81,7 @@ fn build(cargo: &Path, package: &str, name: &str) -> Result<()> {
         name,
         "--manifest-path",
     ]);
-    build.arg(manifest);
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
+    build.arg(manifest).args(["--profile", &profile()?]);
     let status = build.status().context("cannot run cargo")?;
     ensure!(status.success(), "{name} does not build");
     Ok(())

@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 
 use super::Readings;
 use crate::cleanup;
-use crate::ports::free_address;
 use crate::process::Process;
+use torc_testkit::free_address;
 
 /// How long a node may take until it serves.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
@@ -24,7 +24,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(5);
 const ASK_RARELY: Duration = Duration::from_millis(250);
 /// Less than this may stay in the memtable for good.
 const LEFT_BYTES: f64 = 5_242_880.0;
-/// Longer than what separates one step of sealing and folding from the next.
+/// Longer than what separates one step of a flush or compaction from the next.
 const REST: Duration = Duration::from_secs(10);
 
 /// A node, running or not. Killed when dropped.
@@ -41,9 +41,9 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Settings with which records are sealed and folded soon after a load, whatever is left
+    /// Settings with which records are flushed and compacted soon after a load, whatever is left
     /// of them.
-    pub(crate) const SETTLING: [&str; 2] = ["--seal-after-s=2", "--fold-when-idle-s=4"];
+    pub(crate) const SETTLING: [&str; 2] = ["--flush-after-s=2", "--compact-when-idle-s=4"];
 
     /// A node that is not running yet and has nothing in its directory.
     ///
@@ -146,7 +146,7 @@ impl Node {
         Ok(Readings::of(ask(self.http, "/metrics").await?))
     }
 
-    /// Waits until the records of a load are sealed and folding has come to rest. The node
+    /// Waits until the records of a load are flushed and compaction has come to rest. The node
     /// must have been started with [`SETTLING`](Self::SETTLING).
     ///
     /// # Errors
@@ -157,18 +157,18 @@ impl Node {
         while Instant::now() < give_up {
             let now = self.readings().await?;
             let count = |name| anyhow::Ok(now.value(name)? as u64);
-            let (slices, folded) = (count("store_slices")?, count("store_fold_records")?);
-            let is_sealed = now.value("store_overlay_bytes")? < LEFT_BYTES
+            let (slices, compacted) = (count("store_slices")?, count("store_compaction_records")?);
+            let is_flushed = now.value("store_memtable_bytes")? < LEFT_BYTES
                 && now.value("store_records")? >= records as f64;
-            if !is_sealed || before != Some((slices, folded)) {
-                (before, since) = (Some((slices, folded)), Instant::now());
+            if !is_flushed || before != Some((slices, compacted)) {
+                (before, since) = (Some((slices, compacted)), Instant::now());
             }
             if since.elapsed() > REST {
                 return Ok(());
             }
             tokio::time::sleep(ASK_RARELY).await;
         }
-        bail!("the records are not sealed after {SETTLE_TIMEOUT:?}")
+        bail!("the records are not flushed after {SETTLE_TIMEOUT:?}")
     }
 
     async fn until<F>(&mut self, what: &str, holds: impl Fn(&Self) -> F) -> Result<()>

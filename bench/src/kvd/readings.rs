@@ -33,11 +33,11 @@ mod tests {
     #[test]
     fn a_value_is_found_by_its_whole_name() {
         let text = "HTTP/1.1 200 OK\r\n\r\n# TYPE torc_store_slices gauge\n\
-                    torc_store_slices_more 7\ntorc_store_slices 12\ntorc_seals_total 3\n";
+                    torc_store_slices_more 7\ntorc_store_slices 12\ntorc_flushes_total 3\n";
         let readings = Readings::of(text.to_owned());
         let value = |name| readings.value(name).ok();
         assert_eq!(value("store_slices"), Some(12.0));
-        assert_eq!(value("seals"), Some(3.0), "counters end in _total");
+        assert_eq!(value("flushes"), Some(3.0), "counters end in _total");
         assert_eq!(value("store"), None, "a part of a name is no name");
     }
 }

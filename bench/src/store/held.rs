@@ -15,9 +15,9 @@ use crate::records;
 const BATCH: u64 = 10_000;
 /// What stores do in the background after a load is part of holding it.
 const REST: Duration = Duration::from_secs(2);
-/// The threads of Torc's store that seal and fold.
-const SEALER: &str = "torc-seal";
-const FOLDER: &str = "torc-fold";
+/// The threads of Torc's store that flush and compact.
+const FLUSHER: &str = "torc-flush";
+const COMPACTOR: &str = "torc-compact";
 
 /// Fills an empty store and tells how that went. The store stays open, and is forgotten:
 /// whoever asked kills this process.
@@ -53,7 +53,7 @@ fn load(store: &dyn Engine, records: u64) -> Result<f64> {
     Ok(records as f64 / started.elapsed().as_secs_f64())
 }
 
-/// What one core seals and folds in a second: by the processor time of the two threads, so
+/// What one core flushes and compacts in a second: by the processor time of the two threads, so
 /// that neither waiting for the disk nor other work on the machine counts.
 fn tell_of_upkeep(torc: &Torc, records: u64) -> Result<()> {
     let stats = torc.store().stats();
@@ -61,20 +61,23 @@ fn tell_of_upkeep(torc: &Torc, records: u64) -> Result<()> {
         let spent = process::cpu_time_of_threads(thread)?.as_secs_f64();
         anyhow::Ok(count as f64 / spent.max(1e-9))
     };
-    say("seal_per_core", per_core(stats.sealed_records, SEALER)?)?;
+    say("flush_per_core", per_core(stats.flushed_records, FLUSHER)?)?;
     say(
-        "seal_elapsed",
-        stats.sealed_records as f64 / stats.seal_seconds,
+        "flush_elapsed",
+        stats.flushed_records as f64 / stats.flush_seconds,
     )?;
-    if stats.folded_records > 0 {
-        say("fold_per_core", per_core(stats.folded_records, FOLDER)?)?;
+    if stats.compacted_records > 0 {
         say(
-            "fold_elapsed",
-            stats.folded_records as f64 / stats.fold_seconds,
+            "compaction_per_core",
+            per_core(stats.compacted_records, COMPACTOR)?,
+        )?;
+        say(
+            "compaction_elapsed",
+            stats.compacted_records as f64 / stats.compaction_seconds,
         )?;
     }
     say(
-        "folds_per_record",
-        stats.folded_records as f64 / records as f64,
+        "compactions_per_record",
+        stats.compacted_records as f64 / records as f64,
     )
 }

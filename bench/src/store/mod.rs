@@ -6,8 +6,8 @@
 //! share a sync, so one committer thread gives it to them ([`grouped`]), as Torc's store
 //! has it within.
 //!
-//! Every store is filled once and brought into the form it is read from: Torc seals and
-//! folds, the others compact where that is recommended ([`held`]). Then, round by round,
+//! Every store is filled once and brought into the form it is read from: Torc flushes and
+//! compacts, as do the others where that is recommended ([`held`]). Then, round by round,
 //! the stores take turns to be opened, read and killed ([`reads`]).
 //!
 //! Durability is what each has: Torc, redb, fjall, LMDB and RocksDB sync what they wrote.

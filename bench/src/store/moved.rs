@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use futures::executor::block_on;
 use futures::future::try_join_all;
 use torc_ring::{Partition, Partitions};
-use torc_store::{Arrival, SealedSlice, SliceInfo, Store, StoreOptions};
+use torc_store::{Ingest, SealedSlice, SliceInfo, Store, StoreOptions};
 
 use super::child::say;
 use super::torc::CLUSTER;
@@ -37,17 +37,17 @@ pub(super) fn measure(dir: &Path) -> Result<()> {
     let (from, _) = Store::open(StoreOptions::new(dir))?;
     let mut options = StoreOptions::new(dir.with_extension("moved"));
     // Only what a move takes.
-    options.auto_fold = false;
+    options.auto_compact = false;
     let (to, _) = Store::open(options)?;
     let mut spent = Spent::default();
     let partitions: Vec<Partition> = Partitions::DEFAULT.iter().collect();
     for some in partitions.chunks(TOGETHER) {
-        let mut arrivals = Vec::new();
+        let mut ingests = Vec::new();
         for partition in some {
-            arrivals.extend(receive(&from, &to, *partition, &mut spent)?);
+            ingests.extend(receive(&from, &to, *partition, &mut spent)?);
         }
         let started = Instant::now();
-        block_on(try_join_all(arrivals.into_iter().map(Arrival::publish)))?;
+        block_on(try_join_all(ingests.into_iter().map(Ingest::publish)))?;
         spent.publish += started.elapsed();
     }
     tell(&spent)?;
@@ -65,14 +65,14 @@ fn receive(
     to: &Store,
     partition: Partition,
     spent: &mut Spent,
-) -> Result<Option<Arrival>> {
+) -> Result<Option<Ingest>> {
     let sealed = from.sealed(partition)?;
     if sealed.slices.is_empty() {
         return Ok(None);
     }
     let infos = sealed.slices.iter().map(SealedSlice::info);
     let infos: Vec<SliceInfo> = infos.collect::<Result<_, _>>()?;
-    let mut arrival = to.receive(partition, &infos)?;
+    let mut ingest = to.ingest(partition, &infos)?;
     for (slice, SliceInfo { len, .. }) in sealed.slices.iter().zip(infos) {
         let (records, _) = slice.sizes();
         let mut at = 0;
@@ -80,13 +80,13 @@ fn receive(
             let bytes = timed(&mut spent.read, || slice.read(at, MESSAGE))?;
             anyhow::ensure!(!bytes.is_empty(), "a slice ends too early");
             at += bytes.len() as u64;
-            timed(&mut spent.write, || arrival.write(bytes))?;
+            timed(&mut spent.write, || ingest.write(bytes))?;
         }
         spent.bytes += len;
         spent.records += records;
     }
-    timed(&mut spent.verify, || arrival.verify(Some(&CLUSTER)))?;
-    Ok(Some(arrival))
+    timed(&mut spent.verify, || ingest.verify(Some(&CLUSTER)))?;
+    Ok(Some(ingest))
 }
 
 /// Adds the processor time of some work.
@@ -133,9 +133,9 @@ mod tests {
         let (to, _) = Store::open(to).unwrap();
         let mut spent = Spent::default();
         for partition in Partitions::DEFAULT.iter() {
-            let arrival = receive(store.store(), &to, partition, &mut spent).unwrap();
+            let ingest = receive(store.store(), &to, partition, &mut spent).unwrap();
             if partition.0 < 3 {
-                let published = arrival.map(|arrival| block_on(arrival.publish()));
+                let published = ingest.map(|ingest| block_on(ingest.publish()));
                 assert!(published.is_none_or(|outcome| outcome.is_ok()));
             }
         }

@@ -15,7 +15,7 @@ pub(super) const NOTES: &[&str] = &[
     "redb, fjall, sled, lmdb, rocksdb: one committer thread shares each commit among the waiting writers",
     "torc's gets include hashing the key, get_with_digest does not; get_in_batch: 100 keys a call, one by one where a store has no batched get",
     "caches of sled, redb, fjall and rocksdb: 1 GiB each; gets by processor time of the reading thread, from a warm page cache; *_elapsed on the clock",
-    "seal_per_core and fold_per_core: records by processor time of the sealing and the folding thread, their writing and syncing included",
+    "flush_per_core and compaction_per_core: records by processor time of the flush and the compaction thread, writing and syncing included",
 ];
 
 pub(super) const PREDICTIONS: &[Prediction] = &[
@@ -62,7 +62,7 @@ pub(super) const PREDICTIONS: &[Prediction] = &[
     of(TEN_MILLION, "index", "below 4"),
     of(TEN_MILLION, "reads_per_hit", "1.00"),
     of(TEN_MILLION, "reads_per_miss", "at most 0.011"),
-    of(TEN_MILLION, "seal_per_core", "at least 1,000,000"),
+    of(TEN_MILLION, "flush_per_core", "at least 1,000,000"),
     of(TEN_MILLION, "anonymous_ram_per_record", "4"),
     of(
         MOVED,

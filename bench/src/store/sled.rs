@@ -23,7 +23,7 @@ pub(super) enum Flush {
 }
 
 /// Longer than sled ever holds its lock after it was dropped.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 
 pub(super) struct Sled {
@@ -64,7 +64,7 @@ impl Peer for Sled {
     fn close(self) -> Result<()> {
         let Self { db, file, .. } = self;
         drop(db);
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + TIMEOUT;
         while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
             let is_held = error == Errno::WOULDBLOCK && Instant::now() < give_up;
             if !is_held {

@@ -102,10 +102,10 @@ impl Engine for Torc {
         Ok(found)
     }
 
-    /// Seals all and folds every partition into one slice.
+    /// Flushes the memtable and compacts every partition into one slice.
     fn settle(&self) -> Result<()> {
-        block_on(self.store.seal())?;
-        block_on(self.store.fold())?;
+        block_on(self.store.flush())?;
+        block_on(self.store.compact())?;
         Ok(())
     }
 

@@ -19,8 +19,8 @@ use super::closed_loop::{Sample, closed_loop};
 use super::data::Data;
 use super::server::{self, own_dir};
 use super::subject::Subject;
-use crate::ports::free_address;
 use crate::process::{self, Process};
+use torc_testkit::free_address;
 
 /// The peer's name in reports.
 pub(super) const NAME: &str = "etcd";

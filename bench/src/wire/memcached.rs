@@ -11,9 +11,9 @@ use super::connection::{Connection, Pool, line_end};
 use super::data::Data;
 use super::server;
 use super::subject::Subject;
-use crate::ports::free_address;
 use crate::process::Process;
 use crate::records::Random;
+use torc_testkit::free_address;
 
 /// The peer's name in reports.
 pub(super) const NAME: &str = "memcached";

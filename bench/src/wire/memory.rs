@@ -284,9 +284,9 @@ async fn tell_of_index(
     add("sealed", "ratio", share);
     add("slices", "slices", readings.value("store_slices")?);
     add(
-        "overlay",
+        "memtable",
         "MiB",
-        readings.value("store_overlay_bytes")? / MIB,
+        readings.value("store_memtable_bytes")? / MIB,
     );
     Ok(())
 }

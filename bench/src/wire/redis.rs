@@ -13,9 +13,9 @@ use super::connection::{Connection, Pool, line_end};
 use super::data::Data;
 use super::server::{self, own_dir};
 use super::subject::Subject;
-use crate::ports::free_address;
 use crate::process::Process;
 use crate::records::Random;
+use torc_testkit::free_address;
 
 /// When a write is on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

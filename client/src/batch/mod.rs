@@ -18,9 +18,9 @@ use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 use torc_record::{Digest, NamespaceId};
 use torc_ring::Partition;
 
-use crate::call::{Call, Patience, attempt_patiently};
+use crate::call::{AttemptTimeout, Call, attempt_with_timeout};
 use crate::client::{checked_key, checked_value};
-use crate::core::Hop;
+use crate::core::Target;
 use crate::peer::Peer;
 use crate::retry::{Failure, Nature, Stop, blame};
 use crate::view::View;
@@ -179,7 +179,7 @@ impl<K: Kind> Batch<K> {
             batch.outcomes.push(outcome);
         }
         for wave in batch.waves() {
-            batch.settle(client, &mut call, wave).await?;
+            batch.complete(client, &mut call, wave).await?;
         }
         let missed = || Error::malformed("an item without an outcome", K::NATURE == Nature::Write);
         let outcomes = batch.outcomes.into_iter();
@@ -199,7 +199,7 @@ impl<K: Kind> Batch<K> {
     }
 
     /// Sends items until each has an outcome.
-    async fn settle(
+    async fn complete(
         &mut self,
         client: &Client,
         call: &mut Call<'_>,
@@ -207,16 +207,16 @@ impl<K: Kind> Batch<K> {
     ) -> Result<(), Error> {
         while !pending.is_empty() {
             let view = call.view().await?;
-            let (hops, chunks) = self.cut(client, &view, call, &pending)?;
-            let patience = call.patience();
+            let (targets, chunks) = self.cut(client, &view, call, &pending)?;
+            let attempt_timeout = call.attempt_timeout();
             let requests: Vec<_> = chunks
                 .into_iter()
                 .map(|chunk| {
                     self.send(
                         &view,
-                        &hops[chunk.destination],
+                        &targets[chunk.destination],
                         chunk.items,
-                        (call.deadline(), patience),
+                        (call.deadline(), attempt_timeout),
                     )
                 })
                 .collect();
@@ -248,16 +248,16 @@ impl<K: Kind> Batch<K> {
         Ok(())
     }
 
-    /// Cuts items into requests, their destinations numbering the hops.
+    /// Cuts items into requests, their destinations being indices into the targets.
     fn cut(
         &self,
         client: &Client,
         view: &View,
         call: &Call<'_>,
         pending: &[usize],
-    ) -> Result<(Vec<Hop>, Vec<Chunk<usize>>), Error> {
-        let mut hops: Vec<Hop> = Vec::new();
-        let mut known_hops = HashMap::new();
+    ) -> Result<(Vec<Target>, Vec<Chunk<usize>>), Error> {
+        let mut targets: Vec<Target> = Vec::new();
+        let mut known_targets = HashMap::new();
         let mut routed = Vec::with_capacity(pending.len());
         for &index in pending {
             let Some(item) = &self.items[index] else {
@@ -265,18 +265,22 @@ impl<K: Kind> Batch<K> {
             };
             let partition = self.partition_of(view, &item.digest);
             let state = view.state(partition)?;
-            if let Some(hop) = self.turn(client, view, call, &item.digest) {
-                routed.push((index, add(&mut hops, hop), self.kind.bytes(&item.what)));
+            if let Some(target) = self.turn(client, view, call, &item.digest) {
+                routed.push((
+                    index,
+                    add(&mut targets, target),
+                    self.kind.bytes(&item.what),
+                ));
                 continue;
             }
-            let hop = *known_hops.entry(partition).or_insert_with(|| {
+            let target = *known_targets.entry(partition).or_insert_with(|| {
                 let tries = (call.detours(), call.attempts());
-                let hop = client.core().first_hop(view, state, K::NATURE, tries);
-                add(&mut hops, hop)
+                let target = client.core().first_target(view, state, K::NATURE, tries);
+                add(&mut targets, target)
             });
-            routed.push((index, hop, self.kind.bytes(&item.what)));
+            routed.push((index, target, self.kind.bytes(&item.what)));
         }
-        Ok((hops, chunks(routed, self.limits)))
+        Ok((targets, chunks(routed, self.limits)))
     }
 
     fn partition_of(&self, view: &View, digest: &Digest) -> Partition {
@@ -284,7 +288,13 @@ impl<K: Kind> Batch<K> {
     }
 
     /// Where to send the get of a hot key first.
-    fn turn(&self, client: &Client, view: &View, call: &Call<'_>, digest: &Digest) -> Option<Hop> {
+    fn turn(
+        &self,
+        client: &Client,
+        view: &View,
+        call: &Call<'_>,
+        digest: &Digest,
+    ) -> Option<Target> {
         let is_first = call.detours() == 0 && call.attempts() == 0;
         let core = client.core();
         let is_meant = K::NATURE == Nature::Read && is_first && core.hot().is_hot(digest);
@@ -295,21 +305,21 @@ impl<K: Kind> Batch<K> {
     async fn send(
         &self,
         view: &View,
-        hop: &Hop,
+        target: &Target,
         items: Indices,
-        (deadline, patience): (Instant, Patience),
+        (deadline, attempt_timeout): (Instant, AttemptTimeout),
     ) -> Reply<K::Done> {
         let wire = |index: &usize| {
             let item = self.items[*index].as_ref()?;
-            let route = hop.route(view, self.partition_of(view, &item.digest));
+            let route = target.route(view, self.partition_of(view, &item.digest));
             Some(self.kind.wire(&item.what, &item.digest, route))
         };
         let wires = items.iter().filter_map(wire).collect();
         let sending = |channel, budget| self.kind.send(channel, budget, wires);
-        let outcome = attempt_patiently(&hop.peer, deadline, patience, sending).await;
+        let outcome = attempt_with_timeout(&target.peer, deadline, attempt_timeout, sending).await;
         Reply {
             items,
-            peer: Arc::clone(&hop.peer),
+            peer: Arc::clone(&target.peer),
             outcome,
         }
     }
@@ -368,11 +378,11 @@ impl<K: Kind> Batch<K> {
     }
 }
 
-/// The number of a hop among those that are used, of which it becomes one.
-fn add(hops: &mut Vec<Hop>, hop: Hop) -> usize {
-    let same = hops.iter().position(|known| known.is_same(&hop));
+/// The index of a target, which is added unless it is there.
+fn add(targets: &mut Vec<Target>, target: Target) -> usize {
+    let same = targets.iter().position(|known| known.is_same(&target));
     same.unwrap_or_else(|| {
-        hops.push(hop);
-        hops.len() - 1
+        targets.push(target);
+        targets.len() - 1
     })
 }

@@ -49,7 +49,7 @@ pub struct Explanation {
     pub value_bytes: u64,
     /// Unix milliseconds from which on the key counts as absent; none: never.
     pub expires_at_ms: Option<u64>,
-    /// Where the record was found: `overlay`, or `slice`.
+    /// Where the record was found: `memtable`, or `slice`.
     pub held_in: Option<String>,
     /// Every slice of the partition at that node, and what it says of the key.
     pub slices: Vec<SliceTrace>,

@@ -125,6 +125,10 @@ fn node_status(wire: v1::NodeStatus) -> Checked<NodeStatus> {
         log_bytes: wire.log_bytes,
         rss_bytes: wire.rss_bytes,
         problem: text(wire.problem),
+        damaged_slices: wire.damaged_slices,
+        disk_full: wire.disk_full,
+        sealed_keys: wire.sealed_keys,
+        index_bytes: wire.index_bytes,
     })
 }
 
@@ -460,6 +464,7 @@ mod tests {
                 member: Some(wire_member()),
                 reachable: true,
                 records: 12,
+                damaged_slices: 2,
                 ..Default::default()
             }],
             transition: Some(v1::Transition {
@@ -480,6 +485,7 @@ mod tests {
         assert_eq!(json["feature_level"], 1);
         assert_eq!(json["nodes"][0]["id"], 7, "the member's fields lie flat");
         assert_eq!(json["nodes"][0]["records"], 12);
+        assert_eq!(json["nodes"][0]["damaged_slices"], 2);
         assert_eq!(json["nodes"][0]["problem"], serde_json::Value::Null);
         assert_eq!(json["transition"]["kind"], "join");
         assert_eq!(json["transition"]["ended_at_ms"], serde_json::Value::Null);

@@ -6,6 +6,7 @@
 mod explanation;
 mod from_wire;
 mod hot_keys;
+mod maintenance;
 mod namespaces;
 mod overlap;
 
@@ -16,6 +17,7 @@ use torc_ring::{NodeId, Token, Zone};
 
 pub use explanation::{Explanation, Holding, Holds, Quorum, SliceTrace, SliceVerdict};
 pub use hot_keys::{HotEstimate, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode};
+pub use maintenance::NodeMaintenance;
 pub use namespaces::{Namespace, NamespaceMode};
 pub use overlap::{Overlap, OverlapEstimate, OverlapJoin, OverlapSet};
 
@@ -88,6 +90,7 @@ pub enum MemberState {
 
 /// One node of a [`ClusterStatus`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct NodeStatus {
     /// Who it is.
     #[serde(flatten)]
@@ -121,6 +124,14 @@ pub struct NodeStatus {
     pub rss_bytes: u64,
     /// Why it is not ready or not reachable.
     pub problem: Option<String>,
+    /// Damaged slices on its disk that have not been rewritten yet.
+    pub damaged_slices: u64,
+    /// Whether its disk has no space: it stores nothing until there is some.
+    pub disk_full: bool,
+    /// Keys that lie in slices, counted once for each slice that has them.
+    pub sealed_keys: u64,
+    /// Memory of the indexes of these slices: hash functions, Bloom gates, offsets, headers.
+    pub index_bytes: u64,
 }
 
 /// A change of the topology, while it runs or after it ended.

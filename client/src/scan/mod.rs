@@ -24,7 +24,7 @@ use torc_record::{Digest, DigestKey, Key, NamespaceId};
 pub use cursor::ScanCursor;
 use walk::Walk;
 
-use crate::call::{Call, attempt_patiently, failure, no_answer};
+use crate::call::{Call, attempt_with_timeout, failure, no_answer};
 use crate::client::kv;
 use crate::peer::Peer;
 use crate::retry::{Failure, Nature};
@@ -243,21 +243,30 @@ impl Walker {
             let partition = partitions.holding(namespace, self.walk.token());
             let state = view.state(partition)?;
             let tries = (call.detours(), call.attempts());
-            let hop = (self.client.core()).first_hop(&view, state, Nature::Read, tries);
-            let message = self.walk.request(self.client.namespace_name(), hop.leads);
-            let patience = call.patience();
+            let target = self
+                .client
+                .core()
+                .first_target(&view, state, Nature::Read, tries);
+            let message = self
+                .walk
+                .request(self.client.namespace_name(), target.leads);
+            let attempt_timeout = call.attempt_timeout();
             let sending = |channel, _| async move { kv(channel).scan(message).await };
-            let opening = attempt_patiently(&hop.peer, call.deadline(), patience, sending);
+            let opening =
+                attempt_with_timeout(&target.peer, call.deadline(), attempt_timeout, sending);
             match opening.await {
                 Ok(messages) => {
                     return Ok(Source {
                         messages,
                         view,
-                        peer: hop.peer,
+                        peer: target.peer,
                         moved: false,
                     });
                 }
-                Err(failure) => call.recover(failure, Some(&view), Some(&hop.peer)).await?,
+                Err(failure) => {
+                    call.recover(failure, Some(&view), Some(&target.peer))
+                        .await?;
+                }
             }
         }
     }

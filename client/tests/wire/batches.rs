@@ -94,7 +94,7 @@ async fn an_items_failure_is_its_own() {
     let cluster = Cluster::formed(2).await;
     let client = cluster.client().await;
     let keys = cluster.keys_of(0, 4);
-    cluster.nodes[0].refuse(&keys[1], Fault::new(Reason::OutOfSpace, "the disk is full"));
+    cluster.nodes[0].refuse(&keys[1], Fault::new(Reason::Corrupt, "a checksum is wrong"));
     cluster.nodes[0].refuse(&keys[2], Fault::unknown("a replica did not answer"));
     cluster.nodes[0].refuse(&keys[3], Fault::new(Reason::Overloaded, "slow down"));
     let mut records: Vec<_> = keys
@@ -110,7 +110,7 @@ async fn an_items_failure_is_its_own() {
         .collect();
     let expected = [
         None,
-        Some(ErrorKind::OutOfSpace),
+        Some(ErrorKind::Corrupt),
         Some(ErrorKind::OutcomeUnknown),
         None,
         Some(ErrorKind::Invalid),

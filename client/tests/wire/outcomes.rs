@@ -96,11 +96,37 @@ async fn a_put_that_was_refused_for_now_is_sent_again() {
 }
 
 #[tokio::test]
+async fn a_put_that_a_full_node_refuses_goes_to_another_one() {
+    let cluster = Cluster::formed(2).await;
+    let client = cluster.client().await;
+    let full = Fault::new(Reason::OutOfSpace, "the disk is full");
+    for key in cluster.keys_of(0, 2) {
+        cluster.nodes[0].trouble("put", Trouble::Fault(full.clone()));
+        let before = cluster.nodes[1].seen("put");
+        client.put(key, "value").await.unwrap();
+        assert_eq!(cluster.nodes[1].seen("put"), before + 1);
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_without_space_is_told_as_such() {
+    let cluster = Cluster::formed(1).await;
+    let client = cluster.client().await.with_deadline(SOON);
+    for _ in 0..200 {
+        let full = Fault::new(Reason::OutOfSpace, "the disk is full");
+        cluster.nodes[0].trouble("put", Trouble::Fault(full));
+    }
+    let error = client.put("key", "value").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfSpace, "{error}");
+    assert!(!error.maybe_applied());
+    assert!(error.message().contains("the disk is full"), "{error}");
+}
+
+#[tokio::test]
 async fn a_put_that_will_never_succeed_is_sent_once() {
     let cluster = Cluster::formed(1).await;
     let client = cluster.client().await;
     for (reason, kind) in [
-        (Reason::OutOfSpace, ErrorKind::OutOfSpace),
         (Reason::Invalid, ErrorKind::Invalid),
         (Reason::Refused, ErrorKind::Refused),
         (Reason::Internal, ErrorKind::Internal),

@@ -179,58 +179,58 @@ impl Cluster for Service {
     }
 
     async fn join(&self, request: Request<v1::JoinRequest>) -> Answer<v1::ChangeResponse> {
-        let wish = request.into_inner();
+        let asked = request.into_inner();
         let change = v1::ChangeResponse {
             plan: Some(v1::Plan {
                 based_on_epoch: 1,
                 kind: v1::ChangeKind::Join.into(),
-                address: wish.address,
+                address: asked.address,
                 partitions_moved: 3,
                 ..Default::default()
             }),
-            transition: if wish.plan_only { 0 } else { 7 },
+            transition: if asked.plan_only { 0 } else { 7 },
         };
         self.0.serve("join", || Ok(change)).await
     }
 
     async fn leave(&self, request: Request<v1::LeaveRequest>) -> Answer<v1::ChangeResponse> {
-        let wish = *request.get_ref();
+        let asked = *request.get_ref();
         let work = || {
             if !self
                 .0
                 .table()?
                 .members
-                .contains_key(&torc_client::NodeId(wish.node))
+                .contains_key(&torc_client::NodeId(asked.node))
             {
                 return Err(Fault::new(Reason::NoSuchNode, "no such node"));
             }
             let plan = v1::Plan {
                 based_on_epoch: 1,
                 kind: v1::ChangeKind::Leave.into(),
-                node: wish.node,
+                node: asked.node,
                 ..Default::default()
             };
             Ok(v1::ChangeResponse {
                 plan: Some(plan),
-                transition: if wish.plan_only { 0 } else { 8 },
+                transition: if asked.plan_only { 0 } else { 8 },
             })
         };
         self.0.serve("leave", work).await
     }
 
     async fn replace(&self, request: Request<v1::ReplaceRequest>) -> Answer<v1::ChangeResponse> {
-        let wish = request.into_inner();
+        let asked = request.into_inner();
         let work = || {
             let plan = v1::Plan {
                 based_on_epoch: 1,
                 kind: v1::ChangeKind::Replace.into(),
-                address: wish.address.clone(),
-                replaced: wish.old,
+                address: asked.address.clone(),
+                replaced: asked.old,
                 ..Default::default()
             };
             Ok(v1::ChangeResponse {
                 plan: Some(plan),
-                transition: if wish.plan_only { 0 } else { 9 },
+                transition: if asked.plan_only { 0 } else { 9 },
             })
         };
         self.0.serve("replace", work).await
@@ -240,36 +240,36 @@ impl Cluster for Service {
         &self,
         request: Request<v1::AlterNamespaceRequest>,
     ) -> Answer<v1::ChangeResponse> {
-        let wish = request.into_inner();
+        let asked = request.into_inner();
         let work = || {
             let plan = v1::Plan {
                 based_on_epoch: 1,
                 kind: v1::ChangeKind::Alter.into(),
-                namespaces: vec![wish.namespace.clone()],
+                namespaces: vec![asked.namespace.clone()],
                 replicas_before: 1,
-                replicas_after: wish.replicas,
+                replicas_after: asked.replicas,
                 ..Default::default()
             };
             Ok(v1::ChangeResponse {
                 plan: Some(plan),
-                transition: if wish.plan_only { 0 } else { 11 },
+                transition: if asked.plan_only { 0 } else { 11 },
             })
         };
         self.0.serve("alter_namespace", work).await
     }
 
     async fn reweight(&self, request: Request<v1::ReweightRequest>) -> Answer<v1::ChangeResponse> {
-        let wish = request.into_inner();
+        let asked = request.into_inner();
         let work = || {
             let plan = v1::Plan {
                 based_on_epoch: 1,
                 kind: v1::ChangeKind::Reweight.into(),
-                node: wish.node,
+                node: asked.node,
                 ..Default::default()
             };
             Ok(v1::ChangeResponse {
                 plan: Some(plan),
-                transition: if wish.plan_only { 0 } else { 10 },
+                transition: if asked.plan_only { 0 } else { 10 },
             })
         };
         self.0.serve("reweight", work).await
@@ -296,12 +296,12 @@ impl Cluster for Service {
         &self,
         request: Request<v1::CreateNamespaceRequest>,
     ) -> Answer<v1::CreateNamespaceResponse> {
-        let wish = request.into_inner();
+        let asked = request.into_inner();
         let work = || {
             let namespace = v1::Namespace {
                 id: 2,
-                name: wish.name.clone(),
-                mode: wish.mode,
+                name: asked.name.clone(),
+                mode: asked.mode,
                 replicas: 1,
             };
             Ok(v1::CreateNamespaceResponse {
@@ -363,6 +363,14 @@ impl Cluster for Service {
         _: Request<v1::SketchKeysRequest>,
     ) -> Answer<Self::SketchKeysStream> {
         Err(tonic::Status::unimplemented("real nodes are asked"))
+    }
+
+    async fn flush(&self, _: Request<v1::MaintenanceRequest>) -> Answer<v1::MaintenanceResponse> {
+        Err(tonic::Status::unimplemented("no store here"))
+    }
+
+    async fn compact(&self, _: Request<v1::MaintenanceRequest>) -> Answer<v1::MaintenanceResponse> {
+        Err(tonic::Status::unimplemented("no store here"))
     }
 
     async fn hot_window(&self, _: Request<v1::HotWindowRequest>) -> Answer<v1::HotWindowResponse> {

@@ -24,7 +24,7 @@
 //! caller likes; [`BuildPlan::assemble`] joins the outcomes. The bytes do not depend on the ranges.
 //!
 //! # Measured
-//! `cargo run --release -p torc-bench -- index --gigahash`: the paper's Table 1 on 10 M generated URLs (the paper: one
+//! `cargo run --profile ship -p torc-bench -- index --gigahash`: the paper's Table 1 on 10 M generated URLs (the paper: one
 //! billion crawled ones). Bits a key are of the whole function, 0.25 of them offsets. "Predicted" is an earlier
 //! making of the same, without its offsets.
 //!

@@ -12,7 +12,7 @@ use torc_client::{Change, ChangeKind, Client, NodeId, Plan, Transition};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::{Out, note};
-use crate::progress::{self, Pace, Sight, sight};
+use crate::progress::{self, ProgressRate, Sight, sight};
 use crate::table::{Align, Table};
 use crate::text;
 
@@ -170,7 +170,7 @@ pub(super) async fn watch(
 ) -> Result<Option<Transition>, Failure> {
     const FIRST_PAUSE: Duration = Duration::from_millis(50);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-    let patience = timeout.max(Duration::from_secs(120));
+    let longest_silence = timeout.max(Duration::from_secs(120));
     let mut display = Display::new(progress::name(kind));
     let (mut pause, mut heard) = (FIRST_PAUSE, Instant::now());
     loop {
@@ -186,7 +186,7 @@ pub(super) async fn watch(
                     }
                 }
             }
-            Err(last) if heard.elapsed() > patience => {
+            Err(last) if heard.elapsed() > longest_silence => {
                 display.clear();
                 return Err(Failure::LostSight {
                     change: progress::name(kind),
@@ -206,7 +206,7 @@ struct Display {
     bar: Option<ProgressBar>,
     name: &'static str,
     started: Instant,
-    pace: Pace,
+    rate: ProgressRate,
     last_line: Option<Instant>,
 }
 
@@ -224,14 +224,14 @@ impl Display {
             bar,
             name,
             started: Instant::now(),
-            pace: Pace::default(),
+            rate: ProgressRate::default(),
             last_line: None,
         }
     }
 
     fn show(&mut self, transition: &Transition) {
-        self.pace.note(self.started.elapsed(), transition);
-        let figures = progress::figures(transition, &self.pace);
+        self.rate.note(self.started.elapsed(), transition);
+        let figures = progress::figures(transition, &self.rate);
         match &self.bar {
             Some(bar) => {
                 bar.set_length(transition.partitions_total.into());

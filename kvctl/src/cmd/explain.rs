@@ -28,11 +28,11 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     if global.json() {
         out.json(&explanation)
     } else {
-        out.line(describe(&key, &explanation))
+        out.line(describe(&key, &explanation, text::now_ms()))
     }
 }
 
-fn describe(key: &[u8], explanation: &Explanation) -> String {
+fn describe(key: &[u8], explanation: &Explanation, now_ms: u64) -> String {
     let e = explanation;
     let mut lines = vec![
         ("key", text::shortened(key, 200)),
@@ -63,7 +63,10 @@ fn describe(key: &[u8], explanation: &Explanation) -> String {
     }
     lines.push(("lead", nodes(&[e.lead], e)));
     lines.push(("quorums", quorums(e)));
-    lines.push(("holds", format!("{}, says node {}", held(e), e.answered_by)));
+    lines.push((
+        "holds",
+        format!("{}, says node {}", held(e, now_ms), e.answered_by),
+    ));
     if e.replicas.len() > 1 {
         let replicas = e
             .replicas
@@ -82,11 +85,24 @@ fn describe(key: &[u8], explanation: &Explanation) -> String {
 fn quorums(e: &Explanation) -> String {
     let of = |quorum: &Quorum| {
         let ids: Vec<_> = quorum.of.iter().map(NodeId::to_string).collect();
-        format!("{} of {}", quorum.needed, ids.join(", "))
+        match &ids[..] {
+            [only] => format!("node {only}"),
+            [all @ .., last] if quorum.needed as usize == ids.len() => {
+                format!("nodes {} and {last}", all.join(", "))
+            }
+            [others @ .., last] => {
+                let others = others.join(", ");
+                format!("any {} of nodes {others} and {last}", quorum.needed)
+            }
+            [] => "no node".to_owned(),
+        }
     };
     let accept: Vec<_> = e.accept_quorums.iter().map(of).collect();
     let read = of(&e.read_quorum);
-    format!("reads need {read}; writes need {}", accept.join(" and "))
+    format!(
+        "a read needs {read}; a write needs {}",
+        accept.join(", and ")
+    )
 }
 
 fn replica(holding: &Holding) -> String {
@@ -124,10 +140,10 @@ fn accesses(hot: &HotEstimate) -> String {
 
 fn described(slice: &SliceTrace) -> String {
     let verdict = match slice.verdict {
-        SliceVerdict::GateNegative => "its gate says that the key is not there".to_owned(),
+        SliceVerdict::GateNegative => "the Bloom gate says no".to_owned(),
         SliceVerdict::GateFalsePositive => {
             format!(
-                "its gate says perhaps, but slot {} holds another key",
+                "the Bloom gate says maybe, but slot {} holds another key",
                 slice.slot
             )
         }
@@ -140,7 +156,7 @@ fn described(slice: &SliceTrace) -> String {
             let version = slice.version.as_ref();
             let version = version.map_or_else(String::new, |it| format!(", version {it}"));
             format!(
-                "its gate says perhaps, slot {} holds {what}{version}",
+                "the Bloom gate says maybe, slot {} holds {what}{version}",
                 slice.slot
             )
         }
@@ -148,11 +164,11 @@ fn described(slice: &SliceTrace) -> String {
         _ => "this release does not know what it says".to_owned(),
     };
     format!(
-        "{}.{}, {} keys in {} bytes: {verdict}",
+        "{}.{}, {} in {}: {verdict}",
         slice.segment,
         slice.row,
-        text::count(slice.keys),
-        text::count(slice.bytes),
+        text::counted(slice.keys, "key"),
+        text::counted(slice.bytes, "byte"),
     )
 }
 
@@ -176,7 +192,7 @@ fn nodes(ids: &[NodeId], explanation: &Explanation) -> String {
     ids.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-fn held(explanation: &Explanation) -> String {
+fn held(explanation: &Explanation, now_ms: u64) -> String {
     let version = match &explanation.version {
         Some(version) => format!(", version {version}"),
         None => String::new(),
@@ -188,13 +204,14 @@ fn held(explanation: &Explanation) -> String {
     };
     match explanation.holds {
         Holds::Nothing => format!("nothing{version}{found}"),
-        Holds::Tombstone => format!("a tombstone (it was deleted){version}{found}"),
+        Holds::Tombstone => format!("a tombstone (deleted or expired){version}{found}"),
         Holds::Value => {
             let expires = explanation.expires_at_ms.map_or_else(String::new, |at| {
-                format!(", expires {}", text::timestamp(at))
+                let verb = if at <= now_ms { "expired" } else { "expires" };
+                format!(", {verb} {}", text::timestamp(at))
             });
-            let bytes = text::count(explanation.value_bytes);
-            format!("a value of {bytes} bytes{version}{expires}{found}")
+            let bytes = text::counted(explanation.value_bytes, "byte");
+            format!("a value of {bytes}{version}{expires}{found}")
         }
     }
 }
@@ -304,14 +321,19 @@ epoch      12, moving: writing to both, reading the old
 nodes      2 (127.0.0.1:7402, zone default)
 moving to  4
 lead       2 (127.0.0.1:7402, zone default)
-quorums    reads need 1 of 2; writes need 1 of 2 and 1 of 4
+quorums    a read needs node 2; a write needs node 2, and node 4
 holds      a value of 1,234 bytes, version 12.34.2, expires 2023-11-14T22:13:20.000Z, in a slice, says node 2
 replica    node 2 holds a value, version 12.34.2
 replica    node 4 does not tell: no answer
 accesses   1,000 to 1,006 of the 12,345 there in 1 min
-slice      3.17, 2,400 keys in 400,000 bytes: its gate says perhaps, slot 1999 holds a value, version 12.34.2
-slice      4.0, 7 keys in 1,500 bytes: its gate says that the key is not there";
-        assert_eq!(describe(b"a\xff", &explanation()), expected);
+slice      3.17, 2,400 keys in 400,000 bytes: the Bloom gate says maybe, slot 1999 holds a value, version 12.34.2
+slice      4.0, 7 keys in 1,500 bytes: the Bloom gate says no";
+        assert_eq!(describe(b"a\xff", &explanation(), 0), expected);
+        let later = describe(b"a\xff", &explanation(), 1_700_000_000_000);
+        assert!(
+            later.contains(", expired 2023-11-14T22:13:20.000Z"),
+            "{later}"
+        );
     }
 
     #[test]
@@ -332,7 +354,7 @@ slice      4.0, 7 keys in 1,500 bytes: its gate says that the key is not there";
             replicas: Vec::new(),
             ..explanation()
         };
-        let text = describe(b"k", &absent);
+        let text = describe(b"k", &absent, 0);
         assert!(text.ends_with("holds      nothing, says node 2"));
         assert!(!text.contains("moving"));
     }

@@ -343,13 +343,24 @@ impl Done {
 
     fn how_to_go_on(&self, from_line: u64, end: &LoadEnd) -> String {
         let report = &self.report;
+        if report.records + report.unknown + report.failed + self.skipped == 0
+            && report.resume_line <= from_line
+        {
+            return if from_line <= 1 {
+                "nothing was stored".to_owned()
+            } else {
+                format!("nothing was stored: go on with --from-line {from_line}")
+            };
+        }
         let some =
             |count: u64, what: &str| (count > 0).then(|| format!("{} {what}", text::count(count)));
+        let stored = match report.records {
+            0 => "no record was stored".to_owned(),
+            1 => "1 record was stored".to_owned(),
+            count => format!("{} records were stored", text::count(count)),
+        };
         let counts = [
-            Some(format!(
-                "{} records were stored",
-                text::count(report.records)
-            )),
+            Some(stored),
             some(report.unknown, "more may or may not be"),
             some(report.failed, "were not"),
             (self.skipped > 0).then(|| self.skipped_text()),
@@ -425,7 +436,9 @@ mod tests {
         );
         let nothing = done(Report::default(), 0);
         let how = nothing.how_to_go_on(40, &LoadEnd::Interrupted);
-        assert!(how.ends_with("--from-line 40"), "{how}");
+        assert_eq!(how, "nothing was stored: go on with --from-line 40");
+        let at_once = nothing.how_to_go_on(1, &LoadEnd::Interrupted);
+        assert_eq!(at_once, "nothing was stored");
     }
 
     #[test]

@@ -95,8 +95,15 @@ fn value(args: &Args) -> Result<Bytes, Failure> {
 }
 
 fn from_file(path: &Path) -> Result<Bytes, Failure> {
-    let file = std::fs::File::open(path).and_then(read);
-    file.map_err(|source| unreadable(&path.display().to_string(), source))
+    let failed = |source| unreadable(&path.display().to_string(), source);
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let len = file.metadata().map_err(failed)?.len();
+    if len > MAX_VALUE_LEN as u64 {
+        let path = path.display();
+        let why = format!("{path} has {len} bytes, a value at most {MAX_VALUE_LEN}");
+        return Err(Failure::OutOfBounds(why));
+    }
+    read(file).map_err(failed)
 }
 
 /// Reads all, but not more than it takes to see that it is too much.
@@ -124,6 +131,19 @@ mod tests {
     fn an_endless_input_is_read_just_far_enough_to_be_refused() {
         let value = read(std::io::repeat(7)).unwrap();
         assert_eq!(value.len(), MAX_VALUE_LEN + 1);
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused_with_its_length() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(20_000_000).unwrap();
+        let failure = from_file(file.path()).unwrap_err();
+        assert_eq!(failure.code() as u8, 6);
+        assert!(
+            failure.line().contains(" has 20000000 bytes, "),
+            "{}",
+            failure.line()
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::args::positive_duration;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::Out;
-use crate::progress::{self, Pace};
+use crate::progress::{self, ProgressRate};
 use crate::table::{Align, Table};
 use crate::text;
 
@@ -34,22 +34,22 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let client = global.client()?;
     let Some(pause) = args.watch else {
         let status = client.status().await?;
-        return show(&status, &Pace::default(), global, out);
+        return show(&status, &ProgressRate::default(), global, out);
     };
     let started = std::time::Instant::now();
-    let mut pace = Pace::default();
+    let mut rate = ProgressRate::default();
     loop {
         match client.status().await {
             Ok(status) => {
                 match &status.transition {
-                    Some(transition) => pace.note(started.elapsed(), transition),
-                    None => pace = Pace::default(),
+                    Some(transition) => rate.note(started.elapsed(), transition),
+                    None => rate = ProgressRate::default(),
                 }
                 if out.screen().terminal && !global.json() {
                     // Home, and clear what lies below.
                     out.raw(b"\x1b[H\x1b[2J")?;
                 }
-                show(&status, &pace, global, out)?;
+                show(&status, &rate, global, out)?;
             }
             // A cluster that is away for a while is what one watches for.
             Err(error) => crate::out::note(Failure::from(error).line()),
@@ -61,18 +61,18 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
 
 fn show(
     status: &ClusterStatus,
-    pace: &Pace,
+    rate: &ProgressRate,
     global: &Global,
     out: &mut Out,
 ) -> Result<(), Failure> {
     if global.json() {
         out.json(status)
     } else {
-        out.line(describe(status, pace))
+        out.line(describe(status, rate))
     }
 }
 
-fn describe(status: &ClusterStatus, pace: &Pace) -> String {
+fn describe(status: &ClusterStatus, rate: &ProgressRate) -> String {
     let mut lines = vec![
         format!(
             "cluster {}, epoch {}, feature level {}, {} partitions x {}\n",
@@ -84,7 +84,7 @@ fn describe(status: &ClusterStatus, pace: &Pace) -> String {
         ),
         nodes(status).to_string(),
     ];
-    let mut remarks = remarks(status, pace);
+    let mut remarks = remarks(status, rate);
     if !remarks.is_empty() {
         lines.push(String::new());
         lines.append(&mut remarks);
@@ -93,7 +93,7 @@ fn describe(status: &ClusterStatus, pace: &Pace) -> String {
 }
 
 /// What the table does not say, a line each.
-fn remarks(status: &ClusterStatus, pace: &Pace) -> Vec<String> {
+fn remarks(status: &ClusterStatus, rate: &ProgressRate) -> Vec<String> {
     let problem = |node: &NodeStatus| {
         let problem = text::one_line(node.problem.as_ref()?);
         Some(format!("node {}: {problem}", node.member.id))
@@ -106,9 +106,11 @@ fn remarks(status: &ClusterStatus, pace: &Pace) -> Vec<String> {
         ));
     }
     remarks.extend(short(status));
+    remarks.extend(status.nodes.iter().filter_map(fullness));
+    remarks.extend(status.nodes.iter().filter_map(damage));
     if let Some(running) = &status.transition {
         let name = progress::name(running.kind);
-        let figures = progress::figures(running, pace);
+        let figures = progress::figures(running, rate);
         let dead = running
             .dead
             .iter()
@@ -133,17 +135,40 @@ fn short(status: &ClusterStatus) -> Option<String> {
     let under = status.under_replicated.filter(|count| *count > 0)?;
     let all = text::count(status.partitions.into());
     let line = format!(
-        "{} of {all} partitions have fewer replicas that answer than they are to have",
+        "{} of {all} partitions lack a replica: restart the nodes that are down, or replace them",
         text::count(under.into()),
     );
     let without = status.without_quorum.filter(|count| *count > 0);
     let without = without.map_or_else(String::new, |count| {
         format!(
-            ", {} have no quorum: their keys cannot be read or written now",
+            "; {} have no quorum, and their keys cannot be read or written now",
             text::count(count.into())
         )
     });
     Some(line + &without)
+}
+
+fn fullness(node: &NodeStatus) -> Option<String> {
+    node.disk_full.then(|| {
+        format!(
+            "node {}: its disk is full: it stores nothing until there is space, and answers reads",
+            node.member.id
+        )
+    })
+}
+
+/// What a node found damaged on its disk, and what becomes of it.
+fn damage(node: &NodeStatus) -> Option<String> {
+    let slices = match node.damaged_slices {
+        0 => return None,
+        1 => "1 slice is".to_owned(),
+        count => format!("{} slices are", text::count(count)),
+    };
+    Some(format!(
+        "node {}: {slices} damaged: check its disk. What was lost comes back from the other \
+         replicas by itself; keys with one replica are refused until they are written again",
+        node.member.id
+    ))
 }
 
 fn nodes(status: &ClusterStatus) -> Table {
@@ -161,6 +186,7 @@ fn nodes(status: &ClusterStatus) -> Table {
         ("data", Align::Right),
         ("log", Align::Right),
         ("memory", Align::Right),
+        ("bits/key", Align::Right),
         ("up", Align::Right),
     ]);
     for node in &status.nodes {
@@ -182,7 +208,7 @@ fn nodes(status: &ClusterStatus) -> Table {
     table
 }
 
-fn held(node: &NodeStatus, role: &str) -> [String; 8] {
+fn held(node: &NodeStatus, role: &str) -> [String; 9] {
     [
         role.to_owned(),
         text::count(node.partitions.into()),
@@ -191,8 +217,18 @@ fn held(node: &NodeStatus, role: &str) -> [String; 8] {
         text::bytes(node.payload_bytes),
         text::bytes(node.log_bytes),
         text::bytes(node.rss_bytes),
+        bits_of_a_key(node),
         text::duration(Duration::from_millis(node.uptime_ms)),
     ]
+}
+
+/// Of the indexes in memory, for each key that lies in a slice.
+fn bits_of_a_key(node: &NodeStatus) -> String {
+    if node.sealed_keys == 0 {
+        return "-".to_owned();
+    }
+    let bits = node.index_bytes as f64 * 8.0 / node.sealed_keys as f64;
+    format!("{bits:.1}")
 }
 
 const fn state(node: &NodeStatus) -> &'static str {
@@ -249,6 +285,10 @@ mod tests {
             log_bytes: 1 << 28,
             rss_bytes: 1 << 27,
             problem: (!reachable).then(|| "connection refused".into()),
+            damaged_slices: 0,
+            disk_full: false,
+            sealed_keys: 500_000,
+            index_bytes: 1_500_000,
         }
     }
 
@@ -292,14 +332,14 @@ mod tests {
         let expected = "\
 cluster abababababababababababababababab, epoch 7, feature level 1, 4,096 partitions x 1 replica
 
-node  address         zone     weight  release  state        topology  partitions  leads    records     data      log   memory         up
-   1  127.0.0.1:7401  default   100 %  0.2.0    ready        leader         2,048  2,048  1,000,000  126 MiB  256 MiB  128 MiB  1 min 5 s
+node  address         zone     weight  release  state        topology  partitions  leads    records     data      log   memory  bits/key         up
+   1  127.0.0.1:7401  default   100 %  0.2.0    ready        leader         2,048  2,048  1,000,000  126 MiB  256 MiB  128 MiB      24.0  1 min 5 s
    2  127.0.0.1:7402  default   100 %  0.2.0    unreachable
 
 node 2: connection refused
-2,048 of 4,096 partitions have fewer replicas that answer than they are to have, 2,048 have no quorum: their keys cannot be read or written now
+2,048 of 4,096 partitions lack a replica: restart the nodes that are down, or replace them; 2,048 have no quorum, and their keys cannot be read or written now
 leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 declared dead";
-        assert_eq!(describe(&status(), &Pace::default()), expected);
+        assert_eq!(describe(&status(), &ProgressRate::default()), expected);
     }
 
     #[test]
@@ -313,8 +353,25 @@ leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 declare
         status.transition = None;
         status.nodes.pop();
         (status.under_replicated, status.without_quorum) = (Some(0), Some(0));
-        assert!(describe(&status, &Pace::default()).ends_with("1 min 5 s"));
+        assert!(describe(&status, &ProgressRate::default()).ends_with("1 min 5 s"));
         status.topology_leader = None;
-        assert!(describe(&status, &Pace::default()).contains("joins and leaves wait"));
+        assert!(describe(&status, &ProgressRate::default()).contains("joins and leaves wait"));
+    }
+
+    #[test]
+    fn damage_and_a_full_disk_are_told_of_the_node_that_has_them() {
+        let mut status = status();
+        status.nodes[1].damaged_slices = 1_200;
+        let told = describe(&status, &ProgressRate::default());
+        assert!(
+            told.contains("node 2: 1,200 slices are damaged: check its disk."),
+            "{told}"
+        );
+        assert!(!told.contains("node 1: "), "{told}");
+        status.nodes[1].damaged_slices = 1;
+        status.nodes[0].disk_full = true;
+        let told = describe(&status, &ProgressRate::default());
+        assert!(told.contains("node 1: its disk is full"), "{told}");
+        assert!(told.contains("node 2: 1 slice is damaged"), "{told}");
     }
 }

@@ -62,8 +62,7 @@ pub(super) fn draw(view: &RingView, radius: usize) -> Vec<Vec<Cell>> {
 
 /// `1 node`, `2 nodes`.
 pub(super) fn plural(count: usize, what: &str) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{} {what}{s}", text::count(count as u64))
+    text::counted(count as u64, what)
 }
 
 /// A cell's place as seen from the centre.

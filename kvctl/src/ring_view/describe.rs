@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use torc_ring::NodeId;
-use torc_ring::topology::Stage;
+use torc_ring::topology::{MovingPartition, NodeSummary, Stage};
 
+use super::RingView;
 use super::circle::{self, Cell, MAX_RADIUS, MIN_RADIUS, plural};
-use super::{MoveView, NodeView, RingView};
 use crate::out::Screen;
 use crate::table::{Align, Table};
 use crate::text;
@@ -135,7 +135,7 @@ fn nodes(view: &RingView, screen: Screen) -> String {
     out
 }
 
-fn cells(node: &NodeView, view: &RingView) -> [String; 10] {
+fn cells(node: &NodeSummary, view: &RingView) -> [String; 10] {
     let share = f64::from(node.primaries) / f64::from(view.partitions.max(1));
     [
         node.mark.to_string(),
@@ -200,7 +200,7 @@ fn moves(view: &RingView) -> String {
 }
 
 /// Who gives and who takes; nodes on both lists keep what they have.
-fn way(moving: &MoveView) -> (String, String) {
+fn way(moving: &MovingPartition) -> (String, String) {
     let without = |list: &[NodeId], other: &[NodeId]| {
         let kept = list.iter().filter(|node| !other.contains(node));
         let names: Vec<String> = kept.map(|node| format!("node {node}")).collect();

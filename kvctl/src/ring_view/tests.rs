@@ -3,8 +3,10 @@ use crate::out::Screen;
 use std::collections::BTreeMap;
 use torc_record::{DigestKey, Epoch, NodeSlot};
 use torc_ring::replicas::Config;
-use torc_ring::topology::{ClusterId, Incarnation, Layers, Member, NewMember, Release};
-use torc_ring::{Partitions, PreferenceList, Ring, Weight, Zone};
+use torc_ring::topology::{
+    ClusterId, Incarnation, Layers, Member, MemberState, NewMember, Release, Stage,
+};
+use torc_ring::{Partition, Partitions, PreferenceList, Ring, Weight, Zone};
 
 const PLAIN: Screen = Screen {
     width: 80,
@@ -219,7 +221,8 @@ fn the_json_of_a_ring_does_not_change() {
     let json = serde_json::to_value(&view).unwrap();
     let node = |id: u64, mark: &str, state: &str, positions: u32, partitions: u32| {
         serde_json::json!({
-            "id": id, "mark": mark, "address": format!("127.0.0.1:740{id}"), "zone": "default",
+            "id": id, "mark": mark, "address": format!("127.0.0.1:740{id}"),
+            "http_address": format!("127.0.0.1:748{id}"), "zone": "default",
             "weight_percent": 100, "state": state, "positions": positions,
             "primaries": partitions, "replicas": partitions, "leads": partitions,
         })

@@ -64,11 +64,21 @@ async fn health_metrics_and_the_ring_are_served_over_http() {
     let (code, ring) = http_get(http, "/ring").await;
     assert_eq!(code, 200);
     let ring: serde_json::Value = serde_json::from_str(&ring).unwrap();
-    assert_eq!(ring["members"].as_array().unwrap().len(), 2);
+    let same = |args: &[&str]| -> serde_json::Value {
+        let told = cluster.kvctl(&[args, &["--output", "json"]].concat());
+        serde_json::from_slice(&told.stdout).unwrap()
+    };
+    assert_eq!(ring, same(&["ring"]));
     assert_eq!(ring["positions"].as_array().unwrap().len(), 64);
     let (code, status) = http_get(http, "/status").await;
     assert_eq!(code, 200);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let names = |value: &serde_json::Value| -> Vec<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    let told = same(&["status"]);
+    assert_eq!(names(&status), names(&told));
+    assert_eq!(names(&status["nodes"][0]), names(&told["nodes"][0]));
     let partitions: u64 = status["nodes"]
         .as_array()
         .unwrap()

@@ -87,11 +87,11 @@ async fn a_join_moves_slices_as_they_are() {
     assert!(
         moved.count() > 40,
         "of {} sealed keys a quarter should be in the newcomer's slices: it has logged too \
-         little to have sealed them itself",
+         little to have flushed them itself",
         before.len()
     );
     let kept = before.keys().filter(|key| !after.contains_key(*key));
-    assert_eq!(kept.count(), 0, "what was sealed before arrives sealed");
+    assert_eq!(kept.count(), 0, "what was sealed before comes sealed");
     for number in 0..600 {
         let value = client.get(format!("filler-{number}")).await.unwrap();
         assert_eq!(&value.unwrap().value[..], vec![number as u8; 512]);

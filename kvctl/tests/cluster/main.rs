@@ -17,4 +17,5 @@ mod processes;
 mod replicas;
 mod restart;
 mod strangers;
+mod tour;
 mod traffic;

@@ -1,7 +1,7 @@
 //! Real `kvd` processes on real sockets and real disks, and `kvctl` beside them.
 
 use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -11,9 +11,9 @@ use tempfile::TempDir;
 use torc_client::Client;
 
 /// Longest wait for a condition; a hang, not slowness, is what it finds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(120);
 
-fn kvctl_path() -> &'static Path {
+pub(crate) fn kvctl_path() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_kvctl"))
 }
 
@@ -36,10 +36,7 @@ fn kvd_path() -> &'static Path {
 
 /// An address nobody uses right now.
 pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
+    torc_testkit::free_address().unwrap()
 }
 
 /// One `kvd` process. Killed when dropped.
@@ -78,11 +75,11 @@ impl Node {
             .arg("--data-dir")
             .arg(&self.data)
             .args(&self.extra)
-            // So that slices come about, fold and move with the little data of a test.
+            // So that nodes flush, compact and move slices with the little data of a test.
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
-            .env("TORC_SEAL_LOG_MIB", "1")
+            .env("TORC_FLUSH_LOG_MIB", "1")
             .env("TORC_REPLICAS", "1")
-            .env("TORC_FOLD_WHEN_IDLE_S", "1")
+            .env("TORC_COMPACT_WHEN_IDLE_S", "1")
             .env("RUST_LOG", "info,torc_server=debug,openraft=error")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -221,7 +218,7 @@ impl Cluster {
     pub(crate) async fn client(&self) -> Client {
         let builder = Client::builder()
             .endpoints(self.endpoints())
-            .deadline(PATIENCE / 2);
+            .deadline(TIMEOUT / 2);
         builder.connect().await.unwrap()
     }
 
@@ -283,7 +280,8 @@ impl Playground {
 
     /// Starts one on ports that are free, and waits until it has printed its welcome.
     pub(crate) async fn start(data_dir: &Path) -> Self {
-        Self::start_on(free_run(Self::NODES), free_run(Self::NODES), data_dir).await
+        let free_run = || torc_testkit::free_run(Self::NODES).unwrap();
+        Self::start_on(free_run(), free_run(), data_dir).await
     }
 
     async fn start_on(first_grpc_port: u16, first_http_port: u16, data_dir: &Path) -> Self {
@@ -322,11 +320,12 @@ impl Playground {
         playground
     }
 
+    pub(crate) fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.first_grpc_port)
+    }
+
     pub(crate) fn kvctl(&self, args: &[&str]) -> Output {
-        kvctl(
-            &[format!("http://127.0.0.1:{}", self.first_grpc_port)],
-            args,
-        )
+        kvctl(&[self.endpoint()], args)
     }
 
     /// Ctrl-C, then again on the same ports and data.
@@ -347,23 +346,22 @@ impl Drop for Playground {
     }
 }
 
-/// The first of some consecutive ports that nobody uses right now.
-fn free_run(count: u16) -> u16 {
-    let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    loop {
-        let first = free_address().port();
-        if first < u16::MAX - count && (first..first + count).all(free) {
-            return first;
-        }
-    }
-}
-
-/// Waits until `/readyz` says so.
+/// Waits until `/readyz` says so; fails with the end of the node's log.
 pub(crate) async fn ready(node: &Node) {
-    until("the node is ready", async || {
-        http_get(node.http, "/readyz").await.0 == 200
-    })
-    .await;
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let (status, answer) = http_get(node.http, "/readyz").await;
+        if status == 200 {
+            return;
+        }
+        if Instant::now() >= deadline {
+            let log = node.log();
+            let lines: Vec<&str> = log.lines().collect();
+            let end = lines[lines.len().saturating_sub(40)..].join("\n");
+            panic!("{} is not ready: {status} {answer}\n{end}", node.grpc);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// A plain HTTP GET: status and body.
@@ -387,7 +385,7 @@ pub(crate) async fn http_get(address: SocketAddr, path: &str) -> (u16, String) {
 
 /// Waits for a condition, asking again and again.
 pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition().await {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -84,7 +84,10 @@ fn message_from_wire(
             tag,
             highest: ballot_or_zero(nack.highest)?,
         },
-        Wire::Abstain(_) => Message::Abstain { tag },
+        Wire::Abstain(abstain) => Message::Abstain {
+            tag,
+            is_full: abstain.is_full,
+        },
         Wire::Store(record) => Message::Store {
             tag,
             record: record_from_wire(record)?,

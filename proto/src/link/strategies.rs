@@ -161,7 +161,7 @@ fn answering() -> impl Strategy<Value = Message> {
         }),
         tags().prop_map(|tag| Message::Accepted { tag }),
         (tags(), maybe_ballots()).prop_map(|(tag, highest)| Message::Nack { tag, highest }),
-        tags().prop_map(|tag| Message::Abstain { tag }),
+        (tags(), any::<bool>()).prop_map(|(tag, is_full)| Message::Abstain { tag, is_full }),
         tags().prop_map(|tag| Message::Epoch { tag }),
     ]
 }

@@ -149,7 +149,14 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
                 highest: ballot,
             },
         ),
-        ("abstain", Message::Abstain { tag }),
+        (
+            "abstain",
+            Message::Abstain {
+                tag,
+                is_full: false,
+            },
+        ),
+        ("full", Message::Abstain { tag, is_full: true }),
         (
             "learn",
             Message::Learn {

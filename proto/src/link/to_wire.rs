@@ -69,7 +69,7 @@ fn message_to_wire(message: Message) -> (Tag, Wire) {
             let highest = unless_zero(highest);
             (tag, Wire::Nack(wire::Nack { highest }))
         }
-        Message::Abstain { tag } => (tag, Wire::Abstain(wire::Empty {})),
+        Message::Abstain { tag, is_full } => (tag, Wire::Abstain(wire::Abstain { is_full })),
         Message::Store { tag, record } => (tag, Wire::Store(record_to_wire(record))),
         Message::Epoch { tag } => (tag, Wire::LaterEpoch(wire::Empty {})),
         Message::Repair {

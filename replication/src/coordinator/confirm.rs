@@ -1,7 +1,7 @@
 //! R5 for many gets at once: do the others hold what this node's replica holds?
 //!
 //! A get whose coordinator is a replica has the value at hand. It needs nothing but the word of
-//! the other members of a bare read quorum that they hold the same version. So gets that begin
+//! the other members of a minimal read quorum that they hold the same version. So gets that begin
 //! together ask each of them once, for all keys. What they confirm is exactly what the round of
 //! a single get would have proven from the same answers. A key that somebody does not confirm,
 //! for whatever reason, takes that round.
@@ -154,7 +154,7 @@ impl Coordinator {
             let sends = group.from.iter().zip(envelopes);
             out.extend(sends.map(|(to, envelope)| Intent::Send { to: *to, envelope }));
             let deadlines = group.gets.iter().map(|get| get.operation.deadline_ms);
-            let wake_ms = now.elapsed_ms.saturating_add(self.few_ms());
+            let wake_ms = now.elapsed_ms.saturating_add(self.widen_after_ms());
             group.wake_ms = deadlines.min().unwrap_or(wake_ms).min(wake_ms);
             group.round = round;
             group.began_ms = now.elapsed_ms;
@@ -182,7 +182,7 @@ impl Coordinator {
             get.is_same &= confirmed.get(number) == Some(&true);
         }
         let is_complete = group.from.is_empty();
-        self.late.was_in_time(from, now);
+        self.suspects.was_in_time(from, now);
         if is_complete && let Some(group) = self.confirming.remove(&tag.op) {
             self.note_round_since(now, group.began_ms);
             for get in group.gets.into_iter().filter(|get| !get.is_abandoned) {
@@ -211,7 +211,7 @@ impl Coordinator {
                 return;
             };
             for node in &group.from {
-                self.late.was_late(*node, now);
+                self.suspects.was_late(*node, now);
             }
             self.start_each(now, group, out);
         }

@@ -45,7 +45,7 @@ impl Coordinator {
             }
         }
         let Some(round) = self.begin_round_of(now, &mut op, &config, out) else {
-            return self.wait(now, op, self.options.round_ms);
+            return self.await_clock(now, op, out);
         };
         op.attempts += 1;
         op.round = round;
@@ -53,8 +53,8 @@ impl Coordinator {
         op.own.tally = Tally::default();
         op.own.plan = None;
         op.own.silent = config.not_counting(self.mutations);
-        op.own.few = Votes::NONE;
         op.own.asked = Votes::NONE;
+        op.own.asked_value = Votes::NONE;
         op.config = Some(config.clone());
         if writes {
             self.write(now, op, &config, out);
@@ -66,7 +66,7 @@ impl Coordinator {
     /// Whether somebody else had better be asked, as long as nothing was sent that may be accepted: nobody has
     /// answered for a while, or this node's clock is so far ahead that nobody will.
     fn is_hopeless(&self, now: Now, op: &RegisterOp) -> bool {
-        if !op.own.mine.is_empty() || Self::is_settle(op) {
+        if !op.own.mine.is_empty() || Self::is_reconcile(op) {
             return false;
         }
         let silent = op.attempts >= self.options.tries && op.own.tally.is_empty();
@@ -206,8 +206,8 @@ impl Coordinator {
         };
         let heard = op.own.tally.answered.union(op.own.tally.refused);
         if op.own.phase == Phase::Reading
-            && Self::asked_few(&op, &config)
-            && heard.covers(op.own.few)
+            && Self::asked_minimal(&op, &config)
+            && heard.covers(op.own.asked)
         {
             return self.widen(now, op, &config, false, out);
         }
@@ -224,6 +224,11 @@ impl Coordinator {
             self.put_back(op);
         } else if self.presses_on(&op) {
             self.press_on(now, op, out);
+        } else if !op.own.may_take_effect()
+            && op.own.phase == Phase::Preparing
+            && self.lacks_space(&config)
+        {
+            self.give_up(&op, out);
         } else {
             self.fail_round(now, op, out);
         }
@@ -246,14 +251,14 @@ impl Coordinator {
         }
     }
 
-    /// The deadline is over, or there is no hope. If the wish may have been accepted, nobody
-    /// can tell (R7).
+    /// The deadline is over, or success is impossible. If the write may have been accepted, the outcome
+    /// is unknown (R7).
     fn give_up(&mut self, op: &RegisterOp, out: &mut Vec<Intent>) {
         let forgets = self.mutations.has(Mutation::UnknownIsUnavailable);
         let outcome = if op.own.may_take_effect() && !forgets {
             Outcome::Unknown
         } else {
-            Outcome::Unavailable
+            self.unavailable(op)
         };
         self.finish(op, outcome, out);
     }
@@ -302,7 +307,7 @@ impl Coordinator {
         self.put_back(op);
     }
 
-    fn wait(&mut self, now: Now, mut op: Box<RegisterOp>, ms: u64) {
+    pub(super) fn wait(&mut self, now: Now, mut op: Box<RegisterOp>, ms: u64) {
         op.own.phase = Phase::Waiting;
         self.sleep(now, op, ms);
     }
@@ -393,7 +398,7 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn is_settle(op: &RegisterOp) -> bool {
-        matches!(op.request, Request::Settle { .. })
+    pub(super) fn is_reconcile(op: &RegisterOp) -> bool {
+        matches!(op.request, Request::Reconcile { .. })
     }
 }

@@ -20,25 +20,25 @@ impl Coordinator {
         out: &mut Vec<Intent>,
     ) {
         op.own.phase = Phase::Reading;
-        op.own.few = self.few(now, &op, config);
+        op.own.asked = self.minimal_quorum(now, &op, config);
         let readers = config.readers().without(op.own.silent).iter();
         let readers: Vec<_> = readers
-            .filter(|index| op.own.few.contains(*index))
+            .filter(|index| op.own.asked.contains(*index))
             .collect();
         let near = self.options.near.and_then(|near| config.index(near));
         let near = readers.iter().position(|index| Some(*index) == near);
         let turn = near.unwrap_or(0) + op.attempts as usize - 1;
         let first = readers.get(turn % readers.len().max(1)).copied();
-        op.own.asked = first.map_or(Votes::NONE, Votes::one);
+        op.own.asked_value = first.map_or(Votes::NONE, Votes::one);
         let at = op.at.clone();
-        Self::broadcast(&op, config, op.own.few, out, |index, tag| Message::Read {
+        Self::broadcast(&op, config, op.own.asked, out, |index, tag| Message::Read {
             tag,
             at: at.clone(),
             want_value: Some(index) == first,
             closes: Ballot::default(),
         });
-        let ms = if Self::asked_few(&op, config) {
-            self.few_ms()
+        let ms = if Self::asked_minimal(&op, config) {
+            self.widen_after_ms()
         } else {
             self.round_ms(&op)
         };
@@ -60,11 +60,11 @@ impl Coordinator {
         self.note_in_time(now, &op, &config, index);
         let all = config.acceptors().without(op.own.silent);
         let heard = op.own.tally.answered.union(op.own.tally.refused);
-        let (everyone, few) = (heard.covers(all), heard.covers(op.own.few));
+        let (everyone, all_asked) = (heard.covers(all), heard.covers(op.own.asked));
         if !config.may_read(op.own.tally.answered, self.mutations)
-            || Self::is_settle(&op) && !everyone
+            || Self::is_reconcile(&op) && !everyone
         {
-            if few && !everyone {
+            if all_asked && !everyone {
                 return self.widen(now, op, &config, false, out);
             }
             return self.put_back(op);
@@ -72,14 +72,14 @@ impl Coordinator {
         let seen = op.own.tally.seen(&config);
         let proven = config.is_chosen(seen.ballot, seen.holders, self.mutations)
             || self.mutations.has(Mutation::GetWithoutWriteBack);
-        if !Self::is_settle(&op) {
+        if !Self::is_reconcile(&op) {
             self.note_round(now, &op);
         }
         if proven {
             self.on_proven(now, op, &config, &seen, out);
         } else if everyone {
             self.go_slow(now, op, out);
-        } else if few {
+        } else if all_asked {
             self.widen(now, op, &config, false, out);
         } else {
             self.hurry(now, op);
@@ -100,14 +100,14 @@ impl Coordinator {
         }
         let outcome = match &seen.content {
             Content::Value { value: None, .. } if !current.expired => {
-                // Whoever was asked for the value is behind or silent: ask a holder, unless
-                // one has been.
-                if seen.holders.without(op.own.asked) == seen.holders {
+                // The replica asked for the value is behind or silent: ask a holder, unless
+                // one was asked already.
+                if seen.holders.without(op.own.asked_value) == seen.holders {
                     return self.ask_value(now, op, config, seen.holders, out);
                 }
                 return self.hurry(now, op);
             }
-            _ if Self::is_settle(&op) => Outcome::Settled,
+            _ if Self::is_reconcile(&op) => Outcome::Reconciled,
             Content::Value {
                 value: Some(value),
                 expires_at_ms,
@@ -132,7 +132,7 @@ impl Coordinator {
         out: &mut Vec<Intent>,
     ) {
         let holder = holders.iter().next().map_or(Votes::NONE, Votes::one);
-        op.own.asked = op.own.asked.union(holder);
+        op.own.asked_value = op.own.asked_value.union(holder);
         let at = op.at.clone();
         Self::broadcast(&op, config, holder, out, |_, tag| Message::Read {
             tag,
@@ -143,11 +143,11 @@ impl Coordinator {
         self.hurry(now, op);
     }
 
-    /// Waits for those who are slow, but not for the whole round. Settling does: it is in
-    /// no hurry and wants everyone.
+    /// Waits for slow replicas, but not for the whole round. A reconciliation waits for the
+    /// whole round: it needs all replicas and is not urgent.
     fn hurry(&mut self, now: Now, mut op: Box<RegisterOp>) {
-        if !Self::is_settle(&op) {
-            let soon_ms = now.elapsed_ms.saturating_add(self.few_ms());
+        if !Self::is_reconcile(&op) {
+            let soon_ms = now.elapsed_ms.saturating_add(self.widen_after_ms());
             let is_over = op.wake_ms <= now.elapsed_ms;
             op.wake_ms = if is_over { op.deadline_ms } else { op.wake_ms }.min(soon_ms);
         }
@@ -184,17 +184,17 @@ impl Coordinator {
         let Some(config) = op.config.clone() else {
             return self.attempt(now, op, out);
         };
-        if Self::asked_few(&op, &config) {
+        if Self::asked_minimal(&op, &config) {
             return self.widen(now, op, &config, true, out);
         }
         let enough = config.may_read(op.own.tally.answered, self.mutations);
         let seen = op.own.tally.seen(&config);
         let proven = enough && config.is_chosen(seen.ballot, seen.holders, self.mutations);
         let lacks_value = matches!(seen.content, Content::Value { value: None, .. });
-        let others = seen.holders.without(op.own.asked);
-        if proven && Self::is_settle(&op) && !lacks_value {
+        let others = seen.holders.without(op.own.asked_value);
+        if proven && Self::is_reconcile(&op) && !lacks_value {
             self.on_proven(now, op, &config, &seen, out);
-        } else if proven && lacks_value && !Self::is_settle(&op) && !others.is_empty() {
+        } else if proven && lacks_value && !Self::is_reconcile(&op) && !others.is_empty() {
             self.ask_value(now, op, &config, others, out);
         } else if enough {
             self.go_slow(now, op, out);
@@ -215,7 +215,7 @@ impl Coordinator {
             Content::Absent => None,
             content => content.to_state(),
         };
-        let time = op.time.max(seen.collecting.time);
+        let time = op.time.max(seen.collecting);
         let expires_at_ms = match &seen.content {
             Content::Value { expires_at_ms, .. } => *expires_at_ms,
             Content::Absent | Content::Tombstone => None,

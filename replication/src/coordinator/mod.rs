@@ -15,7 +15,8 @@
 //! `eventual`: the last writer wins (`eventual/`).
 //!
 //! * `table`: what is under way. `line`: who may write a key. `flow`: attempts, pauses, ends.
-//! * `write`, `warm`, `resolve`: R4, R4b, R6, R7. `get`, `confirm`, `few`, `tally`: R5.
+//! * `full`: replicas without space.
+//! * `write`, `warm`, `resolve`: R4, R4b, R6, R7. `get`, `confirm`, `minimal`, `tally`: R5.
 //!
 //! Invariants:
 //! * A round belongs to one epoch; its answers count only under its own tag.
@@ -28,10 +29,11 @@
 
 mod confirm;
 mod eventual;
-mod few;
 mod flow;
+mod full;
 mod get;
 mod line;
+mod minimal;
 mod request;
 mod resolve;
 mod table;
@@ -67,8 +69,8 @@ pub struct CoordinatorOptions {
     /// times.
     pub round_ms: u64,
     /// A get that a read quorum has answered, and that is not decided, waits so long for
-    /// those who are slow; so long has a replica that was asked for a value before the
-    /// next one is, and the few that a get asks first before everyone is asked.
+    /// slow replicas; so long has a replica that was asked for a value before the next one
+    /// is asked, and the minimal quorum that a get asks first before all are asked.
     pub hedge_ms: u64,
     /// The replica that is asked for values first: the one on this node.
     pub near: Option<NodeId>,
@@ -150,8 +152,8 @@ struct Plan {
     /// Under which it was written: another ballot than this accept's where it is accepted anew.
     version: Ballot,
     outcome: Outcome,
-    /// By the caller's wish, not for completing what was there.
-    wished: bool,
+    /// The caller requested it; else it completes what was there.
+    requested: bool,
     next: Option<Ballot>,
     warm: bool,
 }
@@ -185,14 +187,14 @@ struct Register {
     /// Members that are not asked.
     silent: Votes,
     /// Members that this round of a get has asked.
-    few: Votes,
-    /// Those of them that were asked for the value.
     asked: Votes,
+    /// Those of them that were asked for the value.
+    asked_value: Votes,
     phase: Phase,
     ballot: Ballot,
     tally: Tally,
     plan: Option<Plan>,
-    /// Ballots under which the wish may have been accepted.
+    /// Ballots under which its own write may have been accepted.
     mine: Vec<Ballot>,
     /// A get that must take the two rounds.
     slow: bool,
@@ -227,8 +229,8 @@ pub struct OutOfReach {
 ///
 /// * Commands: [`start`](Self::start), [`start_many`](Self::start_many), [`abandon`](Self::abandon),
 ///   [`on_message`](Self::on_message), [`on_topology`](Self::on_topology),
-///   [`on_peers`](Self::on_peers), [`reserved`](Self::reserved), [`tick`](Self::tick),
-///   [`observe`](Self::observe).
+///   [`on_peers`](Self::on_peers), [`reserved`](Self::reserved),
+///   [`unreserved`](Self::unreserved), [`on_full`](Self::on_full), [`tick`](Self::tick), [`observe`](Self::observe).
 /// * Getters: [`next_wake_ms`](Self::next_wake_ms), [`pending`](Self::pending).
 #[derive(Debug)]
 pub struct Coordinator {
@@ -245,8 +247,9 @@ pub struct Coordinator {
     turns: VecDeque<OpId>,
     /// Eight times the usual length of a round.
     round_ms_x8: u64,
-    late: few::Latecomers,
+    suspects: minimal::Suspects,
     out_of_reach: OutOfReach,
+    full: full::Full,
     warm: LocatorTable<Warm>,
     /// Answered `eventual` writes that wait for confirmations, in the order of their ids.
     lingering: BTreeSet<OpId>,
@@ -273,8 +276,9 @@ impl Coordinator {
             confirming: BTreeMap::new(),
             turns: VecDeque::new(),
             round_ms_x8: 0,
-            late: few::Latecomers::default(),
+            suspects: minimal::Suspects::default(),
             out_of_reach: OutOfReach::default(),
+            full: full::Full::default(),
             warm: LocatorTable::default(),
             lingering: BTreeSet::new(),
         }
@@ -310,7 +314,7 @@ impl Coordinator {
         match operation.rules {
             Rules::Linearizable => {
                 let own = Register {
-                    slow: matches!(operation.request, Request::Settle { rewrite: true }),
+                    slow: matches!(operation.request, Request::Reconcile { rewrite: true }),
                     ..Register::default()
                 };
                 self.attempt(now, new_op(now, id, operation, own), out);
@@ -364,6 +368,7 @@ impl Coordinator {
             return;
         };
         self.note_epoch(&envelope, out);
+        self.note_space(from, &envelope.message);
         if let Message::Confirmed { confirmed, .. } = &envelope.message {
             return self.on_confirmed(now, from, tag, confirmed, out);
         }
@@ -394,8 +399,9 @@ impl Coordinator {
     /// Which nodes are out of reach now.
     pub fn on_peers(&mut self, out_of_reach: &OutOfReach) {
         let OutOfReach { silent, lost, .. } = out_of_reach;
-        self.late
-            .expect_nothing_of(silent.union(lost).copied().collect());
+        self.suspects
+            .set_unreachable(silent.union(lost).copied().collect());
+        self.full.forget(lost);
         self.out_of_reach.clone_from(out_of_reach);
     }
 

@@ -63,9 +63,9 @@ pub enum Request {
         /// Whether the caller wants to know if there was a value: that takes a round more.
         tells_existed: bool,
     },
-    /// Change nothing, but bring all replicas that answer to one version: what
+    /// Change nothing, but bring all replicas that answer to one version: read repair, and what
     /// anti-entropy runs where copies differ.
-    Settle {
+    Reconcile {
         /// Write even if the version is proven chosen: a replica's record is unreadable.
         rewrite: bool,
     },
@@ -134,14 +134,17 @@ pub enum Outcome {
         /// The present value and version, if there is one.
         current: Option<(Bytes, Ballot)>,
     },
-    /// `Settle`: the replicas that answered hold one version, or were sent it.
-    Settled,
+    /// `Reconcile`: the replicas that answered hold one version, or were sent it.
+    Reconciled,
     /// `HandOver`: the replica will not take it, ever. Any other: the namespace's mode has no
     /// such operation; nothing was changed.
     Refused,
     /// The time was over, or too few replicas answered, before anything was changed.
     /// Trying again is safe.
     Unavailable,
+    /// Too few replicas have space on their disks, or the coordinator has none. Nothing was changed.
+    /// Trying again is safe.
+    OutOfSpace,
     /// The write may have happened, or may still happen, or not (R7). It must not be
     /// tried again by anyone but the one who knows what it meant.
     Unknown,
@@ -172,7 +175,7 @@ impl Current {
 /// What an operation does to the register it found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Change {
-    /// A new version, by the caller's wish.
+    /// A new version, as the caller requested.
     Write(State),
     /// Nothing, if what was found is proven chosen; else what was found, again.
     Keep(Outcome),
@@ -209,7 +212,7 @@ pub(super) fn apply(request: &Request, current: &Current) -> Change {
             },
             None => Outcome::Absent { fast: false },
         }),
-        Request::Settle { .. } => keep(Outcome::Settled),
+        Request::Reconcile { .. } => keep(Outcome::Reconciled),
         Request::HandOver(_) => keep(Outcome::Refused),
         Request::Put {
             value,

@@ -60,7 +60,7 @@ impl Coordinator {
                 version: seen.version,
                 fast: false,
             },
-            wished: true,
+            requested: true,
             next: None,
             warm: false,
         };

@@ -8,7 +8,7 @@
 //! Only readers can say that a key is absent. A newcomer that has not copied yet has
 //! nothing, which means nothing; a version that it accepted counts.
 
-use torc_record::Ballot;
+use torc_record::{Ballot, HybridTime};
 
 use crate::{Config, Content, Held, Votes, is_collected};
 
@@ -35,8 +35,9 @@ pub(super) struct Seen {
     pub(super) holders: Votes,
     /// What it says, with the value if any answer brought it.
     pub(super) content: Content,
-    /// The collection begun last, of any.
-    pub(super) collecting: Ballot,
+    /// The latest time of a collection that any has begun. Not that of the highest ballot: a
+    /// later epoch may have an earlier clock.
+    pub(super) collecting: HybridTime,
 }
 
 impl Seen {
@@ -67,13 +68,13 @@ impl Tally {
     /// A newcomer that has not copied yet does not say that a key is absent. What it says counts
     /// for no quorum that reads, so that nothing would be wrong; but gets would take two rounds.
     pub(super) fn seen(&self, config: &Config) -> Seen {
-        let collected = self.watermark(|held| held.collected);
+        let collected = self.highest(|held| held.collected);
         let mut seen = Seen {
             ballot: Ballot::default(),
             version: Ballot::default(),
             holders: Votes::NONE,
             content: Content::Absent,
-            collecting: self.watermark(|held| held.collecting),
+            collecting: self.highest(|held| held.collecting.time),
         };
         for (index, held) in &self.held {
             let absent = is_gone(held, collected);
@@ -111,7 +112,7 @@ impl Tally {
             .map(|(index, _)| *index)
     }
 
-    fn watermark(&self, of: impl Fn(&Held) -> Ballot) -> Ballot {
+    fn highest<T: Ord + Default>(&self, of: impl Fn(&Held) -> T) -> T {
         let all = self.held.iter().map(|(_, held)| of(held));
         all.max().unwrap_or_default()
     }

@@ -60,7 +60,7 @@ impl Coordinator {
 
     /// Remembers a version that a write quorum has just accepted, with its promise.
     pub(super) fn keep_warm(&mut self, op: &RegisterOp, plan: &Plan) {
-        let Some(next) = plan.next.filter(|_| plan.wished) else {
+        let Some(next) = plan.next.filter(|_| plan.requested) else {
             return;
         };
         if self.warm.len() >= self.options.warm_keys
@@ -93,7 +93,7 @@ fn plan(op: &RegisterOp, state: State) -> Plan {
             version: op.own.ballot,
             fast: true,
         },
-        wished: true,
+        requested: true,
         next: None,
         warm: op.request.blind().is_none(),
     }

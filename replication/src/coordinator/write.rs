@@ -17,7 +17,9 @@ impl Coordinator {
         config: &Arc<Config>,
         out: &mut Vec<Intent>,
     ) {
-        if let Some(plan) = self.warm_plan(&mut op, config) {
+        if !self.lacks_space(config)
+            && let Some(plan) = self.warm_plan(&mut op, config)
+        {
             return self.accept(now, op, config, plan, out);
         }
         op.own.ballot = self.ballot_at(config, op.round);
@@ -56,7 +58,7 @@ impl Coordinator {
         }
     }
 
-    /// Accepts the wish, or what was there.
+    /// Accepts the caller's write, or what was there.
     pub(super) fn carry_out(
         &mut self,
         now: Now,
@@ -68,7 +70,7 @@ impl Coordinator {
     ) {
         let tombstone = torc_record::State::Tombstone;
         // What nobody wrote is no new version.
-        let (state, outcome, wished, version) = match change {
+        let (state, outcome, requested, version) = match change {
             Change::Write(state) => {
                 let (version, fast) = (op.own.ballot, false);
                 let existed = true;
@@ -94,17 +96,17 @@ impl Coordinator {
             state,
             version,
             outcome,
-            wished,
+            requested,
             next: None,
             warm: false,
         };
         self.accept(now, op, config, plan, out);
     }
 
-    /// A version that is proven chosen needs no second round. With a wish of our own
-    /// under way somewhere it does: only a higher ballot puts an end to that.
+    /// A version that is proven chosen needs no second round. With an accept of our own
+    /// under way somewhere it does: only a higher ballot ends that accept.
     fn may_answer(&self, op: &RegisterOp, proven: bool) -> bool {
-        let rewrites = matches!(op.request, super::Request::Settle { rewrite: true });
+        let rewrites = matches!(op.request, super::Request::Reconcile { rewrite: true });
         let careless = self.mutations.has(Mutation::CasMissUnchosen) && op.request.is_write()
             || self.mutations.has(Mutation::GetWithoutWriteBack) && !op.request.is_write();
         op.own.mine.is_empty() && !rewrites && (proven || careless)
@@ -118,7 +120,7 @@ impl Coordinator {
         mut plan: Plan,
         out: &mut Vec<Intent>,
     ) {
-        if plan.wished {
+        if plan.requested {
             op.own.mine.push(op.own.ballot);
             // A blind write needs no promise, and leaves none behind.
             if op.request.blind().is_none() {

@@ -8,7 +8,7 @@ use torc_record::{Ballot, Record};
 use torc_ring::NodeId;
 
 use super::{Now, Replica};
-use crate::{Batch, Effect, Mutation};
+use crate::{Batch, Effect, Mutation, Seq};
 
 /// When values expire. What is on the disk is known from the last time that it was summed up.
 #[derive(Debug, Default)]
@@ -17,8 +17,8 @@ pub(super) struct Expiries {
     on_disk_ms: Option<u64>,
     /// The first one of what was stored since that summing began; none if none expires.
     since_ms: Option<u64>,
-    /// The summing that counts: what was stored before it is on the disk by then.
-    looking: Ballot,
+    /// After which batch the summing that counts began: what was stored before is on the disk.
+    looking: Seq,
 }
 
 impl Expiries {
@@ -38,16 +38,16 @@ impl Expiries {
     }
 
     /// All that was stored is about to be summed up.
-    fn look(&mut self, upto: Ballot) {
+    fn look(&mut self, after: Seq) {
         let first_ms = self.first_ms();
         self.on_disk_ms = self.on_disk_ms.map(|_| first_ms);
         self.since_ms = None;
-        self.looking = upto;
+        self.looking = after;
     }
 
     /// It was, and this was the first.
-    pub(super) fn found(&mut self, upto: Ballot, first_ms: u64) {
-        if upto == self.looking {
+    pub(super) fn found(&mut self, after: Seq, first_ms: u64) {
+        if after == self.looking {
             self.on_disk_ms = Some(first_ms);
         }
     }
@@ -55,6 +55,14 @@ impl Expiries {
     /// Slices have come in: nobody knows.
     pub(super) fn forget(&mut self) {
         self.on_disk_ms = None;
+    }
+}
+
+/// Combines two collections: the higher ballot, with the later time.
+pub(super) fn further(a: Ballot, b: Ballot) -> Ballot {
+    Ballot {
+        time: a.time.max(b.time),
+        ..a.max(b)
     }
 }
 
@@ -69,7 +77,6 @@ impl Replica {
         if upto.epoch != self.meta.epoch || !self.is_timely(now, upto) {
             return;
         }
-        self.expiries.look(upto);
         let mut batch = Batch::default();
         if !self.mutations.has(Mutation::NoFloorAtCollection) {
             self.reserve(upto.time, &mut batch);
@@ -89,6 +96,7 @@ impl Replica {
                 out,
             );
         }
+        self.expiries.look(self.last_seq);
         self.summing.push((self.last_seq, from, upto));
     }
 
@@ -96,10 +104,7 @@ impl Replica {
     /// a clock may, and with a later epoch: what had expired by it stays so.
     pub(super) fn raise_collecting(&mut self, upto: Ballot) -> bool {
         let known = self.meta.collecting;
-        self.meta.collecting = Ballot {
-            time: upto.time.max(known.time),
-            ..upto.max(known)
-        };
+        self.meta.collecting = further(known, upto);
         self.meta.collecting != known
     }
 

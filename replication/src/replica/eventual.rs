@@ -3,7 +3,9 @@
 //! A collection up to S drops what every replica held alike. So between a replica's sum
 //! and its purge nothing at or below S may come in that no replica had:
 //! * a *store*, of a write or a hint, is refused at or below S from the moment S is known
-//!   (`collecting`), durably: who was refused knows that it is not stored.
+//!   (`collecting`), durably, whatever is here: a repair may have brought it, or something newer,
+//!   after this replica told what it holds. A coordinator whose first request was refused knows
+//!   that this request stored nothing.
 //! * a *repair* spreads what a replica holds. While S is not collected it is always taken:
 //!   what its holder had before its own sum is in that sum, and after it the holder took
 //!   nothing new. Once S is collected here, it is taken from a holder that has collected S
@@ -56,6 +58,17 @@ impl Replica {
         }
         let at = Locator::of(&record);
         let register = self.register(&at, disk);
+        if record.ballot <= self.closed_upto() {
+            // This very version may be here, or may have been replaced by a newer one.
+            let may_be_here =
+                matches!(&register.lookup, Lookup::Found(found) if found.ballot >= record.ballot);
+            let highest = if may_be_here {
+                record.ballot
+            } else {
+                self.closed_upto()
+            };
+            return self.refuse(from, tag, highest, out);
+        }
         match &register.lookup {
             Lookup::Found(found)
                 if !record.supersedes(found) && !self.mutations.has(Mutation::OlderStoreWins) =>
@@ -73,10 +86,15 @@ impl Replica {
             Lookup::Found(_) | Lookup::Absent | Lookup::Unreadable => {}
         }
         if record.ballot.epoch != self.meta.epoch && !self.knows_past() {
-            return self.send(from, Seq(0), Message::Abstain { tag }, out);
-        }
-        if record.ballot <= self.closed_upto() {
-            return self.refuse(from, tag, self.closed_upto(), out);
+            return self.send(
+                from,
+                Seq(0),
+                Message::Abstain {
+                    tag,
+                    is_full: false,
+                },
+                out,
+            );
         }
         let seq = self.keep(record, out);
         self.send(from, self.gate(seq), Message::Accepted { tag }, out);

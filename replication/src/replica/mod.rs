@@ -41,10 +41,10 @@ use crate::{
 use newcomer::Pulling;
 pub use reading::{Reading, Readout};
 
-/// The present, twice: clocks that were set cannot disturb timers.
+/// The present on two clocks, so that setting the wall clock cannot disturb timers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Milliseconds of a clock that nobody sets.
+    /// Milliseconds of the monotonic clock.
     pub elapsed_ms: u64,
     /// The wall clock, Unix milliseconds.
     pub unix_ms: u64,
@@ -503,8 +503,16 @@ impl Replica {
 
     /// Has no say on this key, and asks for it to be repaired (R9).
     fn abstain(&self, to: NodeId, tag: Tag, at: &Locator, out: &mut Vec<Effect>) {
-        self.send(to, Seq(0), Message::Abstain { tag }, out);
-        out.push(Effect::Settle {
+        self.send(
+            to,
+            Seq(0),
+            Message::Abstain {
+                tag,
+                is_full: false,
+            },
+            out,
+        );
+        out.push(Effect::Reconcile {
             at: at.clone(),
             rewrite: true,
         });

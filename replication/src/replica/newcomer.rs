@@ -12,7 +12,7 @@
 //!
 //! A member that stays in a set that shrinks must hold what a majority held, too. It reads
 //! here and has made promises, so it may not take over what it finds: every key of which
-//! another replica holds something newer is settled by an ordinary operation, and the
+//! another replica holds something newer is reconciled by an ordinary operation, and the
 //! pass is repeated until it finds nothing.
 //!
 //! The watermarks come last: until the copy is complete, what is not here yet must not
@@ -23,6 +23,7 @@ use torc_ring::NodeId;
 use torc_ring::topology::Stage;
 
 use super::Replica;
+use super::collect::further;
 use crate::{
     Batch, Config, Effect, KeyId, Locator, LogPosition, Lookup, Message, Milestone, Mutation, Seq,
     Storage, Tag,
@@ -55,8 +56,8 @@ pub(super) struct Pulling {
     needed: usize,
     /// The bulk comes as slices.
     pub(super) by_slices: bool,
-    /// Stays, and settles what differs instead of copying it.
-    settles: bool,
+    /// Stays, and reconciles what differs instead of copying it.
+    reconciles: bool,
     collected: Ballot,
     collecting: Ballot,
     last: Seq,
@@ -96,7 +97,7 @@ impl Replica {
             by_slices: self.options.copies_slices && config.stage == Stage::Copying && !stays,
             sources: nodes.into_iter().map(source).collect(),
             needed: if skips { 0 } else { needed },
-            settles: stays,
+            reconciles: stays,
             collected: Ballot::default(),
             collecting: Ballot::default(),
             last: Seq(0),
@@ -173,12 +174,12 @@ impl Replica {
         };
         let expected = |s: &&mut Source| s.node == from && !s.done && s.after == after;
         if let Some(source) = pulling.sources.iter_mut().find(expected)
-            && let Some(seq) = self.take_page(pulling.settles, records, disk, out)
+            && let Some(seq) = self.take_page(pulling.reconciles, records, disk, out)
         {
             source.after = next.or(source.after);
             source.done = next.is_none();
             pulling.collected = pulling.collected.max(collected);
-            pulling.collecting = pulling.collecting.max(collecting);
+            pulling.collecting = further(pulling.collecting, collecting);
             pulling.last = seq.max(pulling.last);
             if next.is_some() {
                 let ask = source.ask();
@@ -192,12 +193,12 @@ impl Replica {
     /// The batch that has all that is newer; none if the page must be asked for again.
     fn take_page(
         &mut self,
-        settles: bool,
+        reconciles: bool,
         records: Vec<Record>,
         disk: &impl Storage,
         out: &mut Vec<Effect>,
     ) -> Option<Seq> {
-        if !settles {
+        if !reconciles {
             return self.install(records, disk, out);
         }
         let (mut equal, mut last) = (true, Seq(0));
@@ -210,7 +211,7 @@ impl Replica {
                 lookup => {
                     equal = false;
                     let rewrite = lookup == Lookup::Unreadable;
-                    out.push(Effect::Settle { at, rewrite });
+                    out.push(Effect::Reconcile { at, rewrite });
                 }
             }
         }
@@ -235,7 +236,7 @@ impl Replica {
                 // A copy of the bulk: nothing was accepted here yet, nothing can be lost.
                 Lookup::Unreadable if self.copies_bulk() => newer.push(record),
                 Lookup::Unreadable => {
-                    out.push(Effect::Settle { at, rewrite: true });
+                    out.push(Effect::Reconcile { at, rewrite: true });
                     return None;
                 }
             }

@@ -59,6 +59,9 @@ enum Found {
     Page {
         tag: Tag,
         after: Option<KeyId>,
+        since: Option<LogPosition>,
+        /// The watermark when it was asked for.
+        collected: Ballot,
         /// None if nobody knows what is missing.
         scanned: Option<Scanned>,
     },
@@ -93,6 +96,8 @@ impl Reading {
                 Found::Page {
                     tag,
                     after,
+                    since,
+                    collected: self.collected,
                     scanned: (!disk.is_partial()).then_some(scanned),
                 }
             }
@@ -249,10 +254,23 @@ impl Replica {
             return;
         }
         match found {
+            // It may hold what was replaced by something that is collected now.
+            Found::Page {
+                tag,
+                after,
+                since,
+                collected,
+                ..
+            } if collected != self.meta.collected
+                && !self.mutations.has(Mutation::EventualOutdated) =>
+            {
+                self.read(peer, What::Page { tag, after, since }, out);
+            }
             Found::Page {
                 tag,
                 after,
                 scanned,
+                ..
             } => self.send_page(peer, tag, after, scanned, out),
             Found::Sum {
                 after,
@@ -262,9 +280,9 @@ impl Replica {
                 unreadable,
             } => {
                 if sum.is_some() {
-                    self.expiries.found(upto, first_expiry_ms);
+                    self.expiries.found(after, first_expiry_ms);
                 }
-                out.extend(unreadable.map(|at| Effect::Settle { at, rewrite: true }));
+                out.extend(unreadable.map(|at| Effect::Reconcile { at, rewrite: true }));
                 if let Some(sum) = sum {
                     let collected = self.meta.collected;
                     let message = Message::GcSum {
@@ -280,7 +298,7 @@ impl Replica {
                     self.send(peer, Seq(0), message, out);
                 }
             }
-            Found::Differences(differences) => self.settle_all(peer, differences, disk, out),
+            Found::Differences(differences) => self.reconcile_all(peer, differences, disk, out),
         }
     }
 
@@ -304,7 +322,7 @@ impl Replica {
                 Entry::Unreadable(_) if self.mutations.has(Mutation::UnreadableIsAbsent) => {}
                 // The copy waits: a gap would pass for "never accepted here".
                 Entry::Unreadable(at) => {
-                    out.push(Effect::Settle { at, rewrite: true });
+                    out.push(Effect::Reconcile { at, rewrite: true });
                     return;
                 }
             }

@@ -9,8 +9,8 @@ use super::Replica;
 use crate::{Effect, Entry, Locator, Lookup, Message, Mutation, Seq, Storage};
 
 impl Replica {
-    /// Settles the keys of which the copies differ.
-    pub(super) fn settle_all(
+    /// Reconciles the keys whose copies differ.
+    pub(super) fn reconcile_all(
         &self,
         from: NodeId,
         differences: Vec<Locator>,
@@ -22,7 +22,7 @@ impl Replica {
                 self.push(from, &at, disk, out);
             } else {
                 let rewrite = disk.get(&at) == Lookup::Unreadable;
-                out.push(Effect::Settle { at, rewrite });
+                out.push(Effect::Reconcile { at, rewrite });
             }
         }
     }
@@ -33,7 +33,7 @@ impl Replica {
         }
     }
 
-    /// Entries that fail their checksum; each should be settled with `rewrite`.
+    /// Entries that fail their checksum; each should be reconciled with `rewrite`.
     pub fn scrub(&self, disk: &impl Storage, out: &mut Vec<Effect>) {
         let mut after = None;
         loop {
@@ -41,7 +41,7 @@ impl Replica {
             after = scanned.next();
             for entry in scanned.entries {
                 if let Entry::Unreadable(at) = entry {
-                    out.push(Effect::Settle { at, rewrite: true });
+                    out.push(Effect::Reconcile { at, rewrite: true });
                 }
             }
             if after.is_none() {

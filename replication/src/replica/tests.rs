@@ -55,7 +55,7 @@ struct Bench {
     waiting: Vec<(Seq, Message)>,
     durable: Seq,
     sent: Vec<Message>,
-    settles: Vec<(Locator, bool)>,
+    reconciles: Vec<(Locator, bool)>,
     fetches: Vec<(NodeId, Envelope)>,
 }
 
@@ -78,7 +78,7 @@ impl Bench {
             waiting: Vec::new(),
             durable: Seq(0),
             sent: Vec::new(),
-            settles: Vec::new(),
+            reconciles: Vec::new(),
             fetches: Vec::new(),
         }
     }
@@ -102,7 +102,7 @@ impl Bench {
                 Effect::Send {
                     after, envelope, ..
                 } => self.waiting.push((after, envelope.message)),
-                Effect::Settle { at, rewrite } => self.settles.push((at, rewrite)),
+                Effect::Reconcile { at, rewrite } => self.reconciles.push((at, rewrite)),
                 Effect::Read(reading) => self.step(Input::Read(reading.run(&self.disk))),
                 Effect::Fetch { from, envelope } => self.fetches.push((from, envelope)),
                 Effect::NeedTopology { .. } | Effect::Report { .. } | Effect::CopySlices { .. } => {
@@ -198,6 +198,17 @@ fn record(ballot: Ballot) -> Record {
             value: Bytes::from_static(b"v"),
             expires_at_ms: None,
         },
+    }
+}
+
+fn expiring(ballot: Ballot, at_ms: u64) -> Record {
+    let state = State::Value {
+        value: Bytes::from_static(b"v"),
+        expires_at_ms: Some(at_ms),
+    };
+    Record {
+        state,
+        ..record(ballot)
     }
 }
 
@@ -353,9 +364,16 @@ fn an_unreadable_record_has_no_say_until_something_newer_replaces_it() {
     let mut bench = Bench::new();
     bench.ask(1, accept(ballot(1, 20)));
     bench.rot();
-    let abstains = [Message::Abstain { tag: TAG }];
+    let abstains = [Message::Abstain {
+        tag: TAG,
+        is_full: false,
+    }];
     assert_eq!(bench.ask(1, prepare(ballot(1, 30))), abstains);
-    assert_eq!(bench.settles, [(at(), true)], "and it asks to be repaired");
+    assert_eq!(
+        bench.reconciles,
+        [(at(), true)],
+        "and it asks to be repaired"
+    );
     let learnt = Message::Learn {
         record: record(ballot(1, 19)),
     };
@@ -479,6 +497,64 @@ fn between_floor_and_purge_what_no_replica_had_is_refused_and_what_one_holds_is_
 }
 
 #[test]
+fn below_where_it_is_closed_a_replica_vouches_for_no_write_whatever_it_holds() {
+    let mut bench = Bench::new();
+    bench.ask(1, store(ballot(1, 40)));
+    bench.ask(
+        1,
+        Message::GcFloor {
+            upto: ballot(1, 50),
+        },
+    );
+    bench.ask(1, store(ballot(1, 60)));
+    let own = ballot(1, 40);
+    let told = bench.ask(1, store(own));
+    assert_eq!(refusal(&told), Some(own), "it may be here");
+}
+
+#[test]
+fn the_first_expiry_is_not_forgotten_between_two_collections_to_one_ballot() {
+    let mut bench = Bench::new();
+    let upto = ballot(1, 50);
+    bench.ask(1, Message::GcFloor { upto });
+    assert_eq!(bench.replica.first_expiry_ms(), u64::MAX);
+    bench.hear(1, Message::GcFloor { upto });
+    let store = Message::Store {
+        tag: TAG,
+        record: expiring(ballot(1, 60), 2_000),
+    };
+    bench.hear(1, store);
+    let (seq, batch) = bench.disk.queue.remove(0);
+    bench.disk.meta = batch.meta.unwrap_or(bench.disk.meta);
+    bench.durable = seq;
+    bench.hear(1, Message::GcFloor { upto });
+    bench.step(Input::Persisted(seq));
+    assert_eq!(bench.replica.first_expiry_ms(), 2_000);
+}
+
+#[test]
+fn a_page_that_was_read_before_a_purge_is_read_again() {
+    let mut bench = Bench::new();
+    bench.ask(1, store(ballot(1, 40)));
+    let mut out = Vec::new();
+    let pull = (TAG, None, None);
+    bench
+        .replica
+        .on_pull(PEER, pull.0, pull.1, pull.2, &mut out);
+    let Some(Effect::Read(reading)) = out.pop() else {
+        panic!("{out:?}");
+    };
+    let readout = reading.run(&bench.disk);
+    let upto = ballot(1, 50);
+    bench.ask(1, Message::GcPurge { upto });
+    bench.step(Input::Read(readout));
+    let [Message::Page { collected, .. }] = &bench.sent[..] else {
+        panic!("{:?}", bench.sent);
+    };
+    assert_eq!(*collected, upto);
+}
+
+#[test]
 fn an_unreadable_record_gives_way_to_a_later_store_and_to_a_repair() {
     let unreadable = || {
         let mut bench = Bench::new();
@@ -488,8 +564,14 @@ fn an_unreadable_record_gives_way_to_a_later_store_and_to_a_repair() {
     };
     let mut bench = unreadable();
     let earlier = bench.ask(1, store(ballot(1, 41)));
-    assert!(matches!(earlier[..], [Message::Abstain { tag: TAG }]));
-    assert_eq!(bench.settles, [(at(), true)]);
+    assert!(matches!(
+        earlier[..],
+        [Message::Abstain {
+            tag: TAG,
+            is_full: false
+        }]
+    ));
+    assert_eq!(bench.reconciles, [(at(), true)]);
     let repair = |closed| Message::Repair {
         record: record(ballot(1, 40)),
         collected: Ballot::default(),
@@ -512,7 +594,13 @@ fn an_unreadable_record_gives_way_to_a_later_store_and_to_a_repair() {
     assert_eq!(refusal(&too_low), Some(ballot(1, 40)));
     let closed = ballot(1, 50);
     let closing = bench.ask(1, closing(closed));
-    assert!(matches!(closing[..], [Message::Abstain { tag: TAG }]));
+    assert!(matches!(
+        closing[..],
+        [Message::Abstain {
+            tag: TAG,
+            is_full: false
+        }]
+    ));
     bench.ask(1, repair(ballot(1, 49)));
     let held = bench.disk.get(&at());
     assert_eq!(held, Lookup::Unreadable, "of another round");
@@ -646,7 +734,10 @@ fn a_newcomer_stores_nothing_of_earlier_epochs_until_its_copy_is_complete() {
         },
     };
     bench.step(page(2));
-    let abstains = [Message::Abstain { tag: TAG }];
+    let abstains = [Message::Abstain {
+        tag: TAG,
+        is_full: false,
+    }];
     bench.sent.clear();
     assert_eq!(
         bench.ask(2, store(ballot(1, 40))),
@@ -762,14 +853,9 @@ fn a_replica_confirms_exactly_what_is_durable_here_and_in_its_epoch() {
 #[test]
 fn what_a_collection_has_made_absent_is_not_confirmed() {
     let mut bench = Bench::new();
-    let mut expiring = record(ballot(1, 10));
-    expiring.state = State::Value {
-        value: Bytes::from_static(b"v"),
-        expires_at_ms: Some(500),
-    };
     let message = Message::Accept {
         tag: TAG,
-        record: expiring,
+        record: expiring(ballot(1, 10), 500),
         next: None,
     };
     bench.ask(1, message);

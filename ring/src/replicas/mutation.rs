@@ -152,11 +152,14 @@ pub enum Mutation {
     StoreOverUnreadable,
     /// A store replaces a newer version (`eventual`).
     OlderStoreWins,
+    /// What a replica held before a collection counts beside what another one holds after it
+    /// (`eventual`).
+    EventualOutdated,
 }
 
 impl Mutation {
     /// Those that are hunted. Others are declared above, and no seed is known that shows them.
-    pub const ALL: [Self; 72] = [
+    pub const ALL: [Self; 73] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -223,6 +226,7 @@ impl Mutation {
         Self::RepairsUnclosed,
         Self::StoreOverUnreadable,
         Self::OlderStoreWins,
+        Self::EventualOutdated,
         Self::SlicesOfAnyEpoch,
         Self::LearnOverUnreadable,
         Self::ActsBeforeDurable,

@@ -27,6 +27,7 @@ mod members;
 mod namespace;
 mod routing;
 mod stored;
+mod summary;
 mod transition;
 mod writeoff;
 
@@ -45,6 +46,7 @@ pub use member::{Boot, ClusterId, Incarnation, Member, MemberState, NewMember};
 pub use namespace::{MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace};
 pub use routing::{PartitionState, RoutingTable};
 pub use stored::MalformedTopology;
+pub use summary::{MovingPartition, NodeSummary, Position, RingSummary, Stages};
 pub use transition::{Move, Transition, TransitionKind};
 pub use writeoff::Losses;
 

@@ -23,7 +23,7 @@ use torc_ring::{NodeId, Weight};
 
 use super::leader::{leader_elsewhere, pass_on};
 use super::newcomer::{check_newcomer, enlist, enrolled, identify, new_member};
-use super::plan::{Wish, describe, refused, rehearse, settled_plan};
+use super::plan::{RequestedChange, describe, plan_outline, refused, rehearse};
 use super::status::transition_to_wire;
 use crate::clock::unix_ms;
 use crate::group::GroupError;
@@ -106,7 +106,7 @@ impl Coming {
                 .apply(Command::Enrol(member.clone()))
                 .map_err(refused)?,
         )?;
-        let wish = Wish {
+        let requested = RequestedChange {
             kind: kind(node),
             address: self.address.clone(),
             parallel: self.parallel,
@@ -114,22 +114,24 @@ impl Coming {
             dead: self.dead,
             alone: None,
         };
-        if is_there_already(&topology, &member, wish.kind) {
-            return Ok(nothing_to_do(&topology, &wish));
+        if is_there_already(&topology, &member, requested.kind) {
+            return Ok(nothing_to_do(&topology, &requested));
         }
-        if let Some(answer) = under_way(shared, &topology, &wish, self.plan_only, deadline).await? {
+        if let Some(answer) =
+            under_way(shared, &topology, &requested, self.plan_only, deadline).await?
+        {
             return Ok(answer);
         }
         if self.plan_only {
-            let (plan, _) = describe(shared, &rehearsal, &wish).await?;
+            let (plan, _) = describe(shared, &rehearsal, &requested).await?;
             let based_on_epoch = topology.epoch().0;
             return Ok(only_planned(torc_proto::v1::Plan {
                 based_on_epoch,
                 ..plan
             }));
         }
-        write_off_at_once(shared, &topology, &wish, deadline).await?;
-        rehearse(&rehearsal, &wish)?;
+        write_off_at_once(shared, &topology, &requested, deadline).await?;
+        rehearse(&rehearsal, &requested)?;
         let outcome = shared
             .group
             .propose(Command::Enrol(member), deadline)
@@ -137,7 +139,7 @@ impl Coming {
         let node = enrolled(&outcome)?;
         enlist(shared, &topology, node, &self.address, &newcomer).await?;
         let kind = kind(node);
-        begin(shared, Wish { kind, ..wish }, deadline).await
+        begin(shared, RequestedChange { kind, ..requested }, deadline).await
     }
 }
 
@@ -163,7 +165,7 @@ pub(super) async fn leave(
     let request = request.into_inner();
     let node = NodeId(request.node);
     let topology = shared.group.read_current(deadline).await?;
-    let wish = Wish {
+    let requested = RequestedChange {
         kind: TransitionKind::Leave(node),
         address: address_of(&topology, node),
         parallel: request.parallel,
@@ -171,20 +173,22 @@ pub(super) async fn leave(
         dead: request.dead.then_some(node),
         alone: None,
     };
-    if let Some(answer) = under_way(shared, &topology, &wish, request.plan_only, deadline).await? {
+    if let Some(answer) =
+        under_way(shared, &topology, &requested, request.plan_only, deadline).await?
+    {
         return Ok(answer);
     }
     if request.plan_only {
-        let (plan, _) = describe(shared, &topology, &wish).await?;
+        let (plan, _) = describe(shared, &topology, &requested).await?;
         return Ok(only_planned(plan));
     }
-    write_off_at_once(shared, &topology, &wish, deadline).await?;
-    rehearse(&topology, &wish)?;
+    write_off_at_once(shared, &topology, &requested, deadline).await?;
+    rehearse(&topology, &requested)?;
     let member = topology.members().get(&node);
     if !request.dead && member.is_some_and(|member| member.state != MemberState::Joining) {
         check_answers(shared, node).await?;
     }
-    begin(shared, wish, deadline).await
+    begin(shared, requested, deadline).await
 }
 
 pub(super) async fn reweight(
@@ -205,7 +209,7 @@ pub(super) async fn reweight(
     let weight = Weight::new(request.weight)
         .map_err(|error| Fault::new(Reason::Invalid, error.to_string()))?;
     let topology = shared.group.read_current(deadline).await?;
-    let wish = Wish {
+    let requested = RequestedChange {
         kind: TransitionKind::Reweight { node, weight },
         address: address_of(&topology, node),
         parallel: request.parallel,
@@ -213,18 +217,20 @@ pub(super) async fn reweight(
         dead: None,
         alone: None,
     };
-    if let Some(answer) = under_way(shared, &topology, &wish, request.plan_only, deadline).await? {
+    if let Some(answer) =
+        under_way(shared, &topology, &requested, request.plan_only, deadline).await?
+    {
         return Ok(answer);
     }
     let member = topology.members().get(&node);
     if topology.transition().is_none() && member.is_some_and(|m| m.identity.weight == weight) {
-        return Ok(nothing_to_do(&topology, &wish));
+        return Ok(nothing_to_do(&topology, &requested));
     }
     if request.plan_only {
-        let (plan, _) = describe(shared, &topology, &wish).await?;
+        let (plan, _) = describe(shared, &topology, &requested).await?;
         return Ok(only_planned(plan));
     }
-    begin(shared, wish, deadline).await
+    begin(shared, requested, deadline).await
 }
 
 /// Gives a namespace, and those in its layer, another number of replicas.
@@ -245,7 +251,7 @@ pub(super) async fn alter(
     };
     let replicas = u8::try_from(request.replicas).unwrap_or(u8::MAX);
     let topology = shared.group.read_current(deadline).await?;
-    let wish = Wish {
+    let requested = RequestedChange {
         kind: topology.alteration(&name, replicas).map_err(refused)?,
         address: String::new(),
         parallel: request.parallel,
@@ -253,17 +259,19 @@ pub(super) async fn alter(
         dead: None,
         alone: (!request.with_all).then_some(name),
     };
-    if let Some(answer) = under_way(shared, &topology, &wish, request.plan_only, deadline).await? {
+    if let Some(answer) =
+        under_way(shared, &topology, &requested, request.plan_only, deadline).await?
+    {
         return Ok(answer);
     }
-    if is_altered_already(&topology, wish.kind) {
-        return Ok(nothing_to_do(&topology, &wish));
+    if is_altered_already(&topology, requested.kind) {
+        return Ok(nothing_to_do(&topology, &requested));
     }
     if request.plan_only {
-        let (plan, _) = describe(shared, &topology, &wish).await?;
+        let (plan, _) = describe(shared, &topology, &requested).await?;
         return Ok(only_planned(plan));
     }
-    begin(shared, wish, deadline).await
+    begin(shared, requested, deadline).await
 }
 
 /// Whether the layer has that number of replicas, and keeps it.
@@ -309,21 +317,21 @@ pub(super) async fn abort(
 /// Plans on the current topology and begins; plans again when it has changed meanwhile.
 async fn begin(
     shared: &Arc<Shared>,
-    wish: Wish,
+    requested: RequestedChange,
     deadline: Instant,
 ) -> Result<ChangeResponse, Fault> {
     loop {
         let topology = shared.group.read_current(deadline).await?;
-        rehearse(&topology, &wish)?;
-        let (plan, planned) = describe(shared, &topology, &wish).await?;
-        let proposal = wish.proposal(&topology, planned);
+        rehearse(&topology, &requested)?;
+        let (plan, planned) = describe(shared, &topology, &requested).await?;
+        let proposal = requested.proposal(&topology, planned);
         let begun = shared
             .group
             .propose(Command::Begin(proposal), deadline)
             .await;
         match begun {
             Ok(Outcome::Begun { transition }) => {
-                declare_dead(shared, &wish, deadline).await?;
+                declare_dead(shared, &requested, deadline).await?;
                 return Ok(ChangeResponse {
                     plan: Some(plan),
                     transition,
@@ -345,28 +353,32 @@ async fn begin(
 async fn under_way(
     shared: &Arc<Shared>,
     topology: &Topology,
-    wish: &Wish,
+    requested: &RequestedChange,
     plan_only: bool,
     deadline: Instant,
 ) -> Result<Option<ChangeResponse>, Fault> {
     let running = topology.transition();
-    let Some(running) = running.filter(|it| it.kind == wish.kind && !it.aborted) else {
+    let Some(running) = running.filter(|it| it.kind == requested.kind && !it.aborted) else {
         return Ok(None);
     };
     if !plan_only {
-        declare_dead(shared, wish, deadline).await?;
+        declare_dead(shared, requested, deadline).await?;
     }
     Ok(Some(ChangeResponse {
-        plan: Some(settled_plan(topology, wish)),
+        plan: Some(plan_outline(topology, requested)),
         transition: running.id,
     }))
 }
 
-async fn declare_dead(shared: &Shared, wish: &Wish, deadline: Instant) -> Result<(), Fault> {
-    let Some(node) = wish.dead else {
+async fn declare_dead(
+    shared: &Shared,
+    requested: &RequestedChange,
+    deadline: Instant,
+) -> Result<(), Fault> {
+    let Some(node) = requested.dead else {
         return Ok(());
     };
-    let declaration = wish.declaration(node);
+    let declaration = requested.declaration(node);
     match shared.group.propose(declaration, deadline).await {
         // There was nothing to move: it is no member any more.
         Ok(_)
@@ -382,13 +394,15 @@ async fn declare_dead(shared: &Shared, wish: &Wish, deadline: Instant) -> Result
 async fn write_off_at_once(
     shared: &Shared,
     topology: &Topology,
-    wish: &Wish,
+    requested: &RequestedChange,
     deadline: Instant,
 ) -> Result<(), Fault> {
-    let (Some(node), true, Some(running)) = (wish.dead, wish.force, topology.transition()) else {
+    let (Some(node), true, Some(running)) =
+        (requested.dead, requested.force, topology.transition())
+    else {
         return Ok(());
     };
-    declare_dead(shared, wish, deadline).await?;
+    declare_dead(shared, requested, deadline).await?;
     let message = format!(
         "node {node} is written off: no partition waits for it any more. Transition {} goes on \
          without it: repeat this command when that has ended",
@@ -425,8 +439,8 @@ fn only_planned(plan: torc_proto::v1::Plan) -> ChangeResponse {
     }
 }
 
-fn nothing_to_do(topology: &Topology, wish: &Wish) -> ChangeResponse {
-    only_planned(settled_plan(topology, wish))
+fn nothing_to_do(topology: &Topology, requested: &RequestedChange) -> ChangeResponse {
+    only_planned(plan_outline(topology, requested))
 }
 
 fn answered(

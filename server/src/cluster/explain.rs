@@ -177,8 +177,8 @@ fn held(
         State::Value { value, .. } => (false, value.len() as u64),
         State::Tombstone => (true, 0),
     };
-    let held_in = if trace.overlay.is_some() {
-        "overlay"
+    let held_in = if trace.memtable.is_some() {
+        "memtable"
     } else {
         "slice"
     };

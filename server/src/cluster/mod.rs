@@ -3,12 +3,14 @@
 //! * `change`: join, leave, replace, reweight, alter, abort; `plan`: what they would move;
 //!   `newcomer`: the node that comes; `leader`: who plans.
 //! * `namespace`: creating one.
-//! * `status`, `explain`: what is so now; both ask the other members.
+//! * `status`, `explain`: what is so now; both ask the other members. `maintenance`: flush and
+//!   compaction at once.
 //! * `sketch_keys`: the keys of namespaces, so that they can be compared.
 
 mod change;
 mod explain;
 mod leader;
+mod maintenance;
 mod namespace;
 mod newcomer;
 mod plan;
@@ -24,11 +26,12 @@ use torc_proto::v1::{
     AbortRequest, AbortResponse, AlterNamespaceRequest, ChangeResponse, CreateNamespaceRequest,
     CreateNamespaceResponse, ExplainRequest, ExplainResponse, GetTopologyRequest,
     GetTopologyResponse, HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse,
-    JoinRequest, LeaveRequest, ReplaceRequest, ReweightRequest, SketchKeysRequest, StatusRequest,
-    StatusResponse,
+    JoinRequest, LeaveRequest, MaintenanceRequest, MaintenanceResponse, ReplaceRequest,
+    ReweightRequest, SketchKeysRequest, StatusRequest, StatusResponse,
 };
 use torc_record::Epoch;
 
+use maintenance::Work;
 pub(crate) use newcomer::release_of;
 
 use crate::hot;
@@ -43,6 +46,16 @@ pub(crate) struct ClusterService {
 impl ClusterService {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
+    }
+
+    async fn maintain(
+        &self,
+        work: Work,
+        request: Request<MaintenanceRequest>,
+    ) -> Result<Response<MaintenanceResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let answer = maintenance::answer(&self.shared, work, request.into_inner(), deadline).await;
+        Ok(Response::new(answer?))
     }
 }
 
@@ -128,6 +141,20 @@ impl Cluster for ClusterService {
     ) -> Result<Response<StatusResponse>, Status> {
         let local = request.into_inner().local;
         Ok(Response::new(status::gather(&self.shared, local).await?))
+    }
+
+    async fn flush(
+        &self,
+        request: Request<MaintenanceRequest>,
+    ) -> Result<Response<MaintenanceResponse>, Status> {
+        self.maintain(Work::Flush, request).await
+    }
+
+    async fn compact(
+        &self,
+        request: Request<MaintenanceRequest>,
+    ) -> Result<Response<MaintenanceResponse>, Status> {
+        self.maintain(Work::Compact, request).await
     }
 
     async fn explain(

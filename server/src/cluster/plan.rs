@@ -23,9 +23,9 @@ const SUMMARIZE_TIMEOUT: Duration = Duration::from_secs(5);
 /// while the others' stages are committed.
 const PARALLEL: u32 = 512;
 
-/// A change that was asked for.
+/// A change that a caller requested.
 #[derive(Debug, Clone)]
-pub(super) struct Wish {
+pub(super) struct RequestedChange {
     pub(super) kind: TransitionKind,
     /// Where the node is reached that comes, goes or changes.
     pub(super) address: String,
@@ -38,7 +38,7 @@ pub(super) struct Wish {
     pub(super) alone: Option<String>,
 }
 
-impl Wish {
+impl RequestedChange {
     pub(super) fn proposal(&self, topology: &Topology, planned: Sizes) -> Proposal {
         Proposal {
             kind: self.kind,
@@ -55,7 +55,7 @@ impl Wish {
     }
 }
 
-impl Wish {
+impl RequestedChange {
     /// What declares the node dead that goes.
     pub(super) fn declaration(&self, node: NodeId) -> Command {
         if self.force {
@@ -68,26 +68,28 @@ impl Wish {
 }
 
 /// Whether the topology would carry the change out, without its dead if it has any.
-pub(super) fn rehearse(topology: &Topology, wish: &Wish) -> Result<(), Fault> {
-    if let Some(name) = &wish.alone {
+pub(super) fn rehearse(topology: &Topology, requested: &RequestedChange) -> Result<(), Fault> {
+    if let Some(name) = &requested.alone {
         topology.check_alone(name).map_err(refused)?;
     }
-    let Some(node) = wish.dead else {
+    let Some(node) = requested.dead else {
         return topology
-            .plan(&wish.kind, wish.force)
+            .plan(&requested.kind, requested.force)
             .map(drop)
             .map_err(refused);
     };
     let mut rehearsal = topology.clone();
     let all_at_once = Proposal {
         parallel: u32::MAX,
-        ..wish.proposal(topology, Sizes::default())
+        ..requested.proposal(topology, Sizes::default())
     };
     rehearsal
         .apply(Command::Begin(all_at_once))
         .map_err(refused)?;
     if rehearsal.transition().is_some() {
-        rehearsal.apply(wish.declaration(node)).map_err(refused)?;
+        rehearsal
+            .apply(requested.declaration(node))
+            .map_err(refused)?;
     }
     Ok(())
 }
@@ -97,17 +99,17 @@ pub(super) fn refused(error: TopologyError) -> Fault {
 }
 
 /// The plan of a change that is done or under way: nothing more is to be planned.
-pub(super) fn settled_plan(topology: &Topology, wish: &Wish) -> Plan {
-    let altered = wish.kind.alters();
+pub(super) fn plan_outline(topology: &Topology, requested: &RequestedChange) -> Plan {
+    let altered = requested.kind.alters();
     Plan {
         based_on_epoch: topology.epoch().0,
-        kind: kind_to_wire(wish.kind).into(),
-        node: wish.kind.node().map_or(0, |node| node.0),
-        address: wish.address.clone(),
-        replaced: replaced(wish.kind),
+        kind: kind_to_wire(requested.kind).into(),
+        node: requested.kind.node().map_or(0, |node| node.0),
+        address: requested.address.clone(),
+        replaced: replaced(requested.kind),
         namespaces: altered.map_or_else(Vec::new, |layer| topology.namespaces_in(layer)),
         replicas_before: altered.map_or(0, |layer| topology.replicas_in(layer).into()),
-        replicas_after: replicas_after(wish.kind),
+        replicas_after: replicas_after(requested.kind),
         ..Plan::default()
     }
 }
@@ -147,10 +149,10 @@ pub(super) fn replaced(kind: TransitionKind) -> u64 {
 pub(super) async fn describe(
     shared: &Arc<Shared>,
     topology: &Topology,
-    wish: &Wish,
+    requested: &RequestedChange,
 ) -> Result<(Plan, Sizes), Fault> {
-    let mut told = settled_plan(topology, wish);
-    if let Some(node) = wish.dead {
+    let mut told = plan_outline(topology, requested);
+    if let Some(node) = requested.dead {
         let mut lost = silent_members(shared, topology, node).await;
         lost.extend(topology.written_off());
         told.lost_with = lost
@@ -169,13 +171,15 @@ pub(super) async fn describe(
             return Ok((told, Sizes::default()));
         }
     }
-    let plan = topology.plan(&wish.kind, wish.force).map_err(refused)?;
-    let sizes = partition_sizes(shared, &plan, wish).await?;
+    let plan = topology
+        .plan(&requested.kind, requested.force)
+        .map_err(refused)?;
+    let sizes = partition_sizes(shared, &plan, requested).await?;
     let mut shares = node_shares(topology, &plan);
     let mut total = Sizes::default();
     for planned in &plan.moves {
         let size = sizes.get(&planned.partition).copied().unwrap_or_default();
-        for (node, source) in journeys(planned, wish.dead) {
+        for (node, source) in journeys(planned, requested.dead) {
             total += size;
             shares.entry(node).or_default().bytes_in += size.bytes;
             if let Some(source) = source {
@@ -265,7 +269,7 @@ fn node_shares(topology: &Topology, plan: &TransitionPlan) -> BTreeMap<NodeId, N
 async fn partition_sizes(
     shared: &Shared,
     plan: &TransitionPlan,
-    wish: &Wish,
+    requested: &RequestedChange,
 ) -> Result<BTreeMap<Partition, Sizes>, Fault> {
     let moving: BTreeMap<Partition, &PlannedMove> = plan
         .moves
@@ -276,7 +280,7 @@ async fn partition_sizes(
         .moves
         .iter()
         .flat_map(|planned| planned.from.iter().copied())
-        .filter(|node| Some(*node) != wish.dead)
+        .filter(|node| Some(*node) != requested.dead)
         .collect();
     let asked = sources.into_iter().map(async |source| {
         let summaries = summaries_of(shared, source).await;
@@ -306,7 +310,7 @@ async fn partition_sizes(
     let is_known = |planned: &&PlannedMove| planned.from.iter().any(|n| answered.contains(n));
     match failed {
         // Of what is dead nobody can tell.
-        Some(fault) if wish.dead.is_none() && !moving.values().all(is_known) => Err(fault),
+        Some(fault) if requested.dead.is_none() && !moving.values().all(is_known) => Err(fault),
         _ => Ok(sizes),
     }
 }

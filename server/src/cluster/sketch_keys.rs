@@ -57,6 +57,13 @@ pub(super) async fn start(
     }
     let partitions = checked_partitions(&table, &request.partitions)?;
     let seed = seed_of(&table.digest_key);
+    // Each request holds megabytes from here on.
+    let waiting = Arc::clone(&shared.sketch_requests).try_acquire_owned();
+    let busy = |_| {
+        let message = "too many requests for sketches of keys wait at this node: try again later";
+        Fault::new(Reason::Overloaded, message)
+    };
+    let place = waiting.map_err(busy)?;
     let sets = checked_namespaces(&table, &request.namespaces, seed)?;
     let sketching = Sketching {
         shared: Arc::clone(shared),
@@ -67,6 +74,7 @@ pub(super) async fn start(
     };
     let (messages, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
+        let _place = place;
         if let Err(Stopped::Fault(fault)) = sketching.run(partitions, &messages).await {
             // A caller that is gone needs no reason.
             let _ = messages.send(Err(fault.into())).await;

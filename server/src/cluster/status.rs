@@ -11,6 +11,7 @@ use torc_proto::{Fault, member_to_wire};
 use torc_ring::NodeId;
 use torc_ring::replicas::{Config, Mutations, Votes};
 use torc_ring::topology::{ClusterId, Member, RoutingTable, Topology, Transition};
+use torc_store::StoreHealth;
 
 use super::plan::{kind_to_wire, replaced, replicas_after};
 use crate::peers::within;
@@ -162,6 +163,9 @@ fn counts(table: &RoutingTable, id: NodeId) -> NodeStatus {
 
 fn own(shared: &Shared, table: &RoutingTable, id: NodeId, member: &Member) -> NodeStatus {
     let stats = shared.store.stats();
+    let slices = &stats.sliced;
+    let index_bytes =
+        slices.header_bytes + slices.gate_bytes + slices.mphf_bytes + slices.offset_bytes;
     let ready = shared.ready();
     NodeStatus {
         member: Some(member_to_wire(id, member)),
@@ -177,6 +181,10 @@ fn own(shared: &Shared, table: &RoutingTable, id: NodeId, member: &Member) -> No
         log_bytes: stats.log_bytes,
         rss_bytes: resident_memory_bytes(),
         problem: ready.err().unwrap_or_default(),
+        damaged_slices: slices.damaged,
+        disk_full: shared.store.health() == StoreHealth::OutOfSpace,
+        sealed_keys: slices.keys,
+        index_bytes,
         ..counts(table, id)
     }
 }
@@ -224,7 +232,7 @@ pub(crate) fn to_json(status: &StatusResponse) -> Value {
         .map(ClusterId)
         .ok();
     json!({
-        "cluster": cluster.map(|id| id.to_string()),
+        "cluster_id": cluster.map(|id| id.to_string()),
         "epoch": status.epoch,
         "feature_level": status.feature_level,
         "answered_by": status.answered_by,
@@ -249,6 +257,7 @@ fn node_json(node: &NodeStatus) -> Value {
     };
     json!({
         "id": member.id,
+        "slot": member.slot,
         "address": member.address,
         "http_address": member.http_address,
         "zone": member.zone,
@@ -258,6 +267,7 @@ fn node_json(node: &NodeStatus) -> Value {
         "ready": node.ready,
         "voter": node.voter,
         "version": node.version,
+        "release": member.release,
         "oldest_level": member.oldest_level,
         "newest_level": member.newest_level,
         "uptime_ms": node.uptime_ms,
@@ -270,6 +280,10 @@ fn node_json(node: &NodeStatus) -> Value {
         "log_bytes": node.log_bytes,
         "rss_bytes": node.rss_bytes,
         "problem": node.problem,
+        "damaged_slices": node.damaged_slices,
+        "disk_full": node.disk_full,
+        "sealed_keys": node.sealed_keys,
+        "index_bytes": node.index_bytes,
     })
 }
 

@@ -73,7 +73,7 @@ use running::Running;
 use storage::{Store, StoreError};
 
 /// How long a founder waits for itself.
-const FOUNDING_PATIENCE: Duration = Duration::from_secs(30);
+const FOUNDING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Settings of a node's part in the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,7 +218,7 @@ impl TopologyGroup {
             }
         }
         match self
-            .propose(Command::Found(founding), FOUNDING_PATIENCE)
+            .propose(Command::Found(founding), FOUNDING_TIMEOUT)
             .await
         {
             Err(GroupError::Refused(TopologyError::AlreadyFounded))

@@ -58,13 +58,14 @@ impl Running {
             identity.node.0,
             Arc::new(config(options)?),
             Network(Arc::clone(&peers)),
-            LogStore::new(Arc::clone(store)),
+            LogStore::of_follower(Arc::clone(store), identity.node),
             Machine::new(Arc::clone(store)),
         );
         let raft = raft.await.map_err(|error| GroupError::Failed {
             reason: error.to_string(),
         })?;
         tokio::spawn(log_failure(raft.metrics()));
+        tokio::spawn(elect_alone(raft.clone()));
         Ok(Self {
             node: identity.node,
             raft,
@@ -98,6 +99,20 @@ impl Running {
             Ok(()) => None,
             Err(fatal) => Some(fatal.to_string()),
         }
+    }
+}
+
+/// Starts an election at once if this node is the only voter: nobody else can lead.
+async fn elect_alone(raft: Raft) {
+    let mut metrics = raft.metrics();
+    let has_voters = |it: &Metrics| it.membership_config.voter_ids().next().is_some();
+    let is_alone = match metrics.wait_for(has_voters).await {
+        Ok(it) => it.current_leader.is_none() && it.membership_config.voter_ids().eq([it.id]),
+        Err(_) => return,
+    };
+    if is_alone {
+        // Fails only when Raft has ended.
+        let _ = raft.trigger().elect().await;
     }
 }
 

@@ -4,16 +4,21 @@
 //! for another node or another cluster: their sender then looks for the right one.
 
 use openraft::error::RaftError;
+use openraft::raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tonic::{Request, Response, Status};
 use torc_proto::v1::RaftMessage;
 use torc_proto::{Fault, Reason, v1};
 
-use super::raft::RaftFatal;
+use super::raft::{RaftFatal, TypeConfig, Vote};
 use super::running::Running;
 use super::wire::{Envelope, Question, decode, encode};
 use super::{GroupError, TopologyGroup};
+
+/// No group comes here by elections, at one a millisecond. A term near the largest number would be
+/// the last: nobody could be elected in the next one, for ever.
+const MAX_TERM: u64 = 1 << 48;
 
 /// The server side of the group's messages; made by [`TopologyGroup::service`].
 pub struct GroupService {
@@ -56,7 +61,8 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
         &self,
         request: Request<RaftMessage>,
     ) -> Result<Response<RaftMessage>, Status> {
-        let (running, body) = self.accept(&request)?;
+        let (running, body) = self.accept::<AppendEntriesRequest<TypeConfig>>(&request)?;
+        check_term(&body.vote)?;
         let answer = running.raft.append_entries(body).await;
         reply(&answer.map_err(not_serving)?)
     }
@@ -65,7 +71,8 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
         &self,
         request: Request<RaftMessage>,
     ) -> Result<Response<RaftMessage>, Status> {
-        let (running, body) = self.accept(&request)?;
+        let (running, body) = self.accept::<InstallSnapshotRequest<TypeConfig>>(&request)?;
+        check_term(&body.vote)?;
         match running.raft.install_snapshot(body).await {
             Ok(answer) => reply(&Ok::<_, ()>(answer)),
             Err(RaftError::APIError(refused)) => reply(&Err::<(), _>(refused)),
@@ -74,7 +81,8 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
     }
 
     async fn vote(&self, request: Request<RaftMessage>) -> Result<Response<RaftMessage>, Status> {
-        let (running, body) = self.accept(&request)?;
+        let (running, body) = self.accept::<VoteRequest<u64>>(&request)?;
+        check_term(&body.vote)?;
         let answer = running.raft.vote(body).await;
         reply(&answer.map_err(not_serving)?)
     }
@@ -87,6 +95,15 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
         let answer = self.group.answer(question).await.map_err(Fault::from)?;
         reply(&answer)
     }
+}
+
+fn check_term(vote: &Vote) -> Result<(), Status> {
+    let term = vote.leader_id().term;
+    if term <= MAX_TERM {
+        return Ok(());
+    }
+    let message = format!("term {term} is beyond what elections come to: is it forged?");
+    Err(Fault::new(Reason::Invalid, message).into())
 }
 
 fn reply<T: Serialize>(answer: &T) -> Result<Response<RaftMessage>, Status> {

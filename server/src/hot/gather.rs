@@ -80,7 +80,7 @@ async fn put_together(shared: &Arc<Shared>, window_ms: u64) -> Result<Own, Fault
     let now_ms = unix_ms();
     let windows = hot
         .history
-        .windows(&shared.advisory, now_ms, window_ms)
+        .windows(&shared.scratch, now_ms, window_ms)
         .await;
     let merging = tokio::task::spawn_blocking(move || merge(&windows, &options, now_ms));
     merging

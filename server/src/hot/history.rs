@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use torc_sketch::hot_keys::{
     HotKeys, HotKeysOptions, Interval, IntervalLimits, Retention, Span, ThinningStep, covering,
 };
-use torc_store::Advisory;
+use torc_store::Scratch;
 
 const TREE: &str = "hot-keys";
 /// Twice the longest window, so that it can be compared with the one before.
@@ -89,6 +89,11 @@ impl History {
         self.since_ms.store(now_ms, Ordering::Relaxed);
     }
 
+    /// Whether every worker counts.
+    pub(super) fn has_begun(&self) -> bool {
+        self.since_ms.load(Ordering::Relaxed) != u64::MAX
+    }
+
     /// Bytes and number of intervals.
     pub(super) fn size(&self) -> (u64, u64) {
         let index = self.index.lock();
@@ -100,9 +105,9 @@ impl History {
 
     /// Takes up what an earlier process left. What cannot be read, counts in another way,
     /// or (`redact`) tells keys, is removed.
-    pub(super) async fn load(&self, advisory: &Advisory, options: &HotKeysOptions, redact: bool) {
+    pub(super) async fn load(&self, scratch: &Scratch, options: &HotKeysOptions, redact: bool) {
         let mut found: BTreeMap<Key, u64> = BTreeMap::new();
-        for (key, bytes) in advisory.list(TREE).await {
+        for (key, bytes) in scratch.list(TREE).await {
             let interval = decode(&bytes, options);
             let tells_keys = |interval: &Interval| {
                 let mut candidates = interval.candidates().iter();
@@ -112,12 +117,12 @@ impl History {
                 (Some(key), Some(interval)) if !tells_keys(&interval) => {
                     found.insert(key, bytes.len() as u64);
                 }
-                _ => advisory.delete(TREE, &key).await,
+                _ => scratch.delete(TREE, &key).await,
             }
         }
         for key in contained(&found) {
             found.remove(&key);
-            advisory.delete(TREE, &bytes_of(key)).await;
+            scratch.delete(TREE, &bytes_of(key)).await;
         }
         if !found.is_empty() {
             tracing::info!(intervals = found.len(), "history of hot keys found");
@@ -129,11 +134,11 @@ impl History {
     }
 
     /// Keeps an interval; its bytes.
-    pub(super) async fn add(&self, advisory: &Advisory, interval: &Interval) -> u64 {
+    pub(super) async fn add(&self, scratch: &Scratch, interval: &Interval) -> u64 {
         let mut bytes = Vec::new();
         interval.encode(&mut bytes);
         let key = (interval.from_ms(), interval.to_ms());
-        advisory.put(TREE, &bytes_of(key), &bytes).await;
+        scratch.put(TREE, &bytes_of(key), &bytes).await;
         let len = bytes.len() as u64;
         let kept = Kept {
             len,
@@ -144,14 +149,14 @@ impl History {
     }
 
     /// Drops and merges until the limits are kept.
-    pub(super) async fn thin(&self, advisory: &Advisory, options: &HotKeysOptions, now_ms: u64) {
+    pub(super) async fn thin(&self, scratch: &Scratch, options: &HotKeysOptions, now_ms: u64) {
         loop {
             let (keys, spans) = self.spans();
             match self.retention.next_step(&spans, now_ms) {
                 None => break,
-                Some(ThinningStep::Drop(at)) => self.remove(advisory, keys[at]).await,
+                Some(ThinningStep::Drop(at)) => self.remove(scratch, keys[at]).await,
                 Some(ThinningStep::MergeWithNext(at)) => {
-                    self.merge(advisory, options, keys[at], keys[at + 1]).await;
+                    self.merge(scratch, options, keys[at], keys[at + 1]).await;
                 }
             }
         }
@@ -161,11 +166,11 @@ impl History {
         old.for_each(|(_, kept)| kept.bytes = None);
     }
 
-    async fn merge(&self, advisory: &Advisory, options: &HotKeysOptions, first: Key, next: Key) {
+    async fn merge(&self, scratch: &Scratch, options: &HotKeysOptions, first: Key, next: Key) {
         let mut parts = Vec::new();
         for key in [first, next] {
             let decoded = self
-                .bytes(advisory, key)
+                .bytes(scratch, key)
                 .await
                 .and_then(|bytes| decode(&bytes, options));
             parts.extend(decoded);
@@ -177,25 +182,25 @@ impl History {
         });
         let merged_key = match &merged {
             Some(merged) => {
-                self.add(advisory, merged).await;
+                self.add(scratch, merged).await;
                 Some((merged.from_ms(), merged.to_ms()))
             }
             None => None,
         };
         for key in [first, next] {
             if merged_key != Some(key) {
-                self.remove(advisory, key).await;
+                self.remove(scratch, key).await;
             }
         }
     }
 
-    async fn remove(&self, advisory: &Advisory, key: Key) {
-        advisory.delete(TREE, &bytes_of(key)).await;
+    async fn remove(&self, scratch: &Scratch, key: Key) {
+        scratch.delete(TREE, &bytes_of(key)).await;
         self.index.lock().remove(&key);
     }
 
     /// Bytes of an interval, unless they are lost.
-    async fn bytes(&self, advisory: &Advisory, key: Key) -> Option<Bytes> {
+    async fn bytes(&self, scratch: &Scratch, key: Key) -> Option<Bytes> {
         let recent = self
             .index
             .lock()
@@ -203,7 +208,7 @@ impl History {
             .and_then(|kept| kept.bytes.clone());
         match recent {
             Some(bytes) => Some(bytes),
-            None => advisory.get(TREE, &bytes_of(key)).await.map(Bytes::from),
+            None => scratch.get(TREE, &bytes_of(key)).await.map(Bytes::from),
         }
     }
 
@@ -221,12 +226,7 @@ impl History {
     }
 
     /// The intervals that hold the last `window_ms`, and those that hold as long before.
-    pub(super) async fn windows(
-        &self,
-        advisory: &Advisory,
-        now_ms: u64,
-        window_ms: u64,
-    ) -> Windows {
+    pub(super) async fn windows(&self, scratch: &Scratch, now_ms: u64, window_ms: u64) -> Windows {
         for _ in 0..TRIES {
             let (keys, spans) = self.spans();
             let (window, previous) = choose(&spans, now_ms, window_ms);
@@ -245,7 +245,7 @@ impl History {
                 (previous, &mut windows.previous),
             ] {
                 for &key in &keys[range] {
-                    match self.bytes(advisory, key).await {
+                    match self.bytes(scratch, key).await {
                         Some(bytes) => into.push(bytes),
                         None => lost.push(key),
                     }

@@ -62,16 +62,18 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let hot = &shared.hot;
         let now_ms = unix_ms();
-        hot.history.begin(now_ms);
-        // The workers begin to count with this one.
+        // The workers begin to count with this one, and answer it with nothing.
         hot.cuts.send_replace(Some(Cut {
             number: 0,
             options: self.options,
             now_ms,
         }));
+        self.collect(WORKERS_WITHIN, |delivery| delivery.number == 0)
+            .await;
+        hot.history.begin(now_ms);
         let load = hot
             .history
-            .load(&shared.advisory, &self.options, hot.settings.redact);
+            .load(&shared.scratch, &self.options, hot.settings.redact);
         load.await;
         let mut ticks = tokio::time::interval_at(
             Instant::now() + hot.settings.interval,
@@ -144,11 +146,11 @@ impl Keeper {
             .store(u64::from(has_majority), Ordering::Relaxed);
         // A time without accesses is a gap in the history.
         if interval.total() > 0 {
-            let bytes = hot.history.add(&self.shared.advisory, &interval).await;
+            let bytes = hot.history.add(&self.shared.scratch, &interval).await;
             hot.stats.interval_bytes.store(bytes, Ordering::Relaxed);
         }
         hot.history
-            .thin(&self.shared.advisory, &self.options, unix_ms())
+            .thin(&self.shared.scratch, &self.options, unix_ms())
             .await;
     }
 }

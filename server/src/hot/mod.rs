@@ -18,7 +18,7 @@
 //! record for a stale get. Scans and transfers are none.
 //!
 //! Invariants:
-//! * Everything here is advisory: losing any of it loses counts, never a record.
+//! * Everything here is best effort: losing any of it loses counts, never a record.
 //! * All nodes of a cluster seed their sketches alike, so that they can be added up.
 //! * Where keys are redacted, their bytes are not taken down at all, so that they cannot be found
 //!   in answers, files or memory; what other nodes tell of them is left out of answers.
@@ -142,6 +142,7 @@ impl Hot {
             return Err(Fault::new(Reason::Refused, message));
         }
         let begun = self.cuts.borrow().as_ref().map(|cut| cut.options);
+        let begun = begun.filter(|_| self.history.has_begun());
         begun.ok_or_else(|| {
             let message = "the node has not begun to count accesses yet: try again";
             Fault::new(Reason::NotServing, message).retry_after(Duration::from_millis(100))

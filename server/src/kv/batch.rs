@@ -15,6 +15,8 @@ use crate::shared::Shared;
 
 /// Values in one answer, bytes. A message is at most twice as long.
 const ANSWER_BYTES: usize = 8 << 20;
+/// Gets under way at a time: so many values, of whatever length, are in memory at once.
+const GETS_AT_ONCE: usize = 128;
 
 pub(super) async fn get(
     shared: &Arc<Shared>,
@@ -22,20 +24,34 @@ pub(super) async fn get(
     deadline: Instant,
 ) -> Result<BatchGetResponse, Fault> {
     check_count(request.items.len())?;
-    let gets = run::many(shared, request.items, deadline).await;
+    let mut items = request.items.into_iter();
+    let mut results = Vec::with_capacity(items.len());
     let mut room = ANSWER_BYTES;
-    let results = gets.into_iter().map(|result| {
-        let outcome = match result.and_then(|response| fit(response, &mut room)) {
+    let answered = |result| {
+        let outcome = match result {
             Ok(response) => get_result::Outcome::Ok(response),
-            Err(fault) => get_result::Outcome::Fault(fault.into()),
+            Err(fault) => get_result::Outcome::Fault(v1::Fault::from(fault)),
         };
         GetResult {
             outcome: Some(outcome),
         }
-    });
-    Ok(BatchGetResponse {
-        results: results.collect(),
-    })
+    };
+    while room > 0 && items.len() > 0 {
+        let next: Vec<_> = items.by_ref().take(GETS_AT_ONCE).collect();
+        let gets = run::many(shared, next, deadline).await.into_iter();
+        results.extend(gets.map(|result| {
+            let result = result.and_then(|response| fit(response, &mut room));
+            answered(result)
+        }));
+    }
+    // Nothing of these was read.
+    results.extend(items.map(|_| answered(Err(full()))));
+    Ok(BatchGetResponse { results })
+}
+
+fn full() -> Fault {
+    let message = "the answer is full: ask for the rest of the batch again";
+    Fault::new(Reason::Overloaded, message)
 }
 
 /// Takes a value into the answer while there is room; the first one always fits.
@@ -43,8 +59,7 @@ fn fit(response: GetResponse, room: &mut usize) -> Result<GetResponse, Fault> {
     let bytes = response.value.len();
     if bytes > *room && *room < ANSWER_BYTES {
         *room = 0;
-        let message = "the answer is full: ask for the rest of the batch again";
-        return Err(Fault::new(Reason::Overloaded, message));
+        return Err(full());
     }
     *room = room.saturating_sub(bytes);
     Ok(response)

@@ -17,6 +17,13 @@ pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Part
             "too few replicas confirmed the write in time; it may still take effect: get the \
              key before you retry",
         ),
+        Outcome::OutOfSpace => Fault::new(
+            Reason::OutOfSpace,
+            format!(
+                "too few replicas of partition {partition} have space on their disks; nothing was \
+                 changed: free space on the nodes that `kvctl status` calls full, and try again"
+            ),
+        ),
         _ => no_quorum(partition),
     }
 }

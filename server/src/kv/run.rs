@@ -138,7 +138,10 @@ async fn once<I: Item>(
 
 /// Whether the lead, or the way to it, failed before anything was changed.
 fn undone<I: Item>(fault: &Fault) -> bool {
-    let by_the_lead = matches!(fault.reason, Reason::NotServing | Reason::OwnerUnreachable);
+    let by_the_lead = matches!(
+        fault.reason,
+        Reason::NotServing | Reason::OwnerUnreachable | Reason::OutOfSpace
+    );
     let lost = matches!(fault.reason, Reason::Deadline | Reason::OutcomeUnknown);
     by_the_lead && !fault.maybe_applied || I::HARMLESS && (lost || fault.maybe_applied)
 }
@@ -365,9 +368,12 @@ impl Attempts {
     }
 
     /// Only what moves or is not there yet is tried again: an overloaded node, and a partition
-    /// without a quorum, are left to the caller, who can wait without keeping this node busy.
+    /// without a quorum or space, are left to the caller, who can wait without keeping this node busy.
     pub(super) fn may_retry(&self, fault: &Fault) -> bool {
-        let is_callers = matches!(fault.reason, Reason::Overloaded | Reason::OwnerUnreachable);
+        let is_callers = matches!(
+            fault.reason,
+            Reason::Overloaded | Reason::OwnerUnreachable | Reason::OutOfSpace
+        );
         fault.is_retryable() && !is_callers && Instant::now() + self.backoff < self.deadline
     }
 

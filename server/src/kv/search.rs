@@ -10,6 +10,7 @@ use torc_proto::{Fault, Reason};
 use torc_record::{Record, State};
 use torc_sketch::rolling::{Modulus, Patterns, Scan, Searcher};
 
+use crate::admission::stopping;
 use crate::shared::Shared;
 
 /// Work between two looks at whether to go on: some milliseconds.
@@ -52,6 +53,8 @@ impl Search {
         pages: &tokio::sync::mpsc::Sender<T>,
     ) -> Result<(Vec<Record>, Vec<bool>), Fault> {
         let mut searcher = Searcher::new(&self.patterns);
+        let turn = shared.searchers.acquire().await;
+        let _turn = turn.map_err(|_| stopping())?;
         let searched = shared.metrics.scan_searched_bytes.clone();
         let pages = pages.clone();
         let searching = tokio::task::spawn_blocking(move || {

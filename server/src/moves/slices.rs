@@ -8,7 +8,7 @@ use torc_proto::{Fault, Reason};
 use torc_record::DigestKey;
 use torc_ring::Partition;
 use torc_ring::topology::Sizes;
-use torc_store::Arrival;
+use torc_store::Ingest;
 
 use crate::recipient::Recipient;
 use crate::shared::{Shared, store_fault};
@@ -19,10 +19,10 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of messages that are written together.
 const TOGETHER: u64 = 1 << 20;
 
-/// Slices that have arrived and were verified, and what they stand for.
+/// Slices that were received and verified, and what they stand for.
 pub(crate) struct Received {
     /// None if there are none.
-    pub(crate) arrival: Option<Arrival>,
+    pub(crate) ingest: Option<Ingest>,
     pub(crate) sizes: Sizes,
     /// What is not in them came later in the source's log.
     pub(crate) through: u64,
@@ -43,41 +43,41 @@ pub(crate) async fn receive(
     let head = next(&mut messages).await?.ok_or_else(hung_up)?;
     let (infos, sizes) = announced(&head.slices)?;
     let mut received = Received {
-        arrival: None,
+        ingest: None,
         sizes,
         through: head.through,
     };
     if infos.is_empty() {
         return Ok(received);
     }
-    let arrival = shared.store.receive(partition, &infos);
-    let mut arrival = arrival.map_err(|error| store_fault(&error))?;
+    let ingest = shared.store.ingest(partition, &infos);
+    let mut ingest = ingest.map_err(|error| store_fault(&error))?;
     let key: DigestKey = shared.routing()?.digest_key;
     let announced: u64 = infos.iter().map(|info| info.len).sum();
-    let mut arrived = 0;
-    while arrived < announced {
+    let mut taken = 0;
+    while taken < announced {
         let mut pieces = Vec::new();
-        let together = announced.min(arrived + TOGETHER);
-        while arrived < together {
+        let together = announced.min(taken + TOGETHER);
+        while taken < together {
             let bytes = next(&mut messages).await?.ok_or_else(hung_up)?.bytes;
             let metrics = &shared.metrics;
             metrics.transfer_received_bytes.inc_by(bytes.len() as u64);
-            arrived += bytes.len() as u64;
+            taken += bytes.len() as u64;
             if bytes.is_empty() {
                 let message = "the source sends messages without anything";
                 return Err(Fault::new(Reason::Corrupt, message));
             }
             pieces.push(bytes);
         }
-        arrival = work(shared, move || {
+        ingest = work(shared, move || {
             for bytes in pieces {
-                arrival.write(bytes)?;
+                ingest.write(bytes)?;
             }
-            if arrived >= announced {
+            if taken >= announced {
                 // At once, while the last bytes are still in the processor's cache.
-                arrival.verify(Some(&key))?;
+                ingest.verify(Some(&key))?;
             }
-            Ok(arrival)
+            Ok(ingest)
         })
         .await?;
     }
@@ -85,7 +85,7 @@ pub(crate) async fn receive(
         let message = "the source sends more than it has announced";
         return Err(Fault::new(Reason::Corrupt, message));
     }
-    received.arrival = Some(arrival);
+    received.ingest = Some(ingest);
     Ok(received)
 }
 
@@ -124,7 +124,7 @@ async fn work<T: Send + 'static>(
     shared: &Shared,
     work: impl FnOnce() -> Result<T, torc_store::StoreError> + Send + 'static,
 ) -> Result<T, Fault> {
-    let turn = shared.landers.acquire().await;
+    let turn = shared.ingests.acquire().await;
     let done = spawn_blocking(work).await;
     drop(turn);
     done.map_err(|_| Fault::new(Reason::Internal, "receiving a slice has failed"))?

@@ -12,7 +12,7 @@ use torc_replication::{Envelope, Milestone};
 use torc_ring::NodeId;
 use torc_ring::topology::{Fact, RoutingTable, Sizes};
 
-use super::host::Reached;
+use super::replica_slot::Reached;
 use super::{Me, Registers, slices, upkeep};
 use crate::links::{Contact, Directory, Inbox, LinkOptions, Links, Whoami};
 use crate::moves::Reporter;
@@ -102,7 +102,7 @@ pub(crate) fn begin(
         .link_service
         .set(links.service(Arc::new(Received(Arc::clone(&registers)))));
     registers.learn(table);
-    upkeep::run(&registers, &shared.advisory, tasks, &shared.cancel, &worker);
+    upkeep::run(&registers, &shared.scratch, tasks, &shared.cancel, &worker);
     slices::run(shared, &registers, wanted, tasks);
     tasks.spawn(report(
         Arc::clone(shared),

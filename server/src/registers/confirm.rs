@@ -8,7 +8,7 @@ use torc_replication::{
 use torc_ring::{NodeId, Partition};
 
 use super::disk::lookup;
-use super::host::Host;
+use super::replica_slot::ReplicaSlot;
 use super::turn::Turn;
 
 impl Turn<'_> {
@@ -22,7 +22,7 @@ impl Turn<'_> {
             (is_get && is_shared).then_some((operation.partition, config.epoch, &operation.at))
         });
         let read = self.read(asked);
-        let held = |(host, lookup): (&Host, Lookup)| host.replica.holding(lookup);
+        let held = |(slot, lookup): (&ReplicaSlot, Lookup)| slot.replica.holding(lookup);
         read.into_iter().map(|read| read.and_then(held)).collect()
     }
 
@@ -36,7 +36,7 @@ impl Turn<'_> {
             .map(|claim| Some((claim.partition, claim.epoch, &claim.at)));
         let read = self.read(asked).into_iter().zip(claims);
         let confirmed = read.map(|(read, claim)| {
-            read.is_some_and(|(host, lookup)| host.replica.confirms(claim, &lookup))
+            read.is_some_and(|(slot, lookup)| slot.replica.confirms(claim, &lookup))
         });
         let message = Message::Confirmed {
             tag,
@@ -54,22 +54,22 @@ impl Turn<'_> {
     fn read<'a>(
         &self,
         asked: impl Iterator<Item = Option<(Partition, Epoch, &'a Locator)>>,
-    ) -> Vec<Option<(&Host, Lookup)>> {
-        let hosts: Vec<_> = asked
+    ) -> Vec<Option<(&ReplicaSlot, Lookup)>> {
+        let slots: Vec<_> = asked
             .map(|asked| {
                 let (partition, epoch, at) = asked?;
-                let host = self.known_host(partition)?;
-                host.vouches_in(epoch).then_some((host, at))
+                let slot = self.known_slot(partition)?;
+                slot.vouches_in(epoch).then_some((slot, at))
             })
             .collect();
-        let keys: Vec<_> = hosts
+        let keys: Vec<_> = slots
             .iter()
             .flatten()
             .map(|(_, at)| (at.namespace, at.digest, at.key.as_bytes()))
             .collect();
         let mut found = self.store().get_batch_cached(&keys).into_iter();
-        let mut read = |(host, _)| Some((host, lookup(found.next()??)));
-        let hosts = hosts.into_iter();
-        hosts.map(|host| host.and_then(&mut read)).collect()
+        let mut read = |(slot, _)| Some((slot, lookup(found.next()??)));
+        let slots = slots.into_iter();
+        slots.map(|slot| slot.and_then(&mut read)).collect()
     }
 }

@@ -23,7 +23,7 @@ use torc_replication::{
     Envelope, Hint, HintId, Hints, KeyId, Locator, Message, Outcome, Quorum, Request, Rules, Tag,
 };
 use torc_ring::{NodeId, Partitions, Token};
-use torc_store::Advisory;
+use torc_store::Scratch;
 
 use super::metrics::HintMetrics;
 use super::{Registers, Wanted};
@@ -102,12 +102,12 @@ impl HintKeeper {
 }
 
 /// Takes up what an earlier process left, then writes what changes.
-pub(super) async fn write(registers: Arc<Registers>, advisory: Advisory) {
+pub(super) async fn write(registers: Arc<Registers>, scratch: Scratch) {
     let keeper = &registers.hints;
-    for (name, bytes) in advisory.list(TREE).await {
+    for (name, bytes) in scratch.list(TREE).await {
         match read(&name, bytes.into(), registers.partitions) {
             Some(hint) => keeper.keep(hint),
-            None => advisory.delete(TREE, &name).await,
+            None => scratch.delete(TREE, &name).await,
         }
     }
     loop {
@@ -118,9 +118,9 @@ pub(super) async fn write(registers: Arc<Registers>, advisory: Advisory) {
                 Some(record) => {
                     let hint = Hint { to: id.0, record };
                     let bytes = bytes_of(&hint, registers.partitions);
-                    advisory.put(TREE, &name_of(id), &bytes).await;
+                    scratch.put(TREE, &name_of(id), &bytes).await;
                 }
-                None => advisory.delete(TREE, &name_of(id)).await,
+                None => scratch.delete(TREE, &name_of(id)).await,
             }
         }
         if keeper.changed.lock().is_empty() {

@@ -66,6 +66,7 @@ impl Listings {
             tag,
             records,
             next,
+            collected,
             collecting,
             ..
         } = &envelope.message
@@ -81,6 +82,7 @@ impl Listings {
             let page = ScanPage {
                 records: records.clone(),
                 next: *next,
+                collected: *collected,
                 collecting: *collecting,
             };
             let _ = sender.send((from, page));
@@ -116,15 +118,15 @@ impl Registers {
         after: Option<KeyId>,
         deadline: Instant,
     ) -> Result<Found, NoQuorum> {
-        let mut patience = ASK_AGAIN;
+        let mut round_timeout = ASK_AGAIN;
         while Instant::now() < deadline {
             let (tag, mut pages) = self.listings.wait();
             let _forgotten = Forgotten(&self.listings, tag);
             let config = self.config(partition).ok_or(NoQuorum)?;
             let mut round = ScanRound::new(config, tag, after, broken_rules());
             let time = self.ask_for_pages(partition, &round);
-            let again = tokio::time::Instant::from_std(Instant::now() + patience);
-            patience = (2 * patience).min(LONGEST_WAIT);
+            let again = tokio::time::Instant::from_std(Instant::now() + round_timeout);
+            round_timeout = (2 * round_timeout).min(LONGEST_WAIT);
             while let Ok(Some((from, page))) = tokio::time::timeout_at(again, pages.recv()).await {
                 let is_eventual =
                     |record: &Record| Some(self.mode(record.namespace)? == NamespaceMode::Eventual);

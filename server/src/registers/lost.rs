@@ -28,12 +28,12 @@ use crate::mutants::broken_rules;
 const UNDER_WAY: Duration = Duration::from_secs(10);
 /// How long the others have for a floor or a page before they are asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// An inquiry that nobody answers for so long is given up, until the next look.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Settled at a time.
-const SETTLES: usize = 64;
-const SETTLE_TIME: Duration = Duration::from_secs(5);
-/// How long a settled key has to be stored here.
+/// An inquiry without an answer for this long is given up, until the next look.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Keys reconciled at a time.
+const RECONCILES_AT_ONCE: usize = 64;
+const RECONCILE_TIME: Duration = Duration::from_secs(5);
+/// How long a reconciled key has to be stored here.
 const STORE_TIME: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -80,8 +80,8 @@ pub(super) enum Unsupplied {
     /// Nobody can tell which of the others count.
     #[error("the partition is moving")]
     Moving,
-    /// The settling of keys that others hold there did not succeed.
-    #[error("{keys} keys that may have been in it could not be settled")]
+    /// Keys that others hold there could not be reconciled.
+    #[error("{keys} keys that may have been in it could not be reconciled")]
     InDoubt {
         /// How many.
         keys: usize,
@@ -179,7 +179,7 @@ impl Registers {
         let mut raised = self.floors.wait(partition, lost.upto());
         let mut heard = Instant::now();
         let mut asks = lost.asks();
-        while !lost.is_complete() && heard.elapsed() < PATIENCE {
+        while !lost.is_complete() && heard.elapsed() < ANSWER_TIMEOUT {
             self.send_all(partition, asks);
             asks = tokio::select! {
                 Some((from, page)) = pages.recv() => {
@@ -275,14 +275,14 @@ impl Registers {
 
     /// Writes keys again, or brings them here, by the mode of their namespaces.
     pub(super) async fn settle_all(self: &Arc<Self>, partition: Partition, keys: &[Locator]) {
-        for keys in keys.chunks(SETTLES) {
-            let deadline = Instant::now() + SETTLE_TIME;
+        for keys in keys.chunks(RECONCILES_AT_ONCE) {
+            let deadline = Instant::now() + RECONCILE_TIME;
             let wanted = keys.iter().filter_map(|at| {
                 Some(Wanted {
                     partition,
                     at: at.clone(),
                     rules: self.rules(at.namespace)?,
-                    request: Request::Settle { rewrite: true },
+                    request: Request::Reconcile { rewrite: true },
                     deadline,
                 })
             });

@@ -43,7 +43,7 @@ pub(super) struct EventualMetrics {
     writes: Counter,
     unknown: Counter,
     unavailable: Counter,
-    settled: Counter,
+    reconciled: Counter,
 }
 
 impl EventualMetrics {
@@ -51,8 +51,8 @@ impl EventualMetrics {
     fn count(&self, is_write: bool, outcome: &Outcome) {
         let counter = match outcome {
             Outcome::Unknown => &self.unknown,
-            Outcome::Unavailable | Outcome::Refused => &self.unavailable,
-            Outcome::Settled => &self.settled,
+            Outcome::Unavailable | Outcome::OutOfSpace | Outcome::Refused => &self.unavailable,
+            Outcome::Reconciled => &self.reconciled,
             _ if is_write => &self.writes,
             _ => &self.reads,
         };
@@ -67,8 +67,8 @@ pub(crate) struct RegisterMetrics {
     writes: Paths,
     unknown: Counter,
     unavailable: Counter,
-    settled: Counter,
-    pub(super) settles_dropped: Counter,
+    reconciled: Counter,
+    pub(super) reconciles_dropped: Counter,
     pub(super) fetched: Counter,
     pub(super) foreign_digests: Counter,
     eventual: EventualMetrics,
@@ -106,13 +106,13 @@ impl RegisterMetrics {
                 "register_unavailable",
                 "Operations that changed nothing for want of a quorum",
             ),
-            settled: counter(
-                "register_settled",
-                "Keys that were brought together where replicas differed",
+            reconciled: counter(
+                "register_reconciled",
+                "Keys reconciled because replicas held different versions",
             ),
-            settles_dropped: counter(
-                "register_settles_dropped",
-                "Keys that were to be brought together and had to wait for the next time",
+            reconciles_dropped: counter(
+                "register_reconciles_dropped",
+                "Keys to reconcile that were dropped because the queue was full; found again later",
             ),
             fetched: counter(
                 "register_fetched",
@@ -146,8 +146,8 @@ impl RegisterMetrics {
             // A miss completes an accept first.
             Outcome::Mismatch { .. } => &paths.slow,
             Outcome::Unknown => &self.unknown,
-            Outcome::Unavailable | Outcome::Refused => &self.unavailable,
-            Outcome::Settled => &self.settled,
+            Outcome::Unavailable | Outcome::OutOfSpace | Outcome::Refused => &self.unavailable,
+            Outcome::Reconciled => &self.reconciled,
         };
         counter.inc();
     }
@@ -178,9 +178,9 @@ fn eventual(registry: &mut Registry) -> EventualMetrics {
             "eventual_unavailable",
             "Operations of eventual namespaces that changed nothing for want of a quorum",
         ),
-        settled: counter(
-            "eventual_settled",
-            "Keys of eventual namespaces that were brought together where replicas differed",
+        reconciled: counter(
+            "eventual_reconciled",
+            "Keys of eventual namespaces reconciled because replicas held different versions",
         ),
     }
 }
@@ -238,7 +238,7 @@ mod tests {
             "torc_register_operations_total{kind=\"read\",path=\"slow\"} 1",
             "torc_register_unknown_total 1",
             "torc_register_unavailable_total 0",
-            "torc_register_settles_dropped_total 0",
+            "torc_register_reconciles_dropped_total 0",
         ] {
             assert!(text.contains(line), "{line} is missing:\n{text}");
         }

@@ -2,7 +2,7 @@
 //! `torc-replication`, for both modes and any number of replicas.
 //!
 //! ```text
-//! Kv service ─▶ shard: Coordinator ─▶ host: Replica (this node's) ─▶ store
+//! Kv service ─▶ shard: Coordinator ─▶ slot: Replica (this node's) ─▶ store
 //!   ▲ mailbox ◀──┘  ▲      └───────▶ links ─▶ other nodes' shards
 //!                   └── answers ◀─── links ◀───────┘
 //! ```
@@ -10,7 +10,7 @@
 //! * `operate`: how operations come in, one or many at a time; `mailbox`: how outcomes go out.
 //! * `shard`: some partitions: their coordinator, their replicas, who waits.
 //! * `turn`: inputs of a shard and all that follows from them, handed over together.
-//! * `host`: one partition's replica, and what waits for its batches to be durable.
+//! * `replica_slot`: one partition's replica, and what waits for its batches to be durable.
 //! * `alone`: gets of a partition whose only reader is this node; `confirm`: those that need
 //!   only the word of other readers.
 //! * `metrics`: what is counted.
@@ -35,13 +35,13 @@ mod begin;
 mod confirm;
 mod disk;
 mod hints;
-mod host;
 mod listing;
 mod lost;
 mod mailbox;
 mod metrics;
 mod operate;
 mod readings;
+mod replica_slot;
 mod scrub;
 mod shard;
 mod slices;
@@ -68,8 +68,8 @@ use crate::links::Links;
 use crate::mutants::broken_rules;
 use alone::Alone;
 use hints::HintKeeper;
-use host::Host;
 use readings::Readings;
+use replica_slot::ReplicaSlot;
 use shard::Shard;
 use turn::{Outbox, Turn};
 
@@ -101,11 +101,12 @@ pub(crate) struct Me {
 enum Durable {
     /// Batches, each with the life of the replica that wanted it; and those of them that failed.
     Batches(Vec<(Partition, u64, Seq)>, Vec<(usize, StoreError)>),
-    Ceiling(HybridTime),
+    /// None: there was no space for it.
+    Ceiling(Option<HybridTime>),
 }
 
-/// What waits in `settles` to be brought together.
-type Settle = (Partition, Locator, bool);
+/// A key that waits in `reconciles`, and whether to rewrite its record.
+type Reconcile = (Partition, Locator, bool);
 
 /// What the topology says of keys.
 #[derive(Default)]
@@ -131,13 +132,13 @@ pub(crate) struct Registers {
     listings: listing::Listings,
     floors: lost::Floors,
     hints: HintKeeper,
-    settles: mpsc::Sender<Settle>,
-    unsettled: Mutex<Option<mpsc::Receiver<Settle>>>,
+    reconciles: mpsc::Sender<Reconcile>,
+    unreconciled: Mutex<Option<mpsc::Receiver<Reconcile>>>,
     readings: Readings,
     fetches: mpsc::Sender<(NodeId, Envelope)>,
     unfetched: Mutex<Option<mpsc::Receiver<(NodeId, Envelope)>>>,
     slices: mpsc::Sender<slices::Wanted>,
-    reports: mpsc::UnboundedSender<host::Reached>,
+    reports: mpsc::UnboundedSender<replica_slot::Reached>,
     window: Arc<Semaphore>,
     /// An operation began while none was under way.
     busy: Notify,
@@ -162,7 +163,7 @@ impl Registers {
         links: Links,
         started: Instant,
         (reports, slices): (
-            mpsc::UnboundedSender<host::Reached>,
+            mpsc::UnboundedSender<replica_slot::Reached>,
             mpsc::Sender<slices::Wanted>,
         ),
         metrics: RegisterMetrics,
@@ -174,7 +175,7 @@ impl Registers {
         };
         let shard = |_| Mutex::new(Shard::new(me.slot, ceiling, options, broken_rules()));
         let (durable, inbox) = mpsc::unbounded_channel();
-        let (settles, unsettled) = mpsc::channel(upkeep::SETTLES_WAITING);
+        let (reconciles, unreconciled) = mpsc::channel(upkeep::RECONCILES_WAITING);
         let (fetches, unfetched) = mpsc::channel(FETCHES_WAITING);
         Self {
             me,
@@ -190,8 +191,8 @@ impl Registers {
             listings: listing::Listings::new(HybridTime::from_unix_ms(unix_ms())),
             floors: lost::Floors::default(),
             hints: HintKeeper::new(metrics.hints.clone()),
-            settles,
-            unsettled: Mutex::new(Some(unsettled)),
+            reconciles,
+            unreconciled: Mutex::new(Some(unreconciled)),
             readings: Readings::default(),
             fetches,
             unfetched: Mutex::new(Some(unfetched)),
@@ -204,13 +205,13 @@ impl Registers {
     }
 
     /// A replica as the store knows it.
-    fn new_host(&self, partition: Partition, life: u64) -> Host {
+    fn new_slot(&self, partition: Partition, life: u64) -> ReplicaSlot {
         let meta = disk::meta_of(&self.store.partition_meta(partition));
         let options = ReplicaOptions {
             promises: (PROMISES / self.partitions.count() as usize).clamp(16, 4_096),
             ..ReplicaOptions::default()
         };
-        Host::recover(self.me.node, partition, meta, options, life)
+        ReplicaSlot::recover(self.me.node, partition, meta, options, life)
     }
 
     /// Takes what another node sent.
@@ -279,7 +280,7 @@ impl Registers {
         for partition in self.known_partitions() {
             if may_discard(partition) {
                 let mut turn = self.turn(partition);
-                if turn.host(partition).is_left_over(self.me.node) {
+                if turn.slot(partition).is_left_over(self.me.node) {
                     turn.step(partition, Input::Discard);
                 }
                 turn.end();
@@ -301,14 +302,14 @@ impl Registers {
     /// The configuration that this node's replica of a partition acts in.
     pub(crate) fn config(&self, partition: Partition) -> Option<Arc<Config>> {
         let shard = self.shards[shard_of(partition)].lock();
-        shard.hosts.get(&partition)?.replica.config().cloned()
+        shard.slots.get(&partition)?.replica.config().cloned()
     }
 
     /// The partitions that this node was ever told of, in the order of their numbers.
     fn known_partitions(&self) -> Vec<Partition> {
         let mut known = Vec::new();
         for shard in &self.shards {
-            known.extend(shard.lock().hosts.keys().copied());
+            known.extend(shard.lock().slots.keys().copied());
         }
         known.sort_unstable();
         known
@@ -329,23 +330,26 @@ impl Registers {
         at.saturating_duration_since(self.started).as_millis() as u64
     }
 
-    /// Makes a clock reading durable, then tells the coordinators.
+    /// Makes a clock reading durable, then tells the coordinators; also if there is no space.
     fn reserve(&self, ceiling: HybridTime) {
         let durable = self.durable.clone();
-        let done = move |result: Result<(), _>| {
-            if result.is_ok() {
-                // Fails only when the node stops.
-                let _ = durable.send(Durable::Ceiling(ceiling));
-            }
+        let done = move |result| {
+            let ceiling = match result {
+                Ok(()) => Some(ceiling),
+                Err(StoreError::OutOfSpace) => None,
+                // Where nothing is stored any more, no operation succeeds either.
+                Err(_) => return,
+            };
+            // Fails only when the node stops.
+            let _ = durable.send(Durable::Ceiling(ceiling));
         };
-        // Where nothing is stored any more, no operation succeeds either.
         let _ = self.store.reserve_ceiling(ceiling, done);
     }
 
-    fn settle_later(&self, partition: Partition, at: Locator, rewrite: bool) {
-        if self.settles.try_send((partition, at, rewrite)).is_err() {
+    fn reconcile_later(&self, partition: Partition, at: Locator, rewrite: bool) {
+        if self.reconciles.try_send((partition, at, rewrite)).is_err() {
             // Comparison or the next read finds it again.
-            self.metrics.settles_dropped.inc();
+            self.metrics.reconciles_dropped.inc();
         }
     }
 }

@@ -122,7 +122,7 @@ impl Registers {
         let mut outcomes: Vec<_> = wanted.iter().map(|it| unanswered(&it.request)).collect();
         // What brings replicas together makes room for the others, and is bounded by itself.
         let is_upkeep =
-            |it: &Wanted| matches!(it.request, Request::Settle { .. } | Request::HandOver(_));
+            |it: &Wanted| matches!(it.request, Request::Reconcile { .. } | Request::HandOver(_));
         let places = if wanted.iter().any(is_upkeep) {
             0
         } else {

@@ -1,8 +1,8 @@
 //! Finds damage before a request meets it, and has it repaired. A background thread reads one
-//! partition after another from end to end, at a bounded pace; a partition in which a request
+//! partition after another from end to end, at a limited rate; a partition in which a request
 //! met damage is read soon after.
 //!
-//! A key that can still be read is settled by itself, which takes a quorum of the others. Of
+//! A key that can still be read is reconciled by itself, which takes a quorum of the others. Of
 //! places whose key cannot be read the others list what they hold there (`lost`), and so of keys
 //! of `eventual` namespaces, which keep their ballots.
 
@@ -16,7 +16,7 @@ use torc_store::{ScrubReport, Unreadable};
 use super::Registers;
 
 /// Bytes read per second.
-const PACE: u64 = 8 << 20;
+const BYTES_PER_S: u64 = 8 << 20;
 /// Between two passes over all partitions.
 const PASS: Duration = Duration::from_secs(60);
 /// Between looks at what requests met.
@@ -52,7 +52,7 @@ impl Registers {
         let mut report = self.scrub(partition).await?;
         if report.damaged > 0 {
             let (slices, places) = (report.damaged, report.unreadable.len());
-            tracing::warn!(%partition, slices, places, "damage was found; the replicas settle it");
+            tracing::warn!(%partition, slices, places, "damage was found; the other replicas repair it");
         }
         let known = known_keys(&report.unreadable);
         if !known.is_empty() {
@@ -83,7 +83,9 @@ impl Registers {
         let registers = Arc::clone(self);
         let scrub = tokio::task::spawn_blocking(move || {
             let digest_key = registers.digest_key();
-            registers.store.scrub(partition, digest_key.as_ref(), PACE)
+            registers
+                .store
+                .scrub(partition, digest_key.as_ref(), BYTES_PER_S)
         });
         scrub.await.ok()?.ok()
     }

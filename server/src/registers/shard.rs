@@ -11,8 +11,8 @@ use torc_record::{HybridTime, NodeSlot};
 use torc_replication::{Coordinator, CoordinatorOptions, Mutations, NumberTable, OpId};
 use torc_ring::Partition;
 
-use super::host::Host;
 use super::mailbox::Mailbox;
+use super::replica_slot::ReplicaSlot;
 
 /// Who waits for an operation.
 pub(super) struct Waiting {
@@ -26,7 +26,7 @@ pub(super) struct Shard {
     pub(super) coordinator: Coordinator,
     last_op: OpId,
     pub(super) waiting: NumberTable<OpId, Waiting>,
-    pub(super) hosts: NumberTable<Partition, Box<Host>>,
+    pub(super) slots: NumberTable<Partition, Box<ReplicaSlot>>,
     /// Partitions that are not stable: their replicas may have to ask again for copies.
     pub(super) moving: BTreeSet<Partition>,
 }
@@ -42,7 +42,7 @@ impl Shard {
             coordinator: Coordinator::new(slot, ceiling, options, mutations),
             last_op: OpId(0),
             waiting: NumberTable::default(),
-            hosts: NumberTable::default(),
+            slots: NumberTable::default(),
             moving: BTreeSet::new(),
         }
     }

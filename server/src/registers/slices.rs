@@ -85,7 +85,7 @@ impl Copier {
         };
         self.shared.metrics.transfer_retries.inc();
         if fault.reason == Reason::Corrupt {
-            // Records are copied one by one then, and those that cannot be read are settled.
+            // Records are copied one by one then, and those that cannot be read are reconciled.
             tracing::warn!(%partition, %fault, "slices could not be copied");
             return self.registers.tell(partition, Input::NoSlices { epoch });
         }
@@ -115,17 +115,17 @@ impl Copier {
             have: infos.map(|it| it.digest.to_vec().into()).collect(),
         };
         let Received {
-            arrival,
+            ingest,
             sizes,
             through,
         } = receive(&self.shared, &source, request).await?;
         // Others may receive while these slices wait to be put in force together with theirs.
         drop(place);
-        if let Some(arrival) = arrival {
+        if let Some(ingest) = ingest {
             let publishing = {
                 let mut turn = self.registers.turn(partition);
-                let takes = turn.host(partition).takes_slices(from, epoch);
-                let publishing = takes.then(|| arrival.publish());
+                let takes = turn.slot(partition).takes_slices(from, epoch);
+                let publishing = takes.then(|| ingest.publish());
                 turn.end();
                 publishing
             };
@@ -149,17 +149,17 @@ impl Copier {
 }
 
 impl Registers {
-    /// A partition's slices, if its replica here serves them in that epoch. They are left
-    /// unfolded until the partition is stable again: what was copied stays what is there.
+    /// A partition's slices, if its replica here serves them in that epoch. They are
+    /// not compacted until the partition is stable again: what was copied stays what is there.
     pub(crate) fn sealed(
         &self,
         partition: Partition,
         epoch: Epoch,
     ) -> Option<Result<SealedPartition, StoreError>> {
         let mut turn = self.turn(partition);
-        let host = turn.host(partition);
-        let sealed = host.replica.serves_slices(epoch).then(|| {
-            host.hold_folds(&self.store, partition);
+        let slot = turn.slot(partition);
+        let sealed = slot.replica.serves_slices(epoch).then(|| {
+            slot.pin_slices(&self.store, partition);
             self.store.sealed(partition)
         });
         turn.end();
@@ -169,7 +169,7 @@ impl Registers {
     fn takes_slices(&self, wanted: Wanted) -> bool {
         let mut turn = self.turn(wanted.partition);
         let takes = turn
-            .host(wanted.partition)
+            .slot(wanted.partition)
             .takes_slices(wanted.from, wanted.epoch);
         turn.end();
         takes

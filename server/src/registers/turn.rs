@@ -15,14 +15,14 @@ use parking_lot::MutexGuard;
 use torc_record::HybridTime;
 use torc_replication::{
     Config, Coordinator, Effect, Envelope, Input, Intent, Message, Now, OpId, Operation, Outcome,
-    Rules, Seq,
+    Rules, Seq, Tag,
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
-use torc_store::{PartitionBatch, Store};
+use torc_store::{PartitionBatch, Store, StoreHealth};
 
-use super::host::{Host, Wish};
 use super::mailbox::Mailbox;
+use super::replica_slot::{Deferred, ReplicaSlot};
 use super::shard::{Shard, Waiting};
 use super::{Durable, Registers, disk, slices};
 use crate::links::Links;
@@ -32,11 +32,13 @@ pub(super) struct Turn<'a> {
     shard: MutexGuard<'a, Shard>,
     was_idle: bool,
     has_room: bool,
+    /// It has no room because the disk is full.
+    is_full: bool,
     now: Now,
     /// What this node has said to itself.
     heard: VecDeque<Envelope>,
     intents: Vec<Intent>,
-    wishes: Vec<Wish>,
+    deferred: Vec<Deferred>,
     outbox: Outbox,
     batches: Vec<(Partition, PartitionBatch)>,
     /// Whose batches these are: of which life of their replica, and their numbers there.
@@ -71,17 +73,22 @@ impl<'a> Turn<'a> {
     /// Adds to what earlier turns of the same caller have to send.
     pub(super) fn with(registers: &'a Registers, shard: usize, outbox: Outbox) -> Self {
         let has_room = registers.store.room();
-        let shard = registers.shards[shard].lock();
+        let is_full = !has_room && registers.store.health() == StoreHealth::OutOfSpace;
+        let mut shard = registers.shards[shard].lock();
+        if is_full {
+            shard.coordinator.on_full(registers.me.node);
+        }
         Self {
             was_idle: shard.is_idle(),
             has_room,
+            is_full,
             // Under the lock: time does not go back from turn to turn.
             now: registers.now(),
             registers,
             shard,
             heard: VecDeque::new(),
             intents: Vec::new(),
-            wishes: Vec::new(),
+            deferred: Vec::new(),
             outbox,
             batches: Vec::new(),
             batch_names: Vec::new(),
@@ -94,12 +101,12 @@ impl<'a> Turn<'a> {
     }
 
     /// A partition's replica; none if it was never heard of here.
-    pub(super) fn host(&mut self, partition: Partition) -> &mut Host {
+    pub(super) fn slot(&mut self, partition: Partition) -> &mut ReplicaSlot {
         let registers = self.registers;
-        let hosts = &mut self.shard.hosts;
-        hosts
+        let slots = &mut self.shard.slots;
+        slots
             .entry(partition)
-            .or_insert_with(|| Box::new(registers.new_host(partition, 0)))
+            .or_insert_with(|| Box::new(registers.new_slot(partition, 0)))
     }
 
     /// The partitions that are not stable here.
@@ -108,8 +115,8 @@ impl<'a> Turn<'a> {
     }
 
     /// A partition's replica, if it was heard of here.
-    pub(super) fn known_host(&self, partition: Partition) -> Option<&Host> {
-        self.shard.hosts.get(&partition).map(|host| &**host)
+    pub(super) fn known_slot(&self, partition: Partition) -> Option<&ReplicaSlot> {
+        self.shard.slots.get(&partition).map(|slot| &**slot)
     }
 
     /// The configuration that operations of a partition start in.
@@ -201,13 +208,10 @@ impl<'a> Turn<'a> {
             Message::GcSum { .. } => self.on_sum(from, &envelope),
             Message::Page { .. } if self.registers.listings.take(from, &envelope) => {}
             Message::Accept { tag, .. } | Message::Store { tag, .. } if !self.has_room => {
-                // As if it could not be read: the coordinator goes on without this replica.
-                let reply = Envelope {
-                    message: Message::Abstain { tag },
-                    ..envelope
-                };
-                self.send(from, reply);
+                self.decline(from, tag, &envelope);
             }
+            // A promise has to be stored too.
+            Message::Prepare { tag, .. } if self.is_full => self.decline(from, tag, &envelope),
             // Comparison finds it again.
             Message::Repair { .. } if !self.has_room => {}
             Message::Store { ref record, .. } => {
@@ -216,6 +220,17 @@ impl<'a> Turn<'a> {
             }
             _ => self.step(envelope.partition, Input::Message { from, envelope }),
         }
+    }
+
+    /// As if it could not be read: the coordinator goes on without this replica.
+    fn decline(&mut self, to: NodeId, tag: Tag, asked: &Envelope) {
+        let is_full = self.is_full;
+        let reply = Envelope {
+            partition: asked.partition,
+            epoch: asked.epoch,
+            message: Message::Abstain { tag, is_full },
+        };
+        self.send(to, reply);
     }
 
     fn on_sum(&mut self, from: NodeId, envelope: &Envelope) {
@@ -228,13 +243,13 @@ impl<'a> Turn<'a> {
             return;
         };
         self.registers.floors.take(envelope.partition, from, upto);
-        let host = self.host(envelope.partition);
-        let Some(collector) = &mut host.collector else {
+        let slot = self.slot(envelope.partition);
+        let Some(collector) = &mut slot.collector else {
             return;
         };
         let sends = collector.on_sum(from, upto, sum, collected);
         if !sends.is_empty() {
-            host.collector = None;
+            slot.collector = None;
         }
         for (to, envelope) in sends {
             self.send(to, envelope);
@@ -254,25 +269,25 @@ impl<'a> Turn<'a> {
         let is_about_a_key = matches!(&input, Input::Message { envelope, .. } | Input::Fetched { envelope, .. }
             if envelope.message.is_about_a_key());
         let disk = disk::Disk::new(&registers.store, partition);
-        let mut wishes = std::mem::take(&mut self.wishes);
+        let mut deferred = std::mem::take(&mut self.deferred);
         let (now, mut made) = (self.now, Vec::new());
-        let host = self.host(partition);
-        host.step(now, input, &disk, &mut made, &mut wishes);
-        let life = host.life;
-        registers.note_alone(partition, &host.replica, is_about_a_key);
+        let slot = self.slot(partition);
+        slot.step(now, input, &disk, &mut made, &mut deferred);
+        let life = slot.life;
+        registers.note_alone(partition, &slot.replica, is_about_a_key);
         self.keep_batches(partition, life, made);
-        self.fulfil(partition, &mut wishes);
-        self.wishes = wishes;
+        self.perform_deferred(partition, &mut deferred);
+        self.deferred = deferred;
     }
 
     /// Performs what another call of a replica brought.
     pub(super) fn perform(&mut self, partition: Partition, effects: Vec<Effect>) {
-        let (mut wishes, mut made) = (Vec::new(), Vec::new());
-        let host = self.host(partition);
-        host.perform(effects, &mut made, &mut wishes);
-        let life = host.life;
+        let (mut deferred, mut made) = (Vec::new(), Vec::new());
+        let slot = self.slot(partition);
+        slot.perform(effects, &mut made, &mut deferred);
+        let life = slot.life;
         self.keep_batches(partition, life, made);
-        self.fulfil(partition, &mut wishes);
+        self.perform_deferred(partition, &mut deferred);
     }
 
     fn keep_batches(
@@ -287,15 +302,15 @@ impl<'a> Turn<'a> {
         }
     }
 
-    fn fulfil(&mut self, partition: Partition, wishes: &mut Vec<Wish>) {
-        for wish in wishes.drain(..) {
-            match wish {
-                Wish::Send(to, envelope) => self.send(to, envelope),
-                Wish::Report(milestone) => {
+    fn perform_deferred(&mut self, partition: Partition, deferred: &mut Vec<Deferred>) {
+        for action in deferred.drain(..) {
+            match action {
+                Deferred::Send(to, envelope) => self.send(to, envelope),
+                Deferred::Report(milestone) => {
                     // Fails only when the node stops.
                     let _ = self.registers.reports.send((partition, milestone));
                 }
-                Wish::CopySlices(from, epoch) => {
+                Deferred::CopySlices(from, epoch) => {
                     let wanted = slices::Wanted {
                         partition,
                         from,
@@ -304,10 +319,12 @@ impl<'a> Turn<'a> {
                     // Asked for again if there is no room.
                     let _ = self.registers.slices.try_send(wanted);
                 }
-                Wish::Settle(at, rewrite) => self.registers.settle_later(partition, at, rewrite),
-                Wish::Read(reading) => self.registers.readings.push(partition, reading),
-                Wish::Fetch(from, envelope) => {
-                    // Whoever waits for it asks again, if there is no room.
+                Deferred::Reconcile(at, rewrite) => {
+                    self.registers.reconcile_later(partition, at, rewrite);
+                }
+                Deferred::Read(reading) => self.registers.readings.push(partition, reading),
+                Deferred::Fetch(from, envelope) => {
+                    // If there is no room, the sender asks again.
                     let _ = self.registers.fetches.try_send((from, envelope));
                 }
             }
@@ -323,15 +340,15 @@ impl<'a> Turn<'a> {
         is_durable: bool,
     ) {
         let registers = self.registers;
-        let host = self.host(partition);
-        if host.life != life {
+        let slot = self.slot(partition);
+        if slot.life != life {
             return;
         }
-        if host.landed(is_durable) {
-            let config = host.config();
+        if slot.landed(is_durable) {
+            let config = slot.config();
             // A store that has failed for good takes nothing any more.
             let _ = registers.store.resume(partition);
-            *host = registers.new_host(partition, life + 1);
+            *slot = registers.new_slot(partition, life + 1);
             if let Some(config) = config {
                 self.step(partition, Input::Topology(config));
             }
@@ -346,10 +363,13 @@ impl<'a> Turn<'a> {
         self.coordinate(|coordinator, out| coordinator.on_topology(now, config, out));
     }
 
-    /// A clock reading is durable.
-    pub(super) fn reserved(&mut self, ceiling: HybridTime) {
+    /// A clock reading is durable; none if there was no space for it.
+    pub(super) fn reserved(&mut self, ceiling: Option<HybridTime>) {
         let now = self.now;
-        self.coordinate(|coordinator, out| coordinator.reserved(now, ceiling, out));
+        self.coordinate(|coordinator, out| match ceiling {
+            Some(ceiling) => coordinator.reserved(now, ceiling, out),
+            None => coordinator.unreserved(now, out),
+        });
     }
 
     /// Ends the only turn of its caller, or the last.

@@ -1,5 +1,5 @@
 //! What happens by itself: what became durable is told, deadlines pass, copies go on, keys
-//! that differ are settled, copies are compared, tombstones and expired values are collected.
+//! that differ are reconciled, copies are compared, tombstones and expired values are collected.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use torc_record::{Ballot, Digest, HybridTime, NodeSlot};
 use torc_replication::{Collector, Envelope, Input, Locator, OutOfReach, Request, Storage};
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
-use torc_store::Advisory;
+use torc_store::Scratch;
 
 use super::disk::Disk;
 use super::turn::{Outbox, Turn};
-use super::{Durable, Registers, Settle, Wanted, hints, scrub, shard_of};
+use super::{Durable, Reconcile, Registers, Wanted, hints, scrub, shard_of};
 use crate::mutants::broken_rules;
 
-/// Keys that wait for being settled.
-pub(super) const SETTLES_WAITING: usize = 4_096;
+/// Keys that wait to be reconciled.
+pub(super) const RECONCILES_WAITING: usize = 4_096;
 /// Stretches of the disk read at a time.
 const READERS: usize = 4;
 /// Messages whose keys are read at a time: what a disk of today serves at once.
 const FETCHERS: usize = 32;
-/// Settled at a time.
-const SETTLES: usize = 64;
-const SETTLE_TIME: Duration = Duration::from_secs(5);
+/// Keys reconciled at a time.
+const RECONCILES_AT_ONCE: usize = 64;
+const RECONCILE_TIME: Duration = Duration::from_secs(5);
 /// Between looks at deadlines while operations are under way.
 const BEAT: Duration = Duration::from_millis(2);
 /// Between reminders of those who are asked for copies.
@@ -47,7 +47,7 @@ const COLLECT_EVERY: u64 = 4;
 /// Runs everything until the node stops; `worker` is the runtime that streams to peers run on.
 pub(crate) fn run(
     registers: &Arc<Registers>,
-    advisory: &Advisory,
+    scratch: &Scratch,
     tasks: &TaskTracker,
     cancel: &CancellationToken,
     worker: &Handle,
@@ -71,8 +71,8 @@ pub(crate) fn run(
     if let Some(unfetched) = registers.unfetched.lock().take() {
         spawn(Box::pin(fetch(Arc::clone(registers), unfetched)));
     }
-    if let Some(unsettled) = registers.unsettled.lock().take() {
-        spawn(Box::pin(settle(Arc::clone(registers), unsettled)));
+    if let Some(unreconciled) = registers.unreconciled.lock().take() {
+        spawn(Box::pin(reconcile(Arc::clone(registers), unreconciled)));
     }
     spawn(Box::pin(beat(Arc::clone(registers))));
     spawn(Box::pin(pull_again(Arc::clone(registers))));
@@ -81,7 +81,7 @@ pub(crate) fn run(
     spawn(Box::pin(scrub::run(Arc::clone(registers))));
     spawn(Box::pin(hints::write(
         Arc::clone(registers),
-        advisory.clone(),
+        scratch.clone(),
     )));
     spawn(Box::pin(hints::hand_over(Arc::clone(registers))));
 }
@@ -170,10 +170,10 @@ async fn watch_peers(registers: Arc<Registers>) {
     }
 }
 
-async fn settle(registers: Arc<Registers>, mut unsettled: mpsc::Receiver<Settle>) {
+async fn reconcile(registers: Arc<Registers>, mut unreconciled: mpsc::Receiver<Reconcile>) {
     let running = Arc::new(Mutex::new(HashSet::<Locator>::new()));
-    let places = Arc::new(Semaphore::new(SETTLES));
-    while let Some((partition, at, rewrite)) = unsettled.recv().await {
+    let places = Arc::new(Semaphore::new(RECONCILES_AT_ONCE));
+    while let Some((partition, at, rewrite)) = unreconciled.recv().await {
         let id = at.clone();
         if !running.lock().insert(id.clone()) {
             continue;
@@ -183,7 +183,7 @@ async fn settle(registers: Arc<Registers>, mut unsettled: mpsc::Receiver<Settle>
         };
         let (registers, running) = (Arc::clone(&registers), Arc::clone(&running));
         tokio::spawn(async move {
-            registers.settle(partition, at, rewrite).await;
+            registers.reconcile(partition, at, rewrite).await;
             running.lock().remove(&id);
             drop(place);
         });
@@ -259,16 +259,16 @@ impl Registers {
 
     fn compare(&self, partition: Partition, pass: u64) {
         let mut turn = self.turn(partition);
-        let host = turn.host(partition);
+        let slot = turn.slot(partition);
         let mut effects = Vec::new();
-        if let Some(config) = host.replica.config().cloned()
+        if let Some(config) = slot.replica.config().cloned()
             && config.stage == Stage::Stable
             && config.index(self.me.node).is_some()
         {
             let others = config.nodes(config.old);
             let others: Vec<_> = others.filter(|node| *node != self.me.node).collect();
             if let Some(peer) = others.get(pass as usize % others.len().max(1)) {
-                host.replica.compare_with(*peer, &mut effects);
+                slot.replica.compare_with(*peer, &mut effects);
             }
         }
         turn.perform(partition, effects);
@@ -285,11 +285,11 @@ impl Registers {
         let mut turn = self.turn(partition);
         let older = COLLECT_OLDER_THAN.as_millis() as u64;
         let time = HybridTime::from_unix_ms(turn.now().unix_ms.saturating_sub(older));
-        let host = turn.host(partition);
-        if !has_tombstones && host.replica.first_expiry_ms() > time.unix_ms() {
+        let slot = turn.slot(partition);
+        if !has_tombstones && slot.replica.first_expiry_ms() > time.unix_ms() {
             return;
         }
-        let Some(config) = host.replica.config().cloned() else {
+        let Some(config) = slot.replica.config().cloned() else {
             return;
         };
         if config.nodes(config.old).next() != Some(self.me.node) {
@@ -304,15 +304,15 @@ impl Registers {
             return;
         };
         let sends = collector.ask();
-        host.collector = Some(collector);
+        slot.collector = Some(collector);
         for (to, envelope) in sends {
             turn.send(to, envelope);
         }
         turn.end();
     }
 
-    /// Brings the replicas of a key together, by the mode of its namespace.
-    async fn settle(self: &Arc<Self>, partition: Partition, at: Locator, rewrite: bool) {
+    /// Brings the replicas of a key to one version, by the mode of its namespace.
+    async fn reconcile(self: &Arc<Self>, partition: Partition, at: Locator, rewrite: bool) {
         let digest = self
             .digest_key()
             .map(|key| Digest::of(&key, at.namespace, at.key.as_bytes()));
@@ -323,15 +323,15 @@ impl Registers {
         }
         let Some(rules) = self.rules(at.namespace) else {
             // Comparison finds it again.
-            self.metrics.settles_dropped.inc();
+            self.metrics.reconciles_dropped.inc();
             return;
         };
         let wanted = Wanted {
             partition,
             at,
             rules,
-            request: Request::Settle { rewrite },
-            deadline: Instant::now() + SETTLE_TIME,
+            request: Request::Reconcile { rewrite },
+            deadline: Instant::now() + RECONCILE_TIME,
         };
         self.operate(wanted).await;
     }

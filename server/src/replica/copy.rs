@@ -1,7 +1,7 @@
 //! Streaming a partition's slices to its new owner, byte for byte.
 //!
 //! The slices are those of one moment; they stay readable until the stream ends, whatever is
-//! sealed, folded or dropped meanwhile. What they do not have, the new owner pulls
+//! flushed, compacted or dropped meanwhile. What they do not have, the new owner pulls
 //! afterwards, record by record.
 
 use std::pin::Pin;

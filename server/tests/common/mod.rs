@@ -17,7 +17,7 @@ use torc_proto::v1::{GetRequest, JoinRequest, NodeStatus, Plan, ScanRequest, Sta
 use torc_server::Node;
 use torc_server::config::RawSettings;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Servers {
     pub(crate) nodes: Vec<Node>,
@@ -38,7 +38,7 @@ pub(crate) fn settings(dir: PathBuf) -> RawSettings {
 }
 
 pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !condition().await {
         assert!(Instant::now() < deadline, "waited in vain until {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -47,17 +47,25 @@ pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) 
 
 impl Servers {
     pub(crate) async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(tempfile::tempdir().unwrap(), None).await
+    }
+
+    /// Each node has a directory of its own there, by its number.
+    pub(crate) async fn start_in(dir: tempfile::TempDir, log_segment_mib: Option<u64>) -> Self {
+        let settings = |number: u32| RawSettings {
+            log_segment_mib,
+            ..settings(dir.path().join(number.to_string()))
+        };
         let mut nodes = Vec::new();
         for number in [2, 3] {
-            let settings = settings(dir.path().join(number.to_string()));
+            let settings = settings(number);
             nodes.push(Node::start(settings.check().unwrap()).await.unwrap());
         }
         let others = nodes.iter().map(|node| node.grpc_addr().to_string());
         let founder = RawSettings {
             bootstrap: Some(true),
             found_with: Some(others.collect()),
-            ..settings(dir.path().join("1"))
+            ..settings(1)
         };
         nodes.insert(0, Node::start(founder.check().unwrap()).await.unwrap());
         let servers = Self { nodes, dir };

@@ -32,7 +32,7 @@ pub(crate) const BOOT: Boot = Boot {
     draw: 33,
 };
 pub(crate) const CLUSTER: ClusterId = ClusterId([9; 16]);
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The members, shared by all nodes of a test.
 pub(crate) type Members = Arc<Mutex<BTreeMap<NodeId, Contact>>>;
@@ -213,7 +213,7 @@ fn number(envelope: &Envelope) -> u64 {
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "never: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

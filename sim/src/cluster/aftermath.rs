@@ -15,7 +15,7 @@ use torc_ring::Partition;
 use torc_sim::history::{Kind, Value};
 
 use super::group::{Contact, Group};
-use super::recorder::{Answer, Asker, Recorder};
+use super::recorder::{Answer, Asker, Recorder, ttl_of};
 use super::report::Report;
 use super::wire::{Ask, Wire, number};
 
@@ -133,6 +133,10 @@ async fn write(wire: &Wire, recorder: &Recorder, key: usize) -> bool {
 async fn compare_with_scan(client: &Client, values: &HashMap<String, Value>, report: &mut Report) {
     let mut scan = client.scan(ScanOptions::default());
     let mut missing: BTreeMap<_, _> = values.iter().filter(|(_, value)| **value != 0).collect();
+    // They may expire before the scan comes.
+    let mut mortal = missing.clone();
+    missing.retain(|_, value| ttl_of(**value).is_none());
+    mortal.retain(|_, value| ttl_of(**value).is_some());
     let mut wrong = 0_u64;
     while let Some(entry) = scan.next().await {
         let entry = match entry {
@@ -143,7 +147,8 @@ async fn compare_with_scan(client: &Client, values: &HashMap<String, Value>, rep
         if name.starts_with("probe/") {
             continue;
         }
-        let expected = missing.remove(&name).copied();
+        let expected = missing.remove(&name).or_else(|| mortal.remove(&name));
+        let expected = expected.copied();
         wrong += u64::from(expected != Some(number(&entry.value)));
     }
     if wrong > 0 || !missing.is_empty() {

@@ -17,7 +17,7 @@ use super::Error;
 use super::group::Group;
 
 /// How long a change may take, faults included.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// How long a node that has lost its disk is watched before it is replaced.
 const WATCHED: Duration = Duration::from_secs(1);
 /// How long an empty node may take to answer.
@@ -182,12 +182,12 @@ impl Changes {
             }
             Err(error) => running.last_error = error.to_string(),
         }
-        if running.begun.elapsed() > PATIENCE {
+        if running.begun.elapsed() > TIMEOUT {
             let Running {
                 name, last_error, ..
             } = running;
             return Err(format!(
-                "{name} is not done within {PATIENCE:?}: {last_error}"
+                "{name} is not done within {TIMEOUT:?}: {last_error}"
             ));
         }
         self.running = Some(running);

@@ -10,7 +10,7 @@ use torc_client::Version;
 use torc_sim::check::Verdict;
 use torc_sim::history::{Kind, Operation, Seen, Value};
 
-use super::recorder::Recorded;
+use super::recorder::{Recorded, ttl_of};
 
 /// Judges one key's history; reads and writes of majorities only.
 pub(super) fn verdict(key: &Recorded) -> Verdict {
@@ -55,8 +55,12 @@ fn is_wrong(
         let wrote = |(it, _): &(Operation, _)| it.kind == Kind::Put(value) && it.call < get.ret;
         return Some(found) < floor || !operations.iter().any(wrote);
     }
+    let may_erase = |kind| match kind {
+        Kind::Put(value) => ttl_of(value).is_some(),
+        kind => kind == Kind::Erase,
+    };
     let may_have_erased = |(it, version): &(Operation, Option<Version>)| {
-        it.kind == Kind::Erase && it.call < get.ret && (version.is_none() || *version >= floor)
+        may_erase(it.kind) && it.call < get.ret && (version.is_none() || *version >= floor)
     };
     floor.is_some() && !operations.iter().any(may_have_erased)
 }

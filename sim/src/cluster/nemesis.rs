@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use serde_json::json;
 use tokio::time::Instant;
 use torc_sim::Rng;
 
@@ -47,6 +48,10 @@ pub(crate) enum Fault {
     Clock,
     /// One node's disk is full.
     FullDisk,
+    /// Every sync of one node's disk takes long.
+    SlowDisk,
+    /// A sync of one node's disk fails, and with it what was written: the node has to end.
+    FailedSync,
     /// Sectors of two nodes rot.
     Rot,
     /// A node comes back with a copy of its data directory from before its last start, which must
@@ -79,6 +84,8 @@ impl Fault {
             Self::Wipe => "wipe",
             Self::Clock => "clock",
             Self::FullDisk => "full_disk",
+            Self::SlowDisk => "slow_disk",
+            Self::FailedSync => "failed_sync",
             Self::Rot => "rot",
             Self::OlderCopy => "older_copy",
             Self::Addresses => "addresses",
@@ -262,6 +269,8 @@ impl Nemesis {
             }
             Fault::Clock => self.set_clock(node, group).await,
             Fault::Rot => self.rot(&running, group),
+            Fault::SlowDisk => self.slow_disk(node, group).await,
+            Fault::FailedSync => return self.fail_sync(node, group, report).await,
             Fault::OlderCopy => return self.put_back_older(&running, group, report).await,
             Fault::Addresses => self.exchange(&running, group, report),
             Fault::GroupHalves | Fault::GroupOneWay => self.cut_group(fault, node, group).await,
@@ -314,6 +323,33 @@ impl Nemesis {
         group.processes[node].shift_clock(ahead_ms)?;
         self.wait(500, 5_000).await;
         group.processes[node].shift_clock(0)
+    }
+
+    async fn slow_disk(&mut self, node: usize, group: &Group) -> Result<(), Error> {
+        let sync_ms = self.rng.between(20, 500);
+        group.processes[node].hurt_disk(&json!({ "sync_ms": sync_ms }))?;
+        self.wait(500, 5_000).await;
+        group.processes[node].hurt_disk(&json!({}))
+    }
+
+    /// What the kernel has of the writes is there after the restart, or gone.
+    async fn fail_sync(
+        &mut self,
+        node: usize,
+        group: &mut Group,
+        report: &mut Report,
+    ) -> Result<(), String> {
+        let loses_writes = self.rng.chance(500);
+        let told = |error: Error| error.to_string();
+        let process = &mut group.processes[node];
+        let faults = json!({ "fails_sync": true, "loses_writes": loses_writes });
+        process.hurt_disk(&faults).map_err(told)?;
+        // Until something is written: there are clients.
+        process.ends_by_itself("although a sync failed").await?;
+        process.kill_9();
+        report.note_kills(1);
+        process.hurt_disk(&json!({})).map_err(told)?;
+        process.start().map_err(told)
     }
 
     /// Files are in ring order: no key loses two copies.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use torc_client::NodeId;
 use torc_sim::Rng;
+use torc_testkit::free_address;
 
 use super::Error;
 use super::disk::SmallDisk;
@@ -22,7 +23,7 @@ use super::network::{Namespace, Network};
 /// What a segment begins with is not hit.
 const SECTOR: u64 = 4_096;
 
-/// How long a node may take to find out that its data directory is an older copy.
+/// How long a node may take to find out that it must not go on.
 const REFUSAL: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -90,7 +91,7 @@ impl Process {
         let flags = network.iter().map(|_| "--insecure".to_owned()).collect();
         let address = |port: u16| {
             let own = network.as_ref().map(|space| (space.address(), port).into());
-            own.map_or_else(free_address, Ok)
+            own.map_or_else(|| free_address().map_err(Error::io("finding a port")), Ok)
         };
         let dir = within.join(format!("node-{number}"));
         std::fs::create_dir_all(&dir).map_err(Error::io("making a node's directory"))?;
@@ -149,10 +150,11 @@ impl Process {
             .args(&self.extra)
             .env("TORC_TEST_LINK_FAULTS", self.dir.join("faults.json"))
             .env("TORC_TEST_CLOCK_SHIFT", self.dir.join("clock.txt"))
-            // So that slices come about and fold with the little data of a test.
-            .env("TORC_SEAL_LOG_MIB", "1")
+            .env("TORC_TEST_DISK_FAULTS", self.dir.join("disk.json"))
+            // So that nodes flush and compact with the little data of a test.
+            .env("TORC_FLUSH_LOG_MIB", "1")
             .env("TORC_LOG_SEGMENT_MIB", "8")
-            .env("TORC_FOLD_WHEN_IDLE_S", "1")
+            .env("TORC_COMPACT_WHEN_IDLE_S", "1")
             .env("RUST_LOG", "info,openraft=error")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -240,6 +242,24 @@ impl Process {
     pub(super) fn shift_clock(&self, ahead_ms: i64) -> Result<(), Error> {
         let written = self.replace_file("clock.txt", &ahead_ms.to_string());
         written.map_err(Error::io("setting a clock"))
+    }
+
+    /// How slow and faulty its disk is from now on; nothing: as it is.
+    pub(super) fn hurt_disk(&self, faults: &serde_json::Value) -> Result<(), Error> {
+        let written = self.replace_file("disk.json", &faults.to_string());
+        written.map_err(Error::io("hurting a disk"))
+    }
+
+    /// Waits until it has ended by itself, because of this.
+    pub(super) async fn ends_by_itself(&mut self, because: &str) -> Result<(), String> {
+        let until = Instant::now() + REFUSAL;
+        while self.has_ended().is_none() {
+            if Instant::now() > until {
+                return Err(format!("node {} goes on, {because}", self.number));
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
     }
 
     fn replace_file(&self, name: &str, text: &str) -> std::io::Result<()> {
@@ -339,16 +359,8 @@ impl Process {
         let before = std::fs::read_to_string(self.dir.join("log.txt"));
         let before = before.map_err(|error| error.to_string())?;
         self.start().map_err(|error| error.to_string())?;
-        let until = Instant::now() + REFUSAL;
-        while self.has_ended().is_none() {
-            if Instant::now() > until {
-                let number = self.number;
-                return Err(format!(
-                    "node {number} runs with an older copy of its data directory"
-                ));
-            }
-            tokio::time::sleep(LOOK).await;
-        }
+        self.ends_by_itself("with an older copy of its data directory")
+            .await?;
         let log = std::fs::read_to_string(self.dir.join("log.txt"));
         let log = log.map_err(|error| error.to_string())?;
         let said = log.get(before.len()..).unwrap_or_default();
@@ -381,10 +393,4 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill_9();
     }
-}
-
-/// An address that nobody uses right now.
-fn free_address() -> Result<SocketAddr, Error> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("finding a port"))?;
-    listener.local_addr().map_err(Error::io("finding a port"))
 }

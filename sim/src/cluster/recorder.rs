@@ -15,6 +15,12 @@ use torc_sim::history::{KeyHistory, Kind, Operation, Seen, Value};
 /// Operations after which a key is given up. The last reads come on top.
 const MOST_OPERATIONS: usize = 116;
 
+/// How long a value lives, from its number: one in five dies.
+pub(super) fn ttl_of(value: Value) -> Option<Duration> {
+    let expires = value != 0 && value.is_multiple_of(5);
+    expires.then(|| Duration::from_millis(u64::from(200 + value % 2_000)))
+}
+
 /// A key and what was seen of it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Recorded {
@@ -141,6 +147,12 @@ impl Recorder {
         let index = recorded.history.operations.len();
         recorded.by.push(by);
         recorded.versions.push(None);
+        if let Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value) = kind
+            && ttl_of(value).is_some()
+        {
+            // Clocks are an hour wrong: it may be gone at once, but never come back.
+            recorded.history.expiries.push((value, 0));
+        }
         let by_library = by.node.is_none();
         recorded.history.operations.push(Operation {
             kind,

@@ -16,7 +16,7 @@ use torc_record::{Digest, NamespaceId};
 use torc_sim::history::{Kind, Value};
 
 use super::group::Group;
-use super::recorder::Answer;
+use super::recorder::{Answer, ttl_of};
 use super::{Error, recorder::Begun};
 
 /// The time of an operation that goes straight to a node; the library has its own.
@@ -90,7 +90,7 @@ impl Wire {
             Kind::Put(value) | Kind::PutIfAbsent(value) | Kind::Cas(_, value) => {
                 let options = PutOptions {
                     condition: ask.condition(),
-                    ..PutOptions::default()
+                    ttl: ttl_of(value),
                 };
                 let put = self.library.put_with(name, bytes(value), options);
                 put.await.map(Answer::Written)
@@ -173,7 +173,7 @@ impl Wire {
                     digest,
                     route,
                     condition: ask.condition().map(to_wire),
-                    ttl_ms: 0,
+                    ttl_ms: ttl_of(value).map_or(0, |ttl| ttl.as_millis() as u64),
                     ..v1::PutRequest::default()
                 };
                 let answer = told(kv.put(timed(request)).await)?;

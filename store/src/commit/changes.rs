@@ -1,7 +1,7 @@
 //! Changes of partitions on their way to the log, and the one report of a call.
 //!
 //! A call is cut into parts that each fit one batch of the log. Its parts lie in the queue
-//! side by side; the report is told when the last of them is settled or dropped.
+//! side by side; the report is told when the last of them is completed or dropped.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use torc_record::Ballot;
 use torc_ring::Partition;
 
 use crate::packed::Packed;
-use crate::{PartitionBatch, PartitionMeta, StoreError, holdings};
+use crate::{PartitionBatch, PartitionMeta, StoreError, partition_table};
 
 /// Bytes of a change in the log beyond its records, at most.
 const OTHERS_BYTES: usize = 128;
@@ -63,7 +63,7 @@ pub(crate) struct Change {
     pub(super) meta: Option<PartitionMeta>,
     /// How many of the records in [`Changes`] are its own.
     records: usize,
-    /// What these add to the memory of the overlay.
+    /// What these add to the memory of the memtable.
     cost: u64,
     /// Why it is not stored.
     refused: Option<StoreError>,
@@ -121,7 +121,7 @@ impl Changes {
         self.log_bytes
     }
 
-    /// Memory that the changes may add to the overlay.
+    /// Memory that the changes may add to the memtable.
     pub(crate) fn cost(&self) -> u64 {
         self.list.iter().map(|change| change.cost).sum()
     }
@@ -171,7 +171,7 @@ impl Changes {
     }
 
     /// What was not refused is durable.
-    pub(crate) fn settle(mut self) {
+    pub(crate) fn complete(mut self) {
         self.is_settled = true;
     }
 }
@@ -222,7 +222,7 @@ impl Parts {
             self.done.push(std::mem::replace(&mut self.last, next));
         }
         change.records = records.len();
-        change.cost = records.iter().map(holdings::cost).sum();
+        change.cost = records.iter().map(partition_table::cost).sum();
         self.last.log_bytes += bytes;
         self.last.records.append(records);
         self.last.list.push(change);
@@ -230,7 +230,7 @@ impl Parts {
 
     pub(crate) fn finish(mut self) -> Vec<Changes> {
         if self.last.list.is_empty() {
-            self.last.settle();
+            self.last.complete();
         } else {
             self.done.push(self.last);
         }

@@ -26,7 +26,7 @@ pub(crate) struct Committer {
     log: LogWriter,
     frame: FrameBuilder,
     gather: Gather,
-    /// Length of the frame that found no space.
+    /// Length of the longest frame that found no space.
     wanted_len: usize,
     /// Partitions of which changes have failed: those behind them are refused.
     broken: BTreeSet<Partition>,
@@ -57,8 +57,8 @@ impl Committer {
         let shared = self.shared.clone();
         let ended = loop {
             let is_out = shared.health.is_out_of_space();
-            let patience = is_out.then_some(SPACE_PROBE);
-            match shared.queue.take(patience, &mut self.gather) {
+            let timeout = is_out.then_some(SPACE_PROBE);
+            match shared.queue.take(timeout, &mut self.gather) {
                 Taken::Ops(ops) => self.handle(ops),
                 Taken::Idle => self.probe_space(),
                 Taken::Closed => break self.log.finish(),
@@ -90,7 +90,7 @@ impl Committer {
             Ok((first_seq, sync)) => self.apply(first_seq, ops, sync),
             Err(error) => self.refuse(ops, &error),
         }
-        self.shared.request_seal_if_due();
+        self.shared.request_flush_if_due();
     }
 
     /// Takes out what is not for the log, and refuses changes behind such that have failed.
@@ -124,19 +124,25 @@ impl Committer {
             // Changes that change nothing: all before them is durable.
             return Ok((self.log.next_seq(), Duration::ZERO));
         }
-        self.make_room(self.frame.len())?;
-        let (first_seq, took) = self.log.append(&mut self.frame)?;
+        let len = self.frame.len();
+        let written = self
+            .make_room(len)
+            .and_then(|()| self.log.append(&mut self.frame));
+        let (first_seq, took) =
+            written.inspect_err(|_| self.wanted_len = self.wanted_len.max(len))?;
         let counters = &self.shared.counters;
         counters.fsyncs.record(took);
         counters.batches.add(1);
         counters.batch_records.add(u64::from(self.frame.count()));
         self.shared.note_log(None, self.log.current());
-        self.shared.health.set_out_of_space(false);
+        if self.shared.health.is_out_of_space() {
+            // A short frame may fit where the one that was refused does not.
+            self.probe_space();
+        }
         Ok((first_seq, took))
     }
 
     fn make_room(&mut self, len: usize) -> Result<(), StoreError> {
-        self.wanted_len = len;
         let completed = self.log.make_room(len)?;
         self.shared.note_log(completed, self.log.current());
         Ok(())
@@ -158,7 +164,7 @@ impl Committer {
                     acks.push(Ack::Write(done));
                 }
                 Op::Drop { partition, done } => {
-                    let dropped = shared.holdings.drop_partition(partition, Seq(seq));
+                    let dropped = shared.table.drop_partition(partition, Seq(seq));
                     let report = DropReport {
                         records: dropped.records,
                         tombstones: dropped.tombstones,
@@ -188,7 +194,7 @@ impl Committer {
             match ack {
                 Ack::Write(done) => drop(done.send(Ok(()))),
                 Ack::Drop(done, report) => drop(done.send(Ok(report))),
-                Ack::Apply(changes) => changes.settle(),
+                Ack::Apply(changes) => changes.complete(),
                 Ack::Ceiling(done) => done.call(Ok(())),
             }
         }
@@ -218,7 +224,10 @@ impl Committer {
 
     fn probe_space(&mut self) {
         match self.make_room(self.wanted_len) {
-            Ok(()) => self.shared.health.set_out_of_space(false),
+            Ok(()) => {
+                self.wanted_len = FRAME_LEN;
+                self.shared.health.set_out_of_space(false);
+            }
             Err(error) => self.note(&error),
         }
     }
@@ -235,7 +244,7 @@ impl Committer {
             // There is still room in the current segment: writes go on.
             self.shared.health.note(error);
         }
-        // A seal that was given up needs no answer.
+        // A flush that was given up needs no answer.
         drop(done.send(rotated));
     }
 }
@@ -281,18 +290,18 @@ fn apply(shared: &Shared, seq: &mut u64, changes: &Changes) {
     for (change, records) in changes.taken() {
         let partition = change.partition;
         if change.wipe {
-            shared.holdings.drop_partition(partition, next());
+            shared.table.drop_partition(partition, next());
         }
         for packed in records {
             shared.apply(next(), packed);
         }
         if let Some(watermark) = change.purge {
             next();
-            shared.holdings.purge(partition, watermark);
+            shared.table.purge(partition, watermark);
         }
         if let Some(meta) = change.meta {
             next();
-            shared.holdings.set_meta(partition, meta);
+            shared.table.set_meta(partition, meta);
         }
     }
 }

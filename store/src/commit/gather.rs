@@ -19,7 +19,7 @@ const LAST_PENALTY: u32 = 512;
 #[derive(Debug)]
 pub(super) struct Gather {
     expected: usize,
-    patience: Duration,
+    timeout: Duration,
     skips_left: u32,
     penalty: u32,
 }
@@ -28,7 +28,7 @@ impl Default for Gather {
     fn default() -> Self {
         Self {
             expected: 0,
-            patience: Duration::ZERO,
+            timeout: Duration::ZERO,
             skips_left: 0,
             penalty: FIRST_PENALTY,
         }
@@ -40,13 +40,13 @@ impl Gather {
     /// and how long the sync took.
     pub(super) fn note_batch(&mut self, answered: usize, waiting: usize, sync: Duration) {
         self.expected = answered + waiting;
-        self.patience = (sync / 4).min(LONGEST_WAIT);
+        self.timeout = (sync / 4).min(LONGEST_WAIT);
         self.skips_left = self.skips_left.saturating_sub(1);
     }
 
     /// How many operations to wait for, and how long at most.
-    pub(super) fn wish(&self) -> Option<(usize, Duration)> {
-        (self.skips_left == 0 && self.expected > 1).then_some((self.expected, self.patience))
+    pub(super) fn target(&self) -> Option<(usize, Duration)> {
+        (self.skips_left == 0 && self.expected > 1).then_some((self.expected, self.timeout))
     }
 
     /// Whether the wait paid off.
@@ -69,13 +69,17 @@ mod tests {
     #[test]
     fn it_waits_for_those_answered_and_those_waiting_a_quarter_of_a_sync() {
         let mut gather = Gather::default();
-        assert_eq!(gather.wish(), None, "nothing is known yet");
+        assert_eq!(gather.target(), None, "nothing is known yet");
         gather.note_batch(32, 32, SYNC);
-        assert_eq!(gather.wish(), Some((64, SYNC / 4)));
+        assert_eq!(gather.target(), Some((64, SYNC / 4)));
         gather.note_batch(2, 0, Duration::from_secs(1));
-        assert_eq!(gather.wish(), Some((2, LONGEST_WAIT)));
+        assert_eq!(gather.target(), Some((2, LONGEST_WAIT)));
         gather.note_batch(1, 0, SYNC);
-        assert_eq!(gather.wish(), None, "one writer has nobody to wait for");
+        assert_eq!(
+            gather.target(),
+            None,
+            "a single writer has nothing to wait for"
+        );
     }
 
     #[test]
@@ -84,17 +88,17 @@ mod tests {
         let mut waits = 0;
         for _ in 0..10_000 {
             gather.note_batch(10, 10, SYNC);
-            if gather.wish().is_some() {
+            if gather.target().is_some() {
                 waits += 1;
                 gather.note_wait(false);
             }
         }
         assert!(waits < 30, "{waits} waits in vain");
-        while gather.wish().is_none() {
+        while gather.target().is_none() {
             gather.note_batch(10, 10, SYNC);
         }
         gather.note_wait(true);
         gather.note_batch(10, 10, SYNC);
-        assert!(gather.wish().is_some());
+        assert!(gather.target().is_some());
     }
 }

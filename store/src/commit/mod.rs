@@ -20,7 +20,7 @@ use torc_record::HybridTime;
 use torc_ring::Partition;
 
 use crate::packed::Packed;
-use crate::{DropReport, Seq, StoreError, holdings};
+use crate::{DropReport, Seq, StoreError, partition_table};
 
 /// Where an operation's outcome goes. Nobody may be waiting any more.
 pub(crate) type Done<T> = oneshot::Sender<Result<T, StoreError>>;
@@ -75,13 +75,13 @@ pub(crate) enum Op {
     Ceiling { time: HybridTime, done: Callback },
     /// Changes of this partition are taken again after some have failed.
     Resume { partition: Partition },
-    /// After a seal: what the committer made for its records is free.
+    /// After a flush: what the committer made for its records is free.
     ReleaseMemory,
-    /// Starts a new segment, for a seal of all before it.
+    /// Starts a new segment, for a flush of all before it.
     Rotate { done: Done<Rotated> },
 }
 
-/// The border that a seal is of.
+/// The border that a flush is of.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rotated {
     /// The segment that starts there.
@@ -91,10 +91,10 @@ pub(crate) struct Rotated {
 }
 
 impl Op {
-    /// Memory that was set aside for it in the overlay.
+    /// Memory that was set aside for it in the memtable.
     pub(crate) fn reserved_bytes(&self) -> u64 {
         match self {
-            Self::Write { records, .. } => records.iter().map(holdings::cost).sum(),
+            Self::Write { records, .. } => records.iter().map(partition_table::cost).sum(),
             Self::Apply(changes) => changes.reserved_bytes,
             _ => 0,
         }
@@ -128,7 +128,7 @@ impl Op {
             Self::Ceiling { done, .. } => done.call(Err(error)),
             Self::Apply(mut changes) => {
                 changes.refuse(&error);
-                changes.settle();
+                changes.complete();
             }
             Self::Resume { .. } | Self::ReleaseMemory => {}
         }

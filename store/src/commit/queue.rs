@@ -131,23 +131,23 @@ impl Queue {
         self.state.lock().ops.len()
     }
 
-    /// The next batch; waits for one, at most for `patience` if there is any. Then waits
-    /// for it to grow, as `gather` wishes.
-    pub(super) fn take(&self, patience: Option<Duration>, gather: &mut Gather) -> Taken {
+    /// The next batch; waits for one, at most for `timeout` if there is any. Then waits
+    /// for it to grow, up to the target of `gather`.
+    pub(super) fn take(&self, timeout: Option<Duration>, gather: &mut Gather) -> Taken {
         let mut state = self.state.lock();
         while state.ops.is_empty() {
             if state.is_closing {
                 return Taken::Closed;
             }
-            if !self.wait(&mut state, 1, patience) {
+            if !self.wait(&mut state, 1, timeout) {
                 return Taken::Idle;
             }
         }
-        if let Some((count, patience)) = gather.wish()
+        if let Some((count, longest)) = gather.target()
             && state.ops.len() < count
             && !state.is_closing
         {
-            self.wait(&mut state, count, Some(patience));
+            self.wait(&mut state, count, Some(longest));
             gather.note_wait(state.ops.len() >= count);
         }
         let (ops, room) = state.next_batch();
@@ -156,21 +156,21 @@ impl Queue {
         Taken::Ops(ops)
     }
 
-    /// Sleeps until so many operations wait, the queue is closed, or patience runs out, which
+    /// Sleeps until so many operations wait, the queue is closed, or the timeout passes, which
     /// gives false. May wake up early.
     fn wait(
         &self,
         state: &mut MutexGuard<'_, State>,
         count: usize,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> bool {
         state.wake_at = Some(count);
-        let in_time = match patience {
+        let in_time = match timeout {
             None => {
                 self.ready.wait(state);
                 true
             }
-            Some(patience) => !self.ready.wait_for(state, patience).timed_out(),
+            Some(timeout) => !self.ready.wait_for(state, timeout).timed_out(),
         };
         state.wake_at = None;
         in_time

@@ -118,7 +118,7 @@ impl FrameBuilder {
 
     /// Completes the head and gives the whole frame. Callers keep bodies below
     /// [`MAX_BODY_LEN`].
-    pub(crate) fn seal(&mut self, kind: FrameKind, number: u64, salt: u32) -> &[u8] {
+    pub(crate) fn finish(&mut self, kind: FrameKind, number: u64, salt: u32) -> &[u8] {
         if self.bytes.is_empty() {
             self.clear();
         }
@@ -144,11 +144,11 @@ mod tests {
 
     const SALT: u32 = 0xdead_beef;
 
-    fn sealed() -> Vec<u8> {
+    fn finished() -> Vec<u8> {
         let mut builder = FrameBuilder::default();
         builder.push(|body| body.extend_from_slice(b"ab"));
         builder.push(|body| body.push(b'c'));
-        builder.seal(FrameKind::Batch, 9, SALT).to_vec()
+        builder.finish(FrameKind::Batch, 9, SALT).to_vec()
     }
 
     /// By hand from the table; the checksums with the Python package `crc32c`:
@@ -158,7 +158,7 @@ mod tests {
         let golden = "5446524d HEAD BODY 03000000 02000000 01000000 0900000000000000 616263"
             .replace("HEAD", HEAD_CHECKSUM)
             .replace("BODY", BODY_CHECKSUM);
-        assert_eq!(sealed(), unhex(&golden));
+        assert_eq!(finished(), unhex(&golden));
     }
 
     const HEAD_CHECKSUM: &str = "dfa37e97";
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_a_frame_is_noticed() {
-        let good = sealed();
+        let good = finished();
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -180,14 +180,14 @@ mod tests {
 
     #[test]
     fn a_frame_under_another_salt_is_none() {
-        let frame = sealed();
+        let frame = finished();
         assert!(Frame::decode(&array(&frame, 0), SALT).is_ok());
         assert!(Frame::decode(&array(&frame, 0), SALT + 1).is_err());
     }
 
     #[test]
     fn a_hostile_length_is_refused_even_with_the_right_checksum() {
-        let mut head: [u8; FRAME_LEN] = array(&sealed(), 0);
+        let mut head: [u8; FRAME_LEN] = array(&finished(), 0);
         head[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
         let checksum = crc32c_append(SALT, &head[8..]);
         head[4..8].copy_from_slice(&checksum.to_le_bytes());
@@ -200,12 +200,12 @@ mod tests {
     #[test]
     fn a_builder_is_used_again() {
         let mut builder = FrameBuilder::default();
-        assert_eq!(builder.seal(FrameKind::LogEnd, 9, SALT).len(), FRAME_LEN);
+        assert_eq!(builder.finish(FrameKind::LogEnd, 9, SALT).len(), FRAME_LEN);
         builder.push(|body| body.push(1));
         builder.clear();
         builder.push(|body| body.extend_from_slice(b"ab"));
         builder.push(|body| body.push(b'c'));
         assert_eq!((builder.count(), builder.len()), (2, FRAME_LEN + 3));
-        assert_eq!(builder.seal(FrameKind::Batch, 9, SALT), sealed());
+        assert_eq!(builder.finish(FrameKind::Batch, 9, SALT), finished());
     }
 }

@@ -82,7 +82,7 @@ impl LogWriter {
     ) -> Result<(u64, Duration), StoreError> {
         let segment = self.segment.as_mut().ok_or(StoreError::OutOfSpace)?;
         let first_seq = self.next_seq;
-        let bytes = batch.seal(FrameKind::Batch, first_seq, segment.salt);
+        let bytes = batch.finish(FrameKind::Batch, first_seq, segment.salt);
         let took = segment.append(bytes)?;
         self.next_seq += u64::from(batch.count());
         Ok((first_seq, took))
@@ -148,7 +148,7 @@ impl LogWriter {
             return Ok(());
         };
         let mut end = FrameBuilder::default();
-        let bytes = end.seal(FrameKind::LogEnd, self.next_seq, segment.salt);
+        let bytes = end.finish(FrameKind::LogEnd, self.next_seq, segment.salt);
         match segment.reserve_again().and_then(|()| segment.append(bytes)) {
             // Without room for it the log ends as after a crash: nothing is lost.
             Ok(_) | Err(StoreError::OutOfSpace) => segment.cut(),

@@ -11,7 +11,7 @@
 //! | 8 | where the slice starts |
 //! | 8 | its length |
 //!
-//! Which rows count is said by the manifest: a slice that was folded or dropped stays in the
+//! Which rows count is said by the manifest: a slice that was compacted or dropped stays in the
 //! file until none of its slices counts, and then the file is removed.
 //!
 //! Invariants:
@@ -28,7 +28,7 @@ mod writer;
 
 pub(crate) use open::open_segment;
 pub(crate) use slice::{SegmentFile, Slice};
-pub(crate) use writer::{Pace, Placed, SegmentWriter, complete_segment};
+pub(crate) use writer::{Placed, RateLimit, SegmentWriter, complete_segment};
 
 /// Slices start at multiples of this: a gate's blocks are cache lines.
 pub(crate) const SLICE_ALIGN: u64 = 64;

@@ -358,7 +358,7 @@ impl Slice {
         self.note(|notes| notes.swept = watermark);
     }
 
-    /// Whether nobody has vouched for anything since it was found that a fold cannot do
+    /// Whether nobody has vouched for anything since it was found that a compaction cannot do
     /// without what is damaged.
     pub(crate) fn is_waiting(&self) -> bool {
         self.noted(|notes| notes.is_waiting)

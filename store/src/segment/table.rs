@@ -33,7 +33,7 @@ pub(super) fn encode(rows: &[Row], number: u64) -> Vec<u8> {
             body.extend_from_slice(&row.len.to_le_bytes());
         });
     }
-    frame.seal(FrameKind::Slices, 0, number as u32).to_vec()
+    frame.finish(FrameKind::Slices, 0, number as u32).to_vec()
 }
 
 /// Reads the table of a segment, whose bytes from its place to the end of the file these are.
@@ -103,7 +103,7 @@ pub(super) fn walk(mut file: Reader<'_>, partitions: Partitions) -> Vec<Row> {
                 });
                 at = align(at + header.len());
             }
-            // The room of a slice that never arrived; its start was cleared.
+            // The room of a slice that was never received whole; its start was cleared.
             None => at += SLICE_ALIGN,
         }
     }

@@ -23,10 +23,10 @@ const SYNC_BYTES: u64 = 4 << 20;
 /// is written in the background takes half of the disk at any speed.
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
-/// How fast a segment is written at most.
+/// The most bytes per second that a segment is written with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
-    /// Bytes a second; the CPU it takes is bounded with it.
+pub(crate) struct RateLimit {
+    /// Bounds the CPU time too.
     pub(crate) bytes_per_s: u64,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct SegmentWriter {
     synced_to: u64,
     rows: Vec<Row>,
     indexes: Vec<(SliceHeader, Vec<u8>)>,
-    pace: Pace,
+    rate_limit: RateLimit,
     started: Instant,
 }
 
@@ -134,7 +134,7 @@ impl SegmentWriter {
         dir: &Directory,
         partitions: Partitions,
         number: u64,
-        pace: Pace,
+        rate_limit: RateLimit,
     ) -> Result<Self, StoreError> {
         let path = dir.segment_path(number);
         // Left by an attempt that failed; no manifest names it.
@@ -156,7 +156,7 @@ impl SegmentWriter {
             synced_to: 0,
             rows: Vec::new(),
             indexes: Vec::new(),
-            pace,
+            rate_limit,
             started: Instant::now(),
         })
     }
@@ -219,7 +219,7 @@ impl SegmentWriter {
     /// # Errors
     /// As [`SegmentWriter::push`].
     pub(crate) fn finish(mut self, after: Seq) -> Result<Written, StoreError> {
-        self.flush()?;
+        self.write_out()?;
         let placed = self.rows.iter().zip(&self.indexes);
         let placed = placed.map(|(row, (header, index))| Placed {
             at: row.at,
@@ -240,12 +240,12 @@ impl SegmentWriter {
     fn put(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.buffer.extend_from_slice(bytes);
         if self.buffer.len() >= BUFFER_LEN {
-            self.flush()?;
+            self.write_out()?;
         }
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), StoreError> {
+    fn write_out(&mut self) -> Result<(), StoreError> {
         let written = self.file.write_all_at(&self.buffer, self.at);
         written.map_err(StoreError::io("write", &self.path))?;
         self.at += self.buffer.len() as u64;
@@ -260,7 +260,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Gives the disk to the log after each sync, and keeps to the pace.
+    /// Leaves the disk to the log after each sync, and keeps to the rate limit.
     fn rest(&mut self) -> Result<(), StoreError> {
         if self.at - self.synced_to < SYNC_BYTES {
             return Ok(());
@@ -268,7 +268,8 @@ impl SegmentWriter {
         let start = Instant::now();
         self.sync()?;
         std::thread::sleep(start.elapsed().min(LONGEST_REST));
-        let due = Duration::from_secs_f64(self.at as f64 / self.pace.bytes_per_s.max(1) as f64);
+        let due =
+            Duration::from_secs_f64(self.at as f64 / self.rate_limit.bytes_per_s.max(1) as f64);
         let early = due.saturating_sub(self.started.elapsed());
         std::thread::sleep(early);
         Ok(())

@@ -86,7 +86,7 @@ impl<'a> SliceInput<'a> {
     /// Makes the index. About 0.2 us a record.
     ///
     /// # Errors
-    /// [`StoreError::Unsealable`]: there are too many records.
+    /// [`StoreError::Unflushable`]: there are too many records.
     pub(crate) fn build(self, gates: &mut GateRates) -> Result<BuiltSlice<'a>, StoreError> {
         let keys = self.records.len();
         let mphf = Mphf::build(&self.digests, u64::from(self.salt)).map_err(unbuildable)?;
@@ -196,12 +196,12 @@ impl BuiltSlice<'_> {
 
 const PIECE_LEN: usize = 64 << 10;
 
-/// Slices of this layer may hold what belongs in higher ones: they are not folded.
+/// Slices of this layer may hold what belongs in higher ones: they are not compacted.
 pub(crate) const LAST_LAYER: u8 = u8::MAX;
 
 /// Nothing that the write path lets in comes here.
 fn unbuildable(why: impl std::fmt::Display) -> StoreError {
-    StoreError::Unsealable {
+    StoreError::Unflushable {
         why: why.to_string().into(),
     }
 }

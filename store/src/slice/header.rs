@@ -67,7 +67,7 @@ pub(crate) struct SliceHeader {
     pub(crate) order_crc: u32,
     /// A slice holds a digest once. Of several keys with one digest, which only a caller with
     /// a wrong digest can make, the first is in a slice of layer 0, the next in one of layer 1,
-    /// and so on. Slices of one layer are folded together.
+    /// and so on. Slices of one layer are compacted together.
     pub(crate) layer: u8,
 }
 

@@ -1,6 +1,6 @@
 //! The slots of a slice in ring order: a permutation, packed.
 //!
-//! Gets never look at it; scans, folds and comparisons do.
+//! Gets never look at it; scans, compactions and comparisons do.
 
 /// Bits of an entry.
 const fn width(keys: usize) -> u32 {

@@ -169,7 +169,7 @@ fn records(keys: u64) -> Vec<Packed> {
 /// A whole slice of so many records, of partition 5 of 16; the same bytes each time.
 ///
 /// # Errors
-/// [`StoreError::Unsealable`] for none.
+/// [`StoreError::Unflushable`] for none.
 pub fn sample_slice(keys: u64) -> Result<Vec<u8>, StoreError> {
     let records = records(keys);
     let input = SliceInput {
@@ -211,12 +211,12 @@ pub fn sample_log(batches: u64) -> Vec<u8> {
         frame.push(|body| Entry::put_meta(Partition(9), &PartitionMeta::default(), body));
         frame.push(|body| Entry::put_ceiling(HybridTime(9), body));
         let count = u64::from(frame.count());
-        bytes.extend_from_slice(frame.seal(FrameKind::Batch, seq, header.salt));
+        bytes.extend_from_slice(frame.finish(FrameKind::Batch, seq, header.salt));
         seq += count;
     }
     let mut end = FrameBuilder::default();
     end.clear();
-    bytes.extend_from_slice(end.seal(FrameKind::LogEnd, seq, header.salt));
+    bytes.extend_from_slice(end.finish(FrameKind::LogEnd, seq, header.salt));
     bytes
 }
 

@@ -29,8 +29,8 @@ pub(crate) fn options(dir: impl AsRef<Path>) -> StoreOptions {
     let mut options = StoreOptions::new(dir.as_ref());
     options.partitions = partitions();
     options.log_segment_bytes = 4096;
-    options.seal_log_bytes = u64::MAX;
-    options.auto_fold = false;
+    options.flush_log_bytes = u64::MAX;
+    options.auto_compact = false;
     options
 }
 
@@ -263,7 +263,7 @@ impl Model {
                 )
             })
             .or_else(|| {
-                // What was sealed since may come whole, but nothing else.
+                // What was flushed since may come whole, but nothing else.
                 let watermark = self.watermark(partition);
                 let mut found = scan_all(store, partition, self.middle());
                 found.retain(|one| !one.state.is_collected(one.ballot, watermark));

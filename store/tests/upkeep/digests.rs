@@ -9,7 +9,7 @@ use crate::common::{
 use crate::open_with;
 use torc_record::{Digest, Key, Record};
 use torc_store::testing::{CrashFs, Survives};
-use torc_store::{Cursor, FoldReport, ScanLimits, Store};
+use torc_store::{CompactionReport, Cursor, ScanLimits, Store};
 
 /// Five more keys under the digest of key 1.
 fn foreign(key: u64, time: u64, value: &str) -> Record {
@@ -23,7 +23,7 @@ fn write(store: &Store, model: &mut Model, record: Record) {
     block_on(store.write(record)).unwrap();
 }
 
-/// Seals rounds of records; in each partition some, in that of key 1 several of one digest.
+/// Flushes rounds of records; in each partition some, in that of key 1 several of one digest.
 fn fill(store: &Store, model: &mut Model, rounds: RangeInclusive<u64>) {
     for round in rounds {
         for key in 0..40 {
@@ -33,27 +33,27 @@ fn fill(store: &Store, model: &mut Model, rounds: RangeInclusive<u64>) {
         for key in (0..5).filter(|key| (key + round) % 3 > 0) {
             write(store, model, foreign(key, round, "foreign"));
         }
-        let report = block_on(store.seal()).unwrap();
+        let report = block_on(store.flush()).unwrap();
         assert!(report.slices > 8, "a further slice for the shared digest");
-        assert_eq!(store.stats().overlay_bytes, 0, "all partitions are sealed");
+        assert_eq!(store.stats().memtable_bytes, 0, "all partitions are sealed");
     }
 }
 
-fn fold(store: &Store) -> FoldReport {
-    block_on(store.fold()).unwrap()
+fn compact(store: &Store) -> CompactionReport {
+    block_on(store.compact()).unwrap()
 }
 
 #[test]
-fn keys_that_share_a_digest_are_sealed_and_folded_and_none_is_lost() {
+fn keys_that_share_a_digest_are_flushed_and_compacted_and_none_is_lost() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
     let mut model = Model::default();
     fill(&store, &mut model, 1..=5);
     model.check(&store, "sealed");
     assert!(store.stats().sliced.shared_digests > 0);
-    assert!(fold(&store).slices_written > 8);
-    model.check(&store, "folded");
-    let again = fold(&store);
+    assert!(compact(&store).slices_written > 8);
+    model.check(&store, "compacted");
+    let again = compact(&store);
     assert_eq!((again.slices_read, again.slices_written), (0, 0), "it ends");
     let stats = store.stats().sliced;
     assert_eq!(
@@ -64,16 +64,16 @@ fn keys_that_share_a_digest_are_sealed_and_folded_and_none_is_lost() {
     drop(store);
     let (store, _) = open(&fs.image(Survives::Nothing)).unwrap();
     model.check(&store, "opened again");
-    assert_eq!(fold(&store).slices_read, 0, "also after a restart");
+    assert_eq!(compact(&store).slices_read, 0, "also after a restart");
     check_summaries(&store, "opened again");
     fill(&store, &mut model, 6..=7);
-    fold(&store);
-    model.check(&store, "folded again");
+    compact(&store);
+    model.check(&store, "compacted again");
     assert_eq!(store.stats().sliced.shared_digests, 5);
 }
 
 #[test]
-fn an_idle_node_folds_them_once() {
+fn an_idle_node_compacts_them_once() {
     let fs = CrashFs::new();
     let store = open_with(&fs, |options| options.most_slices = 2);
     let mut model = Model::default();
@@ -81,21 +81,21 @@ fn an_idle_node_folds_them_once() {
     block_on(store.close()).unwrap();
     let store = open_with(&fs, |options| {
         options.most_slices = 2;
-        options.auto_fold = true;
-        options.fold_when_idle = std::time::Duration::ZERO;
+        options.auto_compact = true;
+        options.compact_when_idle = std::time::Duration::ZERO;
     });
     while store.stats().sliced.slices > 8 + 5 {
         std::thread::yield_now();
     }
-    let folds = store.stats().folds;
-    // A seal makes the thread look again.
+    let compactions = store.stats().compactions;
+    // A flush makes the thread look again.
     write(&store, &mut model, tombstone(1, 9));
-    block_on(store.seal()).unwrap();
-    model.check(&store, "folded by itself");
-    assert_eq!(fold(&store).slices_written, 1);
+    block_on(store.flush()).unwrap();
+    model.check(&store, "compacted by itself");
+    assert_eq!(compact(&store).slices_written, 1);
     assert!(
-        store.stats().folds <= folds + 2,
-        "it does not fold for ever"
+        store.stats().compactions <= compactions + 2,
+        "it does not compact for ever"
     );
 }
 
@@ -105,7 +105,7 @@ fn no_page_ends_between_two_keys_of_a_digest() {
     let (store, _) = open(&fs).unwrap();
     let mut model = Model::default();
     fill(&store, &mut model, 1..=2);
-    // Some of them in the overlay.
+    // Some of them in the memtable.
     for key in [0, 3] {
         write(&store, &mut model, foreign(key, 9, "newer"));
     }

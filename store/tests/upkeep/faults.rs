@@ -1,4 +1,4 @@
-//! Seals and folds that find no space.
+//! Flushes and compactions that find no space.
 
 use std::io::ErrorKind;
 
@@ -8,7 +8,7 @@ use torc_store::testing::{Call, CrashFs, Survives};
 use torc_store::{StoreError, StoreHealth};
 
 #[test]
-fn a_seal_that_finds_no_space_leaves_the_store_as_it_was() {
+fn a_flush_that_finds_no_space_leaves_the_store_as_it_was() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
     for key in 0..20 {
@@ -17,7 +17,7 @@ fn a_seal_that_finds_no_space_leaves_the_store_as_it_was() {
     for name in ["segment-", "MANIFEST"] {
         fs.fail_next(Call::Write, name, ErrorKind::StorageFull);
         assert!(matches!(
-            block_on(store.seal()),
+            block_on(store.flush()),
             Err(StoreError::OutOfSpace)
         ));
         assert!(fs.is_used_up(), "{name}");
@@ -32,28 +32,28 @@ fn a_seal_that_finds_no_space_leaves_the_store_as_it_was() {
         StoreHealth::Ok,
         "writes have a segment to go to"
     );
-    assert_eq!(store.stats().seal_failures, 2);
+    assert_eq!(store.stats().flush_failures, 2);
     assert_eq!(store.stats().sliced.slices, 0);
     write(&store, 1, 20).unwrap();
     let (store, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
     assert_eq!((recovery.records, recovery.log_entries_replayed), (20, 21));
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     assert_eq!(
-        store.stats().overlay_bytes,
+        store.stats().memtable_bytes,
         0,
         "the next attempt finds space"
     );
 }
 
 #[test]
-fn a_fold_that_finds_no_space_leaves_the_store_as_it_was() {
+fn a_compaction_that_finds_no_space_leaves_the_store_as_it_was() {
     let fs = CrashFs::new();
     let (store, model) = with_slices(&fs, 3);
     let (slices, files) = (store.stats().sliced.slices, segments(&fs));
     for name in ["segment-", "MANIFEST"] {
         fs.fail_next(Call::Write, name, ErrorKind::StorageFull);
         assert!(matches!(
-            block_on(store.fold()),
+            block_on(store.compact()),
             Err(StoreError::OutOfSpace)
         ));
         assert!(fs.is_used_up(), "{name}");
@@ -63,14 +63,14 @@ fn a_fold_that_finds_no_space_leaves_the_store_as_it_was() {
         );
         model.check(&store, name);
     }
-    assert_eq!(store.stats().fold_failures, 2);
+    assert_eq!(store.stats().compaction_failures, 2);
     model.check(
         &open(&fs.image(Survives::Nothing)).unwrap().0,
         "after a crash",
     );
-    let report = block_on(store.fold()).unwrap();
+    let report = block_on(store.compact()).unwrap();
     assert_eq!(report.slices_read, slices, "the next attempt finds space");
     assert_eq!(store.stats().sliced.most_slices, 1);
     assert_eq!(segments(&fs).len(), 1, "the inputs are gone from the disk");
-    model.check(&store, "folded");
+    model.check(&store, "compacted");
 }

@@ -1,4 +1,4 @@
-//! A full overlay makes writes wait for seals.
+//! A full memtable makes writes wait for flushes.
 
 use crate::common::{block_on, get, open, put, tombstone};
 use crate::{open_with, write};
@@ -6,9 +6,9 @@ use torc_store::StoreError;
 use torc_store::testing::{Call, CrashFs, Survives};
 
 #[test]
-fn writes_wait_for_seals_when_the_overlay_is_full_and_all_succeed() {
+fn writes_wait_for_flushes_when_the_memtable_is_full_and_all_succeed() {
     let fs = CrashFs::new();
-    let store = open_with(&fs, |options| options.overlay_limit_bytes = 20_000);
+    let store = open_with(&fs, |options| options.memtable_limit_bytes = 20_000);
     block_on(async {
         let writers = (0..8).map(|writer| {
             let store = store.clone();
@@ -16,7 +16,7 @@ fn writes_wait_for_seals_when_the_overlay_is_full_and_all_succeed() {
                 for step in 0..40 {
                     let record = put(writer * 40 + step, 10, vec![7; 1000]);
                     store.write(record).await.unwrap();
-                    assert!(store.stats().overlay_bytes <= 20_000);
+                    assert!(store.stats().memtable_bytes <= 20_000);
                 }
             })
         });
@@ -25,17 +25,17 @@ fn writes_wait_for_seals_when_the_overlay_is_full_and_all_succeed() {
         }
     });
     let stats = store.stats();
-    assert_eq!((stats.records, stats.overlay_refusals), (320, 0));
-    assert!(stats.seals > 10, "{} seals", stats.seals);
+    assert_eq!((stats.records, stats.memtable_refusals), (320, 0));
+    assert!(stats.flushes > 10, "{} flushes", stats.flushes);
     drop(store);
     let (_, recovery) = open(&fs.image(Survives::Nothing)).unwrap();
     assert_eq!(recovery.records, 320);
 }
 
 #[test]
-fn a_record_longer_than_the_whole_overlay_is_taken_when_it_is_empty() {
+fn a_record_longer_than_the_whole_memtable_is_taken_when_it_is_empty() {
     let fs = CrashFs::new();
-    let store = open_with(&fs, |options| options.overlay_limit_bytes = 1000);
+    let store = open_with(&fs, |options| options.memtable_limit_bytes = 1000);
     for key in 0..5 {
         block_on(store.write(put(key, 1, vec![1; 5000]))).unwrap();
     }
@@ -43,10 +43,10 @@ fn a_record_longer_than_the_whole_overlay_is_taken_when_it_is_empty() {
 }
 
 #[test]
-fn when_sealing_fails_a_full_overlay_refuses_values_takes_deletes_and_recovers() {
+fn when_flushes_fail_a_full_memtable_refuses_values_takes_deletes_and_recovers() {
     let fs = CrashFs::new();
     let store = open_with(&fs, |options| {
-        options.overlay_limit_bytes = 20_000;
+        options.memtable_limit_bytes = 20_000;
         options.log_segment_bytes = 1 << 20;
     });
     write(&store, 0, 1).unwrap();
@@ -61,21 +61,21 @@ fn when_sealing_fails_a_full_overlay_refuses_values_takes_deletes_and_recovers()
     };
     let is_it = matches!(
         refused,
-        StoreError::OverlayFull {
+        StoreError::MemtableFull {
             limit_bytes: 20_000
         }
     );
     assert!(is_it, "{refused}");
     assert!(refused.is_retryable() && !refused.outcome_unknown());
     let stats = store.stats();
-    assert!(stats.overlay_bytes <= 20_000 && stats.overlay_bytes > 19_000);
-    assert!(stats.seal_failures > 0 && stats.overlay_refusals == 1);
+    assert!(stats.memtable_bytes <= 20_000 && stats.memtable_bytes > 19_000);
+    assert!(stats.flush_failures > 0 && stats.memtable_refusals == 1);
     let mut stranger = 1_000_000;
     while block_on(store.write(tombstone(stranger, 1))).is_ok() {
         stranger += 1;
     }
     assert!(stranger > 1_000_010, "deletes have an eighth more");
-    assert!(store.stats().overlay_bytes <= 22_500);
+    assert!(store.stats().memtable_bytes <= 22_500);
     for key in 0..key {
         assert!(get(&store, key).unwrap().is_some(), "reads go on");
     }
@@ -88,9 +88,9 @@ fn when_sealing_fails_a_full_overlay_refuses_values_takes_deletes_and_recovers()
 }
 
 #[test]
-fn a_writer_that_waits_for_a_seal_is_told_that_the_store_is_closed() {
+fn a_writer_that_waits_for_a_flush_is_told_that_the_store_is_closed() {
     let fs = CrashFs::new();
-    let store = open_with(&fs, |options| options.overlay_limit_bytes = 2000);
+    let store = open_with(&fs, |options| options.memtable_limit_bytes = 2000);
     let (go_on, told) = std::sync::mpsc::channel::<()>();
     fs.before(Call::Create, "segment-", 0, move || told.recv().unwrap());
     block_on(async {
@@ -100,7 +100,7 @@ fn a_writer_that_waits_for_a_seal_is_told_that_the_store_is_closed() {
             let record = put(key, 1, vec![1; 100]);
             writers.push(tokio::spawn(async move { store.write(record).await }));
         }
-        while store.stats().seal_waits == 0 {
+        while store.stats().flush_waits == 0 {
             tokio::task::yield_now().await;
         }
         let closing = tokio::spawn(store.clone().close());

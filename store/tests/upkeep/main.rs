@@ -1,4 +1,4 @@
-//! Seals and folds: what goes on meanwhile, what happens by itself, and who waits for whom.
+//! Flushes and compactions: what goes on meanwhile, what happens by itself, and who waits for whom.
 
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
@@ -49,7 +49,7 @@ fn with_slices(fs: &CrashFs, rounds: u64) -> (Store, Model) {
             model.write(record.clone());
             block_on(store.write(record)).unwrap();
         }
-        block_on(store.seal()).unwrap();
+        block_on(store.flush()).unwrap();
     }
     (store, model)
 }

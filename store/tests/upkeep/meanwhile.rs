@@ -1,4 +1,4 @@
-//! Writes, drops and a close while a seal or fold is under way.
+//! Writes, drops and a close while a flush or compaction is under way.
 
 use crate::common::{DIR, Model, block_on, fingerprint, get, open, partition_of, put, tombstone};
 use crate::{segments, with_slices, write};
@@ -18,9 +18,9 @@ fn disturbance() -> (Vec<Record>, Vec<Record>) {
     (during, after_drop)
 }
 
-/// Runs steps while a seal or fold is under way, right before its `nth` call of this kind,
+/// Runs steps while a flush or compaction is under way, right before its `nth` call of this kind,
 /// and checks that what is found after a crash is what the store held.
-fn write_during(is_fold: bool, call: Call, file: &str, nth: usize) -> bool {
+fn write_during(is_compaction: bool, call: Call, file: &str, nth: usize) -> bool {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
     let mut model = Model::default();
@@ -35,13 +35,13 @@ fn write_during(is_fold: bool, call: Call, file: &str, nth: usize) -> bool {
         model.write(record.clone());
         block_on(store.write(record)).unwrap();
     }
-    if is_fold {
-        block_on(store.seal()).unwrap();
+    if is_compaction {
+        block_on(store.flush()).unwrap();
         for record in [put(3, 20, b"aa"), tombstone(9, 21)] {
             model.write(record.clone());
             block_on(store.write(record)).unwrap();
         }
-        block_on(store.seal()).unwrap();
+        block_on(store.flush()).unwrap();
     }
     let (during, after_drop) = disturbance();
     for record in &during {
@@ -70,10 +70,10 @@ fn write_during(is_fold: bool, call: Call, file: &str, nth: usize) -> bool {
             disturb();
         }
     });
-    if is_fold {
-        block_on(store.fold()).unwrap();
+    if is_compaction {
+        block_on(store.compact()).unwrap();
     } else {
-        block_on(store.seal()).unwrap();
+        block_on(store.flush()).unwrap();
     }
     if !fs.is_used_up() {
         return false;
@@ -81,7 +81,7 @@ fn write_during(is_fold: bool, call: Call, file: &str, nth: usize) -> bool {
     if let Ok(disturb) = postponed.try_recv() {
         disturb();
     }
-    let place = format!("fold {is_fold}, before {call:?} {nth} of {file}");
+    let place = format!("compaction {is_compaction}, before {call:?} {nth} of {file}");
     model.check(&store, &format!("{place}, while running"));
     let before = fingerprint(&store);
     for survives in [
@@ -96,16 +96,16 @@ fn write_during(is_fold: bool, call: Call, file: &str, nth: usize) -> bool {
             &format!("{place}, after a crash, {survives:?} survives"),
         );
         assert_eq!(fingerprint(&store), before, "{place}");
-        block_on(store.seal()).unwrap();
-        block_on(store.fold()).unwrap();
-        model.check(&store, &format!("{place}, sealed and folded"));
+        block_on(store.flush()).unwrap();
+        block_on(store.compact()).unwrap();
+        model.check(&store, &format!("{place}, sealed and compacted"));
     }
     true
 }
 
 #[test]
-fn what_is_written_and_dropped_while_a_seal_or_fold_is_under_way_survives_as_it_was() {
-    for is_fold in [false, true] {
+fn what_is_written_and_dropped_while_a_flush_or_compaction_is_under_way_survives_as_it_was() {
+    for is_compaction in [false, true] {
         for (call, file) in [
             (Call::Create, "segment-"),
             (Call::Write, "segment-"),
@@ -116,24 +116,28 @@ fn what_is_written_and_dropped_while_a_seal_or_fold_is_under_way_survives_as_it_
             (Call::Rename, "MANIFEST"),
             (Call::Remove, "log-"),
         ] {
-            let times = (0..20).take_while(|nth| write_during(is_fold, call, file, *nth));
+            let times = (0..20).take_while(|nth| write_during(is_compaction, call, file, *nth));
             let times = times.count();
-            // A fold removes no log.
-            let happens = !is_fold || file != "log-";
-            assert_eq!(times > 0, happens, "fold {is_fold}: {call:?} of {file}");
+            // A compaction removes no log.
+            let happens = !is_compaction || file != "log-";
+            assert_eq!(
+                times > 0,
+                happens,
+                "compaction {is_compaction}: {call:?} of {file}"
+            );
         }
     }
 }
 
 #[test]
-fn a_fold_whose_only_partition_is_dropped_as_it_is_published_leaves_a_store_that_opens() {
+fn a_compaction_whose_only_partition_is_dropped_as_it_is_published_leaves_a_store_that_opens() {
     for (call, nth) in [(Call::Rename, 0), (Call::SyncDir, 1), (Call::SyncDir, 0)] {
         let fs = CrashFs::new();
         let (store, _) = open(&fs).unwrap();
         let home = partition_of(&put(1, 1, b""));
         for time in 1..3 {
             write(&store, 1, time).unwrap();
-            block_on(store.seal()).unwrap();
+            block_on(store.flush()).unwrap();
         }
         let other = store.clone();
         let file = if call == Call::Rename {
@@ -144,7 +148,7 @@ fn a_fold_whose_only_partition_is_dropped_as_it_is_published_leaves_a_store_that
         fs.before(call, file, nth, move || {
             block_on(other.drop_partition(home)).unwrap();
         });
-        block_on(store.fold()).unwrap();
+        block_on(store.compact()).unwrap();
         assert!(fs.is_used_up());
         assert!(get(&store, 1).unwrap().is_none());
         for survives in [Survives::Nothing, Survives::Everything] {
@@ -154,15 +158,15 @@ fn a_fold_whose_only_partition_is_dropped_as_it_is_published_leaves_a_store_that
             assert_eq!(store.summary(home).records, 0);
         }
         write(&store, 1, 1).unwrap();
-        block_on(store.seal()).unwrap();
-        block_on(store.fold()).unwrap();
+        block_on(store.flush()).unwrap();
+        block_on(store.compact()).unwrap();
         assert_eq!(segments(&fs).len(), 1, "what the drop made void is removed");
     }
 }
 
 #[test]
-fn closing_while_a_seal_or_fold_is_under_way_loses_nothing() {
-    for is_fold in [false, true] {
+fn closing_while_a_flush_or_compaction_is_under_way_loses_nothing() {
+    for is_compaction in [false, true] {
         for nth in 0..4 {
             let fs = CrashFs::new();
             let (store, model) = with_slices(&fs, 2);
@@ -182,10 +186,10 @@ fn closing_while_a_seal_or_fold_is_under_way_loses_nothing() {
             block_on(async {
                 let working = store.clone();
                 let work = tokio::spawn(async move {
-                    if is_fold {
-                        working.fold().await.map(|_| ())
+                    if is_compaction {
+                        working.compact().await.map(|_| ())
                     } else {
-                        working.seal().await.map(|_| ())
+                        working.flush().await.map(|_| ())
                     }
                 });
                 while is_reached.try_recv().is_err() {
@@ -201,7 +205,7 @@ fn closing_while_a_seal_or_fold_is_under_way_loses_nothing() {
                     "{outcome:?}"
                 );
             });
-            let place = format!("closed during {call:?} of {file}, fold {is_fold}");
+            let place = format!("closed during {call:?} of {file}, compaction {is_compaction}");
             model.check(&open(&fs).unwrap().0, &place);
             model.check(&open(&fs.image(Survives::Nothing)).unwrap().0, &place);
         }

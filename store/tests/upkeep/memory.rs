@@ -1,4 +1,4 @@
-//! Memory that a seal has freed goes back to the system.
+//! Memory that a flush has freed goes back to the system.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -17,16 +17,16 @@ fn note_caller() {
 }
 
 #[test]
-fn every_thread_that_took_part_in_a_seal_or_a_fold_asks_the_allocator_to_release_memory() {
+fn every_thread_that_took_part_in_a_flush_or_a_compaction_asks_the_allocator_to_release_memory() {
     let mut options = options(DIR);
     options.release_memory = note_caller;
     let (store, _) = Store::open_with(options, Arc::new(CrashFs::new())).unwrap();
     let here = std::thread::current().name().unwrap().to_owned();
     assert_eq!(*CALLERS.lock().unwrap(), BTreeSet::from([here.clone()]));
     block_on(store.write(put(1, 1, b"v"))).unwrap();
-    block_on(store.seal()).unwrap();
-    block_on(store.fold()).unwrap();
-    let all = [&*here, "torc-commit", "torc-fold", "torc-seal"].map(str::to_owned);
+    block_on(store.flush()).unwrap();
+    block_on(store.compact()).unwrap();
+    let all = [&*here, "torc-commit", "torc-compact", "torc-flush"].map(str::to_owned);
     let all = BTreeSet::from(all);
     while *CALLERS.lock().unwrap() != all {
         std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! What a seal leaves, and how it is read.
+//! What a flush leaves, and how it is read.
 
 use crate::common::{block_on, fingerprint, get, open, put};
 use crate::{segments, with_slices, write};
@@ -7,7 +7,7 @@ use torc_store::testing::CrashFs;
 use torc_store::{Seq, Verdict};
 
 #[test]
-fn a_seal_cuts_the_log_and_is_read_back() {
+fn a_flush_cuts_the_log_and_is_read_back() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
     for key in 0..200 {
@@ -15,14 +15,14 @@ fn a_seal_cuts_the_log_and_is_read_back() {
     }
     let log_segments = store.stats().log_segments;
     assert!(log_segments > 5, "{log_segments} segments");
-    let report = block_on(store.seal()).unwrap();
+    let report = block_on(store.flush()).unwrap();
     assert_eq!(
         (report.records, report.log_segments_removed),
         (200, log_segments)
     );
     assert_eq!((report.slices, report.through), (8, Seq(200)));
     let stats = store.stats();
-    assert_eq!((stats.log_segments, stats.overlay_bytes), (1, 0));
+    assert_eq!((stats.log_segments, stats.memtable_bytes), (1, 0));
     assert_eq!(
         (stats.sliced.keys, stats.sliced.segment_bytes),
         (200, report.bytes)
@@ -40,13 +40,13 @@ fn a_seal_cuts_the_log_and_is_read_back() {
 }
 
 #[test]
-fn a_seal_of_nothing_writes_no_segment() {
+fn a_flush_of_nothing_writes_no_segment() {
     let fs = CrashFs::new();
     let (store, _) = open(&fs).unwrap();
-    let report = block_on(store.seal()).unwrap();
+    let report = block_on(store.flush()).unwrap();
     assert_eq!((report.records, report.slices, report.bytes), (0, 0, 0));
     assert_eq!(segments(&fs).len(), 0);
-    let report = block_on(store.fold()).unwrap();
+    let report = block_on(store.compact()).unwrap();
     assert_eq!((report.slices_read, report.slices_written), (0, 0));
 }
 
@@ -56,7 +56,7 @@ fn a_sealed_key_answers_for_no_other_key_of_its_digest() {
     let (store, _) = open(&fs).unwrap();
     let record = put(1, 1, b"one");
     block_on(store.write(record.clone())).unwrap();
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     let Digest(digest) = record.digest;
     let found = store
         .get(record.namespace, &Digest(digest), b"key-2")
@@ -84,7 +84,7 @@ fn gates_decide_nearly_all_misses_without_a_read() {
     let (store, _) = open(&fs).unwrap();
     let records: Vec<_> = (0..2000).map(|key| put(key, 1, b"x")).collect();
     block_on(store.write_batch(records)).unwrap();
-    block_on(store.seal()).unwrap();
+    block_on(store.flush()).unwrap();
     for key in 0..2000 {
         assert!(get(&store, 1_000_000 + key).unwrap().is_none());
     }
@@ -110,7 +110,10 @@ fn the_newest_ballot_is_the_answer_in_whatever_slice_it_lies() {
     let (store, model) = with_slices(&fs, 5);
     model.check(&store, "many slices");
     write(&store, 1, 3).unwrap();
-    assert!(store.stats().overlay_bytes > 0, "newer than what is sealed");
+    assert!(
+        store.stats().memtable_bytes > 0,
+        "newer than what is sealed"
+    );
     let before = fingerprint(&store);
     write(&store, 1, 2).unwrap();
     write(&store, 0, 4).unwrap();
@@ -129,5 +132,5 @@ fn the_newest_ballot_is_the_answer_in_whatever_slice_it_lies() {
         .slices
         .iter()
         .filter(|one| matches!(one.verdict, Verdict::Holds { .. }));
-    assert_eq!((trace.overlay, holds.count()), (None, 5));
+    assert_eq!((trace.memtable, holds.count()), (None, 5));
 }

@@ -23,13 +23,13 @@ use tonic_prost::ProstCodec;
 use torc_proto::v1::{GetRequest, GetResponse, Version};
 
 use crate::kvd::Node;
-use crate::ports::free_address;
 use crate::records::Random;
 use crate::report::{Metric, Report, TORC};
 use crate::wire::closed_loop::closed_loop;
 use crate::wire::server;
 use crate::wire::{RATE, SERVER};
 use crate::{cleanup, process};
+use torc_testkit::free_address;
 
 pub(super) const CASE: &str = "one node: unary get, 64 in flight";
 pub(super) const RATIO: &str = "cpu_to_tonic";

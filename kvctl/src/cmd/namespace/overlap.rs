@@ -87,9 +87,9 @@ fn describe_join(join: &OverlapJoin, overlap: &Overlap) -> [String; 3] {
          fails with probability 1/32 or less"
             .to_owned(),
         format!(
-            "             keys below {} accesses may add {} at most; {} to {}",
+            "             rarer keys (below {} accesses) could add up to {}; counted from {} to {}",
             text::count(join.complete_from),
-            join.unseen,
+            text::count(u64::try_from(join.unseen).unwrap_or(u64::MAX)),
             text::timestamp(join.from_ms),
             text::timestamp(join.to_ms),
         ),
@@ -146,7 +146,7 @@ shared keys  20,103 ± 743, which is 10.1 % of urls (200,000 keys) and 20.1 % of
              ± is 3 sqrt((|A| |B| + shared²) / (5 · 65,536)); it holds with probability 8/9 or more
 join size    6300 by the accesses of hot keys (700 in urls, 90 in seen), too high by 12 at most
              that is ε |a| |b| + e (|a| + |b|), ε = 1/32,768, e a count's error; either part fails with probability 1/32 or less
-             keys below 1 accesses may add 790 at most; 1970-01-01T00:00:00.000Z to 1970-01-01T00:01:00.000Z
+             rarer keys (below 1 accesses) could add up to 790; counted from 1970-01-01T00:00:00.000Z to 1970-01-01T00:01:00.000Z
 300,000 records read at 3 nodes, 3.00 MiB moved";
         assert_eq!(describe(&overlap()), expected);
     }

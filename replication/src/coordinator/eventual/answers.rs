@@ -5,7 +5,7 @@ use torc_ring::NodeId;
 
 use super::super::{Coordinator, Intent, Outcome, Request};
 use super::{
-    EventualOp, Quorum, Step, asks_first, is_not_in_doubt, is_settle, outcome_of, written,
+    EventualOp, Quorum, Step, asks_first, is_not_in_doubt, is_reconcile, outcome_of, written,
 };
 use crate::{Content, Mutation, Now};
 
@@ -17,23 +17,23 @@ impl Coordinator {
         (from, held): (NodeId, crate::Held),
         out: &mut Vec<Intent>,
     ) {
-        let (unix_ms, settles) = (op.time.unix_ms(), is_settle(&op));
+        let (unix_ms, reconciles) = (op.time.unix_ms(), is_reconcile(&op));
         let Step::Reading { read, .. } = &mut op.own.step else {
             return self.put_back(op);
         };
         let newest = read.on_holding(from, held).cloned();
         let collecting = read.collecting();
         let Some(newest) = newest else {
-            return self.conclude_settle(op, out);
+            return self.conclude_reconcile(op, out);
         };
-        if settles {
+        if reconciles {
             return self.bring_together(&mut op, out);
         }
         for (to, envelope) in read.repairs(&op.at, &[], Ballot::default()) {
             out.push(Intent::Send { to, envelope });
         }
         let everybody = read.missing().next().is_none();
-        let at_ms = unix_ms.max(collecting.time.unix_ms());
+        let at_ms = unix_ms.max(collecting.unix_ms());
         if op.request == Request::Get
             && op.own.quorum != Quorum::One
             && !op.own.is_answered
@@ -117,13 +117,16 @@ impl Coordinator {
     pub(super) fn on_store_refused(
         &mut self,
         mut op: Box<EventualOp>,
-        from: NodeId,
+        (from, highest): (NodeId, Ballot),
         out: &mut Vec<Intent>,
     ) {
         if matches!(op.request, Request::HandOver(_)) {
             return Self::answer(&mut op, Outcome::Refused, out);
         }
-        is_not_in_doubt(&mut op, from);
+        // One that may hold it, but not vouch for it, names its own ballot.
+        if op.own.record.as_ref().map(|record| record.ballot) != Some(highest) {
+            is_not_in_doubt(&mut op, from);
+        }
         let Step::Writing { write, .. } = &mut op.own.step else {
             return self.put_back(op);
         };
@@ -147,6 +150,9 @@ impl Coordinator {
         out: &mut Vec<Intent>,
     ) {
         is_not_in_doubt(&mut op, from);
+        // What was sent again may be stored although the first copy was not.
+        let is_open = op.own.is_answered || op.own.resends > 0 || op.own.may_be_stored();
+        let is_over = !is_open && self.lacks_space_for(&op);
         match &mut op.own.step {
             Step::HandingOver => self.end_unanswered(&op, out),
             Step::Reading { mute, .. } => {
@@ -158,19 +164,20 @@ impl Coordinator {
                 if asks_one && op.own.resends == 0 && !op.own.is_answered {
                     return self.on_eventual_wake(now, op, out);
                 }
-                self.conclude_settle(op, out);
+                self.conclude_reconcile(op, out);
             }
+            Step::Writing { .. } if is_over => self.end_unanswered(&op, out),
             Step::Writing { .. } | Step::Waiting => self.put_back(op),
         }
     }
 
-    /// Ends a settle that everybody has answered, be it that he has no say.
-    pub(super) fn conclude_settle(&mut self, mut op: Box<EventualOp>, out: &mut Vec<Intent>) {
+    /// Ends a reconciliation once every replica has answered, if only that it abstains.
+    pub(super) fn conclude_reconcile(&mut self, mut op: Box<EventualOp>, out: &mut Vec<Intent>) {
         let complete = match &op.own.step {
             Step::Reading { read, mute } => read.missing().all(|node| mute.contains(&node)),
             _ => false,
         };
-        if is_settle(&op) && complete {
+        if is_reconcile(&op) && complete {
             self.bring_together(&mut op, out);
         } else {
             self.put_back(op);
@@ -189,7 +196,7 @@ impl Coordinator {
             out.push(Intent::Send { to, envelope });
         }
         let outcome = if is_majority {
-            Outcome::Settled
+            Outcome::Reconciled
         } else {
             Outcome::Unavailable
         };

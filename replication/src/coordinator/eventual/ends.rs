@@ -17,6 +17,8 @@ impl Coordinator {
         let forgets = self.mutations.has(Mutation::EventualLostIsUnavailable);
         let outcome = if op.own.may_be_stored() && !forgets {
             Outcome::Unknown
+        } else if self.lacks_space_for(op) {
+            Outcome::OutOfSpace
         } else {
             Outcome::Unavailable
         };
@@ -24,6 +26,14 @@ impl Coordinator {
         if op.own.may_be_stored() {
             self.end(op, out);
         }
+    }
+
+    /// Whether a write cannot be done without replicas whose disks are full.
+    pub(super) fn lacks_space_for(&self, op: &EventualOp) -> bool {
+        let (Step::Writing { write, .. }, Some(config)) = (&op.own.step, &op.config) else {
+            return false;
+        };
+        !write.can_spare(self.full(config))
     }
 
     /// The time is over: who has not confirmed is to be told later.

@@ -8,7 +8,7 @@
 //! * A value that has expired is absent once a majority answers by that time too: they are told
 //!   to, as by a collection, and asked again. So no majority finds it any more, whatever the
 //!   clock says of the node that asks. A read of one replica goes by its own clock.
-//! * A settle asks all replicas, and brings those who answered to the newest version.
+//! * A reconciliation asks all replicas, and brings those that answered to the newest version.
 //!
 //! Invariant: a write whose version may be at a replica is never called unavailable, but
 //! unknown.
@@ -35,8 +35,8 @@ pub use quorum::{EventualRead, EventualWrite, Quorum};
 pub struct EventualOptions {
     /// The first pause before those who are silent are asked again; doubles up to 16 times.
     pub resend_ms: u64,
-    /// How long a settle waits for all replicas before a majority is enough.
-    pub settle_ms: u64,
+    /// How long a reconciliation waits for all replicas before a majority is enough.
+    pub reconcile_ms: u64,
     /// How long an answered write waits for those who have not confirmed.
     pub linger_ms: u64,
     /// Most answered writes that wait so; beyond, the oldest wait no longer.
@@ -47,7 +47,7 @@ impl EventualOptions {
     /// What nodes run with.
     pub const DEFAULT: Self = Self {
         resend_ms: 50,
-        settle_ms: 500,
+        reconcile_ms: 500,
         linger_ms: 1_000,
         lingering: 8_192,
     };
@@ -137,7 +137,7 @@ impl Coordinator {
         let mut op = new_op(now, id, operation, own);
         let condition = match &op.request {
             Request::Put { condition, .. } | Request::Delete { condition, .. } => *condition,
-            Request::Get | Request::Settle { .. } | Request::HandOver(_) => Condition::None,
+            Request::Get | Request::Reconcile { .. } | Request::HandOver(_) => Condition::None,
         };
         if condition != Condition::None {
             return Self::answer(&mut op, Outcome::Refused, out);
@@ -161,7 +161,7 @@ impl Coordinator {
             Message::Accepted { .. } => self.on_stored(now, op, from, out),
             Message::Nack { highest, .. } => {
                 self.observe(now, highest.time);
-                self.on_store_refused(op, from, out);
+                self.on_store_refused(op, (from, highest), out);
             }
             Message::Abstain { .. } | Message::Epoch { .. } => {
                 self.on_declined(now, op, from, out);
@@ -171,8 +171,8 @@ impl Coordinator {
     }
 }
 
-fn is_settle(op: &EventualOp) -> bool {
-    matches!(op.request, Request::Settle { .. })
+fn is_reconcile(op: &EventualOp) -> bool {
+    matches!(op.request, Request::Reconcile { .. })
 }
 
 fn is_not_in_doubt(op: &mut EventualOp, node: NodeId) {

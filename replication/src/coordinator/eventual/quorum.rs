@@ -111,6 +111,11 @@ impl EventualWrite {
         self.is_met(self.config.acceptors().without(self.refused))
     }
 
+    /// Whether it can be done without these members.
+    pub(super) fn can_spare(&self, votes: Votes) -> bool {
+        self.is_met(self.config.acceptors().without(votes))
+    }
+
     fn is_met(&self, votes: Votes) -> bool {
         let Config {
             old, new, excluded, ..
@@ -179,10 +184,44 @@ impl EventualRead {
         if !self.answered.contains(index) {
             self.answered.insert(index);
             self.answers.push((from, held));
+            self.take_back_outdated();
         }
         let everyone = self.answered.covers(self.wanted);
         let met = self.is_met_by(self.quorum) && (everyone || self.quorum != Quorum::All);
         self.newest().filter(|_| met)
+    }
+
+    /// Drops answers from before a collection that another replica in this round has finished. If
+    /// that replica no longer holds the version, something replaced it since, perhaps a tombstone
+    /// that is gone. The replicas whose answers are dropped are asked again.
+    fn take_back_outdated(&mut self) {
+        if self.mutations.has(Mutation::EventualOutdated) {
+            return;
+        }
+        let watermarks: Vec<_> = self
+            .answers
+            .iter()
+            .map(|(_, held)| (held.ballot, held.collected))
+            .collect();
+        let is_outdated = |held: &Held| {
+            watermarks.iter().any(|(ballot, collected)| {
+                *ballot < held.ballot
+                    && held.ballot <= *collected
+                    && held.collected < *collected
+                    && held
+                        .content
+                        .to_state_head()
+                        .is_some_and(|state| !state.is_collected(held.ballot, *collected))
+            })
+        };
+        let (config, answered) = (&self.config, &mut self.answered);
+        self.answers.retain(|(from, held)| {
+            let goes = is_outdated(held);
+            if let Some(index) = config.index(*from).filter(|_| goes) {
+                *answered = answered.without(Votes::one(index));
+            }
+            !goes
+        });
     }
 
     /// Whether as many have answered as this.
@@ -259,7 +298,12 @@ impl EventualRead {
         let to: Vec<_> = self.behind().chain(others.iter().copied()).collect();
         for (node, held) in &mut self.answers {
             if to.contains(node) {
-                *held = newest.clone();
+                // What it has collected, and up to where it is closed, stays its own.
+                *held = Held {
+                    collected: held.collected,
+                    collecting: held.collecting,
+                    ..newest.clone()
+                };
             }
         }
         let record = Record {
@@ -280,9 +324,10 @@ impl EventualRead {
             .collect()
     }
 
-    /// The collection begun last, of any that answered.
-    pub(super) fn collecting(&self) -> Ballot {
-        let all = self.answers.iter().map(|(_, held)| held.collecting);
+    /// The latest time of a collection that any who answered has begun. Not that of the highest
+    /// ballot: a later epoch may have an earlier clock.
+    pub(super) fn collecting(&self) -> HybridTime {
+        let all = self.answers.iter().map(|(_, held)| held.collecting.time);
         all.max().unwrap_or_default()
     }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use torc_record::{Ballot, Record, State};
 
-use super::super::{Coordinator, Intent, Request};
+use super::super::{Coordinator, Intent, Outcome, Request};
 use super::quorum::envelope;
-use super::{EventualOp, EventualRead, EventualWrite, Quorum, Step, asks_first, is_settle};
+use super::{EventualOp, EventualRead, EventualWrite, Quorum, Step, asks_first, is_reconcile};
 use crate::{Config, Message, Mutation, Now, Tag, Votes};
 
 impl Coordinator {
@@ -24,6 +24,9 @@ impl Coordinator {
         let config = self.configs.get(&op.partition).cloned();
         let round = config.and_then(|config| Some((config, self.tick_clock(now, out)?)));
         let Some((config, round)) = round else {
+            if self.full.is_here && !op.own.may_be_stored() {
+                return Self::answer(&mut op, Outcome::OutOfSpace, out);
+            }
             let left = op.deadline_ms - now.elapsed_ms;
             return self.rest(now, op, left);
         };
@@ -36,7 +39,7 @@ impl Coordinator {
     }
 
     pub(super) fn first_step(&self, op: &mut EventualOp, config: &Arc<Config>) -> Step {
-        if op.request == (Request::Settle { rewrite: true }) {
+        if op.request == (Request::Reconcile { rewrite: true }) {
             op.own.closes = self.ballot_at(config, op.time);
         } else if op.own.closes > Ballot::default() {
             // It may have been of an earlier epoch.
@@ -54,7 +57,7 @@ impl Coordinator {
             },
             Request::Get => reading(op.own.quorum),
             Request::Delete { .. } if asks_first(op) => reading(op.own.quorum),
-            Request::Settle { .. } => Step::Reading {
+            Request::Reconcile { .. } => Step::Reading {
                 read: EventualRead::of_both(config, Quorum::All, self.mutations),
                 mute: Vec::new(),
             },
@@ -107,6 +110,8 @@ impl Coordinator {
             (Step::Writing { write, in_doubt }, _) => {
                 for (to, envelope) in write.sends() {
                     if let Some(index) = config.index(to) {
+                        // Its next answer may be to this message, and tell nothing of the last.
+                        op.own.maybe_stored |= in_doubt.contains(index);
                         in_doubt.insert(index);
                     }
                     out.push(Intent::Send { to, envelope });
@@ -159,7 +164,7 @@ impl Coordinator {
             return self.end_unanswered(&op, out);
         }
         let waited_ms = now.elapsed_ms.saturating_sub(op.round_began_ms);
-        if is_settle(&op) && waited_ms >= self.options.eventual.settle_ms {
+        if is_reconcile(&op) && waited_ms >= self.options.eventual.reconcile_ms {
             return self.bring_together(&mut op, out);
         }
         op.own.resends += 1;

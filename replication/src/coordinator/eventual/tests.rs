@@ -90,6 +90,58 @@ fn a_read_returns_the_newest_of_enough_answers_and_names_the_others() {
     assert_eq!(read.behind().collect::<Vec<_>>(), [NODES[0]]);
 }
 
+#[test]
+fn what_was_held_before_a_collection_does_not_count_beside_nothing_after_it() {
+    let mut read = EventualRead::new(config(), Quorum::Majority, Mutations::NONE);
+    read.on_holding(NODES[0], held(5));
+    let nothing = || Held {
+        ballot: Ballot::default(),
+        content: Content::Absent,
+        collected: ballot(8),
+        ..held(0)
+    };
+    assert_eq!(read.on_holding(NODES[1], nothing()), None);
+    let asked: Vec<_> = read.missing().collect();
+    assert_eq!(asked, [NODES[0], NODES[2]], "it is asked again");
+    let newest = read.on_holding(NODES[2], nothing());
+    assert_eq!(newest.map(|held| &held.content), Some(&Content::Absent));
+}
+
+#[test]
+fn a_repaired_replica_is_closed_where_it_was_and_the_latest_time_counts() {
+    let mut read = EventualRead::new(config(), Quorum::Majority, Mutations::NONE);
+    let closed = |epoch, ms| Ballot {
+        epoch: Epoch(epoch),
+        time: HybridTime::from_unix_ms(ms),
+        slot: NodeSlot(0),
+    };
+    read.on_holding(
+        NODES[0],
+        Held {
+            collecting: closed(3, 10),
+            ..held(5)
+        },
+    );
+    read.on_holding(
+        NODES[1],
+        Held {
+            collecting: closed(1, 90),
+            ..held(7)
+        },
+    );
+    let at = Locator {
+        namespace: NamespaceId::DEFAULT,
+        digest: Digest([1; 16]),
+        key: Key::new(&b"k"[..]).unwrap(),
+    };
+    assert_eq!(read.repairs(&at, &[], Ballot::default()).len(), 1);
+    assert!(
+        !read.agrees_on_expiry(50),
+        "one of two is closed up to there"
+    );
+    assert_eq!(read.collecting().unix_ms(), 90);
+}
+
 /// What a coordinator is told, and what it wants done.
 struct Bench {
     coordinator: Coordinator,
@@ -262,13 +314,95 @@ fn a_write_that_nobody_took_is_unavailable_and_leaves_nothing() {
     let (tag, record) = stored(&bench.sent().1);
     let nack = || Message::Nack {
         tag,
-        highest: record.ballot,
+        highest: ballot(u64::MAX),
     };
-    bench.hear(NODES[1], 1, Message::Abstain { tag });
+    assert!(record.ballot < ballot(u64::MAX));
+    bench.hear(
+        NODES[1],
+        1,
+        Message::Abstain {
+            tag,
+            is_full: false,
+        },
+    );
     assert_eq!(bench.hear(NODES[0], 1, nack()), []);
     let end = bench.hear(NODES[2], 1, nack());
     assert_eq!(end, [done(Outcome::Unavailable)]);
     assert_eq!(bench.pass(3_000), []);
+}
+
+#[test]
+fn who_declines_a_write_may_have_stored_it_when_asked_before() {
+    let mut bench = write(Quorum::All);
+    bench.sent();
+    let again = bench.pass(50);
+    assert_eq!(again.len(), 3, "nobody has answered: {again:?}");
+    let Intent::Send { envelope, .. } = &again[0] else {
+        panic!("{again:?}");
+    };
+    let (tag, record) = stored(envelope);
+    let highest = Ballot {
+        time: HybridTime(u64::MAX),
+        ..record.ballot
+    };
+    let nack = Message::Nack { tag, highest };
+    assert_eq!(
+        bench.hear(NODES[1], 1, nack.clone())[0],
+        done(Outcome::Unknown)
+    );
+
+    let mut bench = write(Quorum::Majority);
+    let (tag, record) = stored(&bench.sent().1);
+    let nack = |highest| Message::Nack { tag, highest };
+    let own = record.ballot;
+    bench.hear(
+        NODES[0],
+        1,
+        nack(Ballot {
+            time: HybridTime(u64::MAX),
+            ..own
+        }),
+    );
+    bench.hear(
+        NODES[1],
+        1,
+        Message::Abstain {
+            tag,
+            is_full: false,
+        },
+    );
+    let end = bench.hear(NODES[2], 1, nack(own));
+    assert_eq!(
+        end[0],
+        done(Outcome::Unknown),
+        "it names the write's own ballot"
+    );
+}
+
+#[test]
+fn a_write_that_too_few_replicas_have_space_for_ends_at_once_unless_it_may_be_stored() {
+    for (first, outcome) in [(true, Outcome::OutOfSpace), (false, Outcome::Unknown)] {
+        let mut bench = write(Quorum::Majority);
+        let (tag, _) = stored(&bench.sent().1);
+        let full = || Message::Abstain { tag, is_full: true };
+        bench.hear(NODES[1], 1, full());
+        bench.hear(NODES[2], 1, full());
+        let last = if first {
+            full()
+        } else {
+            Message::Accepted { tag }
+        };
+        let mut said = bench.hear(NODES[0], 1, last);
+        if !first {
+            assert_eq!(
+                said,
+                [],
+                "one has stored it; the others may have space soon"
+            );
+            said = bench.pass(30_000);
+        }
+        assert_eq!(said[0], done(outcome));
+    }
 }
 
 #[test]
@@ -345,12 +479,19 @@ fn who_cannot_read_what_is_nowhere_else_is_given_a_tombstone_by_a_majority() {
         content: Content::Absent,
         ..held(0)
     };
-    let mut bench = Bench::start(Request::Settle { rewrite: true }, Quorum::Majority);
+    let mut bench = Bench::start(Request::Reconcile { rewrite: true }, Quorum::Majority);
     let Message::Read { tag, .. } = bench.sent().1.message else {
         panic!("everybody is asked");
     };
     let holding = |held| Message::Holding { tag, held };
-    bench.hear(NODES[0], 1, Message::Abstain { tag });
+    bench.hear(
+        NODES[0],
+        1,
+        Message::Abstain {
+            tag,
+            is_full: false,
+        },
+    );
     bench.hear(NODES[1], 1, holding(absent()));
     let told = bench.hear(NODES[2], 1, holding(absent()));
     let [Intent::Send { to, envelope }, Intent::Done { .. }] = &told[..] else {
@@ -370,7 +511,7 @@ fn a_settle_brings_a_newcomer_that_writes_already_what_it_cannot_read() {
     let both = moving
         .and_then(|c| c.advance(Epoch(3), crate::Mutations::NONE))
         .unwrap();
-    let mut bench = Bench::start(Request::Settle { rewrite: true }, Quorum::Majority);
+    let mut bench = Bench::start(Request::Reconcile { rewrite: true }, Quorum::Majority);
     bench.take();
     bench.configure(&Arc::new(both));
     let (to, envelope) = bench.sent();
@@ -382,7 +523,14 @@ fn a_settle_brings_a_newcomer_that_writes_already_what_it_cannot_read() {
         let held = held(7);
         assert_eq!(bench.hear(node, 3, Message::Holding { tag, held }), []);
     }
-    let told = bench.hear(NodeId(4), 3, Message::Abstain { tag });
+    let told = bench.hear(
+        NodeId(4),
+        3,
+        Message::Abstain {
+            tag,
+            is_full: false,
+        },
+    );
     let is_repair = matches!(&told[0], Intent::Send { to, .. } if *to == NodeId(4));
     assert!(is_repair, "{told:?}");
 }

@@ -1,6 +1,7 @@
 //! Operations on registers, played by hand.
 
 mod confirms;
+mod full;
 mod gets;
 mod writes;
 

@@ -11,6 +11,7 @@ use openraft::{
     AnyError, EntryPayload, LogState, OptionalSend, RaftLogId as _, RaftLogReader, StorageIOError,
 };
 use redb::ReadableTable as _;
+use torc_ring::NodeId;
 
 use super::super::raft::{Entry, LogId, StorageError, TypeConfig, Vote};
 use super::{LOG, Store, StoreError, get, parse, put};
@@ -23,11 +24,20 @@ const MAX_BATCH_LEN: usize = 1 << 20;
 
 /// The log and the vote in a [`Store`].
 #[derive(Clone)]
-pub(in super::super) struct LogStore(Arc<Store>);
+pub(in super::super) struct LogStore(Arc<Store>, Option<NodeId>);
 
 impl LogStore {
+    /// With the vote as it was saved.
+    #[cfg(test)]
     pub(in super::super) const fn new(store: Arc<Store>) -> Self {
-        Self(store)
+        Self(store, None)
+    }
+
+    /// That of a node that begins as a follower, even if it led when it stopped. openraft would go
+    /// on in the same term with what the log has: if that is an older copy, entries that the others
+    /// have already would be given other contents.
+    pub(in super::super) const fn of_follower(store: Arc<Store>, me: NodeId) -> Self {
+        Self(store, Some(me))
     }
 }
 
@@ -80,11 +90,15 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 
     async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError> {
-        let vote = self
+        let vote: Result<Option<Vote>, _> = self
             .0
             .run(|store| store.read(|txn| get(txn, VOTE_KEY)))
             .await;
-        vote.map_err(|error| StorageIOError::read_vote(AnyError::new(&error)).into())
+        let mut vote = vote.map_err(|error| StorageIOError::read_vote(AnyError::new(&error)))?;
+        if let (Some(vote), Some(me)) = (&mut vote, self.1) {
+            vote.committed &= vote.leader_id().voted_for() != Some(me.0);
+        }
+        Ok(vote)
     }
 
     async fn append<I>(

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use torc_ring::NodeId;
-use torc_ring::topology::{Command, TopologyError};
+use torc_ring::topology::{Command, Topology, TopologyError};
 
 use super::super::{GroupError, GroupOptions, GroupRole};
-use super::cluster::{Cluster, PATIENCE, options};
+use super::cluster::{Cluster, TIMEOUT, options};
 
 fn relocate(node: u8, address: &str) -> Command {
     Command::Relocate {
@@ -56,6 +56,49 @@ async fn another_node_takes_over_when_the_leader_dies() {
         .await;
 }
 
+fn copy_files(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_older_copy_of_the_leader_does_not_lead_on() {
+    // So that nobody else is elected before it is back.
+    let patient = GroupOptions {
+        election_timeout_ms: (4_000, 8_000),
+        ..options(Path::new(""))
+    };
+    let mut cluster = Cluster::of(3, patient).await;
+    cluster.found(3).await.unwrap();
+    cluster.membership_becomes(&[1, 2, 3], &[]).await;
+    let old = cluster.leader().await;
+    cluster.crash(old);
+    let copy = tempfile::tempdir().unwrap();
+    copy_files(cluster.dir(old), copy.path());
+    cluster.restart(old).await;
+    let other = if old == 2 { 3 } else { 2 };
+    let command = Command::Relocate {
+        node: NodeId(u64::from(other)),
+        address: cluster.new_member(other).address,
+        http_address: "127.0.0.1:1".to_owned(),
+    };
+    cluster.propose(other, command).await;
+    let is_told = |t: &Topology| {
+        let members = t.members().values();
+        let told = members.filter(|it| it.identity.http_address == "127.0.0.1:1");
+        told.count() == 1
+    };
+    cluster.all_have("what was agreed", is_told).await;
+    cluster.crash(old);
+    copy_files(copy.path(), cluster.dir(old));
+    cluster.restart(old).await;
+    cluster
+        .all_have("what was agreed after the copy", is_told)
+        .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_begins_with_the_topology_that_was_seen_before() {
     let mut cluster = Cluster::founded(3).await;
@@ -83,7 +126,7 @@ async fn a_restart_begins_with_the_topology_that_was_seen_before() {
     let address = cluster.new_member(4).address;
     cluster.propose(3, relocate(4, &address)).await;
     assert_eq!(
-        cluster.group(3).read_current(PATIENCE).await.ok(),
+        cluster.group(3).read_current(TIMEOUT).await.ok(),
         seen[0],
         "nothing was lost"
     );
@@ -101,7 +144,7 @@ async fn any_node_proposes_and_reads_what_is_current() {
     assert!(!learner.is_leader());
     cluster.enrol(4, 5).await;
     for number in 1..=4 {
-        let topology = cluster.group(number).read_current(PATIENCE).await.unwrap();
+        let topology = cluster.group(number).read_current(TIMEOUT).await.unwrap();
         assert_eq!(
             topology.members().len(),
             5,
@@ -109,8 +152,8 @@ async fn any_node_proposes_and_reads_what_is_current() {
         );
     }
     let nobody = Command::Retreat { node: NodeId(77) };
-    assert!(learner.propose(nobody, PATIENCE).await.is_ok());
-    let refused = learner.propose(relocate(77, "127.0.0.1:1"), PATIENCE).await;
+    assert!(learner.propose(nobody, TIMEOUT).await.is_ok());
+    let refused = learner.propose(relocate(77, "127.0.0.1:1"), TIMEOUT).await;
     let unknown = TopologyError::UnknownNode { node: NodeId(77) };
     assert_eq!(
         refused,
@@ -189,10 +232,10 @@ async fn who_is_far_behind_catches_up_by_snapshot() {
     cluster
         .all_have("all members", |t| t.members().len() == 4)
         .await;
-    let topology = cluster.group(1).read_current(PATIENCE).await.ok();
+    let topology = cluster.group(1).read_current(TIMEOUT).await.ok();
     for number in [3, 4] {
         assert_eq!(
-            cluster.group(number).read_current(PATIENCE).await.ok(),
+            cluster.group(number).read_current(TIMEOUT).await.ok(),
             topology
         );
     }
@@ -244,7 +287,7 @@ async fn a_store_that_fails_stops_the_group_and_says_so() {
     assert_eq!(group.failed(), None);
     group.inner.store.close();
     let address = cluster.new_member(1).address;
-    let failed = group.propose(relocate(1, &address), PATIENCE).await;
+    let failed = group.propose(relocate(1, &address), TIMEOUT).await;
     assert!(
         matches!(failed, Err(GroupError::Failed { .. })),
         "{failed:?}"

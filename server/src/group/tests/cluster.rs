@@ -35,7 +35,7 @@ use super::super::{
 use super::fixture::{founding, member, next_reports};
 
 /// Long enough for any machine; a test waits this long only to fail.
-pub(super) const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The part of a data directory that outlives a crash, besides the store.
 type Papers = Arc<Mutex<Option<(NodeId, ClusterId)>>>;
@@ -281,7 +281,7 @@ impl Cluster {
                 futures::future::select_all(changes).await.0.unwrap();
             }
         };
-        timeout(PATIENCE, agree)
+        timeout(TIMEOUT, agree)
             .await
             .expect("the nodes do not agree on a leader")
     }
@@ -291,7 +291,7 @@ impl Cluster {
         for (number, _) in self.started() {
             let mut topology = self.group(number).watch();
             let has = topology.wait_for(|t| t.as_deref().is_some_and(&wanted));
-            let waited = timeout(PATIENCE, has).await;
+            let waited = timeout(TIMEOUT, has).await;
             waited
                 .unwrap_or_else(|_| panic!("node {number} never saw {what}"))
                 .unwrap();
@@ -317,7 +317,7 @@ impl Cluster {
             let reached = metrics.wait_for(|m| wanted(&GroupMetrics::from(m))).await;
             GroupMetrics::from(&*reached.unwrap())
         };
-        timeout(PATIENCE, reached)
+        timeout(TIMEOUT, reached)
             .await
             .unwrap_or_else(|_| panic!("node {number} never had {what}: {:?}", group.metrics()))
     }
@@ -368,7 +368,7 @@ impl Cluster {
 
     /// Proposes through a node, with all the time it takes.
     pub(super) async fn propose(&self, number: u8, command: Command) -> Outcome {
-        self.group(number).propose(command, PATIENCE).await.unwrap()
+        self.group(number).propose(command, TIMEOUT).await.unwrap()
     }
 
     /// Makes a node a member that has no position on the ring.
@@ -400,7 +400,7 @@ impl Cluster {
 
     async fn run(&self, through: u8, kind: TransitionKind) {
         let group = self.group(through);
-        let topology = group.read_current(PATIENCE).await.unwrap();
+        let topology = group.read_current(TIMEOUT).await.unwrap();
         let proposal = Proposal {
             kind,
             based_on: topology.epoch(),
@@ -411,7 +411,7 @@ impl Cluster {
         };
         self.propose(through, Command::Begin(proposal)).await;
         loop {
-            let topology = group.read_current(PATIENCE).await.unwrap();
+            let topology = group.read_current(TIMEOUT).await.unwrap();
             let reports = next_reports(&topology);
             if reports.is_empty() {
                 return;

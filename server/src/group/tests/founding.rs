@@ -6,7 +6,7 @@ use torc_ring::topology::{ClusterId, Founding, Topology, TopologyError};
 use super::super::storage::Store;
 use super::super::storage::crash_disk::CrashDisk;
 use super::super::{GroupError, GroupOptions, TopologyGroup};
-use super::cluster::{Cluster, PATIENCE, options};
+use super::cluster::{Cluster, TIMEOUT, options};
 use super::fixture::founding;
 
 const FOUNDER: NodeId = NodeId(1);
@@ -62,7 +62,7 @@ async fn founding_can_be_repeated_after_a_crash_at_any_write() {
                 "one of the two attempts counts"
             );
             assert_eq!(topology.epoch().0, 1);
-            assert_eq!(group.read_current(PATIENCE).await, Ok(topology));
+            assert_eq!(group.read_current(TIMEOUT).await, Ok(topology));
             group.shutdown().await;
         }
         crashes += 1;

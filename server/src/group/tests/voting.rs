@@ -5,7 +5,7 @@ use std::path::Path;
 use torc_ring::NodeId;
 
 use super::super::GroupOptions;
-use super::cluster::{Cluster, PATIENCE, options};
+use super::cluster::{Cluster, TIMEOUT, options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn voters_follow_the_members_from_one_to_six_and_back() {
@@ -41,7 +41,7 @@ async fn voters_follow_the_members_from_one_to_six_and_back() {
     assert_eq!(
         cluster
             .group(6)
-            .read_current(PATIENCE)
+            .read_current(TIMEOUT)
             .await
             .unwrap()
             .members()
@@ -84,7 +84,7 @@ async fn a_change_of_voters_is_finished_after_a_crash_in_its_midst() {
     cluster.crash(1);
     cluster.restart(1).await;
     cluster.membership_becomes(&[1, 2, 3], &[]).await;
-    let topology = cluster.group(2).read_current(PATIENCE).await.unwrap();
+    let topology = cluster.group(2).read_current(TIMEOUT).await.unwrap();
     assert_eq!(topology.members().len(), 3);
 }
 

@@ -5,8 +5,9 @@ use torc_proto::v1::RaftMessage;
 use torc_proto::v1::topology_group_client::TopologyGroupClient;
 use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
-use torc_ring::topology::{Boot, ClusterId};
+use torc_ring::topology::{Boot, ClusterId, Command};
 
+use super::super::raft::TypeConfig;
 use super::super::wire::{Answer, Ask, Envelope, Question, decode, encode};
 use super::cluster::Cluster;
 use super::fixture::founding;
@@ -97,4 +98,42 @@ async fn a_question_is_handed_on_once_and_no_more() {
         matches!(stuck, Ok(Answer::NotLeader(Some(node))) if node == expected),
         "{stuck:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forged_term_near_the_largest_ends_no_elections() {
+    let mut cluster = Cluster::founded(3).await;
+    cluster.membership_becomes(&[1, 2, 3], &[]).await;
+    let leader = cluster.leader().await;
+    let forger: u8 = if leader == 2 { 3 } else { 2 };
+    for number in [1_u8, 2, 3] {
+        let vote = openraft::Vote::new_committed(u64::MAX, u64::from(forger));
+        let envelope = Envelope {
+            cluster: founding(1).cluster,
+            to: NodeId(number.into()),
+            known: None,
+            from: NodeId(forger.into()),
+            boot: Boot::default(),
+            body: openraft::raft::AppendEntriesRequest::<TypeConfig> {
+                vote,
+                prev_log_id: None,
+                entries: Vec::new(),
+                leader_commit: None,
+            },
+        };
+        let address = cluster.new_member(number).address;
+        let client = TopologyGroupClient::connect(format!("http://{address}"));
+        let message = encode(&envelope).unwrap();
+        let refused = client.await.unwrap().append_entries(message).await;
+        let fault = Fault::from_status(&refused.unwrap_err());
+        assert_eq!(fault.reason, Reason::Invalid, "{fault}");
+    }
+    cluster.crash(leader);
+    let other = if leader == 1 { 2 } else { 1 };
+    let command = Command::Relocate {
+        node: NodeId(other.into()),
+        address: cluster.new_member(other).address,
+        http_address: "127.0.0.1:1".to_owned(),
+    };
+    cluster.propose(other, command).await;
 }

@@ -1,0 +1,114 @@
+//! `kvctl flush` and `kvctl compact`: what nodes do by themselves, at once.
+
+use serde::Serialize;
+use torc_client::{NodeId, NodeMaintenance};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::{Out, note};
+use crate::text;
+
+/// Nobody wants to ask again because a large node took longer than a get may.
+const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
+
+/// Arguments of `flush` and `compact`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only this node; all of them if not given.
+    #[arg(long, value_name = "NODE_ID")]
+    node: Option<NodeId>,
+}
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Work {
+    Flush,
+    Compact,
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    nodes: Vec<NodeMaintenance>,
+}
+
+pub(crate) async fn run(
+    work: Work,
+    args: Args,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let client = global.client_within(TIMEOUT)?;
+    let nodes = match work {
+        Work::Flush => client.flush(args.node).await?,
+        Work::Compact => client.compact(args.node).await?,
+    };
+    let missing = nodes.iter().filter(|node| node.problem.is_some()).count();
+    if global.json() {
+        out.json(&Outcome {
+            nodes: nodes.clone(),
+        })?;
+    } else {
+        for node in &nodes {
+            match &node.problem {
+                None => out.line(line(work, node))?,
+                Some(problem) => note(format!("node {}: {problem}", node.node)),
+            }
+        }
+    }
+    if missing > 0 {
+        return Err(Failure::NotEverywhere {
+            missing,
+            asked: nodes.len(),
+        });
+    }
+    Ok(())
+}
+
+fn line(work: Work, node: &NodeMaintenance) -> String {
+    let verb = match work {
+        Work::Flush => "flushed",
+        Work::Compact => "compacted",
+    };
+    if node.records == 0 {
+        return format!("node {}: nothing to be {verb}", node.node);
+    }
+    format!(
+        "node {}: {verb} {} into {} ({}) in {:.1} s",
+        node.node,
+        text::counted(node.records, "record"),
+        text::counted(node.slices, "slice"),
+        text::bytes(node.bytes),
+        node.seconds,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DONE: NodeMaintenance = NodeMaintenance {
+        node: NodeId(2),
+        records: 1_234,
+        slices: 1,
+        bytes: 166_912,
+        seconds: 0.25,
+        problem: None,
+    };
+
+    #[test]
+    fn a_line_says_what_was_written() {
+        let expected = "node 2: flushed 1,234 records into 1 slice (163 KiB) in 0.2 s";
+        assert_eq!(line(Work::Flush, &DONE), expected);
+        let nothing = NodeMaintenance { records: 0, ..DONE };
+        assert_eq!(
+            line(Work::Compact, &nothing),
+            "node 2: nothing to be compacted"
+        );
+    }
+
+    #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&Outcome { nodes: vec![DONE] });
+    }
+}

@@ -1,0 +1,128 @@
+//! Flush and compaction at once, instead of when they are due.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::future::join_all;
+use torc_proto::v1::{MaintenanceRequest, MaintenanceResponse, NodeMaintenance};
+use torc_proto::{Fault, Reason};
+use torc_ring::NodeId;
+use torc_ring::topology::RoutingTable;
+use torc_store::StoreError;
+
+use crate::peers::within;
+use crate::recipient::Recipient;
+use crate::shared::Shared;
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Flush,
+    Compact,
+}
+
+/// Lets one member do it, or all. Members that could not are named in the answer.
+///
+/// # Errors
+/// NO_SUCH_NODE; the fault of the only node that was asked.
+pub(super) async fn answer(
+    shared: &Arc<Shared>,
+    work: Work,
+    request: MaintenanceRequest,
+    deadline: Instant,
+) -> Result<MaintenanceResponse, Fault> {
+    let table = shared.routing()?;
+    if request.node != 0 {
+        let node = NodeId(request.node);
+        if !table.members.contains_key(&node) {
+            let message = format!("there is no node {node}: `kvctl status` lists them");
+            return Err(Fault::new(Reason::NoSuchNode, message));
+        }
+        let nodes = vec![one(shared, &table, work, node, deadline).await?];
+        return Ok(MaintenanceResponse { nodes });
+    }
+    let asked = table.members.keys().map(|node| async {
+        let done = one(shared, &table, work, *node, deadline).await;
+        done.unwrap_or_else(|fault| NodeMaintenance {
+            node: node.0,
+            problem: fault.message,
+            ..NodeMaintenance::default()
+        })
+    });
+    let nodes = join_all(asked).await;
+    Ok(MaintenanceResponse { nodes })
+}
+
+async fn one(
+    shared: &Arc<Shared>,
+    table: &RoutingTable,
+    work: Work,
+    node: NodeId,
+    deadline: Instant,
+) -> Result<NodeMaintenance, Fault> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let late = |_| {
+        let message = format!("node {node} has not finished in time: it goes on by itself");
+        Fault::new(Reason::Deadline, message)
+    };
+    if shared.identity.node() == Some(node) {
+        return tokio::time::timeout(left, own(shared, work, node))
+            .await
+            .map_err(late)?;
+    }
+    let mut client = shared.peers.cluster(&Recipient::of(table, node)?)?;
+    let request = within(left, MaintenanceRequest { node: node.0 });
+    let asked = async {
+        match work {
+            Work::Flush => client.flush(request).await,
+            Work::Compact => client.compact(request).await,
+        }
+    };
+    let answer = tokio::time::timeout(left, asked).await.map_err(late)?;
+    let answer = answer.map_err(|status| Fault::from_status(&status))?;
+    let done = answer.into_inner().nodes.into_iter();
+    let mut done = done.filter(|done| done.node == node.0);
+    let nothing = || Fault::new(Reason::Internal, format!("node {node} answered nothing"));
+    done.next().ok_or_else(nothing)
+}
+
+async fn own(shared: &Shared, work: Work, node: NodeId) -> Result<NodeMaintenance, Fault> {
+    let store = shared.store.clone();
+    // What was begun is done, whether or not anybody waits for it.
+    let working = tokio::spawn(async move {
+        Ok(match work {
+            Work::Flush => {
+                let report = store.flush().await?;
+                (report.records, report.slices, report.bytes, report.seconds)
+            }
+            Work::Compact => {
+                let report = store.compact().await?;
+                let slices = report.slices_written;
+                (report.records, slices, report.bytes, report.seconds)
+            }
+        })
+    });
+    let failed = |_| {
+        Fault::new(
+            Reason::Internal,
+            "the work ended without an outcome: report this",
+        )
+    };
+    let done: Result<_, StoreError> = working.await.map_err(failed)?;
+    let (records, slices, bytes, seconds) = done.map_err(|error| {
+        let reason = match error {
+            StoreError::OutOfSpace => Reason::OutOfSpace,
+            StoreError::Closed => Reason::NotServing,
+            _ => Reason::Internal,
+        };
+        Fault::new(reason, error.to_string())
+    })?;
+    Ok(NodeMaintenance {
+        node: node.0,
+        records,
+        slices,
+        bytes,
+        seconds,
+        problem: String::new(),
+    })
+}

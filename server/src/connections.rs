@@ -1,0 +1,229 @@
+//! Who may hold a connection, and how long it may be silent.
+//!
+//! A connection is a descriptor. Without a bound, strangers who connect and say nothing take all
+//! of them, and the store cannot open a file. So there are so many places for connections, and so
+//! many of them for one address; who gets none is hung up on at once. A connection whose
+//! greeting does not come in time gives its place back. Other members of the cluster need no
+//! place: there are few, and without them nothing is replicated.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+/// How long the greeting may take.
+const GREETING_TIME: Duration = Duration::from_secs(5);
+/// What HTTP/2 begins with: the preface and the head of the first frame.
+const GREETING_LEN: usize = 24 + 9;
+/// The part of the places that one address may have.
+const OF_ONE_ADDRESS: f64 = 0.75;
+
+/// Places for connections.
+#[derive(Debug)]
+pub(crate) struct Places {
+    most: usize,
+    most_of_one: usize,
+    taken: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// A place of a connection, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Arc<Places>,
+    of: IpAddr,
+}
+
+impl Places {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self {
+            most,
+            most_of_one: ((most as f64 * OF_ONE_ADDRESS) as usize).max(1),
+            taken: Mutex::default(),
+        })
+    }
+
+    /// A place for a connection from there, if there is one. O(addresses).
+    pub(crate) fn take(self: &Arc<Self>, from: IpAddr) -> Option<Place> {
+        let mut taken = self.taken.lock();
+        let all: usize = taken.values().sum();
+        let of_it = taken.get(&from).copied().unwrap_or(0);
+        if all >= self.most || of_it >= self.most_of_one {
+            return None;
+        }
+        taken.insert(from, of_it + 1);
+        Some(Place {
+            places: Arc::clone(self),
+            of: from,
+        })
+    }
+
+    #[cfg(test)]
+    fn taken(&self) -> usize {
+        self.taken.lock().values().sum()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        match taken.get_mut(&self.of) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => {
+                taken.remove(&self.of);
+            }
+        }
+    }
+}
+
+/// A connection that has a place, or needs none.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    _place: Option<Place>,
+    /// Until the greeting has come.
+    greeting: Option<(Pin<Box<Sleep>>, usize)>,
+}
+
+impl Connection {
+    /// Of HTTP/2.
+    pub(crate) fn new(stream: TcpStream, place: Option<Place>) -> Self {
+        Self::greeted_within(GREETING_TIME, stream, place)
+    }
+
+    fn greeted_within(time: Duration, stream: TcpStream, place: Option<Place>) -> Self {
+        Self {
+            stream,
+            _place: place,
+            greeting: Some((Box::pin(sleep(time)), 0)),
+        }
+    }
+
+    /// Of HTTP/1, whose server has timers of its own.
+    pub(crate) const fn of_http(stream: TcpStream, place: Place) -> Self {
+        Self {
+            stream,
+            _place: Some(place),
+            greeting: None,
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        let Some((timer, heard)) = &mut self.greeting else {
+            return read;
+        };
+        *heard += into.filled().len() - before;
+        if *heard >= GREETING_LEN {
+            self.greeting = None;
+        } else if timer.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    #[test]
+    fn one_address_leaves_places_for_others_and_gives_its_own_back() {
+        let places = Places::new(4);
+        let [one, other]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
+        let held: Vec<_> = (0..3).map(|_| places.take(one).unwrap()).collect();
+        assert!(places.take(one).is_none(), "it has its part");
+        let last = places.take(other).unwrap();
+        assert!(places.take(other).is_none(), "there are no more");
+        assert_eq!(places.taken(), 4);
+        drop(held);
+        assert!(places.take(one).is_some());
+        drop(last);
+        assert_eq!(places.taken(), 0);
+        assert!(places.taken.lock().is_empty(), "nobody is remembered");
+    }
+
+    const TIME: Duration = Duration::from_millis(100);
+
+    async fn pair() -> (TcpStream, Connection) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap());
+        let (client, accepted) = tokio::join!(client, listener.accept());
+        let stream = accepted.unwrap().0;
+        (
+            client.unwrap(),
+            Connection::greeted_within(TIME, stream, None),
+        )
+    }
+
+    #[tokio::test]
+    async fn a_greeting_that_does_not_come_ends_the_connection_and_silence_after_it_does_not() {
+        let (mut client, mut silent) = pair().await;
+        client.write_all(b"PRI").await.unwrap();
+        let mut heard = [0; 3];
+        silent.read_exact(&mut heard).await.unwrap();
+        let ended = silent.read(&mut heard).await.unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+
+        let (mut client, mut greeted) = pair().await;
+        client.write_all(&[7; GREETING_LEN]).await.unwrap();
+        let mut heard = [0; GREETING_LEN];
+        greeted.read_exact(&mut heard).await.unwrap();
+        let more = tokio::time::timeout(5 * TIME, greeted.read(&mut heard)).await;
+        assert!(more.is_err(), "it may be silent now");
+    }
+}

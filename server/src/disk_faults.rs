@@ -1,0 +1,154 @@
+//! A disk that is slow or fails on purpose, for tests of real clusters.
+//!
+//! A node that was started with `TORC_TEST_DISK_FAULTS=FILE` reads the file whenever its store
+//! makes something durable:
+//!
+//! ```json
+//! {"sync_ms": 200, "fails_sync": true, "loses_writes": true}
+//! ```
+//!
+//! Each sync takes `sync_ms` longer, and with `fails_sync` it fails. With `loses_writes` too, what
+//! was written to the file since its last sync is zero then, as where the kernel has dropped pages
+//! that the disk did not take. What is missing is zero or false, as is all of a file that is
+//! missing or malformed, so write it beside and rename it. Only the store's files are hit.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Deserialize;
+use torc_store::fs::{Fs, FsDir, FsFile, FsLock, RealFs};
+
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Plan {
+    sync_ms: u64,
+    fails_sync: bool,
+    loses_writes: bool,
+}
+
+impl Plan {
+    fn of(file: &Path) -> Self {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+}
+
+/// The file system of the machine, with the faults that a file names.
+#[derive(Debug)]
+pub(crate) struct FaultyFs {
+    plan: Arc<Path>,
+}
+
+impl FaultyFs {
+    pub(crate) fn new(plan: PathBuf) -> Self {
+        tracing::warn!(file = %plan.display(), "the store's disk is as slow and faulty as this file says");
+        Self { plan: plan.into() }
+    }
+
+    fn faulty(&self, file: io::Result<Box<dyn FsFile>>) -> io::Result<Box<dyn FsFile>> {
+        Ok(Box::new(FaultyFile {
+            file: file?,
+            plan: Arc::clone(&self.plan),
+            unsynced: Mutex::default(),
+        }))
+    }
+}
+
+impl Fs for FaultyFs {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        RealFs.create_dir(dir)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
+        self.faulty(RealFs.create(path))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn FsFile>> {
+        self.faulty(RealFs.open(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealFs.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        RealFs.remove(path)
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        RealFs.list(dir)
+    }
+
+    fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn FsDir>> {
+        RealFs.open_dir(dir)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FsLock>> {
+        RealFs.lock(path)
+    }
+
+    fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
+        RealFs.free_bytes(dir)
+    }
+}
+
+#[derive(Debug)]
+struct FaultyFile {
+    file: Box<dyn FsFile>,
+    plan: Arc<Path>,
+    /// What was written since the last sync: from where, and how many bytes.
+    unsynced: Mutex<Vec<(u64, usize)>>,
+}
+
+impl FsFile for FaultyFile {
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+        self.file.read_cached_at(buf, offset)
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.unsynced.lock().push((offset, bytes.len()));
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn preallocate(&self, len: u64) -> io::Result<()> {
+        self.file.preallocate(len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let plan = Plan::of(&self.plan);
+        std::thread::sleep(Duration::from_millis(plan.sync_ms));
+        let written = std::mem::take(&mut *self.unsynced.lock());
+        if !plan.fails_sync {
+            return self.file.sync_data();
+        }
+        if plan.loses_writes {
+            for (offset, len) in written {
+                self.file.write_all_at(&vec![0; len], offset)?;
+            }
+        }
+        Err(io::Error::other("a test has made the sync fail"))
+    }
+
+    fn expect_random_reads(&self) {
+        self.file.expect_random_reads();
+    }
+
+    fn will_need(&self, offset: u64, len: u64) {
+        self.file.will_need(offset, len);
+    }
+}

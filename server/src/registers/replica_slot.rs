@@ -1,0 +1,237 @@
+//! A replica slot: one partition's replica at this node, and what waits for its batches.
+
+use std::sync::Arc;
+
+use torc_record::Epoch;
+use torc_replication::{
+    Batch, Collector, Config, Effect, Envelope, Input, Meta, Milestone, Now, Reading, Replica,
+    ReplicaOptions, Seq,
+};
+use torc_ring::topology::Stage;
+use torc_ring::{NodeId, Partition};
+use torc_store::{CompactionHold, Store};
+
+use super::disk::Disk;
+use crate::mutants::broken_rules;
+
+/// A fact to be told to the topology group.
+pub(crate) type Reached = (Partition, Milestone);
+
+pub(super) struct ReplicaSlot {
+    pub(super) replica: Replica,
+    /// The newest configuration it was told.
+    configured: Option<Arc<Config>>,
+    /// Grows when a batch was lost and the replica began anew, as after a crash.
+    pub(super) life: u64,
+    pub(super) durable: Seq,
+    /// Batches handed to the store of which it has told nothing yet.
+    on_their_way: u64,
+    /// A batch was lost: what follows it must not reach the disk either.
+    is_lost: bool,
+    /// In the order of the steps; each waits for a batch.
+    sends: Vec<(Seq, NodeId, Envelope)>,
+    reports: Vec<(Seq, Milestone)>,
+    /// A collection that this node drives.
+    pub(super) collector: Option<Collector>,
+    /// While its slices are copied.
+    pinned: Option<CompactionHold>,
+}
+
+/// An action that a step defers to its caller, because the step has only its own replica.
+pub(super) enum Deferred {
+    Send(NodeId, Envelope),
+    Report(Milestone),
+    Reconcile(torc_replication::Locator, bool),
+    CopySlices(NodeId, Epoch),
+    Read(Reading),
+    Fetch(NodeId, Envelope),
+}
+
+impl ReplicaSlot {
+    pub(super) fn recover(
+        me: NodeId,
+        partition: Partition,
+        meta: Meta,
+        options: ReplicaOptions,
+        life: u64,
+    ) -> Self {
+        Self {
+            replica: Replica::recover(me, partition, meta, options, broken_rules()),
+            configured: None,
+            life,
+            durable: Seq(0),
+            on_their_way: 0,
+            is_lost: false,
+            sends: Vec::new(),
+            reports: Vec::new(),
+            collector: None,
+            pinned: None,
+        }
+    }
+
+    /// Whether this node was a member and is none any more, with its records still there.
+    pub(super) fn is_left_over(&self, me: NodeId) -> bool {
+        let config = self.replica.config();
+        let is_outside = config.is_some_and(|config| config.index(me).is_none());
+        is_outside && self.replica.meta().since != Epoch(0)
+    }
+
+    /// What it acts in, or is about to.
+    pub(super) fn config(&self) -> Option<Arc<Config>> {
+        self.configured.clone()
+    }
+
+    /// The store has told of a batch. Whether the replica has to begin anew now: one was lost,
+    /// and nothing is on its way that the store would show only later.
+    pub(super) fn landed(&mut self, is_durable: bool) -> bool {
+        self.on_their_way -= 1;
+        self.is_lost |= !is_durable;
+        self.is_lost && self.on_their_way == 0
+    }
+
+    /// Whether what the store has of the partition's keys is this replica's word in this epoch.
+    pub(super) fn vouches_in(&self, epoch: Epoch) -> bool {
+        !self.is_lost && self.replica.vouches_in(epoch)
+    }
+
+    /// Whether slices that were asked for may be put in force.
+    pub(super) fn takes_slices(&self, from: NodeId, epoch: Epoch) -> bool {
+        !self.is_lost && self.replica.takes_slices(from, epoch)
+    }
+
+    /// Pins the partition's slices, so that none is compacted, until it is stable.
+    pub(super) fn pin_slices(&mut self, store: &Store, partition: Partition) {
+        self.pinned.get_or_insert_with(|| store.hold(partition));
+    }
+
+    /// One input. What is to be stored comes out in its order; actions that need not wait for that come out
+    /// as deferred ones. After a batch was lost nothing is handled any more.
+    pub(super) fn step(
+        &mut self,
+        now: Now,
+        input: Input,
+        disk: &Disk<'_>,
+        batches: &mut Vec<(Seq, Batch)>,
+        deferred: &mut Vec<Deferred>,
+    ) {
+        if let Input::Persisted(seq) = input {
+            self.durable = self.durable.max(seq);
+        }
+        if let Input::Topology(config) = &input {
+            if config.stage == Stage::Stable {
+                self.pinned = None;
+            }
+            self.configured = Some(Arc::clone(config));
+        }
+        if self.is_lost {
+            return;
+        }
+        let mut effects = Vec::new();
+        self.replica.step(now, input, disk, &mut effects);
+        self.perform(effects, batches, deferred);
+        self.release(deferred);
+    }
+
+    /// Performs what another call of the replica brought.
+    pub(super) fn perform(
+        &mut self,
+        effects: Vec<Effect>,
+        batches: &mut Vec<(Seq, Batch)>,
+        deferred: &mut Vec<Deferred>,
+    ) {
+        for effect in effects {
+            match effect {
+                Effect::Persist { .. } if self.is_lost => {}
+                Effect::Persist { seq, batch } => {
+                    self.on_their_way += 1;
+                    batches.push((seq, batch));
+                }
+                Effect::Send {
+                    to,
+                    after,
+                    envelope,
+                } if after <= self.durable => {
+                    deferred.push(Deferred::Send(to, envelope));
+                }
+                Effect::Send {
+                    to,
+                    after,
+                    envelope,
+                } => self.sends.push((after, to, envelope)),
+                Effect::Report { after, milestone } if after <= self.durable => {
+                    deferred.push(Deferred::Report(milestone));
+                }
+                Effect::Report { after, milestone } => self.reports.push((after, milestone)),
+                Effect::CopySlices { from, epoch } => {
+                    deferred.push(Deferred::CopySlices(from, epoch));
+                }
+                Effect::Reconcile { at, rewrite } => {
+                    deferred.push(Deferred::Reconcile(at, rewrite));
+                }
+                Effect::Read(reading) => deferred.push(Deferred::Read(reading)),
+                Effect::Fetch { from, envelope } => deferred.push(Deferred::Fetch(from, envelope)),
+                // The group tells every member of every topology by itself.
+                Effect::NeedTopology { .. } => {}
+            }
+        }
+    }
+
+    fn release(&mut self, deferred: &mut Vec<Deferred>) {
+        let durable = self.durable;
+        let sends = self.sends.extract_if(.., |(after, ..)| *after <= durable);
+        deferred.extend(sends.map(|(_, to, envelope)| Deferred::Send(to, envelope)));
+        let reports = self.reports.extract_if(.., |(after, _)| *after <= durable);
+        deferred.extend(reports.map(|(_, milestone)| Deferred::Report(milestone)));
+        if self.sends.is_empty() {
+            self.sends = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_record::Epoch;
+    use torc_store::StoreOptions;
+
+    const ME: NodeId = NodeId(1);
+    const HERE: Partition = Partition(0);
+
+    fn adopting(epoch: u64) -> Input {
+        let nodes = [ME, NodeId(2), NodeId(3)];
+        Input::Topology(Arc::new(Config::founded(HERE, Epoch(epoch), &nodes)))
+    }
+
+    /// A replica whose batches go nowhere: how many of them were handed over in a step.
+    fn step(slot: &mut ReplicaSlot, store: &Store, input: Input) -> usize {
+        let (disk, mut batches) = (Disk::new(store, HERE), Vec::new());
+        slot.step(Now::default(), input, &disk, &mut batches, &mut Vec::new());
+        batches.len()
+    }
+
+    #[test]
+    fn a_replica_that_lost_a_batch_starts_over_only_when_nothing_is_on_its_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(StoreOptions::new(dir.path())).unwrap();
+        let mut slot =
+            ReplicaSlot::recover(ME, HERE, Meta::default(), ReplicaOptions::default(), 0);
+        assert_eq!(step(&mut slot, &store, adopting(1)), 1);
+        assert_eq!(step(&mut slot, &store, adopting(2)), 1);
+        assert!(
+            !slot.landed(false),
+            "the second is on its way, and will be seen later"
+        );
+        assert_eq!(
+            step(&mut slot, &store, adopting(3)),
+            0,
+            "what follows a lost batch must not reach the disk"
+        );
+        assert!(slot.landed(false), "now the store shows all there will be");
+        let configured = slot.config().map(|config| config.epoch);
+        assert_eq!(
+            configured,
+            Some(Epoch(3)),
+            "the next life begins with the newest"
+        );
+    }
+}

@@ -1,0 +1,270 @@
+//! Clients that mean harm, against a process of its own: its memory stays where it was, and others
+//! go on being served.
+#![allow(missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, BufMut as _, Bytes};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+use torc_proto::v1::kv_client::KvClient;
+use torc_proto::v1::{BatchGetRequest, GetRequest, PutRequest, ScanRequest, get_result};
+use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason};
+use torc_testkit::free_address;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A cluster of one, as a process.
+struct Kvd {
+    child: Child,
+    grpc: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Drop for Kvd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Kvd {
+    async fn start(dir: &Path) -> (Self, Channel) {
+        Self::start_by(dir, Command::new(env!("CARGO_BIN_EXE_kvd"))).await
+    }
+
+    /// A process that may have so few files open.
+    async fn with_descriptors(dir: &Path, most: u32) -> (Self, Channel) {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_kvd")]);
+        Self::start_by(dir, shell).await
+    }
+
+    async fn start_by(dir: &Path, mut kvd: Command) -> (Self, Channel) {
+        let (grpc, http) = (free_address().unwrap(), free_address().unwrap());
+        let child = kvd
+            .args(["serve", "--bootstrap", "--partitions", "64", "--data-dir"])
+            .arg(dir)
+            .args(["--grpc-addr", &grpc.to_string()])
+            .args(["--http-addr", &http.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let kvd = Self { child, grpc, http };
+        let channel = Channel::from_shared(format!("http://{grpc}")).unwrap();
+        let channel = channel.connect_lazy();
+        let deadline = Instant::now() + TIMEOUT;
+        while let Err(status) = put(&channel, "k", Bytes::from_static(b"v")).await {
+            assert!(Instant::now() < deadline, "not ready: {status}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        (kvd, channel)
+    }
+
+    /// The most memory that it has ever had.
+    fn peak_mib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib: u64 = peak
+            .unwrap()
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .unwrap();
+        kib >> 10
+    }
+}
+
+fn client(channel: &Channel) -> KvClient<Channel> {
+    KvClient::new(channel.clone()).max_decoding_message_size(2 * MAX_MESSAGE_LEN)
+}
+
+async fn put(channel: &Channel, key: &str, value: Bytes) -> Result<(), Status> {
+    let put = PutRequest {
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        value,
+        ..PutRequest::default()
+    };
+    let mut put = Request::new(put);
+    put.set_timeout(TIMEOUT);
+    client(channel).put(put).await.map(drop)
+}
+
+/// Sends bytes as they are, and takes no answer.
+#[derive(Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = ();
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        into.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = ();
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        from.advance(from.remaining());
+        Ok(Some(()))
+    }
+}
+
+async fn send_raw(channel: &Channel, path: &'static str, message: Bytes) -> Result<(), Status> {
+    let mut grpc = tonic::client::Grpc::new(channel.clone());
+    grpc.ready().await.unwrap();
+    let path = http::uri::PathAndQuery::from_static(path);
+    grpc.unary(Request::new(message), path, Raw).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn millions_of_empty_items_are_refused_before_they_take_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (kvd, channel) = Kvd::start(dir.path()).await;
+    let before = kvd.peak_mib();
+    // A tag and a length of nothing, again and again.
+    let of = |tag: u8| Bytes::from([tag, 0].repeat(MAX_MESSAGE_LEN / 2 - 8));
+    for (path, tag) in [
+        ("/torc.v1.Kv/BatchGet", 0x0a),
+        ("/torc.v1.Kv/BatchPut", 0x0a),
+        ("/torc.v1.Kv/Scan", 0x32),
+    ] {
+        let refused = send_raw(&channel, path, of(tag)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{path}: {refused}");
+        assert_eq!(Fault::from_status(&refused).reason, Reason::Invalid);
+    }
+    // Their own 16 MiB, a few times over, and not the gigabytes that they stand for.
+    let grown = kvd.peak_mib() - before;
+    assert!(grown < 200, "{grown} MiB");
+    put(&channel, "k", Bytes::from_static(b"w")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_long_values_is_read_until_its_answer_is_full() {
+    let dir = tempfile::tempdir().unwrap();
+    let (kvd, channel) = Kvd::start(dir.path()).await;
+    put(&channel, "long", vec![7; 1 << 20].into())
+        .await
+        .unwrap();
+    let before = kvd.peak_mib();
+    let get = GetRequest {
+        key: Bytes::from_static(b"long"),
+        ..GetRequest::default()
+    };
+    let batch = BatchGetRequest {
+        items: vec![get; 1_000],
+    };
+    let answer = client(&channel)
+        .batch_get(batch)
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(answer.results.len(), 1_000, "each is answered");
+    let is_full = |result: &torc_proto::v1::GetResult| {
+        let reason = match &result.outcome {
+            Some(get_result::Outcome::Fault(fault)) => fault.reason(),
+            _ => return false,
+        };
+        assert_eq!(
+            Reason::try_from(i32::from(reason)).unwrap(),
+            Reason::Overloaded
+        );
+        true
+    };
+    let left = answer.results.iter().filter(|it| is_full(it)).count();
+    assert_eq!(left, 992, "8 MiB are an answer");
+    let grown = kvd.peak_mib() - before;
+    assert!(grown < 400, "{grown} MiB");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_take_neither_descriptors_nor_places_for_long() {
+    let dir = tempfile::tempdir().unwrap();
+    let (kvd, channel) = Kvd::with_descriptors(dir.path(), 256).await;
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        for address in [kvd.grpc, kvd.http] {
+            silent.push(tokio::net::TcpStream::connect(address).await.unwrap());
+        }
+    }
+    for number in 0..500 {
+        let value = vec![7; 100_000].into();
+        put(&channel, &format!("k{number}"), value).await.unwrap();
+    }
+    // Nobody has hung up but the node.
+    let newcomer = Channel::from_shared(format!("http://{}", kvd.grpc)).unwrap();
+    let newcomer = newcomer.connect_lazy();
+    let deadline = Instant::now() + TIMEOUT;
+    while let Err(status) = put(&newcomer, "k", Bytes::from_static(b"v")).await {
+        assert!(Instant::now() < deadline, "no place: {status}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    drop(silent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (kvd, channel) = Kvd::start(dir.path()).await;
+    // What nobody reads fills the window of its own connection.
+    let hoarder = Channel::from_shared(format!("http://{}", kvd.grpc)).unwrap();
+    let hoarder = hoarder.connect_lazy();
+    for number in 0..40 {
+        let value = vec![7; 1 << 20].into();
+        put(&channel, &format!("long-{number}"), value)
+            .await
+            .unwrap();
+    }
+    let mut unread = Vec::new();
+    let mut refused = None;
+    while refused.is_none() {
+        assert!(unread.len() < 1_000, "there is no bound");
+        let mut scan = tonic::Request::new(ScanRequest::default());
+        scan.set_timeout(TIMEOUT);
+        match client(&hoarder).scan(scan).await {
+            Ok(pages) => unread.push(pages.into_inner()),
+            Err(status) => refused = Some(Fault::from_status(&status)),
+        }
+    }
+    assert_eq!(refused.unwrap().reason, Reason::Overloaded);
+    assert!(unread.len() >= 100, "{}", unread.len());
+    put(&channel, "k", Bytes::from_static(b"w")).await.unwrap();
+    // Who goes away gives its place back.
+    drop(unread);
+    let deadline = Instant::now() + TIMEOUT;
+    while let Err(status) = client(&channel).scan(ScanRequest::default()).await {
+        assert!(Instant::now() < deadline, "no place: {status}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,106 @@
+//! Which slices to compact.
+
+/// So many slices of one size are compacted into one of the next.
+const FANOUT: usize = 4;
+/// A slice that is no longer than so many times all smaller ones is of their size.
+const SAME_SIZE: u64 = 2;
+/// When the node is idle, slices are compacted into the largest if they come to this share of
+/// it.
+const WORTH_SHARE: u64 = 16;
+
+/// How hard to try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Zeal {
+    /// Only what reads need.
+    Busy,
+    /// The node has time.
+    Idle,
+    /// All into one.
+    Whole,
+}
+
+/// How many of a partition's slices to compact, beginning with the smallest; `lens` ascends.
+/// Never one.
+pub(super) fn how_many(lens: &[u64], most: usize, zeal: Zeal) -> usize {
+    let count = lens.len();
+    if count < 2 {
+        return 0;
+    }
+    if zeal == Zeal::Whole {
+        return count;
+    }
+    let smaller: u64 = lens[..count - 1].iter().sum();
+    if zeal == Zeal::Idle && smaller.saturating_mul(WORTH_SHARE) >= lens[count - 1] {
+        return count;
+    }
+    let mut sum = 0_u64;
+    let same = lens
+        .iter()
+        .take_while(|len| {
+            let is_same = sum == 0 || **len <= sum.saturating_mul(SAME_SIZE);
+            sum += **len;
+            is_same
+        })
+        .count();
+    let needed = if count > most { count - most + 1 } else { 0 };
+    let many = same.max(needed);
+    let is_due = many >= FANOUT || needed > 0 || zeal == Zeal::Idle;
+    if is_due && many >= 2 { many } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn four_of_a_size_are_compacted_and_three_are_not() {
+        assert_eq!(how_many(&[5, 5, 6, 100], 8, Zeal::Busy), 0);
+        assert_eq!(how_many(&[5, 5, 6, 7, 100], 8, Zeal::Busy), 4);
+        assert_eq!(how_many(&[5, 5, 6, 7, 20, 1000], 8, Zeal::Busy), 5);
+    }
+
+    #[test]
+    fn an_idle_node_compacts_what_is_worth_it_into_one() {
+        assert_eq!(how_many(&[5, 5], 8, Zeal::Idle), 2);
+        assert_eq!(how_many(&[100, 1000], 8, Zeal::Idle), 2);
+        assert_eq!(how_many(&[10, 1000], 8, Zeal::Idle), 0);
+        assert_eq!(how_many(&[5, 5, 1000], 8, Zeal::Idle), 2);
+        assert_eq!(how_many(&[1, 1000], 8, Zeal::Whole), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn the_number_of_slices_is_bounded_and_no_compaction_is_of_one(
+            mut lens in proptest::collection::vec(1_u64..1_000_000, 0..40),
+            most in 2_usize..12,
+        ) {
+            lens.sort_unstable();
+            for zeal in [Zeal::Busy, Zeal::Idle, Zeal::Whole] {
+                let many = how_many(&lens, most, zeal);
+                prop_assert!(many != 1 && many <= lens.len());
+                let left = if many == 0 { lens.len() } else { lens.len() - many + 1 };
+                prop_assert!(left <= most);
+            }
+        }
+
+        #[test]
+        fn a_record_is_written_about_once_for_each_fourfold_growth(flushes in 1_usize..600) {
+            let mut lens: Vec<u64> = Vec::new();
+            let mut written = 0;
+            for _ in 0..flushes {
+                lens.push(100);
+                lens.sort_unstable();
+                let many = how_many(&lens, 8, Zeal::Busy);
+                if many > 0 {
+                    let sum = lens.drain(..many).sum();
+                    written += sum;
+                    lens.push(sum);
+                }
+            }
+            let growth = (flushes as f64).log(4.0) + 1.5;
+            let times = written as f64 / (flushes as f64 * 100.0);
+            prop_assert!(times <= growth, "{times} times for {flushes} flushes, at most {growth}");
+        }
+    }
+}

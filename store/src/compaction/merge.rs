@@ -1,0 +1,91 @@
+//! Several slices of a partition as the input of one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use torc_record::{Ballot, Digest};
+use torc_ring::{Partition, Partitions};
+
+use crate::StoreError;
+use crate::format::draw_salt;
+use crate::packed::Packed;
+use crate::partition_table::{Damaged, MergedSlices};
+use crate::segment::Slice;
+use crate::slice::SliceInput;
+
+/// The newest version of each key of some slices: copies, checked, in ring order.
+pub(super) struct Merged {
+    bytes: Vec<u8>,
+    records: Vec<Range<usize>>,
+    digests: Vec<Digest>,
+    /// Newest versions that were collected and are left out.
+    pub(super) dropped: Vec<Packed>,
+}
+
+impl Merged {
+    /// Reads the slices. What was collected up to the watermark is left out, unless one of
+    /// the `others` may hold an older version of its key.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(super) fn of(
+        inputs: &[Arc<Slice>],
+        others: &[Arc<Slice>],
+        watermark: Ballot,
+    ) -> Result<Self, StoreError> {
+        let headers = inputs.iter().filter_map(|slice| slice.header());
+        let mut merged = Self {
+            bytes: Vec::with_capacity(headers.map(|one| one.records_len as usize).sum()),
+            records: Vec::new(),
+            digests: Vec::new(),
+            dropped: Vec::new(),
+        };
+        for slice in inputs {
+            slice.will_need();
+        }
+        let mut records = MergedSlices::after(inputs.iter(), None, Damaged::Sort)?;
+        while let Some(packed) = records.next()? {
+            if packed.is_collected(watermark) && !may_hold(others, &packed.digest()) {
+                merged.dropped.push(packed);
+            } else {
+                merged.push(&packed);
+            }
+        }
+        Ok(merged)
+    }
+
+    fn push(&mut self, packed: &Packed) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(packed.bytes());
+        self.records.push(start..self.bytes.len());
+        self.digests.push(packed.digest());
+    }
+
+    /// What to make slices of, from a layer on: of no records none.
+    pub(super) fn layers(
+        &self,
+        partition: Partition,
+        partitions: Partitions,
+        layer: u8,
+        gate_rate: f64,
+    ) -> Vec<SliceInput<'_>> {
+        if self.records.is_empty() {
+            return Vec::new();
+        }
+        let records = self.records.iter().cloned();
+        let input = SliceInput {
+            partition,
+            partitions,
+            records: records.map(|range| &self.bytes[range]).collect(),
+            digests: self.digests.clone(),
+            layer,
+            salt: draw_salt(),
+            gate_rate,
+        };
+        input.layers()
+    }
+}
+
+pub(super) fn may_hold(slices: &[Arc<Slice>], digest: &Digest) -> bool {
+    slices.iter().any(|slice| slice.may_hold(digest))
+}

@@ -1,0 +1,157 @@
+//! A segment that slices are ingested to.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use torc_ring::{Partition, Partitions};
+
+use super::{SliceInfo, regions};
+use crate::commit::Done;
+use crate::directory::Directory;
+use crate::format::{FileKind, HEADER_LEN, Header, draw_salt};
+use crate::fs::FsFile;
+use crate::segment::{Placed, SegmentFile, Slice, complete_segment};
+use crate::slice::SliceHeader;
+use crate::{Seq, StoreError};
+
+/// Room for a slice.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Region {
+    pub(super) at: u64,
+    pub(super) info: SliceInfo,
+}
+
+/// A slice that was received whole and checked.
+#[derive(Debug)]
+pub(super) struct Verified {
+    pub(super) at: u64,
+    pub(super) header: SliceHeader,
+    pub(super) index: Vec<u8>,
+}
+
+/// The slices of a partition that wait to be put in force.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) partition: Partition,
+    pub(super) verified: Vec<Verified>,
+    /// The log when they were handed over: what empties the partition later, empties it of them.
+    pub(super) after: Seq,
+    pub(super) done: Done<Seq>,
+}
+
+#[derive(Debug)]
+pub(super) struct IngestFile {
+    pub(super) number: u64,
+    pub(super) path: PathBuf,
+    file: Arc<dyn FsFile>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    end: u64,
+    under_way: usize,
+    ready: Vec<Ready>,
+}
+
+impl IngestFile {
+    pub(super) fn create(
+        dir: &Directory,
+        partitions: Partitions,
+        number: u64,
+    ) -> Result<Self, StoreError> {
+        let path = dir.segment_path(number);
+        dir.remove(&path)?;
+        let header = Header {
+            kind: FileKind::Segment,
+            number,
+            seq: 0,
+            salt: draw_salt(),
+            partitions: partitions.count(),
+        };
+        let file = dir.create(&path);
+        let file = file?;
+        let written = file.write_all_at(&header.encode(), 0);
+        written.map_err(StoreError::io("write", &path))?;
+        Ok(Self {
+            number,
+            path,
+            file: Arc::from(file),
+            state: Mutex::new(State {
+                end: HEADER_LEN as u64,
+                under_way: 0,
+                ready: Vec::new(),
+            }),
+        })
+    }
+
+    pub(super) fn reserve(&self, slices: &[SliceInfo]) -> Vec<Region> {
+        let mut state = self.state.lock();
+        let (regions, end) = regions(slices, state.end);
+        state.end = end;
+        state.under_way += 1;
+        regions
+    }
+
+    pub(super) fn write(&self, bytes: &[u8], at: u64) -> Result<(), StoreError> {
+        let written = self.file.write_all_at(bytes, at);
+        written.map_err(StoreError::io("write", &self.path))
+    }
+
+    pub(super) fn file(&self) -> &dyn FsFile {
+        &*self.file
+    }
+
+    pub(super) fn finish(&self, ready: Ready) {
+        let mut state = self.state.lock();
+        state.under_way -= 1;
+        state.ready.push(ready);
+    }
+
+    /// Clears the starts of what will not be received, so that nothing there passes for a slice.
+    pub(super) fn give_up(&self, regions: &[Region]) {
+        for region in regions {
+            // What was not cleared is only looked at if the table of the segment is damaged.
+            let _ = self.file.write_all_at(&[0; 64], region.at);
+        }
+        self.state.lock().under_way -= 1;
+    }
+
+    /// Whether something waits, and whether something is still under way.
+    pub(super) fn progress(&self) -> (bool, bool) {
+        let state = self.state.lock();
+        (!state.ready.is_empty(), state.under_way > 0)
+    }
+
+    pub(super) fn take_ready(&self) -> Vec<Ready> {
+        std::mem::take(&mut self.state.lock().ready)
+    }
+
+    /// Writes the table and syncs the file; gives its slices, in the order of `verified`,
+    /// which is that of their places.
+    pub(super) fn complete(
+        &self,
+        verified: &[&Verified],
+        after: Seq,
+    ) -> Result<(Vec<Arc<Slice>>, SegmentFile), StoreError> {
+        let end = self.state.lock().end;
+        let placed = verified.iter().map(|one| Placed {
+            at: one.at,
+            header: one.header,
+            index: &one.index,
+        });
+        complete_segment(
+            &self.file,
+            &self.path,
+            self.number,
+            end,
+            &placed.collect::<Vec<_>>(),
+            after,
+        )
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}

@@ -1,0 +1,324 @@
+//! Ingest: slices that come from another node; and slices on their way to one.
+//!
+//! A slice travels byte for byte. The receiver writes it where it will stay, in a segment that
+//! several ingests share, and checks it there: the digest of its bytes, the checksum of
+//! every record, and that every key is found by the index that came with it. It builds
+//! nothing. When no ingest of the segment is under way any more, the segment is completed,
+//! named by the manifest, and all its slices come into force at once.
+//!
+//! An ingest that is given up leaves its room in the segment unused; the next compaction gives it
+//! back.
+
+mod buffers;
+mod file;
+mod sealed;
+mod thread;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use torc_record::{Digest, DigestKey};
+use torc_ring::Partition;
+
+pub use sealed::{SealedPartition, SealedSlice};
+pub(crate) use thread::{Ingests, run};
+
+use self::file::{IngestFile, Ready, Region, Verified};
+use crate::commit::Done;
+use crate::segment::align;
+use crate::shared::Shared;
+use crate::slice::{Damage, Rest, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader, SliceView};
+use crate::{Seq, StoreError};
+
+/// Most slices of one ingest.
+const MAX_SLICES: usize = 256;
+/// Most bytes of one ingest.
+const MAX_LEN: u64 = 1 << 40;
+/// Bytes of an ingest that are kept in memory until they are verified: those of small slices.
+/// What is more is read again from the file.
+const MAX_KEPT: u64 = 8 << 20;
+
+/// What a receiver must know of a slice before it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SliceInfo {
+    /// Its length, bytes.
+    pub len: u64,
+    /// Its digest: 32 bytes of BLAKE3.
+    pub digest: [u8; 32],
+}
+
+/// The slices of one partition on their way in. Dropping it gives them up.
+///
+/// In this order: [`write`](Self::write) all bytes, [`verify`](Self::verify),
+/// [`publish`](Self::publish).
+#[derive(Debug)]
+pub struct Ingest {
+    shared: Arc<Shared>,
+    partition: Partition,
+    file: Arc<IngestFile>,
+    regions: Vec<Region>,
+    /// The slice that comes now and how much of it has.
+    current: usize,
+    received: u64,
+    /// Of a slice that is written piece by piece.
+    hasher: blake3::Hasher,
+    /// What has come of a slice that is written when it is whole.
+    gathered: Vec<u8>,
+    /// Whole slices, by their places among the announced ones.
+    kept: BTreeMap<usize, Whole>,
+    kept_bytes: u64,
+    verified: Vec<Verified>,
+    is_over: bool,
+}
+
+/// All bytes of a slice.
+#[derive(Debug)]
+enum Whole {
+    /// As they came, in one piece.
+    Piece(Bytes),
+    Gathered(Vec<u8>),
+}
+
+impl Whole {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Piece(bytes) => bytes,
+            Self::Gathered(bytes) => bytes,
+        }
+    }
+}
+
+impl Ingest {
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        partition: Partition,
+        slices: &[SliceInfo],
+    ) -> Result<Self, StoreError> {
+        let least = (SLICE_HEADER_LEN + SLICE_DIGEST_LEN) as u64;
+        let lens = slices.iter().map(|slice| slice.len);
+        let is_possible = slices.len() <= MAX_SLICES
+            && lens.clone().all(|len| (least..=MAX_LEN).contains(&len))
+            && lens.sum::<u64>() <= MAX_LEN;
+        if !is_possible {
+            let what = "lengths that no slices have";
+            return Err(StoreError::BadIngest { partition, what });
+        }
+        let (file, regions) = shared.ingests.reserve(shared, slices)?;
+        Ok(Self {
+            shared: Arc::clone(shared),
+            partition,
+            file,
+            regions,
+            current: 0,
+            received: 0,
+            hasher: blake3::Hasher::new(),
+            gathered: Vec::new(),
+            kept: BTreeMap::new(),
+            kept_bytes: 0,
+            verified: Vec::new(),
+            is_over: false,
+        })
+    }
+
+    /// Takes the next bytes of the slices, one slice after the other. Writes a file: not for
+    /// a thread that must not wait. Small slices are gathered and kept until they are
+    /// verified, up to 8 MiB of them; give them in pieces of some 100 KB, which are cheaper to
+    /// come by than large ones.
+    ///
+    /// # Errors
+    /// [`StoreError::BadIngest`]: too many bytes, or a slice that is not the one announced.
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`]. The ingest is of no use then.
+    pub fn write(&mut self, mut bytes: Bytes) -> Result<(), StoreError> {
+        let held = bytes.len();
+        while !bytes.is_empty() {
+            let Some(&region) = self.regions.get(self.current) else {
+                return Err(self.bad("more bytes than were announced"));
+            };
+            let left = region.info.len - self.received;
+            let now = bytes.split_to(bytes.len().min(left as usize));
+            if self.kept_bytes + region.info.len <= MAX_KEPT {
+                self.gather(&region, now, held)?;
+            } else {
+                self.write_through(&region, &now)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a piece of a slice that is written when it is whole; it came in a message of
+    /// `held` bytes.
+    fn gather(&mut self, region: &Region, now: Bytes, held: usize) -> Result<(), StoreError> {
+        self.received += now.len() as u64;
+        // A part of a message would keep all of it in memory.
+        let whole = if now.len() as u64 == region.info.len && now.len() == held {
+            Whole::Piece(now)
+        } else {
+            if self.gathered.capacity() == 0 {
+                let buffers = &self.shared.ingests.buffers;
+                self.gathered = buffers.take(region.info.len as usize);
+            }
+            self.gathered.extend_from_slice(&now);
+            if self.received < region.info.len {
+                return Ok(());
+            }
+            Whole::Gathered(std::mem::take(&mut self.gathered))
+        };
+        let content = whole.bytes().split_last_chunk::<SLICE_DIGEST_LEN>();
+        let content = content.map(|(content, _)| content).unwrap_or_default();
+        self.hasher.update(content);
+        self.end_slice(region)?;
+        self.file.write(whole.bytes(), region.at)?;
+        self.kept_bytes += region.info.len;
+        self.kept.insert(self.current - 1, whole);
+        Ok(())
+    }
+
+    /// Takes a piece of a slice that is too large to be kept.
+    fn write_through(&mut self, region: &Region, now: &[u8]) -> Result<(), StoreError> {
+        let left = region.info.len - self.received;
+        let content_left = left.saturating_sub(SLICE_DIGEST_LEN as u64);
+        let content = now.len().min(content_left as usize);
+        self.hasher.update(&now[..content]);
+        self.file.write(now, region.at + self.received)?;
+        self.received += now.len() as u64;
+        if self.received == region.info.len {
+            self.end_slice(region)?;
+        }
+        Ok(())
+    }
+
+    /// What has come must be what was announced; then the next slice comes.
+    fn end_slice(&mut self, region: &Region) -> Result<(), StoreError> {
+        let digest = self.hasher.finalize();
+        if *digest.as_bytes() != region.info.digest {
+            return Err(self.bad("its digest is another one"));
+        }
+        self.hasher.reset();
+        self.current += 1;
+        self.received = 0;
+        Ok(())
+    }
+
+    /// Checks that all was received and that every key is where its index looks for it; with
+    /// the cluster's key, also that every record has the digest of its key. Reads all bytes
+    /// again, from memory those of slices that were kept, about a gigabyte a second.
+    ///
+    /// # Errors
+    /// [`StoreError::BadIngest`], [`StoreError::Io`]. The ingest is of no use then.
+    pub fn verify(&mut self, cluster: Option<&DigestKey>) -> Result<(), StoreError> {
+        if self.current < self.regions.len() {
+            return Err(self.bad("fewer bytes than were announced"));
+        }
+        let kept = std::mem::take(&mut self.kept);
+        let mut verified = Vec::with_capacity(self.regions.len());
+        for (place, region) in self.regions.iter().enumerate() {
+            let kept = kept.get(&place).map(Whole::bytes);
+            let checked = self.checked(region, kept, cluster);
+            verified.push(checked.map_err(|what| self.bad(what))?);
+        }
+        self.verified = verified;
+        for whole in kept.into_values() {
+            self.shared.ingests.buffers.give_back(whole);
+        }
+        Ok(())
+    }
+
+    /// A slice that is what was announced: in memory, or in the file.
+    fn checked(
+        &self,
+        region: &Region,
+        kept: Option<&[u8]>,
+        cluster: Option<&DigestKey>,
+    ) -> Result<Verified, Damage> {
+        let all = match kept {
+            Some(bytes) => Rest::Memory(bytes),
+            None => Rest::File {
+                file: self.file.file(),
+                at: region.at,
+                len: region.info.len,
+            },
+        };
+        let header = SliceHeader::decode(&all.copy(0, SLICE_HEADER_LEN)?)?;
+        let partitions = self.shared.options.partitions;
+        if header.partition != self.partition || header.partitions != partitions {
+            return Err("a slice of another partition");
+        }
+        let end = all.len().saturating_sub(SLICE_DIGEST_LEN as u64);
+        if all.copy(end, SLICE_DIGEST_LEN)? != region.info.digest {
+            return Err("its digest is not at its end");
+        }
+        let index = all.copy(0, header.index_len())?;
+        let rest = all.behind(index.len() as u64);
+        let view = SliceView::behind(&header, &index, rest)?;
+        view.verify(|namespace, key: &[u8]| Some(Digest::of(cluster?, namespace, key)))?;
+        Ok(Verified {
+            at: region.at,
+            header,
+            index,
+        })
+    }
+
+    /// Puts the slices in force, durably, together with other ingests. Returns the number
+    /// of the last entry of the log before that. A drop or wipe of the partition that was
+    /// applied before this call, not before the first poll of what it returns, does not concern
+    /// them; a later one does.
+    ///
+    /// # Errors
+    /// [`StoreError::BadIngest`] if they were not verified, or the partition was dropped
+    /// during this call; [`StoreError::Damaged`] if it has slices that cannot be read: drop it
+    /// first; [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Closed`]: nothing
+    /// was changed. [`StoreError::Failed`]: they may be in force.
+    pub fn publish(mut self) -> impl Future<Output = Result<Seq, StoreError>> + Send + use<> {
+        let (done, outcome) = tokio::sync::oneshot::channel();
+        if self.verified.len() == self.regions.len() {
+            self.hand_over(done);
+        } else {
+            // The receiver is there.
+            let _ = done.send(Err(self.bad("it was not verified")));
+        }
+        async move { outcome.await.unwrap_or(Err(StoreError::Closed)) }
+    }
+
+    fn hand_over(&mut self, done: Done<Seq>) {
+        let verified = std::mem::take(&mut self.verified);
+        self.is_over = true;
+        let ready = Ready {
+            partition: self.partition,
+            verified,
+            after: self.shared.last_seq(),
+            done,
+        };
+        self.shared.ingests.deliver(&self.file, ready);
+    }
+
+    fn bad(&self, what: &'static str) -> StoreError {
+        StoreError::BadIngest {
+            partition: self.partition,
+            what,
+        }
+    }
+}
+
+impl Drop for Ingest {
+    fn drop(&mut self) {
+        for whole in std::mem::take(&mut self.kept).into_values() {
+            self.shared.ingests.buffers.give_back(whole);
+        }
+        if !self.is_over {
+            self.file.give_up(&self.regions);
+            self.shared.ingests.wake();
+        }
+    }
+}
+
+/// Where slices of these lengths go behind `end`; and the end then.
+fn regions(slices: &[SliceInfo], mut end: u64) -> (Vec<Region>, u64) {
+    let regions = slices.iter().map(|info| {
+        let at = align(end);
+        end = at + info.len;
+        Region { at, info: *info }
+    });
+    let regions = regions.collect();
+    (regions, end)
+}

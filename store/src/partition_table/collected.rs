@@ -1,0 +1,167 @@
+//! The facts of partitions, and what a collection hides.
+//!
+//! A version at or below the watermark that a collection drops is not there for anybody,
+//! but it stays where it is as long as it may hide an older version of its key: flushes and
+//! compactions leave it out once no other slice may hold the key, and the log has no entry that
+//! was older than what was there when it came: replayed without it, that would count.
+//!
+//! So a summary is what all newest versions come to, less what of it is hidden. Writes,
+//! flushes and compactions keep both up. A higher watermark makes the second unknown; it is counted
+//! exactly when the summary is next asked for ([`PartitionTable::summary`]): nothing is read if no slice has
+//! a tombstone or a value that expires, all slices of the partition are otherwise.
+
+use std::sync::Arc;
+
+use torc_record::Ballot;
+use torc_ring::Partition;
+
+use super::{Damaged, MergedSlices, PartitionTable, Shard, newest_readable};
+use crate::packed::Packed;
+use crate::partition::{Facts, PartitionMeta};
+use crate::segment::Slice;
+use crate::{PartitionSummary, Seq};
+
+impl Shard {
+    /// A newest version comes into the sums.
+    pub(super) fn note_come(&mut self, packed: &Packed) {
+        self.summary.add(packed);
+        if packed.is_collected(self.facts.watermark) {
+            self.hidden.add(packed);
+        }
+    }
+
+    /// A newest version goes out of them.
+    pub(super) fn note_gone(&mut self, packed: &Packed) {
+        self.summary.remove(packed);
+        if packed.is_collected(self.facts.watermark) {
+            self.hidden.remove(packed);
+        }
+    }
+
+    /// The sums anew: `sealed` is what the slices come to.
+    pub(super) fn recount(&mut self, slices: &[Arc<Slice>], sealed: PartitionSummary) {
+        let mut summary = sealed;
+        for slot in self.memtable.after(None) {
+            if let Some(beneath) = newest_readable(slices, &slot.packed.position()) {
+                summary.remove(&beneath);
+            }
+            summary.add(&slot.packed);
+        }
+        self.sealed = sealed;
+        self.summary = summary;
+        self.is_uncounted = self.facts.watermark > Ballot::default();
+    }
+
+    /// What is there, unless what is hidden is to be counted first.
+    pub(super) fn visible(&self) -> Option<PartitionSummary> {
+        (!self.is_uncounted).then(|| {
+            let mut visible = self.summary;
+            visible.take_away(&self.hidden);
+            visible
+        })
+    }
+}
+
+impl PartitionTable {
+    pub(crate) fn facts(&self, partition: Partition) -> Facts {
+        let shard = self.shard(partition);
+        shard.map_or_else(Facts::default, |shard| shard.read().facts)
+    }
+
+    /// Up to where what was collected may be left out of slices, if the log keeps the
+    /// entries after `through`: nowhere while it has one that must stay superseded.
+    pub(crate) fn droppable(&self, partition: Partition, through: Seq) -> Ballot {
+        let shard = self.shard(partition).map(|shard| shard.read());
+        let shard = shard.filter(|shard| shard.stale_at <= through);
+        shard.map_or(Ballot::default(), |shard| shard.facts.watermark)
+    }
+
+    /// Of all partitions that have some.
+    pub(crate) fn all_facts(&self) -> Vec<(Partition, Facts)> {
+        let places = self.partitions.iter();
+        let facts = places.map(|(partition, place)| (partition, place.shard.read().facts));
+        facts
+            .filter(|(_, facts)| *facts != Facts::default())
+            .collect()
+    }
+
+    pub(crate) fn set_meta(&self, partition: Partition, meta: PartitionMeta) {
+        if let Some(shard) = self.shard(partition) {
+            shard.write().facts.meta = meta;
+        }
+    }
+
+    /// Whether a partition has a tombstone or a value that expires, or may have: that of a
+    /// slice may be superseded.
+    pub(crate) fn may_be_collected(&self, partition: Partition) -> bool {
+        let Some(shard) = self.shard(partition).map(|shard| shard.read()) else {
+            return false;
+        };
+        let mut slots = shard.memtable.after(None);
+        slots.any(|slot| slot.packed.borrowed().is_collectable())
+            || shard.slices.iter().any(|slice| slice.may_be_collected())
+    }
+
+    /// Raises the watermark of a partition.
+    pub(crate) fn purge(&self, partition: Partition, watermark: Ballot) {
+        if let Some(shard) = self.shard(partition) {
+            let mut shard = shard.write();
+            if watermark > shard.facts.watermark {
+                shard.facts.watermark = watermark;
+                shard.is_uncounted = true;
+            }
+        }
+    }
+
+    /// What a partition holds that was not collected.
+    pub(crate) fn summary(&self, partition: Partition) -> PartitionSummary {
+        let Some(lock) = self.shard(partition) else {
+            return PartitionSummary::default();
+        };
+        loop {
+            let shard = lock.read();
+            if let Some(visible) = shard.visible() {
+                return visible;
+            }
+            let (slices, watermark) = (Arc::clone(&shard.slices), shard.facts.watermark);
+            drop(shard);
+            let beneath = hidden_in(&slices, watermark);
+            let mut shard = lock.write();
+            if !Arc::ptr_eq(&slices, &shard.slices) || shard.facts.watermark != watermark {
+                continue;
+            }
+            let mut hidden = beneath;
+            for slot in shard.memtable.after(None) {
+                // Hidden or not, it is counted in place of what lies beneath it.
+                let sealed = (beneath.records > 0)
+                    .then(|| newest_readable(&slices, &slot.packed.position()))
+                    .flatten();
+                if let Some(sealed) = sealed.filter(|sealed| sealed.is_collected(watermark)) {
+                    hidden.remove(&sealed);
+                }
+                if slot.packed.is_collected(watermark) {
+                    hidden.add(&slot.packed);
+                }
+            }
+            shard.hidden = hidden;
+            shard.is_uncounted = false;
+        }
+    }
+}
+
+/// What of the slices' newest versions a collection hides. Of what cannot be read nothing is.
+fn hidden_in(slices: &[Arc<Slice>], watermark: Ballot) -> PartitionSummary {
+    let mut hidden = PartitionSummary::default();
+    if !slices.iter().any(|slice| slice.may_be_collected()) {
+        return hidden;
+    }
+    let Ok(mut records) = MergedSlices::after(slices.iter(), None, Damaged::LeaveOut) else {
+        return hidden;
+    };
+    while let Ok(Some(packed)) = records.next() {
+        if packed.is_collected(watermark) {
+            hidden.add(&packed);
+        }
+    }
+    hidden
+}

@@ -1,0 +1,72 @@
+//! What the slices of a node come to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use torc_record::Ballot;
+
+use super::{PartitionTable, Slices, newest_readable};
+use crate::packed::{Packed, Position};
+use crate::segment::Slice;
+use crate::{Cursor, Seq, SliceStats};
+
+impl PartitionTable {
+    /// The version that the memtable holds of a key, with its number, and the slices beneath.
+    pub(crate) fn look_up(&self, position: &Position<'_>) -> (Option<(Seq, Packed)>, Slices) {
+        let shard = self.place(position).shard.read();
+        let slot = shard.memtable.get(position);
+        let held = slot.map(|slot| (slot.seq, slot.packed.clone()));
+        (held, Arc::clone(&shard.slices))
+    }
+
+    /// The highest ballot of a key that can be read.
+    pub(crate) fn newest_ballot(&self, at: &Cursor) -> Option<Ballot> {
+        let position = Position::new(&at.digest, at.namespace, at.key.as_bytes());
+        let (held, slices) = self.look_up(&position);
+        let sealed = newest_readable(&slices, &position).map(|packed| packed.ballot());
+        held.map(|(_, packed)| packed.ballot()).max(sealed)
+    }
+
+    /// Sums over all slices. Takes every partition's lock once.
+    pub(crate) fn slice_stats(&self) -> SliceStats {
+        let [
+            gets,
+            memtable_hits,
+            gate_negatives,
+            gate_false_positives,
+            record_reads,
+        ] = self.read_counts();
+        let mut stats = SliceStats {
+            gets,
+            memtable_hits,
+            gate_negatives,
+            gate_false_positives,
+            record_reads,
+            ..SliceStats::default()
+        };
+        let mut segments = BTreeMap::new();
+        for (_, slices, _) in self.live() {
+            stats.slices += slices.len() as u64;
+            stats.most_slices = stats.most_slices.max(slices.len() as u64);
+            for slice in slices.iter() {
+                let file = &slice.segment.file;
+                segments.insert(file.number, file.len);
+                stats.slice_bytes += slice.len();
+                stats.damaged += u64::from(slice.is_damaged());
+                if let Some(header) = slice.header() {
+                    stats.keys += header.keys() as u64;
+                    if header.layer > 0 {
+                        stats.shared_digests += header.keys() as u64;
+                    }
+                    stats.header_bytes += Slice::OVERHEAD_BYTES as u64;
+                    stats.gate_bytes += u64::from(header.gate_len);
+                    stats.mphf_bytes += u64::from(header.mphf_len);
+                    stats.offset_bytes += u64::from(header.offsets_len);
+                }
+            }
+        }
+        stats.segments = segments.len() as u64;
+        stats.segment_bytes = segments.values().sum();
+        stats
+    }
+}

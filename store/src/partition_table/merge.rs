@@ -1,0 +1,384 @@
+//! Memtable and slices of a partition as one, in ring order.
+
+use std::iter::Peekable;
+use std::sync::Arc;
+
+use torc_record::{Ballot, Digest, NamespaceId, entry_sum};
+
+use super::{PartitionTable, Slices, Stretch};
+use crate::packed::{Packed, Position};
+use crate::repair::ReadablePage;
+use crate::segment::Slice;
+use crate::slice::{Damage, OrderedRecords};
+use crate::{Cursor, RangeSum, ScanLimits, ScanPage, Seq, StoreError};
+use torc_ring::Partition;
+
+/// What to do about places that cannot be read. Those that were vouched for are empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Damaged {
+    /// Nothing can be said of the rest.
+    Refuse,
+    /// As `Refuse`, but what can be read without a damaged order or index is: for compactions, which
+    /// read all anyway.
+    Sort,
+    /// They are left out.
+    LeaveOut,
+}
+
+/// The records of a slice in ring order.
+enum Records<'a> {
+    Ordered(OrderedRecords<'a>),
+    /// Of one whose index is damaged.
+    Salvaged(std::vec::IntoIter<Packed>),
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = <OrderedRecords<'a> as Iterator>::Item;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self {
+            Self::Ordered(records) => records.next(),
+            Self::Salvaged(records) => records.next().map(Ok),
+        }
+    }
+}
+
+/// All records of a slice whose index is damaged: in memory.
+fn salvage(slice: &Slice) -> Result<Records<'static>, Damage> {
+    let mut records = Vec::new();
+    slice.salvage(|record| records.push(record.to_packed()))?;
+    records.sort_unstable_by(|a, b| a.position().cmp(&b.position()));
+    Ok(Records::Salvaged(records.into_iter()))
+}
+
+/// The records of several slices in ring order, the highest ballot of each key.
+pub(crate) struct MergedSlices<'a> {
+    inputs: Vec<(&'a Arc<Slice>, Peekable<Records<'a>>)>,
+    damaged: Damaged,
+    /// Whether something was left out.
+    pub(crate) is_partial: bool,
+}
+
+impl<'a> MergedSlices<'a> {
+    /// From the first record after a position on.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn after(
+        slices: impl Iterator<Item = &'a Arc<Slice>>,
+        position: Option<&Position<'_>>,
+        damaged: Damaged,
+    ) -> Result<Self, StoreError> {
+        let mut merged = Self {
+            inputs: Vec::new(),
+            damaged,
+            is_partial: false,
+        };
+        for slice in slices {
+            let records = match (slice.view(), damaged) {
+                (Ok(view), Damaged::Refuse) => {
+                    OrderedRecords::after(view, position).map(Records::Ordered)
+                }
+                (Ok(view), Damaged::Sort | Damaged::LeaveOut) => {
+                    Ok(Records::Ordered(OrderedRecords::readable(view, position)))
+                }
+                (Err(_), _) if slice.is_vouched_slot(None) => continue,
+                (Err(_), Damaged::Sort) => salvage(slice),
+                (Err(what), _) => Err(what),
+            };
+            match records {
+                Ok(records) => merged.inputs.push((slice, records.peekable())),
+                Err(what) => {
+                    let error = slice.note_damage(what);
+                    if damaged != Damaged::LeaveOut {
+                        return Err(error);
+                    }
+                    merged.is_partial = true;
+                }
+            }
+        }
+        Ok(merged)
+    }
+
+    /// The next record, its older versions left out.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn next(&mut self) -> Result<Option<Packed>, StoreError> {
+        let mut next: Option<Packed> = None;
+        for (slice, records) in &mut self.inputs {
+            while let Some(Err(lost)) = records.peek() {
+                let is_empty = lost.slot.is_some() && slice.is_vouched_slot(lost.slot);
+                if !is_empty {
+                    let error = slice.note_damage(lost.what);
+                    if self.damaged != Damaged::LeaveOut {
+                        return Err(error);
+                    }
+                    self.is_partial = true;
+                }
+                records.next();
+            }
+            let Some(Ok(packed)) = records.peek() else {
+                continue;
+            };
+            let is_better = next.as_ref().is_none_or(|next| {
+                let (a, b) = (packed.position(), next.position());
+                a < b || (a == b && packed.supersedes(next))
+            });
+            if is_better {
+                next = Some(packed.clone());
+            }
+        }
+        let Some(found) = next else { return Ok(None) };
+        for (_, records) in &mut self.inputs {
+            let is_here = |next: &Result<Packed, _>| {
+                next.as_ref()
+                    .is_ok_and(|next| next.position() == found.position())
+            };
+            drop(records.next_if(is_here));
+        }
+        Ok(Some(found))
+    }
+}
+
+/// A page being filled.
+struct Filling {
+    limits: ScanLimits,
+    since: Seq,
+    /// What was collected up to here is left out.
+    watermark: Ballot,
+    damaged: Damaged,
+    bytes: usize,
+    records: Vec<Packed>,
+    /// The last record looked at.
+    last: Option<Packed>,
+    is_partial: bool,
+}
+
+impl Filling {
+    fn push(&mut self, packed: Packed) {
+        if !packed.is_collected(self.watermark) {
+            self.bytes += packed.bytes().len();
+            self.records.push(packed.clone());
+        }
+        self.last = Some(packed);
+    }
+
+    /// Whether the page is full before the record at a position. It never ends between two
+    /// keys of one digest, so that a cursor without its key skips none.
+    fn ends_before(&self, next: &Position<'_>) -> bool {
+        let is_full = self.records.len() >= self.limits.records || self.bytes >= self.limits.bytes;
+        let last = self.last.as_ref().map(Packed::digest);
+        is_full && last != Some(next.digest())
+    }
+
+    fn page(self, is_done: bool) -> ReadablePage {
+        let next = self.last.filter(|_| !is_done).map(|last| last.cursor());
+        ReadablePage {
+            page: ScanPage {
+                done: next.is_none(),
+                next,
+                records: self.records.iter().map(Packed::unpack).collect(),
+            },
+            is_partial: self.is_partial,
+        }
+    }
+}
+
+impl PartitionTable {
+    /// A page of what was not collected.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn page(
+        &self,
+        partition: Partition,
+        after: Option<&Cursor>,
+        limits: ScanLimits,
+    ) -> Result<ScanPage, StoreError> {
+        let watermark = self.facts(partition).watermark;
+        let page = Filling::new(limits, watermark, Damaged::Refuse);
+        Ok(self.fill(partition, after.map(place), page)?.page)
+    }
+
+    /// A page of what was not collected and can be read.
+    ///
+    /// # Errors
+    /// None that damage causes.
+    pub(crate) fn readable_page(
+        &self,
+        partition: Partition,
+        after: Option<&Cursor>,
+        limits: ScanLimits,
+    ) -> Result<ReadablePage, StoreError> {
+        let watermark = self.facts(partition).watermark;
+        let page = Filling::new(limits, watermark, Damaged::LeaveOut);
+        self.fill(partition, after.map(place), page)
+    }
+
+    /// A page of records with numbers above `since`. Of the slices that may hold such
+    /// records it has all. What was collected is there too: it hides what the slices that
+    /// the tail goes with have of the same keys.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn tail(
+        &self,
+        partition: Partition,
+        since: Seq,
+        after: Option<&Cursor>,
+        limits: ScanLimits,
+    ) -> Result<ScanPage, StoreError> {
+        let mut page = Filling::new(limits, Ballot::default(), Damaged::Refuse);
+        page.since = since;
+        Ok(self.fill(partition, after.map(place), page)?.page)
+    }
+
+    /// What the versions with these digests come to.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn sum_of(
+        &self,
+        partition: Partition,
+        low: Digest,
+        high: Digest,
+    ) -> Result<RangeSum, StoreError> {
+        let watermark = self.facts(partition).watermark;
+        let mut sum = RangeSum::default();
+        let mut after: Option<Cursor> = None;
+        loop {
+            // No key is empty: this is before all keys of the digest.
+            let first = Position::new(&low, NamespaceId(0), b"");
+            let start = after.as_ref().map_or(first, place);
+            let page = Filling::new(ScanLimits::default(), watermark, Damaged::Refuse);
+            let page = self.fill(partition, Some(start), page)?.page;
+            for record in &page.records {
+                if record.digest > high {
+                    return Ok(sum);
+                }
+                let entry = entry_sum(&record.digest, record.namespace, record.ballot);
+                sum.count += 1;
+                sum.sum = sum.sum.wrapping_add(entry);
+            }
+            after = page.next;
+            if after.is_none() {
+                return Ok(sum);
+            }
+        }
+    }
+
+    fn fill(
+        &self,
+        partition: Partition,
+        start: Option<Position<'_>>,
+        mut page: Filling,
+    ) -> Result<ReadablePage, StoreError> {
+        let limit = page.limits.records;
+        let mut last: Option<Packed> = None;
+        loop {
+            let from = last.as_ref().map(Packed::position).or(start);
+            let mut taken = 0;
+            let full = |_: &Packed| {
+                taken += 1;
+                // One more than the page takes: it says whether the page may end there.
+                taken > limit
+            };
+            // All of the memtable is taken, also what is too old for the page: it hides
+            // what the slices hold of the same keys.
+            let stretch = self.stretch(partition, from.as_ref(), |_| true, full);
+            let end = merge(&stretch, from.as_ref(), &mut page)?;
+            if end == End::Full {
+                // The cursor is that of the last record; whether more follow is not known.
+                return Ok(page.page(false));
+            }
+            last = stretch.last;
+            if last.is_none() {
+                return Ok(page.page(true));
+            }
+        }
+    }
+}
+
+impl Filling {
+    fn new(limits: ScanLimits, watermark: Ballot, damaged: Damaged) -> Self {
+        Self {
+            limits: ScanLimits {
+                records: limits.records.max(1),
+                ..limits
+            },
+            since: Seq(0),
+            watermark,
+            damaged,
+            bytes: 0,
+            records: Vec::new(),
+            last: None,
+            is_partial: false,
+        }
+    }
+}
+
+fn place(cursor: &Cursor) -> Position<'_> {
+    Position::new(&cursor.digest, cursor.namespace, cursor.key.as_bytes())
+}
+
+#[derive(PartialEq, Eq)]
+enum End {
+    Full,
+    OfStretch,
+}
+
+/// Merges a stretch of the memtable with the slices beneath it, up to its last record or, if
+/// it reaches to the end, to the end.
+fn merge(
+    stretch: &Stretch,
+    from: Option<&Position<'_>>,
+    page: &mut Filling,
+) -> Result<End, StoreError> {
+    let slices: &Slices = &stretch.slices;
+    let since = page.since;
+    let wanted = slices
+        .iter()
+        .filter(|slice| since == Seq(0) || slice.segment.file.after > since);
+    let mut sealed = MergedSlices::after(wanted, from, page.damaged)?;
+    let mut memtable = stretch.records.iter().peekable();
+    let mut next_sealed = sealed.next()?;
+    page.is_partial |= sealed.is_partial;
+    loop {
+        let in_memtable = memtable.peek().map(|(_, packed)| packed.position());
+        let position = next_sealed.as_ref().map(Packed::position);
+        let next = in_memtable.into_iter().chain(position).min();
+        if next.is_some_and(|next| page.ends_before(&next)) {
+            return Ok(End::Full);
+        }
+        match (in_memtable, position) {
+            (None, None) => return Ok(End::OfStretch),
+            (Some(upper), lower) if lower.is_none_or(|lower| upper <= lower) => {
+                let hides = lower == Some(upper);
+                if let Some((seq, packed)) = memtable.next()
+                    && *seq > since
+                {
+                    page.push(packed.clone());
+                }
+                if hides {
+                    next_sealed = sealed.next()?;
+                }
+            }
+            (_, Some(lower)) => {
+                let is_beyond = stretch
+                    .last
+                    .as_ref()
+                    .is_some_and(|last| lower > last.position());
+                if is_beyond {
+                    return Ok(End::OfStretch);
+                }
+                if let Some(packed) = next_sealed.take() {
+                    page.push(packed);
+                }
+                next_sealed = sealed.next()?;
+            }
+            (Some(_), None) => {}
+        }
+        page.is_partial |= sealed.is_partial;
+    }
+}

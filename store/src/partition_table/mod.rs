@@ -1,0 +1,405 @@
+//! The partition table: what a node holds of each partition. That is its part of the memtable,
+//! an ordered map in memory of the recent records, and the slices that the others were flushed to.
+//!
+//! Invariants:
+//! * Only entries whose log batch has been synced are applied, in log order, by one
+//!   thread; so a reader sees durable data only.
+//! * A record of the memtable supersedes every version of its key in the slices: a read that
+//!   finds it there need not look further.
+//! * Among slices the highest ballot wins; the order of the slices means nothing.
+//! * Summaries and the byte count follow every change within the same lock. `sealed` is what
+//!   the slices alone come to, superseded versions left out; `summary` is all. Both count
+//!   what was collected and is not gone yet; see [`collected`].
+//! * No lock is held while a file is read, but to publish slices to a partition whose
+//!   memtable already has records (a newcomer's). None is held across more than
+//!   [`RECORDS_PER_LOCK`] records, and none while records are unpacked.
+//!
+//! Memory of a record of the memtable beyond its packed bytes (44 bytes of head): 16 for the
+//! reference counts, about 8 of the allocator, about 35 for its slot.
+
+mod collected;
+mod figures;
+mod merge;
+mod ordered;
+mod publish;
+mod reads;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use torc_record::Ballot;
+use torc_ring::{Layered, Partition, Partitions, Token};
+
+pub(crate) use self::merge::{Damaged, MergedSlices};
+use self::ordered::{Ordered, Upsert};
+pub(crate) use self::publish::Compacted;
+pub(crate) use self::reads::{ReadCounts, newest_readable};
+use crate::packed::{Packed, PackedRef, Position};
+use crate::partition::Facts;
+use crate::segment::Slice;
+use crate::slice::Reading;
+use crate::{PartitionSummary, Seq, StoreError};
+
+/// Memory of a record beyond its packed bytes, estimated.
+const OVERHEAD_BYTES: u64 = 60;
+/// Records looked at under one lock.
+const RECORDS_PER_LOCK: usize = 1024;
+
+/// The slices of a partition at one moment.
+pub(crate) type Slices = Arc<[Arc<Slice>]>;
+
+#[derive(Debug, Default)]
+struct Shard {
+    memtable: Ordered,
+    slices: Slices,
+    /// All newest versions, what was collected included.
+    summary: PartitionSummary,
+    /// What of it was collected; stale if that is to be counted again.
+    hidden: PartitionSummary,
+    is_uncounted: bool,
+    sealed: PartitionSummary,
+    facts: Facts,
+    /// Of the memtable.
+    bytes: u64,
+    /// The last drop.
+    dropped_at: Seq,
+    /// The last entry that was superseded before it came: while it is in the log, what
+    /// superseded it must not go.
+    stale_at: Seq,
+}
+
+/// A partition: what it holds, and how reads of it went.
+#[derive(Debug, Default)]
+struct Place {
+    shard: RwLock<Shard>,
+    counts: ReadCounts,
+}
+
+/// All records of a node, by partition.
+#[derive(Debug)]
+pub(crate) struct PartitionTable {
+    partitions: Layered<Place>,
+    bytes: AtomicU64,
+}
+
+/// A stretch of a partition's memtable as it is under one lock.
+pub(crate) struct Stretch {
+    /// Records with their numbers, in ring order.
+    pub(crate) records: Vec<(Seq, Packed)>,
+    /// The last record looked at, unless the end was reached.
+    pub(crate) last: Option<Packed>,
+    /// The slices beneath.
+    pub(crate) slices: Slices,
+}
+
+/// What lies beneath the memtable at the place of one key.
+struct Beneath {
+    slices: Slices,
+    /// The newest version there that can be read.
+    sealed: Option<Packed>,
+}
+
+/// What a record adds to the memtable's memory, estimated, bytes.
+pub(crate) fn cost(packed: &Packed) -> u64 {
+    packed.bytes().len() as u64 + OVERHEAD_BYTES
+}
+
+impl PartitionTable {
+    pub(crate) fn new(partitions: Partitions) -> Self {
+        Self {
+            partitions: Layered::new(partitions),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Memory of the memtable, estimated.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Applies a durable record. Returns whether it is held now.
+    ///
+    /// A sealed version that cannot be read gives way: what is known now is the new one.
+    pub(crate) fn apply(&self, seq: Seq, packed: &Packed) -> bool {
+        if let Some(is_held) = self.apply_new(seq, packed) {
+            return is_held;
+        }
+        loop {
+            let beneath = self.beneath(packed);
+            if let Some(is_held) = self.apply_above(&beneath, seq, packed) {
+                return is_held;
+            }
+        }
+    }
+
+    /// Applies a record of a key that no slice has, by their gates; `None` if one may have it.
+    fn apply_new(&self, seq: Seq, packed: &Packed) -> Option<bool> {
+        let mut shard = self.place(&packed.position()).shard.write();
+        let digest = packed.digest();
+        let may_be_sealed = shard.slices.iter().any(|slice| slice.may_hold(&digest));
+        (!may_be_sealed).then(|| self.upsert(&mut shard, seq, packed, None))
+    }
+
+    /// What the slices hold of a record's key, unless the memtable has a version.
+    fn beneath(&self, packed: &Packed) -> Beneath {
+        let position = packed.position();
+        let shard = self.place(&position).shard.read();
+        let is_in_memtable = shard.memtable.get(&position).is_some();
+        let slices = Arc::clone(&shard.slices);
+        drop(shard);
+        let sealed = if is_in_memtable {
+            None
+        } else {
+            reads::newest_readable(&slices, &position)
+        };
+        Beneath { slices, sealed }
+    }
+
+    /// Applies a record; `None` if slices came or went since `beneath` was looked up: with
+    /// them the version that was in the memtable may have moved.
+    fn apply_above(&self, beneath: &Beneath, seq: Seq, packed: &Packed) -> Option<bool> {
+        let mut shard = self.place(&packed.position()).shard.write();
+        if !Arc::ptr_eq(&beneath.slices, &shard.slices) {
+            return None;
+        }
+        let sealed = beneath.sealed.as_ref();
+        if sealed.is_some_and(|sealed| !packed.supersedes(sealed)) {
+            shard.stale_at = seq;
+            return Some(false);
+        }
+        Some(self.upsert(&mut shard, seq, packed, sealed))
+    }
+
+    fn upsert(
+        &self,
+        shard: &mut Shard,
+        seq: Seq,
+        packed: &Packed,
+        sealed: Option<&Packed>,
+    ) -> bool {
+        match shard.memtable.upsert(seq, packed) {
+            Upsert::Stale => {
+                shard.stale_at = seq;
+                return false;
+            }
+            Upsert::Inserted => {
+                if let Some(sealed) = sealed {
+                    shard.note_gone(sealed);
+                }
+            }
+            Upsert::Replaced(old) => {
+                shard.note_gone(&old);
+                shard.bytes -= cost(&old);
+                self.bytes.fetch_sub(cost(&old), Ordering::Relaxed);
+            }
+        }
+        shard.note_come(packed);
+        shard.bytes += cost(packed);
+        self.bytes.fetch_add(cost(packed), Ordering::Relaxed);
+        true
+    }
+
+    /// Removes all that a partition holds and says what that was.
+    ///
+    /// Entries are applied in log order, so all of the memtable is older than the drop; so
+    /// are the slices, but on recovery some may have come later: those that have the effect
+    /// of entries from `seq` on stay.
+    pub(crate) fn drop_partition(&self, partition: Partition, seq: Seq) -> PartitionSummary {
+        let Some(lock) = self.shard(partition) else {
+            return PartitionSummary::default();
+        };
+        let mut shard = lock.write();
+        let later: Vec<_> = shard
+            .slices
+            .iter()
+            .filter(|slice| slice.segment.file.after >= seq)
+            .cloned()
+            .collect();
+        let sealed = if later.is_empty() {
+            PartitionSummary::default()
+        } else {
+            shard.sealed
+        };
+        let rest = Shard {
+            slices: later.into(),
+            summary: sealed,
+            sealed,
+            dropped_at: seq,
+            facts: Facts {
+                meta: shard.facts.meta,
+                watermark: Ballot::default(),
+            },
+            ..Shard::default()
+        };
+        let dropped = std::mem::replace(&mut *shard, rest);
+        drop(shard);
+        // The lock is free again before the records are.
+        self.bytes.fetch_sub(dropped.bytes, Ordering::Relaxed);
+        dropped.visible().unwrap_or(dropped.summary)
+    }
+
+    /// The sum of all summaries: one lock after the other. Where it is to be counted first
+    /// what was collected, that is included.
+    pub(crate) fn total(&self) -> PartitionSummary {
+        let mut total = PartitionSummary::default();
+        for (_, place) in self.partitions.iter() {
+            let shard = place.shard.read();
+            total.merge(&shard.visible().unwrap_or(shard.summary));
+        }
+        total
+    }
+
+    /// The slices of a partition.
+    pub(crate) fn slices(&self, partition: Partition) -> Slices {
+        let shard = self.shard(partition);
+        shard.map_or_else(Slices::default, |shard| Arc::clone(&shard.read().slices))
+    }
+
+    /// The slices of a partition and what they come to.
+    pub(crate) fn sealed(&self, partition: Partition) -> (Slices, PartitionSummary) {
+        let shard = self.shard(partition);
+        shard.map_or_else(Default::default, |shard| {
+            let shard = shard.read();
+            (Arc::clone(&shard.slices), shard.sealed)
+        })
+    }
+
+    /// The slices of a partition, what they come to, and a number that all of the memtable's
+    /// records are above; at most `last`.
+    pub(crate) fn sealed_through(
+        &self,
+        partition: Partition,
+        last: Seq,
+    ) -> (Slices, PartitionSummary, Seq) {
+        let Some(shard) = self.shard(partition) else {
+            return (Slices::default(), PartitionSummary::default(), last);
+        };
+        let shard = shard.read();
+        let first = shard.memtable.after(None).map(|slot| slot.seq).min();
+        let through = first.map_or(last, |first| last.min(Seq(first.0.saturating_sub(1))));
+        (Arc::clone(&shard.slices), shard.sealed, through)
+    }
+
+    /// Records of the memtable after a position that `wanted` accepts, until `full`, or until
+    /// [`RECORDS_PER_LOCK`] were looked at.
+    pub(crate) fn stretch(
+        &self,
+        partition: Partition,
+        after: Option<&Position<'_>>,
+        wanted: impl Fn(Seq) -> bool,
+        mut full: impl FnMut(&Packed) -> bool,
+    ) -> Stretch {
+        let mut stretch = Stretch {
+            records: Vec::new(),
+            last: None,
+            slices: Slices::default(),
+        };
+        let Some(shard) = self.shard(partition) else {
+            return stretch;
+        };
+        let shard = shard.read();
+        stretch.slices = Arc::clone(&shard.slices);
+        let mut slots = shard.memtable.after(after).peekable();
+        let mut looked_at = 0;
+        while let Some(slot) = slots.next() {
+            looked_at += 1;
+            let mut stop = looked_at == RECORDS_PER_LOCK;
+            if wanted(slot.seq) {
+                let record = (slot.seq, slot.packed.clone());
+                stretch.records.push(record);
+                stop |= full(&slot.packed);
+            }
+            if stop {
+                stretch.last = slots.peek().map(|_| slot.packed.clone());
+                break;
+            }
+        }
+        stretch
+    }
+
+    /// The first slice of a partition of which something is damaged.
+    pub(crate) fn damage(&self, partition: Partition) -> Option<Arc<Slice>> {
+        let slices = self.slices(partition);
+        slices.iter().find(|slice| slice.is_damaged()).cloned()
+    }
+
+    /// How reads went, summed over all partitions.
+    pub(crate) fn read_counts(&self) -> [u64; reads::COUNTS] {
+        reads::total(self.partitions.iter().map(|(_, place)| &place.counts))
+    }
+
+    /// Every partition that anything was ever asked of, in the order of their numbers.
+    pub(crate) fn partitions(&self) -> Vec<Partition> {
+        let places = self.partitions.iter();
+        places.map(|(partition, _)| partition).collect()
+    }
+
+    /// Where a key lies.
+    fn place(&self, position: &Position<'_>) -> &Place {
+        let token = Token(position.token);
+        self.partitions.holding(position.rest.1, token)
+    }
+
+    fn shard(&self, partition: Partition) -> Option<&RwLock<Shard>> {
+        self.partitions.get(partition).map(|place| &place.shard)
+    }
+}
+
+impl PartitionSummary {
+    /// Wraps, as [`PartitionSummary::remove`] does.
+    pub(crate) fn add(&mut self, packed: &Packed) {
+        self.add_ref(packed.borrowed());
+    }
+
+    /// As [`PartitionSummary::add`].
+    pub(crate) fn add_ref(&mut self, packed: PackedRef<'_>) {
+        self.records = self.records.wrapping_add(1);
+        let tombstones = u64::from(packed.is_tombstone());
+        self.tombstones = self.tombstones.wrapping_add(tombstones);
+        let payload_bytes = packed.payload_len() as u64;
+        self.payload_bytes = self.payload_bytes.wrapping_add(payload_bytes);
+        self.fingerprint = self.fingerprint.wrapping_add(packed.fingerprint());
+    }
+
+    /// Wraps: a difference of summaries is a summary, modulo 2^64 and 2^128.
+    pub(crate) fn remove(&mut self, packed: &Packed) {
+        self.records = self.records.wrapping_sub(1);
+        self.tombstones = self
+            .tombstones
+            .wrapping_sub(u64::from(packed.is_tombstone()));
+        self.payload_bytes = self.payload_bytes.wrapping_sub(packed.payload_len() as u64);
+        self.fingerprint = self.fingerprint.wrapping_sub(packed.fingerprint());
+    }
+
+    /// Wraps, as [`PartitionSummary::remove`] does.
+    pub(crate) fn take_away(&mut self, other: &Self) {
+        self.records = self.records.wrapping_sub(other.records);
+        self.tombstones = self.tombstones.wrapping_sub(other.tombstones);
+        self.payload_bytes = self.payload_bytes.wrapping_sub(other.payload_bytes);
+        self.fingerprint = self.fingerprint.wrapping_sub(other.fingerprint);
+    }
+
+    /// Wraps, as [`PartitionSummary::remove`] does.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.records = self.records.wrapping_add(other.records);
+        self.tombstones = self.tombstones.wrapping_add(other.tombstones);
+        self.payload_bytes = self.payload_bytes.wrapping_add(other.payload_bytes);
+        self.fingerprint = self.fingerprint.wrapping_add(other.fingerprint);
+    }
+}
+
+/// The newest version of a key in some slices.
+///
+/// # Errors
+/// [`StoreError::Damaged`]: one of them cannot tell.
+pub(crate) fn newest_sealed(
+    slices: &[Arc<Slice>],
+    position: &Position<'_>,
+) -> Result<Option<Packed>, StoreError> {
+    let mut answer = reads::Answer::default();
+    answer.ask_all(slices, position, Reading::Wait, None);
+    answer.newest()
+}

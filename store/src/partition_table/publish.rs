@@ -1,0 +1,213 @@
+//! Slices that come into force.
+//!
+//! All of these are called by whoever holds the manifest's lock, after the manifest that
+//! names the slices is durable: so the slices of a partition change under one hand only,
+//! but for drops, which may come at any time and win.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use torc_record::Ballot;
+use torc_ring::Partition;
+
+use super::{PartitionTable, Shard, Slices, cost, newest_sealed};
+use crate::packed::Packed;
+use crate::partition::Facts;
+use crate::segment::Slice;
+use crate::{PartitionSummary, Seq, StoreError};
+
+/// What a compaction made of slices.
+#[derive(Debug)]
+pub(crate) struct Compacted<'a> {
+    pub(crate) partition: Partition,
+    pub(crate) inputs: &'a [Arc<Slice>],
+    /// One slice per layer.
+    pub(crate) outputs: &'a [Arc<Slice>],
+    /// Newest versions that were collected and are in no slice any more.
+    pub(crate) dropped: &'a [Packed],
+    /// What all slices of the partition come to then.
+    pub(crate) sealed: PartitionSummary,
+    /// What could not be read was left out: what it came to is not known.
+    pub(crate) is_repair: bool,
+}
+
+impl PartitionTable {
+    /// Puts the slices in place that a manifest names, with what they come to. For opening.
+    pub(crate) fn restore(
+        &self,
+        slices: Vec<Arc<Slice>>,
+        sealed: &[(Partition, PartitionSummary)],
+        facts: &[(Partition, Facts)],
+    ) {
+        let mut by_partition: BTreeMap<Partition, Vec<Arc<Slice>>> = BTreeMap::new();
+        for slice in slices {
+            by_partition
+                .entry(slice.partition())
+                .or_default()
+                .push(slice);
+        }
+        for (partition, slices) in by_partition {
+            if let Some(lock) = self.shard(partition) {
+                lock.write().slices = slices.into();
+            }
+        }
+        for (partition, summary) in sealed {
+            if let Some(lock) = self.shard(*partition) {
+                let mut shard = lock.write();
+                shard.sealed = *summary;
+                shard.summary = *summary;
+            }
+        }
+        for (partition, facts) in facts {
+            if let Some(lock) = self.shard(*partition) {
+                let mut shard = lock.write();
+                shard.facts = *facts;
+                shard.is_uncounted = facts.watermark > Ballot::default();
+            }
+        }
+    }
+
+    /// All slices that count, and what those of each partition come to.
+    pub(crate) fn live(&self) -> Vec<(Partition, Slices, PartitionSummary)> {
+        let live = self.partitions.iter().map(|(partition, place)| {
+            let shard = place.shard.read();
+            (partition, Arc::clone(&shard.slices), shard.sealed)
+        });
+        live.filter(|(_, slices, _)| !slices.is_empty()).collect()
+    }
+
+    /// Whether a partition was dropped by an entry above this one.
+    pub(crate) fn was_dropped_after(&self, partition: Partition, seq: Seq) -> bool {
+        let shard = self.shard(partition);
+        shard.is_none_or(|shard| shard.read().dropped_at > seq)
+    }
+
+    /// Puts the slices of a flush in force and takes its records out of the memtable: those of
+    /// entries up to `through`. Those of `skipped` were collected and are in no slice. Nothing if the partition was dropped since.
+    pub(crate) fn install_flushed(
+        &self,
+        partition: Partition,
+        slices: &[Arc<Slice>],
+        sealed: PartitionSummary,
+        through: Seq,
+        skipped: &BTreeSet<Seq>,
+    ) -> bool {
+        let Some(lock) = self.shard(partition) else {
+            return false;
+        };
+        let mut shard = lock.write();
+        if shard.dropped_at > through {
+            return false;
+        }
+        let mut freed = 0;
+        let removed = shard.memtable.remove(|slot| {
+            let is_flushed = slot.seq <= through;
+            freed += if is_flushed { cost(&slot.packed) } else { 0 };
+            is_flushed
+        });
+        for slot in removed.iter().filter(|slot| skipped.contains(&slot.seq)) {
+            shard.note_gone(&slot.packed);
+        }
+        shard.bytes -= freed;
+        shard.sealed = sealed;
+        if !slices.is_empty() {
+            shard.slices = shard.slices.iter().chain(slices).cloned().collect();
+        }
+        drop(shard);
+        // The lock is free again before the records are.
+        drop(removed);
+        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+        true
+    }
+
+    /// Puts what a compaction wrote in place of what it read, unless that is gone.
+    pub(crate) fn install_compacted(&self, compacted: &Compacted<'_>) -> bool {
+        let Some(lock) = self.shard(compacted.partition) else {
+            return false;
+        };
+        let mut shard = lock.write();
+        let inputs = compacted.inputs;
+        if !holds_all(&shard, inputs) {
+            return false;
+        }
+        let is_input = |slice: &&Arc<Slice>| inputs.iter().any(|input| Arc::ptr_eq(input, slice));
+        let kept = shard.slices.iter().filter(|one| !is_input(one)).cloned();
+        let slices: Slices = kept.chain(compacted.outputs.iter().cloned()).collect();
+        if compacted.is_repair {
+            shard.recount(&slices, compacted.sealed);
+        } else {
+            shard.sealed = compacted.sealed;
+            for packed in compacted.dropped {
+                // What the memtable supersedes was out of the sums already.
+                if shard.memtable.get(&packed.position()).is_none() {
+                    shard.note_gone(packed);
+                }
+            }
+        }
+        shard.slices = slices;
+        true
+    }
+
+    /// Puts ingested slices in force, beneath the memtable; `sealed` is
+    /// what all slices come to then. What the memtable has that is no newer goes.
+    ///
+    /// Returns whether they are: not if the partition was dropped since entry `after`.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if a record that must be compared cannot be read: nothing was
+    /// changed.
+    pub(crate) fn install_ingested(
+        &self,
+        partition: Partition,
+        ingested: &[Arc<Slice>],
+        sealed: PartitionSummary,
+        after: Seq,
+    ) -> Result<bool, StoreError> {
+        let Some(lock) = self.shard(partition) else {
+            return Ok(false);
+        };
+        let mut shard = lock.write();
+        if shard.dropped_at > after {
+            return Ok(false);
+        }
+        let mut slices = shard.slices.to_vec();
+        slices.extend(ingested.iter().cloned());
+        let mut summary = sealed;
+        let mut outdated = Vec::new();
+        for slot in shard.memtable.after(None) {
+            let packed = &slot.packed;
+            match newest_sealed(&slices, &packed.position())? {
+                Some(newest) if !packed.supersedes(&newest) => outdated.push(slot.seq),
+                held => {
+                    if let Some(held) = held {
+                        summary.remove(&held);
+                    }
+                    summary.add(packed);
+                }
+            }
+        }
+        outdated.sort_unstable();
+        let mut freed = 0;
+        let removed = shard.memtable.remove(|slot| {
+            let goes = outdated.binary_search(&slot.seq).is_ok();
+            freed += if goes { cost(&slot.packed) } else { 0 };
+            goes
+        });
+        shard.bytes -= freed;
+        shard.sealed = sealed;
+        shard.summary = summary;
+        shard.is_uncounted = shard.facts.watermark > Ballot::default();
+        shard.slices = slices.into();
+        drop(shard);
+        drop(removed);
+        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+        Ok(true)
+    }
+}
+
+fn holds_all(shard: &Shard, slices: &[Arc<Slice>]) -> bool {
+    slices
+        .iter()
+        .all(|slice| shard.slices.iter().any(|held| Arc::ptr_eq(held, slice)))
+}

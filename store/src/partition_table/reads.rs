@@ -1,0 +1,367 @@
+//! Single reads and batches of them.
+//!
+//! A get asks the memtable; then, slice by slice, the gate, the MPHF, the offset, and reads the
+//! record in that place, which is the key's or a stranger's. The highest ballot is the answer.
+//!
+//! Who must not wait for the disk asks for what is in the page cache: an answer is given if all
+//! records that matter are there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use torc_record::{Ballot, Digest, NamespaceId};
+
+use super::{PartitionTable, Place, Slices};
+use crate::StoreError;
+use crate::packed::{Packed, Position};
+use crate::segment::Slice;
+use crate::slice::{Damage, Found, Reading, SliceView};
+
+/// How the reads of a partition went. One line of the cache, so that partitions do not wait
+/// for one another.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct ReadCounts {
+    gets: AtomicU64,
+    memtable_hits: AtomicU64,
+    gate_negatives: AtomicU64,
+    gate_false_positives: AtomicU64,
+    record_reads: AtomicU64,
+}
+
+pub(super) const COUNTS: usize = 5;
+
+impl ReadCounts {
+    /// Does not count a get that will be asked again.
+    fn forget_if(&self, is_waiting: bool) {
+        if is_waiting {
+            self.gets.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(super) fn total<'a>(counts: impl Iterator<Item = &'a ReadCounts>) -> [u64; COUNTS] {
+    counts.fold([0; COUNTS], |mut sum, one| {
+        let one = [
+            &one.gets,
+            &one.memtable_hits,
+            &one.gate_negatives,
+            &one.gate_false_positives,
+            &one.record_reads,
+        ];
+        for (sum, more) in sum.iter_mut().zip(one) {
+            *sum += more.load(Ordering::Relaxed);
+        }
+        sum
+    })
+}
+
+/// What was found of a key so far.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    newest: Option<Packed>,
+    /// The damaged place that may have held the highest ballot, and that ballot.
+    doubt: Option<(Ballot, StoreError)>,
+    watermark: Ballot,
+    /// A record that matters is not in the page cache.
+    is_waiting: bool,
+}
+
+impl Answer {
+    /// From what the memtable has.
+    fn above(newest: Option<Packed>, watermark: Ballot) -> Self {
+        Self {
+            newest,
+            watermark,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn ask_all(
+        &mut self,
+        slices: &[Arc<Slice>],
+        position: &Position<'_>,
+        how: Reading,
+        counts: Option<&ReadCounts>,
+    ) {
+        let digest = position.digest();
+        for slice in slices {
+            self.judge(slice, slice.find(&digest, how), position, counts);
+            if self.is_waiting {
+                return;
+            }
+        }
+    }
+
+    /// The newest version, also if it was collected.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]: what is damaged may have held a newer one.
+    pub(super) fn newest(self) -> Result<Option<Packed>, StoreError> {
+        match (self.doubt, self.newest) {
+            (Some((highest, error)), newest)
+                if newest.as_ref().is_none_or(|one| one.ballot() < highest) =>
+            {
+                Err(error)
+            }
+            (_, newest) => Ok(newest),
+        }
+    }
+
+    /// The newest version unless it was collected.
+    fn visible(self) -> Result<Option<Packed>, StoreError> {
+        let watermark = self.watermark;
+        let newest = self.newest()?;
+        Ok(newest.filter(|one| !one.is_collected(watermark)))
+    }
+
+    /// As `visible`; none if a record that matters is not in the page cache.
+    fn cached(self) -> Option<Result<Option<Packed>, StoreError>> {
+        (!self.is_waiting).then(|| self.visible())
+    }
+
+    /// Takes what a slice found into account.
+    fn judge(
+        &mut self,
+        slice: &Slice,
+        found: Found,
+        position: &Position<'_>,
+        counts: Option<&ReadCounts>,
+    ) {
+        let is_it = match found {
+            Found::GateNegative => {
+                if let Some(counts) = counts {
+                    count(&counts.gate_negatives);
+                }
+                return;
+            }
+            Found::Damaged(what) => return self.doubt(slice, what, position),
+            Found::NotCached => {
+                self.is_waiting = true;
+                return;
+            }
+            Found::Record(packed) => {
+                let is_it = packed.position() == *position;
+                let is_newer = self
+                    .newest
+                    .as_ref()
+                    .is_none_or(|newest| packed.supersedes(newest));
+                if is_it && is_newer {
+                    self.newest = Some(packed);
+                }
+                is_it
+            }
+        };
+        if let Some(counts) = counts {
+            count(&counts.record_reads);
+            if !is_it {
+                count(&counts.gate_false_positives);
+            }
+        }
+    }
+
+    fn doubt(&mut self, slice: &Slice, what: Damage, position: &Position<'_>) {
+        if slice.is_vouched(&position.digest()) {
+            return;
+        }
+        // Remembered also if it does not matter for this key.
+        let error = slice.note_damage(what);
+        let highest = slice.highest();
+        if self.doubt.as_ref().is_none_or(|(held, _)| *held < highest) {
+            self.doubt = Some((highest, error));
+        }
+    }
+}
+
+/// The version with the highest ballot among those that can be read.
+pub(crate) fn newest_readable(slices: &[Arc<Slice>], position: &Position<'_>) -> Option<Packed> {
+    let mut answer = Answer::default();
+    // The damage is remembered, and reported to whoever reads the key.
+    answer.ask_all(slices, position, Reading::Wait, None);
+    answer.newest
+}
+
+/// Whether something of the slices is known to be damaged: then a version of the memtable
+/// need not be the newest.
+fn is_damaged(slices: &[Arc<Slice>]) -> bool {
+    slices.iter().any(|slice| slice.is_damaged())
+}
+
+/// A read of a batch between its stages.
+struct Pending<'a> {
+    /// Its place in the question.
+    index: usize,
+    position: Position<'a>,
+    digest: Digest,
+    slices: Slices,
+}
+
+/// One slice that may hold a pending read's key.
+struct Candidate {
+    pending: usize,
+    slice: usize,
+    slot: Option<usize>,
+}
+
+impl PartitionTable {
+    /// The packed record at a position.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn packed(&self, position: &Position<'_>) -> Result<Option<Packed>, StoreError> {
+        self.answer(position, Reading::Wait).visible()
+    }
+
+    /// As [`PartitionTable::packed`]; none if it is not in the page cache.
+    pub(crate) fn packed_cached(
+        &self,
+        position: &Position<'_>,
+    ) -> Option<Result<Option<Packed>, StoreError>> {
+        self.answer(position, Reading::CachedOnly).cached()
+    }
+
+    fn answer(&self, position: &Position<'_>, how: Reading) -> Answer {
+        let Place { shard, counts } = self.place(position);
+        count(&counts.gets);
+        let shard = shard.read();
+        let watermark = shard.facts.watermark;
+        let upper = shard.memtable.get(position).map(|slot| slot.packed.clone());
+        if upper.is_some() {
+            count(&counts.memtable_hits);
+            if !is_damaged(&shard.slices) {
+                return Answer::above(upper, watermark);
+            }
+        }
+        let slices = Arc::clone(&shard.slices);
+        drop(shard);
+        let mut answer = Answer::above(upper, watermark);
+        answer.ask_all(&slices, position, how, Some(counts));
+        counts.forget_if(answer.is_waiting);
+        answer
+    }
+
+    /// Answers many reads, in the order in which they were asked. Works partition by
+    /// partition, stage by stage, and asks for what the next stage reads while it works on
+    /// this one, so that the waits for memory overlap.
+    pub(crate) fn packed_batch(
+        &self,
+        reads: &[(NamespaceId, Digest, &[u8])],
+    ) -> impl Iterator<Item = Result<Option<Packed>, StoreError>> + use<> {
+        let answers = self.answers(reads, Reading::Wait);
+        answers.into_iter().map(Answer::visible)
+    }
+
+    /// As [`PartitionTable::packed_batch`]; none for those that are not in the page cache.
+    pub(crate) fn packed_batch_cached(
+        &self,
+        reads: &[(NamespaceId, Digest, &[u8])],
+    ) -> impl Iterator<Item = Option<Result<Option<Packed>, StoreError>>> + use<> {
+        let answers = self.answers(reads, Reading::CachedOnly);
+        answers.into_iter().map(Answer::cached)
+    }
+
+    fn answers(&self, reads: &[(NamespaceId, Digest, &[u8])], how: Reading) -> Vec<Answer> {
+        let mut answers: Vec<Answer> = reads.iter().map(|_| Answer::default()).collect();
+        let pending = self.ask_memtable(reads, &mut answers);
+        for candidate in self.ask_gates(&pending) {
+            let pending = &pending[candidate.pending];
+            let answer = &mut answers[pending.index];
+            if answer.is_waiting {
+                continue;
+            }
+            let counts = &self.place(&pending.position).counts;
+            let slice = &pending.slices[candidate.slice];
+            let found = match (slice.view(), candidate.slot) {
+                (Ok(view), Some(slot)) => view.find_at(slot, how),
+                (Ok(_), None) => Found::Damaged("the index of a slice is damaged"),
+                (Err(damage), _) => Found::Damaged(damage),
+            };
+            answer.judge(slice, found, &pending.position, Some(counts));
+            counts.forget_if(answer.is_waiting);
+        }
+        answers
+    }
+
+    /// Answers what the memtable holds; the rest, sorted by partition, is to be looked up.
+    fn ask_memtable<'a>(
+        &self,
+        reads: &[(NamespaceId, Digest, &'a [u8])],
+        answers: &mut [Answer],
+    ) -> Vec<Pending<'a>> {
+        let mut order: Vec<u32> = (0..reads.len() as u32).collect();
+        order.sort_unstable_by_key(|at| reads[*at as usize].1);
+        let mut pending = Vec::with_capacity(reads.len());
+        for index in order {
+            let index = index as usize;
+            let (namespace, digest, key) = &reads[index];
+            let position = Position::new(digest, *namespace, key);
+            let Place { shard, counts } = self.place(&position);
+            count(&counts.gets);
+            let shard = shard.read();
+            let upper = shard
+                .memtable
+                .get(&position)
+                .map(|slot| slot.packed.clone());
+            let is_found = upper.is_some();
+            answers[index] = Answer::above(upper, shard.facts.watermark);
+            if is_found {
+                count(&counts.memtable_hits);
+                if !is_damaged(&shard.slices) {
+                    continue;
+                }
+            }
+            let slices = Arc::clone(&shard.slices);
+            drop(shard);
+            for slice in slices.iter() {
+                if let Ok(gate) = slice.view().map(|view| view.gate()) {
+                    gate.prefetch(digest);
+                }
+            }
+            pending.push(Pending {
+                index,
+                position,
+                digest: *digest,
+                slices,
+            });
+        }
+        pending
+    }
+
+    /// Asks the gates, then the functions of those that said perhaps, then the offsets.
+    fn ask_gates(&self, pending: &[Pending<'_>]) -> Vec<Candidate> {
+        let mut candidates = Vec::with_capacity(pending.len());
+        for (at, one) in pending.iter().enumerate() {
+            for (index, slice) in one.slices.iter().enumerate() {
+                let view = slice.view().ok();
+                let gate = view.as_ref().map(SliceView::gate);
+                if gate.is_some_and(|gate| !gate.may_contain(&one.digest)) {
+                    count(&self.place(&one.position).counts.gate_negatives);
+                    continue;
+                }
+                if let Some(mphf) = view.and_then(|view| view.mphf()) {
+                    mphf.prefetch(&one.digest);
+                }
+                candidates.push(Candidate {
+                    pending: at,
+                    slice: index,
+                    slot: None,
+                });
+            }
+        }
+        for candidate in &mut candidates {
+            let one = &pending[candidate.pending];
+            if let Ok(view) = one.slices[candidate.slice].view()
+                && let Some(mphf) = view.mphf()
+            {
+                let slot = mphf.slot(&one.digest);
+                view.prefetch_offset(slot);
+                candidate.slot = Some(slot);
+            }
+        }
+        candidates
+    }
+}

@@ -1,0 +1,89 @@
+//! What the documents name is there: files in code marks, and what links lead to.
+#![allow(missing_docs)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+
+const DOCUMENTS: [&str; 8] = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "bench/README.md",
+    "deploy/README.md",
+    "fuzz/README.md",
+    "sim/README.md",
+    "store/FORMAT.md",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
+}
+
+fn documents() -> Vec<PathBuf> {
+    let root = root();
+    let mut documents: Vec<PathBuf> = DOCUMENTS.iter().map(|name| root.join(name)).collect();
+    let decisions = std::fs::read_dir(root.join("docs/decisions")).unwrap();
+    documents.extend(decisions.map(|entry| entry.unwrap().path()));
+    documents
+}
+
+/// What stands between two marks, outside of blocks of code.
+fn between<'a>(text: &'a str, open: &str, close: char) -> Vec<&'a str> {
+    let prose = text.split("```").step_by(2);
+    let parts = prose.flat_map(|part| part.split(open).skip(1));
+    parts
+        .filter_map(|part| part.split_once(close).map(|(it, _)| it))
+        .collect()
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        for link in between(&text, "](", ')') {
+            let (path, _) = link.split_once('#').unwrap_or((link, ""));
+            if path.is_empty() || path.contains("://") {
+                continue;
+            }
+            let target = document.parent().unwrap().join(path);
+            assert!(target.exists(), "{}: {link}", document.display());
+        }
+    }
+}
+
+/// A path in code marks that begins with a crate or another folder of the top level.
+#[test]
+fn files_that_documents_name_are_there() {
+    let root = root();
+    let (mut seen, mut missing) = (0, Vec::new());
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        // Code marks come in pairs: every second part is code.
+        let parts: Vec<&str> = text.split("```").step_by(2).collect();
+        let codes = parts
+            .iter()
+            .flat_map(|part| part.split('`').skip(1).step_by(2));
+        for code in codes {
+            let is_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+            let Some((first, rest)) = code.split_once('/') else {
+                continue;
+            };
+            let is_ours = !first.is_empty() && root.join(first).is_dir() && first != "target";
+            if !is_ours || rest.is_empty() || !code.chars().all(is_path) {
+                continue;
+            }
+            seen += 1;
+            let named = root.join(code);
+            // A module is named without its ending, too.
+            let there = named.exists() || root.join(format!("{code}.rs")).exists();
+            if !there {
+                missing.push(format!("{}: `{code}`", document.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(seen > 100, "{seen}: are there no paths any more?");
+}
