@@ -1,0 +1,139 @@
+//! Connecting: to a node by its name as clients do, or as another node.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint};
+use tower_service::Service;
+
+use crate::pem::{self, TlsError};
+use crate::{provider, versions};
+
+/// A client's side of TLS: the authorities that it trusts, and its own certificate if it has one.
+#[derive(Debug, Clone)]
+pub struct ClientTls(Arc<ClientConfig>);
+
+impl ClientTls {
+    /// Reads the files; the key is the certificate's.
+    ///
+    /// # Errors
+    /// [`TlsError`] naming the file.
+    pub fn open(authorities: &Path, own: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
+        let roots = pem::roots(authorities, &pem::read(authorities)?)?;
+        let refused = |file: &Path, source| TlsError::Refused {
+            file: file.to_owned(),
+            source,
+        };
+        // Nodes decide whether 1.2 is spoken.
+        let builder = ClientConfig::builder_with_provider(provider());
+        let builder = builder.with_protocol_versions(versions(true));
+        let builder = builder.map_err(|source| refused(authorities, source))?;
+        let builder = builder.with_root_certificates(roots);
+        let mut config = match own {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = pem::chain(certificate, &pem::read(certificate)?)?;
+                let key = pem::key(key, &pem::read(key)?)?;
+                let config = builder.with_client_auth_cert(chain, key);
+                config.map_err(|source| refused(certificate, source))?
+            }
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Connects with it.
+    #[must_use]
+    pub fn connector(&self) -> Connector {
+        let config = Arc::clone(&self.0);
+        Connector::new(move || Arc::clone(&config))
+    }
+}
+
+/// Connects by TLS. Clones share everything.
+#[derive(Clone)]
+pub struct Connector {
+    tcp: HttpConnector,
+    config: Arc<dyn Fn() -> Arc<ClientConfig> + Send + Sync>,
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    pub(crate) fn new(config: impl Fn() -> Arc<ClientConfig> + Send + Sync + 'static) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        Self {
+            tcp,
+            config: Arc::new(config),
+        }
+    }
+}
+
+type Connecting =
+    Pin<Box<dyn Future<Output = io::Result<TokioIo<TlsStream<TcpStream>>>> + Send + 'static>>;
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Error = io::Error;
+    type Future = Connecting;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.tcp.poll_ready(context).map_err(io::Error::other)
+    }
+
+    fn call(&mut self, to: Uri) -> Connecting {
+        let config = (self.config)();
+        let host = to.host().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other);
+        let tcp = self.tcp.call(to);
+        Box::pin(async move {
+            let tcp = tcp.await.map_err(io::Error::other)?.into_inner();
+            let tls = TlsConnector::from(config).connect(name?, tcp).await?;
+            Ok(TokioIo::new(tls))
+        })
+    }
+}
+
+/// A channel that connects when it is first used; in the clear without a connector.
+#[must_use]
+pub fn channel(endpoint: &Endpoint, tls: Option<&Connector>) -> Channel {
+    match tls {
+        None => endpoint.connect_lazy(),
+        Some(tls) => endpoint.connect_with_connector_lazy(tls.clone()),
+    }
+}
+
+/// A channel that is connected; in the clear without a connector.
+///
+/// # Errors
+/// Whatever kept it from that.
+pub async fn connect(
+    endpoint: &Endpoint,
+    tls: Option<&Connector>,
+) -> Result<Channel, tonic::transport::Error> {
+    match tls {
+        None => endpoint.connect().await,
+        Some(tls) => endpoint.connect_with_connector(tls.clone()).await,
+    }
+}

@@ -1,0 +1,284 @@
+//! Who a certificate names.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rustls::pki_types::CertificateDer;
+use x509_parser::extensions::GeneralName;
+
+const SCHEME: &str = "torc://";
+/// In place of a cluster or a node's id: whichever it is.
+const ANY: &str = "any";
+
+/// What a client may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// Read values and keys.
+    Read = 1,
+    /// Write and delete keys.
+    Write = 2,
+    /// See the cluster's state: status, ring, metrics, hot keys, what explains a key.
+    Observe = 4,
+    /// Change the cluster and its namespaces; includes every other role.
+    Admin = 8,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Observe, Self::Admin];
+
+    /// Its name, as certificates and flags have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Observe => "observe",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        let named = Self::ALL.into_iter().find(|role| role.name() == text);
+        named.ok_or_else(|| IdentityError::Role(text.to_owned()))
+    }
+}
+
+/// A set of roles.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Roles(u8);
+
+impl Roles {
+    /// Whether this role is among them, or `admin`, which includes it.
+    #[must_use]
+    pub const fn allow(self, role: Role) -> bool {
+        self.0 & (role as u8 | Role::Admin as u8) != 0
+    }
+}
+
+impl FromIterator<Role> for Roles {
+    fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
+        Self(roles.into_iter().fold(0, |all, role| all | role as u8))
+    }
+}
+
+impl fmt::Display for Roles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let held = Role::ALL
+            .into_iter()
+            .filter(|role| self.0 & *role as u8 != 0);
+        for (number, role) in held.enumerate() {
+            let plus = if number == 0 { "" } else { "+" };
+            write!(f, "{plus}{}", role.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// Whom a certificate names. As a URI: `torc://CLUSTER/node/ID` or
+/// `torc://CLUSTER/client/NAME/ROLE+ROLE`; `any` stands for whichever cluster or node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// A member of a cluster.
+    Node {
+        /// Its cluster, as text.
+        cluster: Option<String>,
+        /// Its id there.
+        node: Option<u32>,
+    },
+    /// A client.
+    Client {
+        /// The cluster that it may use, as text.
+        cluster: Option<String>,
+        /// Its name: letters, digits, `-`, `_`, `.` and `@`, at most 64.
+        name: String,
+        /// What it may do there.
+        roles: Roles,
+    },
+}
+
+/// What is wrong with an identity. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// No such role.
+    #[error("there is no role `{0}`: the roles are read, write, observe and admin")]
+    Role(String),
+    /// Not a name.
+    #[error("`{0}` is not a name: use 1 to 64 letters, digits, `-`, `_`, `.` or `@`")]
+    Name(String),
+    /// Not a URI of ours.
+    #[error("`{0}` names neither a node nor a client of Torc")]
+    Uri(String),
+    /// The certificate says nothing, or more than one thing.
+    #[error("the certificate names {0} identities of Torc instead of one")]
+    Count(usize),
+    /// The certificate cannot be read.
+    #[error("the certificate cannot be read")]
+    Unreadable,
+}
+
+impl Identity {
+    /// A client with these roles, of any cluster.
+    ///
+    /// # Errors
+    /// [`IdentityError::Name`].
+    pub fn client(name: &str, roles: Roles) -> Result<Self, IdentityError> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) {
+            return Err(IdentityError::Name(name.to_owned()));
+        }
+        Ok(Self::Client {
+            cluster: None,
+            name: name.to_owned(),
+            roles,
+        })
+    }
+
+    /// Whoever a certificate names. O(its length).
+    ///
+    /// # Errors
+    /// [`IdentityError`] when it names nobody, several, or says it in another way.
+    pub fn of(certificate: &CertificateDer<'_>) -> Result<Self, IdentityError> {
+        let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
+            .map_err(|_| IdentityError::Unreadable)?;
+        let names = parsed
+            .subject_alternative_name()
+            .map_err(|_| IdentityError::Unreadable)?;
+        let names = names.iter().flat_map(|names| &names.value.general_names);
+        let uris = names.filter_map(|name| match name {
+            GeneralName::URI(uri) if uri.starts_with(SCHEME) => Some(*uri),
+            _ => None,
+        });
+        let uris: Vec<&str> = uris.collect();
+        match uris[..] {
+            [uri] => uri.parse(),
+            _ => Err(IdentityError::Count(uris.len())),
+        }
+    }
+
+    /// Whether it may be used in this cluster.
+    #[must_use]
+    pub fn is_for(&self, cluster: &str) -> bool {
+        let (Self::Node { cluster: of, .. } | Self::Client { cluster: of, .. }) = self;
+        of.as_deref().is_none_or(|of| of == cluster)
+    }
+
+    /// Whether it is a node, and may be this one.
+    #[must_use]
+    pub fn may_be(&self, wanted: u32) -> bool {
+        matches!(self, Self::Node { node, .. } if node.is_none_or(|node| node == wanted))
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Node { cluster, .. } | Self::Client { cluster, .. }) = self;
+        let cluster = cluster.as_deref().unwrap_or(ANY);
+        match self {
+            Self::Node {
+                node: Some(node), ..
+            } => write!(f, "{SCHEME}{cluster}/node/{node}"),
+            Self::Node { node: None, .. } => write!(f, "{SCHEME}{cluster}/node/{ANY}"),
+            Self::Client { name, roles, .. } => {
+                write!(f, "{SCHEME}{cluster}/client/{name}/{roles}")
+            }
+        }
+    }
+}
+
+impl FromStr for Identity {
+    type Err = IdentityError;
+
+    fn from_str(uri: &str) -> Result<Self, IdentityError> {
+        let wrong = || IdentityError::Uri(uri.to_owned());
+        let parts = uri.strip_prefix(SCHEME).ok_or_else(wrong)?;
+        let parts: Vec<&str> = parts.split('/').collect();
+        let cluster_of = |text: &str| (text != ANY).then(|| text.to_owned());
+        match parts[..] {
+            [of, "node", id] if !of.is_empty() => Ok(Self::Node {
+                cluster: cluster_of(of),
+                node: match id {
+                    ANY => None,
+                    id => Some(id.parse().map_err(|_| wrong())?),
+                },
+            }),
+            [of, "client", name, roles] if !of.is_empty() => {
+                let roles: Result<Roles, _> = roles.split('+').map(Role::from_str).collect();
+                let mut client = Self::client(name, roles?)?;
+                if let Self::Client { cluster, .. } = &mut client {
+                    *cluster = cluster_of(of);
+                }
+                Ok(client)
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roles(of: &[Role]) -> Roles {
+        of.iter().copied().collect()
+    }
+
+    #[test]
+    fn an_identity_is_read_as_it_is_written_and_nothing_else_is() {
+        for text in [
+            "torc://any/node/any",
+            "torc://any/node/7",
+            "torc://0123456789abcdef/node/4294967295",
+            "torc://any/client/alice/read",
+            "torc://c1/client/bob@x/read+write+observe+admin",
+        ] {
+            let identity: Identity = text.parse().unwrap();
+            assert_eq!(identity.to_string(), text);
+        }
+        for text in [
+            "",
+            "torc://",
+            "torc:///node/1",
+            "torc://any/node",
+            "torc://any/node/-1",
+            "torc://any/node/4294967296",
+            "torc://any/node/1/2",
+            "torc://any/client/alice",
+            "torc://any/client/alice/",
+            "torc://any/client//read",
+            "torc://any/client/a b/read",
+            "torc://any/client/alice/read+root",
+            "spiffe://any/node/1",
+        ] {
+            assert!(text.parse::<Identity>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_admin_may_do_everything_and_others_what_they_hold() {
+        for role in Role::ALL {
+            assert!(roles(&[Role::Admin]).allow(role));
+            assert!(roles(&[role]).allow(role));
+            assert!(!Roles::default().allow(role));
+        }
+        assert!(!roles(&[Role::Read]).allow(Role::Write));
+        assert!(!roles(&[Role::Read, Role::Write, Role::Observe]).allow(Role::Admin));
+    }
+
+    #[test]
+    fn a_cluster_and_a_node_that_are_named_are_meant() {
+        let node: Identity = "torc://c1/node/3".parse().unwrap();
+        assert!(node.is_for("c1") && !node.is_for("c2"));
+        assert!(node.may_be(3) && !node.may_be(4));
+        let any: Identity = "torc://any/node/any".parse().unwrap();
+        assert!(any.is_for("c2") && any.may_be(4));
+        let client: Identity = "torc://any/client/3/admin".parse().unwrap();
+        assert!(!client.may_be(3));
+    }
+}

@@ -1,0 +1,37 @@
+//! TLS of Torc: who a certificate names, an authority that issues certificates, and connections.
+//!
+//! A certificate says who its holder is in a URI ([`Identity`]): a node of a cluster, or a client
+//! with its [`Roles`]. Between nodes nothing else counts, no address and no hostname; clients
+//! verify a node's names as usual. What stands in the files is read again while a node serves
+//! ([`NodeTls::reload`]), and new connections use it.
+//!
+//! Sessions are never resumed: a resumed session would not look at the client's certificate again.
+
+mod authority;
+mod connect;
+mod identity;
+mod node;
+mod pem;
+
+pub use authority::{Authority, Issued};
+pub use connect::{ClientTls, Connector, channel, connect};
+pub use identity::{Identity, IdentityError, Role, Roles};
+pub use node::{Door, Files, NodeTls};
+pub use pem::TlsError;
+
+use std::sync::Arc;
+
+use rustls::SupportedProtocolVersion;
+use rustls::crypto::CryptoProvider;
+
+/// The provider of cryptography, given to every configuration: never the process's default, which
+/// another crate could have set.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// TLS 1.3, and 1.2 only where it was asked for.
+const fn versions(tls12: bool) -> &'static [&'static SupportedProtocolVersion] {
+    const ONLY_13: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
+    if tls12 { rustls::ALL_VERSIONS } else { ONLY_13 }
+}

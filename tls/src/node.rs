@@ -1,0 +1,268 @@
+//! A node's certificate, key and authorities, replaced while it serves.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::pem::{self, TlsError};
+use crate::{Connector, Identity, provider, versions};
+
+/// Where a node's certificate, its key and the authorities that it trusts stand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    /// Its certificate, and those between it and the authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities of nodes and clients.
+    pub authorities: PathBuf,
+}
+
+/// What a port speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// HTTP/2 alone.
+    Grpc,
+    /// HTTP/1 alone.
+    Http,
+}
+
+/// A node's side of TLS. New connections use what was read last.
+#[derive(Debug)]
+pub struct NodeTls {
+    files: Files,
+    tls12: bool,
+    now: ArcSwap<Loaded>,
+}
+
+/// What was read from the files, together.
+#[derive(Debug)]
+struct Loaded {
+    /// Of the three files; compared to see whether one was replaced.
+    contents: [Vec<u8>; 3],
+    grpc: Arc<ServerConfig>,
+    http: Arc<ServerConfig>,
+    to_nodes: Arc<ClientConfig>,
+    expires: SystemTime,
+}
+
+impl NodeTls {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`TlsError`] naming the file.
+    pub fn open(files: Files, tls12: bool) -> Result<Arc<Self>, TlsError> {
+        let loaded = load(&files, contents(&files)?, tls12)?;
+        Ok(Arc::new(Self {
+            files,
+            tls12,
+            now: ArcSwap::from_pointee(loaded),
+        }))
+    }
+
+    /// Reads the files again; whether they had changed. What cannot be used, a key that does not
+    /// fit its certificate yet among others, leaves everything as it was.
+    ///
+    /// # Errors
+    /// [`TlsError`] naming the file.
+    pub fn reload(&self) -> Result<bool, TlsError> {
+        let contents = contents(&self.files)?;
+        if contents == self.now.load().contents {
+            return Ok(false);
+        }
+        let loaded = load(&self.files, contents, self.tls12)?;
+        self.now.store(Arc::new(loaded));
+        Ok(true)
+    }
+
+    /// When the certificate ends.
+    #[must_use]
+    pub fn expires(&self) -> SystemTime {
+        self.now.load().expires
+    }
+
+    /// Shakes hands with whoever connected. A certificate is not demanded, but one that is shown
+    /// must be an authority's and name somebody.
+    ///
+    /// # Errors
+    /// Whatever failed; the connection is lost then. The caller bounds the time.
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+        door: Door,
+    ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
+        let loaded = self.now.load_full();
+        let config = match door {
+            Door::Grpc => &loaded.grpc,
+            Door::Http => &loaded.http,
+        };
+        let acceptor = TlsAcceptor::from(Arc::clone(config));
+        let stream = acceptor.accept(stream).await?;
+        let shown = stream.get_ref().1.peer_certificates();
+        let identity = shown.and_then(<[_]>::first).map(Identity::of).transpose();
+        let identity = identity.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
+        Ok((stream, identity?))
+    }
+
+    /// Connects to other nodes: whoever shows a node's certificate of an authority is one,
+    /// whatever its name. Which node it is, requests say and their recipient checks.
+    #[must_use]
+    pub fn connector(self: &Arc<Self>) -> Connector {
+        let node = Arc::clone(self);
+        Connector::new(move || Arc::clone(&node.now.load().to_nodes))
+    }
+}
+
+fn contents(files: &Files) -> Result<[Vec<u8>; 3], TlsError> {
+    Ok([
+        pem::read(&files.certificate)?,
+        pem::read(&files.key)?,
+        pem::read(&files.authorities)?,
+    ])
+}
+
+fn load(files: &Files, contents: [Vec<u8>; 3], tls12: bool) -> Result<Loaded, TlsError> {
+    let file = &files.certificate;
+    let chain = pem::chain(file, &contents[0])?;
+    let key = pem::key(&files.key, &contents[1])?;
+    let roots = pem::roots(&files.authorities, &contents[2])?;
+    let identity = Identity::of(&chain[0]).map_err(|source| TlsError::Identity {
+        file: file.clone(),
+        source,
+    })?;
+    if !matches!(identity, Identity::Node { .. }) {
+        return Err(TlsError::NotANode {
+            file: file.clone(),
+            found: identity.to_string(),
+        });
+    }
+    let refused = |source| TlsError::Refused {
+        file: file.clone(),
+        source,
+    };
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
+    let verifier = verifier.allow_unauthenticated().build().map_err(|error| {
+        let source = rustls::Error::General(error.to_string());
+        TlsError::Refused {
+            file: files.authorities.clone(),
+            source,
+        }
+    })?;
+    let server = || {
+        let builder = ServerConfig::builder_with_provider(provider());
+        let builder = builder.with_protocol_versions(versions(tls12));
+        let builder = builder.map_err(refused)?;
+        let builder = builder.with_client_cert_verifier(Arc::clone(&verifier) as _);
+        let mut config = builder
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(refused)?;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(config)
+    };
+    let (mut grpc, mut http) = (server()?, server()?);
+    grpc.alpn_protocols = vec![b"h2".to_vec()];
+    http.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let builder = ClientConfig::builder_with_provider(provider());
+    let builder = builder.with_protocol_versions(versions(tls12));
+    let builder = builder.map_err(refused)?.dangerous();
+    let builder = builder.with_custom_certificate_verifier(Arc::new(AnyNode {
+        roots,
+        provider: provider(),
+    }));
+    let mut to_nodes = builder
+        .with_client_auth_cert(chain.clone(), key.clone_key())
+        .map_err(refused)?;
+    to_nodes.alpn_protocols = vec![b"h2".to_vec()];
+    to_nodes.resumption = rustls::client::Resumption::disabled();
+    let expires = expiry(&chain[0]).ok_or_else(|| TlsError::Malformed {
+        file: file.clone(),
+        what: "certificate",
+    })?;
+    Ok(Loaded {
+        contents,
+        grpc: Arc::new(grpc),
+        http: Arc::new(http),
+        to_nodes: Arc::new(to_nodes),
+        expires,
+    })
+}
+
+/// When a certificate ends.
+fn expiry(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let end = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(end))
+}
+
+/// Takes every node of the authorities for one, under any hostname.
+#[derive(Debug)]
+struct AnyNode {
+    roots: Arc<RootCertStore>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyNode {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _hostname: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let parsed = ParsedCertificate::try_from(certificate)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(
+            &parsed,
+            &self.roots,
+            intermediates,
+            now,
+            algorithms,
+        )?;
+        match Identity::of(certificate) {
+            Ok(Identity::Node { .. }) => Ok(ServerCertVerified::assertion()),
+            _ => Err(CertificateError::ApplicationVerificationFailure.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,110 @@
+//! What stands in files: certificates and keys.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::IdentityError;
+
+/// The longest file that is read.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Why certificates or keys cannot be used. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {source}", .file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file has no PEM block of this kind, or a broken one.
+    #[error("{} holds no {what} in PEM that can be read", .file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// What was looked for.
+        what: &'static str,
+    },
+    /// The certificate names nobody that Torc knows.
+    #[error("{}: {source}; `kvctl cert issue` makes one that does", .file.display())]
+    Identity {
+        /// The certificate's file.
+        file: PathBuf,
+        /// What it says.
+        source: IdentityError,
+    },
+    /// The certificate is a client's, where a node's is needed.
+    #[error("{} is the certificate of {found}, not of a node: `kvctl cert issue --node` makes one", .file.display())]
+    NotANode {
+        /// The certificate's file.
+        file: PathBuf,
+        /// Whom it names.
+        found: String,
+    },
+    /// rustls refused certificate, key or authority.
+    #[error("{}: {source}", .file.display())]
+    Refused {
+        /// The file in question.
+        file: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The authority cannot issue.
+    #[error("cannot issue a certificate: {0}")]
+    Issue(String),
+}
+
+/// Reads a file of certificates or keys.
+pub(crate) fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
+    let unreadable = |source| TlsError::Unreadable {
+        file: file.to_owned(),
+        source,
+    };
+    let length = std::fs::metadata(file).map_err(unreadable)?.len();
+    if length > MOST_BYTES {
+        return Err(unreadable(std::io::ErrorKind::FileTooLarge.into()));
+    }
+    std::fs::read(file).map_err(unreadable)
+}
+
+/// The certificates of a chain, the holder's first.
+pub(crate) fn chain(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let malformed = || TlsError::Malformed {
+        file: file.to_owned(),
+        what: "certificate",
+    };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let chain = chain.map_err(|_| malformed())?;
+    if chain.is_empty() {
+        return Err(malformed());
+    }
+    Ok(chain)
+}
+
+/// The first private key.
+pub(crate) fn key(file: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(text).map_err(|_| TlsError::Malformed {
+        file: file.to_owned(),
+        what: "private key",
+    })
+}
+
+/// The authorities that are trusted: all of the file, so that one can be replaced by another.
+pub(crate) fn roots(file: &Path, text: &[u8]) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in chain(file, text)? {
+        let added = roots.add(certificate);
+        added.map_err(|source| TlsError::Refused {
+            file: file.to_owned(),
+            source,
+        })?;
+    }
+    Ok(Arc::new(roots))
+}

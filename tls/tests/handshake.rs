@@ -1,0 +1,241 @@
+//! Who gets in and whom one reaches, over real sockets.
+#![allow(missing_docs)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails by panicking"
+)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::pem::PemObject as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use torc_tls::{Authority, ClientTls, Connector, Door, Files, Identity, NodeTls, Role, TlsError};
+use tower_service::Service as _;
+
+/// An authority in a directory, and what it issued there.
+struct Office {
+    dir: tempfile::TempDir,
+    authority: Authority,
+}
+
+impl Office {
+    fn new() -> Self {
+        let office = Self {
+            dir: tempfile::tempdir().unwrap(),
+            authority: Authority::new().unwrap(),
+        };
+        std::fs::write(office.file("ca.pem"), office.authority.certificate()).unwrap();
+        office
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn issue(&self, name: &str, identity: &Identity, days: u32) {
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let issued = self.authority.issue(identity, &names, days).unwrap();
+        std::fs::write(self.file(&format!("{name}.pem")), issued.certificate).unwrap();
+        std::fs::write(self.file(&format!("{name}-key.pem")), issued.key).unwrap();
+    }
+
+    fn files(&self, name: &str) -> Files {
+        Files {
+            certificate: self.file(&format!("{name}.pem")),
+            key: self.file(&format!("{name}-key.pem")),
+            authorities: self.file("ca.pem"),
+        }
+    }
+
+    fn node(&self) -> Arc<NodeTls> {
+        self.issue("node", &node(), 30);
+        NodeTls::open(self.files("node"), false).unwrap()
+    }
+
+    fn client(&self, own: Option<&str>) -> Connector {
+        let files = own.map(|name| self.files(name));
+        let own = files.as_ref().map(|it| (&*it.certificate, &*it.key));
+        ClientTls::open(&self.file("ca.pem"), own)
+            .unwrap()
+            .connector()
+    }
+}
+
+fn node() -> Identity {
+    "torc://any/node/any".parse().unwrap()
+}
+
+fn alice() -> Identity {
+    Identity::client("alice", [Role::Read, Role::Write].into_iter().collect()).unwrap()
+}
+
+/// One connection to a host: whom the node saw, or why there is none for it and for the client.
+async fn meet(
+    node: &NodeTls,
+    host: &str,
+    mut client: Connector,
+) -> Result<Option<Identity>, (String, String)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let accepting = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (mut stream, identity) = node.accept(stream, Door::Grpc).await?;
+        stream.write_all(b"hi").await?;
+        stream.flush().await?;
+        Ok::<_, std::io::Error>((identity, stream))
+    };
+    let connecting = async {
+        let uri = format!("http://{host}:{port}").parse().unwrap();
+        let stream = client.call(uri).await?;
+        let mut stream = stream.into_inner();
+        let mut heard = [0; 2];
+        stream.read_exact(&mut heard).await?;
+        Ok::<_, std::io::Error>(heard)
+    };
+    match tokio::join!(accepting, connecting) {
+        (Ok((identity, _stream)), Ok(heard)) => {
+            assert_eq!(&heard, b"hi");
+            Ok(identity)
+        }
+        (node, client) => {
+            let text = |error: Option<std::io::Error>| error.map_or("-".into(), |e| e.to_string());
+            Err((text(node.err()), text(client.err())))
+        }
+    }
+}
+
+#[tokio::test]
+async fn clients_are_who_their_certificate_names_and_nobody_without_one() {
+    let office = Office::new();
+    let server = office.node();
+    assert_eq!(
+        meet(&server, "127.0.0.1", office.client(None)).await,
+        Ok(None)
+    );
+    office.issue("alice", &alice(), 1);
+    let client = office.client(Some("alice"));
+    assert_eq!(meet(&server, "localhost", client).await, Ok(Some(alice())));
+    assert_eq!(
+        meet(&server, "127.0.0.1", server.connector()).await,
+        Ok(Some(node())),
+        "a node"
+    );
+}
+
+#[tokio::test]
+async fn strangers_certificates_names_and_dates_are_refused() {
+    let (office, other) = (Office::new(), Office::new());
+    let server = office.node();
+    other.issue("alice", &alice(), 1);
+    // Our authority, their certificate.
+    let files = other.files("alice");
+    let own = Some((&*files.certificate, &*files.key));
+    let forged = ClientTls::open(&office.file("ca.pem"), own).unwrap();
+    let (seen, _) = meet(&server, "127.0.0.1", forged.connector())
+        .await
+        .unwrap_err();
+    assert!(seen.contains("certificate"), "{seen}");
+
+    let (_, seen) = meet(&server, "127.0.0.1", other.client(None))
+        .await
+        .unwrap_err();
+    assert!(seen.contains("UnknownIssuer"), "{seen}");
+    // Loopback, under a name that the certificate does not have: clients mind, nodes do not.
+    let (_, seen) = meet(&server, "127.0.0.2", office.client(None))
+        .await
+        .unwrap_err();
+    assert!(seen.contains("not valid for"), "{seen}");
+    assert!(meet(&server, "127.0.0.2", server.connector()).await.is_ok());
+    // Ended at the moment it was issued.
+    office.issue("late", &alice(), 0);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let late = office.client(Some("late"));
+    let (seen, _) = meet(&server, "127.0.0.1", late).await.unwrap_err();
+    assert!(seen.contains("xpired"), "{seen}");
+}
+
+#[tokio::test]
+async fn a_client_cannot_stand_in_for_a_node() {
+    let office = Office::new();
+    office.issue("alice", &alice(), 1);
+    let refused = NodeTls::open(office.files("alice"), false).unwrap_err();
+    assert!(matches!(refused, TlsError::NotANode { .. }), "{refused}");
+
+    // A server that shows a client's certificate, to a node.
+    let read = |name: &str| std::fs::read(office.file(name)).unwrap();
+    let chain = rustls::pki_types::CertificateDer::pem_slice_iter(&read("alice.pem"))
+        .collect::<Result<Vec<_>, _>>()
+        .unwrap();
+    let key = rustls::pki_types::PrivateKeyDer::from_pem_slice(&read("alice-key.pem")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}", listener.local_addr().unwrap());
+    let mut connector = office.node().connector();
+    let accepting = async { acceptor.accept(listener.accept().await.unwrap().0).await };
+    let (_, connected) = tokio::join!(accepting, connector.call(uri.parse().unwrap()));
+    assert!(connected.is_err());
+}
+
+#[tokio::test]
+async fn files_are_replaced_while_serving_and_a_half_written_pair_changes_nothing() {
+    let office = Office::new();
+    let server = office.node();
+    assert!(!server.reload().unwrap(), "nothing changed");
+    let before = server.expires();
+    let read = |file: &Path| std::fs::read(file).unwrap();
+    let files = office.files("node");
+    let old_key = read(&files.key);
+    office.issue("node", &node(), 60);
+    let new_key = read(&files.key);
+    std::fs::write(&files.key, old_key).unwrap();
+    assert!(server.reload().is_err(), "the key is not the certificate's");
+    std::fs::write(&files.key, &new_key[..new_key.len() / 2]).unwrap();
+    assert!(server.reload().is_err(), "the key is cut off");
+    assert_eq!(server.expires(), before);
+    assert!(
+        meet(&server, "127.0.0.1", office.client(None))
+            .await
+            .is_ok()
+    );
+    std::fs::write(&files.key, new_key).unwrap();
+    assert!(server.reload().unwrap());
+    let days =
+        |time: SystemTime| time.duration_since(SystemTime::now()).unwrap().as_secs() / 86_400;
+    assert_eq!((days(before), days(server.expires())), (29, 59));
+    assert!(
+        meet(&server, "127.0.0.1", office.client(None))
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test]
+async fn two_authorities_are_trusted_while_one_replaces_the_other() {
+    let (old, new) = (Office::new(), Office::new());
+    let server = old.node();
+    new.issue("alice", &alice(), 1);
+    let files = new.files("alice");
+    let own = Some((&*files.certificate, &*files.key));
+    let client = ClientTls::open(&old.file("ca.pem"), own).unwrap();
+    assert!(
+        meet(&server, "127.0.0.1", client.connector())
+            .await
+            .is_err()
+    );
+    let both = [old.authority.certificate(), new.authority.certificate()].concat();
+    std::fs::write(old.file("ca.pem"), both).unwrap();
+    assert!(server.reload().unwrap());
+    let seen = meet(&server, "127.0.0.1", client.connector()).await;
+    assert_eq!(seen, Ok(Some(alice())));
+}
