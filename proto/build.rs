@@ -1,6 +1,7 @@
 //! Compiles the interface with a pure-Rust protobuf compiler: no `protoc` is needed. Beside the
 //! code it generates what `src/codec.rs` has to know of each message.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -21,11 +22,76 @@ fn main() -> Result<(), Failed> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     std::fs::write(out.join("shapes.rs"), shapes(&descriptors)?)?;
+    std::fs::write(out.join("access.rs"), access(&descriptors)?)?;
     tonic_prost_build::configure()
         .bytes(".")
         .codec_path("crate::codec::BoundedCodec")
         .compile_fds(descriptors)?;
     Ok(())
+}
+
+/// Who may call what. A call that is missing here, or is here and nowhere else, fails the build.
+const ACCESS: [(&str, &str); 31] = [
+    ("Kv/Get", "Read"),
+    ("Kv/Put", "Write"),
+    ("Kv/Delete", "Write"),
+    ("Kv/BatchGet", "Read"),
+    ("Kv/BatchPut", "Write"),
+    ("Kv/Scan", "Read"),
+    ("Kv/Session", "ReadOrWrite"),
+    ("Cluster/GetTopology", "Client"),
+    ("Cluster/Join", "Admin"),
+    ("Cluster/Leave", "Admin"),
+    ("Cluster/Replace", "Admin"),
+    ("Cluster/Reweight", "Admin"),
+    ("Cluster/AlterNamespace", "Admin"),
+    ("Cluster/Abort", "Admin"),
+    ("Cluster/CreateNamespace", "Admin"),
+    ("Cluster/Status", "Observe"),
+    ("Cluster/Flush", "Admin"),
+    ("Cluster/Compact", "Admin"),
+    ("Cluster/Explain", "Observe"),
+    ("Cluster/HotKeys", "Observe"),
+    ("Cluster/HotWindow", "Observe"),
+    ("Cluster/SketchKeys", "Read"),
+    ("Replica/Identify", "Node"),
+    ("Replica/Enlist", "Node"),
+    ("Replica/CopySlices", "Node"),
+    ("Replica/Summarize", "Node"),
+    ("Replica/Link", "Node"),
+    ("TopologyGroup/AppendEntries", "Node"),
+    ("TopologyGroup/InstallSnapshot", "Node"),
+    ("TopologyGroup/Vote", "Node"),
+    ("TopologyGroup/Propose", "Node"),
+];
+
+/// The function from a path to its [`ACCESS`], as an expression.
+fn access(descriptors: &FileDescriptorSet) -> Result<String, Failed> {
+    let services = descriptors.file.iter().flat_map(|file| &file.service);
+    let mut calls: Vec<String> = services
+        .flat_map(|service| {
+            let of = service.name().to_owned();
+            let methods = service.method.iter();
+            methods.map(move |method| format!("{of}/{}", method.name()))
+        })
+        .collect();
+    let mut paths = BTreeMap::<&str, Vec<String>>::new();
+    for (call, access) in ACCESS {
+        let at = calls.iter().position(|known| known == call);
+        let at = at.ok_or_else(|| format!("ACCESS has {call}, which is no call"))?;
+        calls.swap_remove(at);
+        let path = format!("\"/torc.v1.{call}\"");
+        paths.entry(access).or_default().push(path);
+    }
+    if !calls.is_empty() {
+        return Err(format!("ACCESS does not say who may call {calls:?}").into());
+    }
+    let mut code = "match path {\n".to_owned();
+    for (access, paths) in paths {
+        writeln!(code, "    {} => Some(Access::{access}),", paths.join(" | "))?;
+    }
+    code.push_str("    _ => None,\n}\n");
+    Ok(code)
 }
 
 // Of google/protobuf/descriptor.proto.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use torc_tls::{ClientTls, Connector};
+
 use crate::core::Core;
 use crate::{Client, Error, ErrorKind};
 
@@ -22,6 +24,8 @@ pub(crate) struct Config {
     pub(crate) first_contact: Duration,
     /// Whether gets of hot keys are spread and coalesced.
     pub(crate) hot_keys: bool,
+    /// None: nothing is encrypted.
+    pub(crate) tls: Option<Connector>,
 }
 
 /// Settings of a [`Client`], from [`Client::builder`].
@@ -48,6 +52,7 @@ pub struct ClientBuilder {
     first_contact: Duration,
     channels: usize,
     hot_keys: bool,
+    tls: Option<ClientTls>,
 }
 
 impl Default for ClientBuilder {
@@ -60,12 +65,14 @@ impl Default for ClientBuilder {
             first_contact: Duration::MAX,
             channels: 4,
             hot_keys: true,
+            tls: None,
         }
     }
 }
 
 impl ClientBuilder {
-    /// Adds nodes to ask first: `http://host:port` or `host:port`. One that answers
+    /// Adds nodes to ask first: `host:port`, `http://host:port`, or `https://host:port` with
+    /// [`tls`](Self::tls). One that answers
     /// is enough, since it knows the others; name several so that one may be down.
     pub fn endpoints<I, S>(mut self, endpoints: I) -> Self
     where
@@ -117,6 +124,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Encrypts every connection, and shows the client's certificate if it has one. A node must
+    /// have a certificate for the name or address by which it is reached. Default: no TLS.
+    pub fn tls(mut self, tls: ClientTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Makes a client and fetches the cluster's topology, so that what follows goes
     /// to the right node at once. Waits for a cluster that is being formed.
     ///
@@ -148,7 +162,7 @@ impl ClientBuilder {
         }
         let mut seeds = Vec::with_capacity(self.endpoints.len());
         for endpoint in &self.endpoints {
-            let seed = authority(endpoint)?;
+            let seed = authority(endpoint, self.tls.is_some())?;
             if !seeds.contains(&seed) {
                 seeds.push(seed);
             }
@@ -159,6 +173,7 @@ impl ClientBuilder {
             first_contact: self.first_contact,
             channels: self.channels,
             hot_keys: self.hot_keys,
+            tls: self.tls.map(|tls| tls.connector()),
         };
         let core = Arc::new(Core::new(config)?);
         Ok(Client::new(core, self.namespace, self.deadline))
@@ -170,17 +185,27 @@ fn invalid(message: impl Into<String>) -> Error {
 }
 
 /// `host:port` of an endpoint as users write it.
-fn authority(endpoint: &str) -> Result<String, Error> {
+fn authority(endpoint: &str, tls: bool) -> Result<String, Error> {
     let refused = || {
         invalid(format!(
-            "`{endpoint}` is not an endpoint: use http://host:port"
+            "`{endpoint}` is not an endpoint: use host:port, http://host:port or https://host:port"
         ))
     };
-    if endpoint.starts_with("https://") {
-        let why = format!("`{endpoint}`: nodes do not speak TLS yet, use http://host:port");
-        return Err(invalid(why));
-    }
-    let bare = endpoint.strip_prefix("http://").unwrap_or(endpoint);
+    let bare = match (
+        endpoint.strip_prefix("https://"),
+        endpoint.strip_prefix("http://"),
+    ) {
+        (Some(_), _) if !tls => {
+            let why = format!("`{endpoint}` needs TLS: say which authorities are trusted");
+            return Err(invalid(why));
+        }
+        (_, Some(_)) if tls => {
+            let why = format!("`{endpoint}` would not be encrypted: use https:// or host:port");
+            return Err(invalid(why));
+        }
+        (Some(bare), _) | (_, Some(bare)) => bare,
+        (None, None) => endpoint,
+    };
     let bare = bare.strip_suffix('/').unwrap_or(bare);
     let parsed: http::uri::Authority = bare.parse().map_err(|_| refused())?;
     let has_user = bare.contains('@');
@@ -202,7 +227,7 @@ mod tests {
             ("node-1:7400", "node-1:7400"),
             ("[::1]:7400", "[::1]:7400"),
         ] {
-            assert_eq!(authority(text).as_deref(), Ok(seed), "{text}");
+            assert_eq!(authority(text, false).as_deref(), Ok(seed), "{text}");
         }
     }
 
@@ -220,9 +245,18 @@ mod tests {
             "user@node:7400",
             "no de:7400",
         ] {
-            let refused = authority(text).unwrap_err();
+            let refused = authority(text, false).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Invalid, "{text:?}");
         }
+    }
+
+    #[test]
+    fn with_tls_nothing_is_sent_in_the_clear() {
+        for text in ["https://node:7400/", "node:7400"] {
+            assert_eq!(authority(text, true).as_deref(), Ok("node:7400"), "{text}");
+        }
+        let refused = authority("http://node:7400", true).unwrap_err();
+        assert!(refused.message().contains("not be encrypted"), "{refused}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Code, Request, Response, Status};
-use torc_proto::{Fault, Reason, v1};
+use torc_proto::{Fault, Reason, deepest, v1};
 use torc_ring::topology::PartitionState;
 
 use crate::Error;
@@ -151,15 +151,6 @@ pub(crate) fn no_answer(peer: &Peer) -> Failure {
         maybe_applied: true,
         ..Fault::new(Reason::Deadline, message)
     })
-}
-
-/// The cause at the end of the chain.
-pub(crate) fn deepest(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    cause.to_string()
 }
 
 /// Whether an error of ours, not the node's answer, ended the attempt.
@@ -417,6 +408,7 @@ mod tests {
             first_contact: Duration::MAX,
             channels: 1,
             hot_keys: true,
+            tls: None,
         };
         Arc::clone(&Peers::new(config).unwrap().seeds()[0])
     }

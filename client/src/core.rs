@@ -319,6 +319,7 @@ mod tests {
             first_contact: Duration::MAX,
             channels: 1,
             hot_keys: false,
+            tls: None,
         });
         let core = core.unwrap();
         let member = |number| NewMember {

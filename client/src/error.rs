@@ -26,6 +26,9 @@ pub enum ErrorKind {
     /// The cluster does not allow this, now or ever. Nothing changed; the message
     /// says why.
     Refused,
+    /// The cluster does not know who asks, or does not let them do this. Nothing was
+    /// looked up, nothing changed; ask its administrator for a certificate with the role.
+    Denied,
     /// There is no namespace of this name. Nothing changed.
     NoSuchNamespace,
     /// There is no node of this id. Nothing changed.
@@ -140,6 +143,7 @@ impl Error {
             | ErrorKind::OutcomeUnknown
             | ErrorKind::Invalid
             | ErrorKind::Refused
+            | ErrorKind::Denied
             | ErrorKind::NoSuchNamespace
             | ErrorKind::NoSuchNode
             | ErrorKind::Corrupt
@@ -196,6 +200,7 @@ const fn kind_of(reason: Reason) -> ErrorKind {
         Reason::Refused | Reason::WrongCluster | Reason::WrongNode | Reason::Superseded => {
             ErrorKind::Refused
         }
+        Reason::Unauthenticated | Reason::PermissionDenied => ErrorKind::Denied,
         Reason::Deadline => ErrorKind::Deadline,
         // The library computed the digest: if it is wrong, the library is.
         Reason::DigestMismatch | Reason::Internal | Reason::Unspecified => ErrorKind::Internal,

@@ -115,6 +115,7 @@ pub use scan::{Scan, ScanCursor};
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};
 pub use torc_ring::topology::{ClusterId, RoutingTable};
 pub use torc_ring::{NodeId, Partition, Token, Zone};
+pub use torc_tls::{ClientTls, TlsError};
 
 /// The version of a record, `epoch.time.slot` as text. Versions of one key are totally
 /// ordered; a later write has a greater one.

@@ -13,12 +13,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tonic::transport::Endpoint;
-use torc_proto::{Fault, Reason};
+use torc_proto::{Fault, Reason, deepest};
 use torc_ring::topology::ClusterId;
+use torc_tls::Connector;
 
 use crate::breaker::{BreakerState, CircuitBreaker};
 use crate::builder::Config;
-use crate::call::deepest;
+
 use crate::naming::{Connection, Naming};
 use crate::retry::Nature;
 use crate::session::{Session, SessionPermit, WINDOW};
@@ -42,6 +43,7 @@ const PROBE_TIME: Duration = Duration::from_millis(100);
 pub(crate) struct Peer {
     address: String,
     endpoint: Endpoint,
+    tls: Option<Connector>,
     naming: Naming,
     slots: Box<[Slot]>,
     /// Places for operations on sessions.
@@ -109,9 +111,8 @@ impl Peer {
             let message = format!("`{address}` is not an address: {e}");
             Error::new(ErrorKind::Invalid, message)
         };
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(refused)?;
+        let endpoint = torc_tls::endpoint(address, config.tls.as_ref()).map_err(refused)?;
         let endpoint = endpoint
-            .tcp_nodelay(true)
             .connect_timeout(config.connect_timeout)
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
@@ -121,6 +122,7 @@ impl Peer {
         Ok(Self {
             address: address.to_owned(),
             endpoint,
+            tls: config.tls.clone(),
             naming: naming.clone(),
             slots: (0..config.channels).map(|_| Slot::default()).collect(),
             window: Arc::new(Semaphore::new(WINDOW * config.channels)),
@@ -337,7 +339,7 @@ impl Peer {
         if let Some(fault) = self.failure_since(asked) {
             return Err(fault);
         }
-        match self.endpoint.connect().await {
+        match torc_tls::connect(&self.endpoint, self.tls.as_ref()).await {
             Ok(channel) => {
                 let channel = self.naming.on(channel);
                 *slot.channel.lock() = Some(channel.clone());
@@ -484,6 +486,7 @@ mod tests {
             first_contact: Duration::MAX,
             channels: 1,
             hot_keys: true,
+            tls: None,
         }
     }
 

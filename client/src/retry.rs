@@ -102,6 +102,8 @@ impl Failure {
             | Reason::NoSuchNode
             | Reason::Refused
             | Reason::Superseded
+            | Reason::Unauthenticated
+            | Reason::PermissionDenied
             | Reason::Deadline
             | Reason::NoTopologyLeader => false,
         }

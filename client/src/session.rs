@@ -316,7 +316,7 @@ async fn run(
 /// The status of operations on a stream that broke: whatever it says of itself, they were sent.
 fn broken(status: &Status) -> Status {
     let cause = std::error::Error::source(status)
-        .map_or_else(|| status.message().to_owned(), crate::call::deepest);
+        .map_or_else(|| status.message().to_owned(), torc_proto::deepest);
     lost(&cause)
 }
 

@@ -12,7 +12,7 @@ use torc_record::Key;
 use crate::failure::Failure;
 use crate::format::BASE64;
 
-/// A node's gRPC address: `http://host:port`.
+/// A node's gRPC address: `host:port`, `http://host:port` or `https://host:port`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint(String);
 
@@ -27,12 +27,10 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim().trim_end_matches('/');
-        if text.starts_with("https://") {
-            return Err("TLS is not supported: use http://host:port".to_owned());
-        }
-        let address = text.strip_prefix("http://").unwrap_or(text);
-        let address: Address = address.parse()?;
-        Ok(Self(format!("http://{}", address.0)))
+        let mut schemes = ["https://", "http://"].iter();
+        let bare = schemes.find_map(|scheme| text.strip_prefix(scheme));
+        bare.unwrap_or(text).parse::<Address>()?;
+        Ok(Self(text.to_owned()))
     }
 }
 
@@ -214,17 +212,15 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_http_host_port_and_http_may_be_left_out() {
+    fn an_endpoint_is_host_port_with_or_without_a_scheme() {
         let of = |text: &str| text.parse::<Endpoint>().map(|endpoint| endpoint.0);
         assert_eq!(
             of("http://127.0.0.1:7400/"),
             Ok("http://127.0.0.1:7400".into())
         );
-        assert_eq!(
-            of("node-1.example:7400"),
-            Ok("http://node-1.example:7400".into())
-        );
-        assert_eq!(of("[::1]:7400"), Ok("http://[::1]:7400".into()));
+        assert_eq!(of("node-1.example:7400"), Ok("node-1.example:7400".into()));
+        assert_eq!(of("[::1]:7400"), Ok("[::1]:7400".into()));
+        assert_eq!(of("https://h:1"), Ok("https://h:1".into()));
         for text in [
             "",
             "host",
@@ -239,7 +235,6 @@ mod tests {
         ] {
             assert!(of(text).is_err(), "{text:?}");
         }
-        assert!(of("https://h:1").unwrap_err().contains("TLS"));
     }
 
     #[test]

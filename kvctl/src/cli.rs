@@ -1,11 +1,12 @@
 //! The command line as a whole: global options, which command, how it ends.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
-use torc_client::Client;
+use torc_client::{Client, ClientTls};
 
 use crate::args::{self, Endpoint};
 use crate::cmd;
@@ -41,14 +42,14 @@ pub(crate) struct Cli {
 pub(crate) struct Global {
     /// A node to ask first; for several, give the option several times or put commas between
     /// them. One that answers is enough, the others are learned from it.
-    /// [default: http://127.0.0.1:7400,http://127.0.0.1:7401]
+    /// [default: 127.0.0.1:7400,127.0.0.1:7401]
     #[arg(
         long = "endpoint",
         global = true,
         value_name = "URL",
         env = "TORC_ENDPOINTS",
         value_delimiter = ',',
-        default_values = ["http://127.0.0.1:7400", "http://127.0.0.1:7401"],
+        default_values = ["127.0.0.1:7400", "127.0.0.1:7401"],
         hide_default_value = true
     )]
     endpoints: Vec<Endpoint>,
@@ -67,6 +68,16 @@ pub(crate) struct Global {
         value_parser = args::positive_duration
     )]
     timeout: Option<Duration>,
+    /// Encrypt every connection, and trust the nodes whose certificates these authorities issued:
+    /// a PEM file.
+    #[arg(long, global = true, value_name = "FILE", env = "TORC_TLS_CA")]
+    tls_ca: Option<PathBuf>,
+    /// With --tls-ca: the certificate that says who asks, a PEM file.
+    #[arg(long, global = true, value_name = "FILE", env = "TORC_TLS_CERT")]
+    tls_cert: Option<PathBuf>,
+    /// With --tls-cert: its private key, a PEM file.
+    #[arg(long, global = true, value_name = "FILE", env = "TORC_TLS_KEY")]
+    tls_key: Option<PathBuf>,
 }
 
 /// What TORC_ENDPOINTS is easily taken for.
@@ -112,6 +123,8 @@ enum Command {
     Compact(cmd::maintenance::Args),
     HotKeys(cmd::hot_keys::Args),
     Bench(cmd::bench::Args),
+    Ca(cmd::certificates::AuthorityArgs),
+    Cert(cmd::certificates::CertificateArgs),
     GenerateUrls(cmd::generate_urls::Args),
     Completions(cmd::completions::Args),
 }
@@ -137,12 +150,35 @@ impl Global {
 
     /// As [`client`](Self::client), for operations that take so long if no timeout was given.
     pub(crate) fn client_within(&self, usual: Duration) -> Result<Client, Failure> {
-        let builder = Client::builder()
+        let mut builder = Client::builder()
             .endpoints(self.endpoints.iter().map(Endpoint::as_str))
             .namespace(self.namespace.as_str())
             .first_contact(self.timeout.unwrap_or(FIRST_CONTACT))
             .deadline(self.timeout.unwrap_or(usual));
+        if let Some(tls) = self.tls()? {
+            builder = builder.tls(tls);
+        }
         Ok(builder.connect_lazy()?)
+    }
+
+    fn tls(&self) -> Result<Option<ClientTls>, Failure> {
+        let needs =
+            |what: &str, other: &str| Err(Failure::Usage(format!("{what} goes with {other}")));
+        let own = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
+            (None, None) => None,
+            (Some(_), None) => return needs("--tls-cert", "--tls-key"),
+            (None, Some(_)) => return needs("--tls-key", "--tls-cert"),
+        };
+        let Some(authorities) = &self.tls_ca else {
+            return match own {
+                Some(_) => needs("--tls-cert", "--tls-ca"),
+                None => Ok(None),
+            };
+        };
+        let opened = ClientTls::open(authorities, own);
+        let opened = opened.map_err(|error| Failure::Usage(error.to_string()))?;
+        Ok(Some(opened))
     }
 }
 
@@ -221,6 +257,8 @@ async fn dispatch(cli: Cli, out: &mut Out) -> Result<(), Failure> {
         Command::Compact(args) => cmd::maintenance::run(Work::Compact, args, &global, out).await,
         Command::HotKeys(args) => cmd::hot_keys::run(args, &global, out).await,
         Command::Bench(args) => cmd::bench::run(args, &global, out).await,
+        Command::Ca(args) => cmd::certificates::authority(&args, &global, out),
+        Command::Cert(args) => cmd::certificates::certificate(&args, &global, out),
         Command::GenerateUrls(args) => cmd::generate_urls::run(&args, out),
         Command::Completions(args) => cmd::completions::run(&args, out),
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod abort;
 pub(crate) mod bench;
+pub(crate) mod certificates;
 mod change;
 pub(crate) mod completions;
 pub(crate) mod delete;

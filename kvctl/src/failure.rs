@@ -8,7 +8,7 @@
 //! | 3 | unavailable: nobody who could do it was reached in time; nothing changed |
 //! | 4 | a condition was not met; nothing changed |
 //! | 5 | the outcome of a write is unknown: it may happen, now or later |
-//! | 6 | refused: limits, or the state of the cluster; nothing changed |
+//! | 6 | refused: limits, the state of the cluster, or who asks; nothing changed |
 //!
 //! A command that was interrupted from the keyboard ends with 130, as shells expect.
 //! A reader of our output that goes away (`kvctl dump | head`) is no failure.
@@ -143,6 +143,7 @@ fn code_of(kind: ErrorKind, maybe_applied: bool) -> Code {
         ErrorKind::ConditionNotMet => Code::ConditionNotMet,
         ErrorKind::Invalid
         | ErrorKind::Refused
+        | ErrorKind::Denied
         | ErrorKind::NoSuchNamespace
         | ErrorKind::NoSuchNode
         | ErrorKind::OutOfSpace => Code::Refused,
@@ -168,6 +169,7 @@ mod tests {
         assert_eq!(of(ErrorKind::OutcomeUnknown), 5);
         assert_eq!(of(ErrorKind::Invalid), 6);
         assert_eq!(of(ErrorKind::Refused), 6);
+        assert_eq!(of(ErrorKind::Denied), 6);
         assert_eq!(of(ErrorKind::NoSuchNamespace), 6);
         assert_eq!(of(ErrorKind::NoSuchNode), 6);
         assert_eq!(of(ErrorKind::OutOfSpace), 6);

@@ -93,7 +93,9 @@ impl Fault {
             | Reason::Deadline
             | Reason::WrongCluster
             | Reason::WrongNode
-            | Reason::Superseded => false,
+            | Reason::Superseded
+            | Reason::Unauthenticated
+            | Reason::PermissionDenied => false,
         };
         passing && !self.maybe_applied
     }
@@ -108,6 +110,8 @@ impl Fault {
             | Reason::WrongCluster
             | Reason::WrongNode
             | Reason::Superseded => Code::FailedPrecondition,
+            Reason::Unauthenticated => Code::Unauthenticated,
+            Reason::PermissionDenied => Code::PermissionDenied,
             Reason::OutcomeUnknown | Reason::Unspecified => Code::Unknown,
             Reason::Invalid | Reason::DigestMismatch => Code::InvalidArgument,
             Reason::NoSuchNamespace | Reason::NoSuchNode => Code::NotFound,
@@ -170,9 +174,9 @@ impl Fault {
         }
         let (reason, maybe_applied) = match status.code() {
             Code::InvalidArgument | Code::OutOfRange => (Reason::Invalid, false),
-            Code::Unimplemented | Code::PermissionDenied | Code::Unauthenticated => {
-                (Reason::Refused, false)
-            }
+            Code::Unimplemented => (Reason::Refused, false),
+            Code::Unauthenticated => (Reason::Unauthenticated, false),
+            Code::PermissionDenied => (Reason::PermissionDenied, false),
             Code::ResourceExhausted => (Reason::Overloaded, false),
             Code::DeadlineExceeded => (Reason::Deadline, true),
             Code::Unavailable => (Reason::OwnerUnreachable, true),
@@ -195,6 +199,27 @@ fn never_connected(status: &Status) -> bool {
         source = error.source();
     }
     false
+}
+
+/// The cause at the end of the chain, in words that say what to do about it.
+#[must_use]
+pub fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    let of_http2 = cause.downcast_ref::<h2::Error>();
+    // An alert of TLS is no frame.
+    let is_no_frame = |error: &h2::Error| {
+        !error.is_remote() && error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR)
+    };
+    if of_http2.is_some_and(is_no_frame) {
+        "what answers there does not speak HTTP/2 in the clear; if it speaks TLS, say which \
+         authorities are trusted (kvctl: --tls-ca)"
+            .to_owned()
+    } else {
+        cause.to_string()
+    }
 }
 
 /// Whether the connection ended before the request was sent, or the peer said that it did

@@ -7,6 +7,7 @@
 //! Everything that comes off the wire is checked here before it becomes a domain
 //! type: lengths of keys, values and digests, enum numbers, counts.
 
+mod access;
 pub mod codec;
 mod config;
 mod convert;
@@ -16,8 +17,9 @@ mod names;
 mod scan;
 mod topology;
 
+pub use access::Access;
 pub use convert::{WireError, digest_from_wire, version_from_wire, version_to_wire};
-pub use fault::{Fault, Reason};
+pub use fault::{Fault, Reason, deepest};
 pub use names::{CLUSTER_HEADER, NODE_HEADER, Names, wrong_cluster};
 pub use scan::ScanPosition;
 pub use topology::{

@@ -10,6 +10,7 @@ use clap::builder::BoolishValueParser;
 use serde::Deserialize;
 use torc_ring::topology::Release;
 use torc_ring::{Partitions, Weight, Zone};
+use torc_tls::Files;
 
 use crate::hot::HotSettings;
 use crate::variables;
@@ -63,6 +64,19 @@ pub struct RawSettings {
     /// With --bootstrap: positions on the ring of a node of normal weight [default: 32]
     #[arg(long, env = "TORC_POSITIONS", value_name = "COUNT")]
     pub positions: Option<u16>,
+    /// Encrypt every connection: PEM file of this node's certificate, read again when it changes
+    #[arg(long, env = "TORC_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file of the certificate's private key
+    #[arg(long, env = "TORC_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// PEM file of the authorities whose certificates nodes and clients must show
+    #[arg(long, env = "TORC_TLS_CA", value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// Speak TLS 1.2 too, not 1.3 alone [default: false]
+    #[arg(long, env = "TORC_TLS_12", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub tls_12: Option<bool>,
     /// Serve on other addresses than loopback although nothing is encrypted or authenticated
     #[arg(long, env = "TORC_INSECURE", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
@@ -191,7 +205,7 @@ pub enum ConfigError {
     /// Serving beyond this machine without protection must be asked for.
     #[error(
         "{address} is not a loopback address, and connections are neither encrypted nor authenticated: \
-         bind 127.0.0.1, or add --insecure if the network is trusted"
+         bind 127.0.0.1, give --tls-cert, --tls-key and --tls-ca, or add --insecure if the network is trusted"
     )]
     Exposed {
         /// The address in question.
@@ -289,6 +303,17 @@ pub struct Settings {
     pub test_disk_faults: Option<PathBuf>,
     /// Whether a non-loopback address is served without protection.
     pub insecure: bool,
+    /// What encrypts and authenticates, if anything does.
+    pub tls: Option<TlsSettings>,
+}
+
+/// What encrypts and authenticates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Where the certificate, its key and the authorities stand.
+    pub files: Files,
+    /// Whether TLS 1.2 is spoken too.
+    pub tls12: bool,
 }
 
 impl RawSettings {
@@ -341,6 +366,10 @@ impl RawSettings {
             partitions: self.partitions.or(fallback.partitions),
             replicas: self.replicas.or(fallback.replicas),
             positions: self.positions.or(fallback.positions),
+            tls_cert: self.tls_cert.or(fallback.tls_cert),
+            tls_key: self.tls_key.or(fallback.tls_key),
+            tls_ca: self.tls_ca.or(fallback.tls_ca),
+            tls_12: self.tls_12.or(fallback.tls_12),
             insecure: self.insecure.or(fallback.insecure),
             memtable_limit_mib: self.memtable_limit_mib.or(fallback.memtable_limit_mib),
             log_segment_mib: self.log_segment_mib.or(fallback.log_segment_mib),
@@ -453,6 +482,7 @@ impl RawSettings {
             test_clock_shift: self.test_clock_shift,
             test_disk_faults: self.test_disk_faults,
             insecure: self.insecure.unwrap_or(false),
+            tls: tls([self.tls_cert, self.tls_key, self.tls_ca], self.tls_12)?,
         };
         settings.check_exposure()?;
         settings.check_advertised()?;
@@ -469,7 +499,9 @@ impl Settings {
             .into_iter()
             .find(|address| !address.ip().is_loopback());
         match exposed {
-            Some(address) if !self.insecure => Err(ConfigError::Exposed { address }),
+            Some(address) if !self.insecure && self.tls.is_none() => {
+                Err(ConfigError::Exposed { address })
+            }
             _ => Ok(()),
         }
     }
@@ -494,6 +526,28 @@ impl Settings {
             }
         }
         Ok(())
+    }
+}
+
+/// All three files, or none.
+fn tls(
+    files: [Option<PathBuf>; 3],
+    tls12: Option<bool>,
+) -> Result<Option<TlsSettings>, ConfigError> {
+    match files {
+        [Some(certificate), Some(key), Some(authorities)] => Ok(Some(TlsSettings {
+            files: Files {
+                certificate,
+                key,
+                authorities,
+            },
+            tls12: tls12.unwrap_or(false),
+        })),
+        [None, None, None] if tls12.is_none() => Ok(None),
+        [None, None, None] => Err(problem("tls-12", "goes with --tls-cert")),
+        [None, _, _] => Err(problem("tls-cert", "goes with --tls-key and --tls-ca")),
+        [_, None, _] => Err(problem("tls-key", "goes with --tls-cert and --tls-ca")),
+        [_, _, None] => Err(problem("tls-ca", "goes with --tls-cert and --tls-key")),
     }
 }
 
@@ -630,6 +684,26 @@ mod tests {
             ..nameless
         };
         assert!(named.check().is_ok());
+    }
+
+    #[test]
+    fn tls_takes_all_its_files_and_then_any_address_may_be_served_on() {
+        let some = |name: &str| Some(PathBuf::from(name));
+        let exposed = RawSettings {
+            http_addr: Some(([10, 0, 0, 1], 7480).into()),
+            tls_cert: some("c.pem"),
+            tls_key: some("k.pem"),
+            tls_ca: some("ca.pem"),
+            ..minimal()
+        };
+        let settings = exposed.clone().check().unwrap();
+        assert!(settings.tls.is_some_and(|tls| !tls.tls12));
+        let partial = RawSettings {
+            tls_ca: None,
+            ..exposed
+        };
+        let error = partial.check().unwrap_err();
+        assert!(error.to_string().starts_with("--tls-ca: "), "{error}");
     }
 
     #[test]

@@ -17,8 +17,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep};
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tokio::time::{Sleep, sleep, timeout};
+use tonic::transport::server::Connected;
+use torc_tls::{Door, NodeTls, TlsStream};
+
+use crate::caller::Caller;
+use crate::shared::Shared;
 
 /// How long the greeting may take.
 const GREETING_TIME: Duration = Duration::from_secs(5);
@@ -84,35 +88,137 @@ impl Drop for Place {
     }
 }
 
+/// What a connection reads from and writes to.
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
 /// A connection that has a place, or needs none.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Stream,
+    caller: Caller,
     _place: Option<Place>,
     /// Until the greeting has come.
     greeting: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
 impl Connection {
-    /// Of HTTP/2.
-    pub(crate) fn new(stream: TcpStream, place: Option<Place>) -> Self {
-        Self::greeted_within(GREETING_TIME, stream, place)
+    /// Shakes hands where that is asked for. None: it did not come about.
+    pub(crate) async fn begin(
+        stream: TcpStream,
+        place: Option<Place>,
+        shared: &Shared,
+        door: Door,
+    ) -> Option<Self> {
+        let (stream, caller) = match &shared.tls {
+            None => (Stream::Plain(stream), Caller::Anyone),
+            Some(tls) => match timeout(GREETING_TIME, shake_hands(tls, stream, door)).await {
+                Ok(Ok(shaken)) => shaken,
+                Ok(Err(error)) => return refused(shared, &error),
+                Err(late) => return refused(shared, &late),
+            },
+        };
+        Some(Self::greeted_within(
+            GREETING_TIME,
+            stream,
+            caller,
+            place,
+            door,
+        ))
     }
 
-    fn greeted_within(time: Duration, stream: TcpStream, place: Option<Place>) -> Self {
+    fn greeted_within(
+        time: Duration,
+        stream: Stream,
+        caller: Caller,
+        place: Option<Place>,
+        door: Door,
+    ) -> Self {
+        // The server of HTTP/1 has a timer of its own.
+        let greeting = (door == Door::Grpc).then(|| (Box::pin(sleep(time)), 0));
         Self {
             stream,
+            caller,
             _place: place,
-            greeting: Some((Box::pin(sleep(time)), 0)),
+            greeting,
         }
     }
 
-    /// Of HTTP/1, whose server has timers of its own.
-    pub(crate) const fn of_http(stream: TcpStream, place: Place) -> Self {
-        Self {
-            stream,
-            _place: Some(place),
-            greeting: None,
+    /// Who is at its other end.
+    pub(crate) const fn caller(&self) -> &Caller {
+        &self.caller
+    }
+}
+
+async fn shake_hands(tls: &NodeTls, stream: TcpStream, door: Door) -> io::Result<(Stream, Caller)> {
+    let (stream, identity) = tls.accept(stream, door).await?;
+    let caller = Caller::of(identity).map_err(io::Error::other)?;
+    Ok((Stream::Tls(Box::new(stream)), caller))
+}
+
+fn refused<T>(shared: &Shared, why: &dyn std::error::Error) -> Option<T> {
+    shared.metrics.handshakes_failed.inc();
+    tracing::debug!(error = %why, "a TLS connection did not come about");
+    None
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, into),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, into),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(context, bytes),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }
@@ -169,10 +275,10 @@ impl AsyncWrite for Connection {
 }
 
 impl Connected for Connection {
-    type ConnectInfo = TcpConnectInfo;
+    type ConnectInfo = Caller;
 
-    fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+    fn connect_info(&self) -> Caller {
+        self.caller.clone()
     }
 }
 
@@ -206,7 +312,13 @@ mod tests {
         let stream = accepted.unwrap().0;
         (
             client.unwrap(),
-            Connection::greeted_within(TIME, stream, None),
+            Connection::greeted_within(
+                TIME,
+                Stream::Plain(stream),
+                Caller::Anyone,
+                None,
+                Door::Grpc,
+            ),
         )
     }
 

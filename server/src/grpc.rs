@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
@@ -20,6 +20,7 @@ use torc_proto::v1::cluster_server::ClusterServer;
 use torc_proto::v1::kv_server::KvServer;
 use torc_proto::v1::replica_server::ReplicaServer;
 use torc_proto::{FILE_DESCRIPTOR_SET, MAX_MESSAGE_LEN};
+use torc_tls::Door;
 
 use crate::cluster::ClusterService;
 use crate::connections::{Connection, Place, Places};
@@ -127,8 +128,18 @@ fn start_worker(
 async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     let cancel = shared.cancel.clone();
     tokio::spawn(hot::track(Arc::clone(shared)));
+    // A handshake waits for nobody else's.
+    let most = shared.settings.max_connections;
     let incoming = ReceiverStream::new(connections)
-        .map(|(stream, place)| TcpStream::from_std(stream).map(|it| Connection::new(it, place)));
+        .map(|(stream, place)| async move {
+            let stream = TcpStream::from_std(stream);
+            let stream =
+                stream.inspect_err(|error| tracing::warn!(%error, "a connection was lost"));
+            Connection::begin(stream.ok()?, place, shared, Door::Grpc).await
+        })
+        .buffer_unordered(most)
+        .filter_map(async |connection| connection.map(Ok::<_, std::io::Error>));
+    let incoming = std::pin::pin!(incoming);
     let serving = tonic::transport::Server::builder()
         .max_concurrent_streams(Some(shared.settings.max_streams))
         .http2_max_header_list_size(MAX_HEADER_BYTES)

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::extract::{Query, State};
+use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::{Json, Router};
-use torc_proto::Reason;
+use axum::{Extension, Json, Router};
 use torc_proto::v1::HotKeysRequest;
+use torc_proto::{Access, Reason};
 use torc_ring::topology::RingSummary;
 
+use crate::caller::Caller;
 use crate::cluster::status;
 use crate::hot;
 use crate::metrics::Readings;
@@ -19,13 +21,34 @@ use crate::shared::{DEFAULT_DEADLINE, Shared};
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/status", get(show_status))
         .route("/ring", get(ring))
         .route("/hot-keys", get(hot_keys))
+        .route_layer(from_fn_with_state(Arc::clone(&shared), may_observe))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
         .with_state(shared)
+}
+
+/// Lets those pass who may see the cluster's state. Health is for everybody.
+async fn may_observe(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let membership = shared.identity.membership();
+    match caller.check(Access::Observe, membership.map(|it| it.cluster)) {
+        Ok(()) => next.run(request).await,
+        Err(fault) => {
+            let status = match fault.reason {
+                Reason::Unauthenticated => StatusCode::UNAUTHORIZED,
+                _ => StatusCode::FORBIDDEN,
+            };
+            (status, format!("{fault}\n")).into_response()
+        }
+    }
 }
 
 async fn readyz(State(shared): State<Arc<Shared>>) -> Response {

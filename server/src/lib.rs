@@ -8,7 +8,7 @@
 //! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
 //! * `data_dir`: whether the parts of a data directory belong together; `boot`: whether it is an older copy or a clone.
 //! * `shared`: what all parts of a node hold.
-//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `http`: health, metrics, JSON.
+//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `caller`: who calls and what they may do; `renewal`: replaced certificates; `http`: health, metrics, JSON.
 //! * [`links`]: messages between replicas.
 //! * `admission`: how many operations are taken on at a time.
 //! * `hot`: which keys are accessed most.
@@ -20,6 +20,7 @@
 mod admission;
 mod adopt;
 mod boot;
+mod caller;
 mod clock;
 mod cluster;
 pub mod config;
@@ -43,6 +44,7 @@ mod peers;
 pub mod playground;
 mod recipient;
 mod registers;
+mod renewal;
 mod replica;
 mod shared;
 pub mod telemetry;

@@ -77,6 +77,9 @@ pub(crate) struct Metrics {
     pub(crate) forwarded: Counter,
     pub(crate) cold_reads: Counter,
     pub(crate) connections_refused: Counter,
+    pub(crate) handshakes_failed: Counter,
+    pub(crate) tls_files_refused: Counter,
+    pub(crate) tls_certificate_end: Gauge,
     pub(crate) scan_searched_bytes: Counter,
     pub(crate) topology_epoch: Gauge,
     pub(crate) transfer_sent_bytes: Counter,
@@ -158,6 +161,14 @@ impl Metrics {
             "connections_refused",
             "Connections that were closed at once, because there were too many",
         );
+        let handshakes_failed = counter(
+            "tls_handshakes_failed",
+            "TLS connections that did not come about: no handshake in time, or a certificate that was refused",
+        );
+        let tls_files_refused = counter(
+            "tls_files_refused",
+            "Replaced certificate files that could not be used",
+        );
         let scan_searched_bytes = counter(
             "scan_searched_bytes",
             "Bytes of values that scans searched for byte strings",
@@ -173,6 +184,12 @@ impl Metrics {
             "Records received as a new owner",
         );
         let transfer_retries = counter("transfer_retries", "Steps of a transfer tried again");
+        let tls_certificate_end = Gauge::default();
+        registry.register(
+            "tls_certificate_end_seconds",
+            "When the certificate of this node ends, Unix time; 0 without TLS",
+            tls_certificate_end.clone(),
+        );
         let topology_epoch = Gauge::default();
         registry.register(
             "topology_epoch",
@@ -193,6 +210,9 @@ impl Metrics {
             forwarded,
             cold_reads,
             connections_refused,
+            handshakes_failed,
+            tls_files_refused,
+            tls_certificate_end,
             scan_searched_bytes,
             topology_epoch,
             transfer_sent_bytes,

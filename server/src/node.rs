@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use torc_ring::NodeId;
 use torc_ring::topology::TopologyError;
 use torc_store::{Scratch, Store, StoreError, StoreOptions};
+use torc_tls::{Door, NodeTls, TlsError};
 
 use crate::admission::Admission;
 use crate::config::Settings;
@@ -30,7 +31,7 @@ use crate::identity::{Identity, IdentityError};
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::shared::Shared;
-use crate::{adopt, founding, grpc, http, memory, moves};
+use crate::{adopt, founding, grpc, http, memory, moves, renewal};
 use crate::{boot, clock};
 
 /// How long callers have to go to other nodes when the node stops.
@@ -73,6 +74,9 @@ pub enum NodeError {
     /// The data directory was not recovered.
     #[error(transparent)]
     Recover(#[from] RecoverError),
+    /// Certificate, key or authorities cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// An address cannot be served on. Is another process using it?
     #[error("cannot serve on {address}: {source}")]
     Bind {
@@ -152,6 +156,10 @@ impl Node {
             confirm_and_announce(Arc::clone(&shared)),
         ));
         tasks.spawn(hot::keep(Arc::clone(&shared)));
+        if let Some(tls) = shared.tls.clone() {
+            let renewing = renewal::run(Arc::clone(&shared), tls);
+            tasks.spawn(until_cancelled(shared.cancel.clone(), renewing));
+        }
         if let Some(shift) = shift {
             tasks.spawn(until_cancelled(shared.cancel.clone(), shift));
         }
@@ -300,6 +308,10 @@ fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
 }
 
 fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared, NodeError> {
+    let tls = settings.tls.clone();
+    let tls = tls.map(|tls| NodeTls::open(tls.files, tls.tls12));
+    let tls = tls.transpose()?;
+    let connector = tls.as_ref().map(NodeTls::connector);
     let dir = DataDir::new(&settings.data_dir);
     dir.check_store()?;
     let options = store_options(&settings, &dir);
@@ -323,6 +335,7 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
         incarnation: identity.incarnation,
         boot,
         faults_file: settings.test_link_faults.clone(),
+        tls: connector.clone(),
         ..GroupOptions::default()
     })?;
     dir.check_group(&identity, &group)?;
@@ -346,7 +359,8 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
         admission: Admission::new(settings.max_operations),
         routing: arc_swap::ArcSwapOption::empty(),
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
-        peers: crate::peers::Peers::default(),
+        peers: crate::peers::Peers::new(connector),
+        tls,
         link_service: std::sync::OnceLock::new(),
         registers: std::sync::OnceLock::new(),
         metrics: Metrics::new(),
@@ -399,14 +413,18 @@ async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
                 shared.metrics.connections_refused.inc();
                 continue;
             };
-            let stream = TokioIo::new(Connection::of_http(stream, place));
-            let service = TowerToHyperService::new(router.clone());
-            let connection = hyper::server::conn::http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HTTP_HEAD_TIME)
-                .serve_connection(stream, service);
+            let (router, shared) = (router.clone(), Arc::clone(&shared));
             let cancel = cancel.clone();
             tokio::spawn(async move {
+                let begun = Connection::begin(stream, Some(place), &shared, Door::Http);
+                let Some(stream) = begun.await else {
+                    return;
+                };
+                let router = router.layer(axum::Extension(stream.caller().clone()));
+                let connection = hyper::server::conn::http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(HTTP_HEAD_TIME)
+                    .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
                 let mut connection = std::pin::pin!(connection);
                 tokio::select! {
                     // Whoever went away needs no answer.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::{Fault, MAX_MESSAGE_LEN, Names, Reason};
+use torc_tls::Connector;
 
 use crate::recipient::Recipient;
 use crate::replica::MESSAGE_BYTES;
@@ -27,20 +28,30 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) type Named = InterceptedService<Channel, Names>;
 
 /// A few channels to each address, connected when first used.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Peers {
+    tls: Option<Connector>,
     channels: Mutex<HashMap<String, Vec<Channel>>>,
     turn: AtomicUsize,
 }
 
 impl Peers {
+    /// To nodes that are reached in this way; none: in the clear.
+    pub(crate) fn new(tls: Option<Connector>) -> Self {
+        Self {
+            tls,
+            channels: Mutex::default(),
+            turn: AtomicUsize::new(0),
+        }
+    }
+
     fn channel(&self, address: &str) -> Result<Channel, Fault> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut channels = self.channels.lock();
         if let Some(known) = channels.get(address) {
             return Ok(known[turn % known.len()].clone());
         }
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        let endpoint = torc_tls::endpoint(address, self.tls.as_ref())
             .map_err(|error| {
                 Fault::new(
                     Reason::Invalid,
@@ -48,14 +59,15 @@ impl Peers {
                 )
             })?
             .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_nodelay(true)
             .http2_keep_alive_interval(Duration::from_secs(5))
             .keep_alive_timeout(Duration::from_secs(5))
             .keep_alive_while_idle(true)
             .initial_stream_window_size(4 << 20)
             .initial_connection_window_size(16 << 20)
             .max_frame_size(MAX_FRAME_LEN);
-        let made: Vec<_> = (0..CHANNELS).map(|_| endpoint.connect_lazy()).collect();
+        let made: Vec<_> = (0..CHANNELS)
+            .map(|_| torc_tls::channel(&endpoint, self.tls.as_ref()))
+            .collect();
         let first = made[0].clone();
         channels.insert(address.to_owned(), made);
         Ok(first)

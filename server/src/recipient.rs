@@ -1,4 +1,5 @@
-//! Whom requests between nodes are for, and refusing those that are for somebody else.
+//! Whom requests are for and whom they are from: those for somebody else, and those of somebody who
+//! may not call, are refused.
 //!
 //! The check stands before every service and looks at headers only. A request of another
 //! node names cluster and recipient, one of the client library names the cluster; whoever
@@ -10,15 +11,16 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::Either;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{Extensions, HeaderMap, HeaderValue, Request, Response};
 use tonic::Status;
 use tonic::body::Body;
-use torc_proto::{CLUSTER_HEADER, Fault, NODE_HEADER, Names, Reason, wrong_cluster};
+use torc_proto::{Access, CLUSTER_HEADER, Fault, NODE_HEADER, Names, Reason, wrong_cluster};
 use torc_ring::NodeId;
 use torc_ring::topology::{ClusterId, RoutingTable};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::caller::Caller;
 use crate::identity::Membership;
 use crate::shared::Shared;
 
@@ -91,10 +93,35 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let membership = self.shared.identity.membership();
-        match check(membership, request.uri().path(), request.headers()) {
+        let caller = caller_of(request.extensions());
+        let path = request.uri().path();
+        let allowed = may_call(
+            caller,
+            path,
+            membership.map(|membership| membership.cluster),
+        );
+        match allowed.and_then(|()| check(membership, path, request.headers())) {
             Ok(()) => Either::Left(self.inner.call(request)),
             Err(fault) => Either::Right(ready(Ok(Status::from(fault).into_http()))),
         }
+    }
+}
+
+/// Whoever made the connection.
+pub(crate) fn caller_of(extensions: &Extensions) -> &Caller {
+    // Each connection says who made it.
+    extensions.get().unwrap_or(&Caller::Unknown)
+}
+
+fn may_call(caller: &Caller, path: &str, cluster: Option<ClusterId>) -> Result<(), Fault> {
+    if matches!(caller, Caller::Anyone) {
+        return Ok(());
+    }
+    match Access::to(path) {
+        Some(needed) => caller.check(needed, cluster),
+        // A node's health is for everybody: what watches it has no certificate.
+        None if path.starts_with("/grpc.health.v1.Health/") => Ok(()),
+        None => caller.check(Access::Client, cluster),
     }
 }
 

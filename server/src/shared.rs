@@ -14,6 +14,7 @@ use torc_record::{Epoch, NodeSlot};
 use torc_ring::topology::{Boot, PartitionState, RoutingTable};
 use torc_ring::{NodeId, Partition};
 use torc_store::{Scratch, Store, StoreError};
+use torc_tls::NodeTls;
 
 use crate::admission::Admission;
 use crate::cluster::status::answering_replicas;
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     /// Its epoch, for those who wait for a newer one.
     pub(crate) adopted: watch::Sender<Epoch>,
     pub(crate) peers: Peers,
+    /// None: nothing is encrypted, and nobody is told apart.
+    pub(crate) tls: Option<Arc<NodeTls>>,
     /// The receiving end of messages between replicas, once there is somebody to take them.
     pub(crate) link_service: OnceLock<LinkService>,
     /// The replicas and coordinators, once the node has a place in the topology.

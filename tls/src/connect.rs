@@ -109,10 +109,34 @@ impl Service<Uri> for Connector {
         let tcp = self.tcp.call(to);
         Box::pin(async move {
             let tcp = tcp.await.map_err(io::Error::other)?.into_inner();
-            let tls = TlsConnector::from(config).connect(name?, tcp).await?;
-            Ok(TokioIo::new(tls))
+            let connected = TlsConnector::from(config).connect(name?, tcp).await;
+            connected.map(TokioIo::new).map_err(explained)
         })
     }
+}
+
+/// rustls says what it read, not what that means.
+fn explained(error: io::Error) -> io::Error {
+    let cause = error.get_ref();
+    let cause = cause.and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    match cause {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            io::Error::new(error.kind(), "what answers there does not speak TLS")
+        }
+        _ => error,
+    }
+}
+
+/// The endpoint of a `host:port`.
+///
+/// # Errors
+/// When it is none.
+pub fn endpoint(
+    address: &str,
+    tls: Option<&Connector>,
+) -> Result<Endpoint, tonic::transport::Error> {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    Ok(Endpoint::from_shared(format!("{scheme}://{address}"))?.tcp_nodelay(true))
 }
 
 /// A channel that connects when it is first used; in the clear without a connector.

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+#[cfg(feature = "node")]
 use rustls::pki_types::CertificateDer;
+#[cfg(feature = "node")]
 use x509_parser::extensions::GeneralName;
 
 const SCHEME: &str = "torc://";
@@ -89,7 +91,7 @@ pub enum Identity {
         /// Its cluster, as text.
         cluster: Option<String>,
         /// Its id there.
-        node: Option<u32>,
+        node: Option<u64>,
     },
     /// A client.
     Client {
@@ -144,6 +146,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`IdentityError`] when it names nobody, several, or says it in another way.
+    #[cfg(feature = "node")]
     pub fn of(certificate: &CertificateDer<'_>) -> Result<Self, IdentityError> {
         let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
             .map_err(|_| IdentityError::Unreadable)?;
@@ -171,7 +174,7 @@ impl Identity {
 
     /// Whether it is a node, and may be this one.
     #[must_use]
-    pub fn may_be(&self, wanted: u32) -> bool {
+    pub fn may_be(&self, wanted: u64) -> bool {
         matches!(self, Self::Node { node, .. } if node.is_none_or(|node| node == wanted))
     }
 }
@@ -234,7 +237,7 @@ mod tests {
         for text in [
             "torc://any/node/any",
             "torc://any/node/7",
-            "torc://0123456789abcdef/node/4294967295",
+            "torc://0123456789abcdef/node/18446744073709551615",
             "torc://any/client/alice/read",
             "torc://c1/client/bob@x/read+write+observe+admin",
         ] {
@@ -247,7 +250,7 @@ mod tests {
             "torc:///node/1",
             "torc://any/node",
             "torc://any/node/-1",
-            "torc://any/node/4294967296",
+            "torc://any/node/18446744073709551616",
             "torc://any/node/1/2",
             "torc://any/client/alice",
             "torc://any/client/alice/",

@@ -2,22 +2,28 @@
 //!
 //! A certificate says who its holder is in a URI ([`Identity`]): a node of a cluster, or a client
 //! with its [`Roles`]. Between nodes nothing else counts, no address and no hostname; clients
-//! verify a node's names as usual. What stands in the files is read again while a node serves
-//! ([`NodeTls::reload`]), and new connections use it.
+//! verify a node's names as usual. What stands in a node's files is read again while it serves, and
+//! new connections use it.
 //!
 //! Sessions are never resumed: a resumed session would not look at the client's certificate again.
 
+#[cfg(feature = "authority")]
 mod authority;
 mod connect;
 mod identity;
+#[cfg(feature = "node")]
 mod node;
 mod pem;
 
+#[cfg(feature = "authority")]
 pub use authority::{Authority, Issued};
-pub use connect::{ClientTls, Connector, channel, connect};
+pub use connect::{ClientTls, Connector, channel, connect, endpoint};
 pub use identity::{Identity, IdentityError, Role, Roles};
+#[cfg(feature = "node")]
 pub use node::{Door, Files, NodeTls};
 pub use pem::TlsError;
+#[cfg(feature = "node")]
+pub use tokio_rustls::server::TlsStream;
 
 use std::sync::Arc;
 

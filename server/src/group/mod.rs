@@ -60,6 +60,7 @@ use torc_ring::NodeId;
 use torc_ring::topology::{
     Boot, ClusterId, Command, Founding, Incarnation, Topology, TopologyError,
 };
+use torc_tls::Connector;
 
 pub use deadline::Deadline;
 pub use error::GroupError;
@@ -76,7 +77,7 @@ use storage::{Store, StoreError};
 const FOUNDING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Settings of a node's part in the group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct GroupOptions {
     /// Directory of the store, made if it is missing.
     pub dir: PathBuf,
@@ -98,6 +99,8 @@ pub struct GroupOptions {
     pub voter_lost_after_ms: u64,
     /// For tests: the file of [`Faults`](crate::links::Faults).
     pub faults_file: Option<PathBuf>,
+    /// How to connect to the other nodes; none: in the clear.
+    pub tls: Option<Connector>,
 }
 
 impl Default for GroupOptions {
@@ -114,6 +117,7 @@ impl Default for GroupOptions {
             keep_entries: 200,
             voter_lost_after_ms: 30_000,
             faults_file: None,
+            tls: None,
         }
     }
 }

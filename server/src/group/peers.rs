@@ -25,11 +25,12 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use torc_proto::v1::topology_group_client::TopologyGroupClient;
 use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, ClusterId, Topology};
+use torc_tls::Connector;
 
 use super::Disowned;
 use super::raft::TypeConfig;
@@ -102,6 +103,7 @@ pub(super) struct Peers {
     /// For tests.
     faults: Faults,
     watching: Option<AbortOnDropHandle<()>>,
+    tls: Option<Connector>,
 }
 
 struct Peer {
@@ -125,7 +127,13 @@ impl Peers {
             disowned,
             faults: Faults::default(),
             watching: None,
+            tls: None,
         }
+    }
+
+    pub(super) fn with_tls(mut self, tls: Option<Connector>) -> Self {
+        self.tls = tls;
+        self
     }
 
     /// For tests: calls do not leave for the nodes that this file names.
@@ -250,7 +258,7 @@ impl Peers {
             return Ok((peer.address.clone(), peer.channel.clone()));
         }
         known.retain(|id, _| members.is_some_and(|members| members.contains_key(id)));
-        let channel = connect(address).ok_or_else(|| CallError::Address {
+        let channel = connect(address, self.tls.as_ref()).ok_or_else(|| CallError::Address {
             node,
             address: address.to_owned(),
         })?;
@@ -266,14 +274,13 @@ impl Peers {
     }
 }
 
-fn connect(address: &str) -> Option<Channel> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
+fn connect(address: &str, tls: Option<&Connector>) -> Option<Channel> {
+    let endpoint = torc_tls::endpoint(address, tls).ok()?;
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
         .http2_keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT);
-    Some(endpoint.connect_lazy())
+    Some(torc_tls::channel(&endpoint, tls))
 }
 
 /// Makes Raft's connections.

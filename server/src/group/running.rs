@@ -53,7 +53,11 @@ impl Running {
     ) -> Result<Self, GroupError> {
         let me = (identity.node, options.boot, disowned);
         let peers = Peers::new(identity.cluster, store.watch(), me);
-        let peers = Arc::new(peers.with_faults(options.faults_file.clone()));
+        let peers = Arc::new(
+            peers
+                .with_faults(options.faults_file.clone())
+                .with_tls(options.tls.clone()),
+        );
         let raft = Raft::new(
             identity.node.0,
             Arc::new(config(options)?),

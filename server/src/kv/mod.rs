@@ -26,6 +26,7 @@ use torc_proto::v1::{
 };
 
 use crate::metrics::Operation;
+use crate::recipient::caller_of;
 use crate::shared::{Shared, deadline_of};
 
 /// The service. Cloning shares the node.
@@ -124,9 +125,12 @@ impl Kv for KvService {
         &self,
         request: Request<Streaming<SessionRequest>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
+        let caller = caller_of(request.extensions()).clone();
+        let requests = request.into_inner();
         Ok(Response::new(session::start(
             &self.shared,
-            request.into_inner(),
+            caller,
+            requests,
         )))
     }
 }

@@ -26,13 +26,14 @@ use torc_proto::v1::session_response::Outcome as Answer;
 use torc_proto::v1::{
     DeleteRequest, Farewell, GetRequest, PutRequest, SessionRequest, SessionResponse,
 };
-use torc_proto::{Fault, Reason};
+use torc_proto::{Access, Fault, Reason};
 use torc_replication::Outcome;
 use torc_ring::topology::RoutingTable;
 
 use super::item::Item;
 use super::request::{Condition, Target};
 use super::run::{self, Routed, Task};
+use crate::caller::Caller;
 use crate::metrics::Operation;
 use crate::registers::{Begun, Mailbox, Wanted};
 use crate::shared::{DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
@@ -46,8 +47,13 @@ const MAX_AGE: Duration = Duration::from_secs(3_300);
 
 pub(crate) type SessionStream = Pin<Box<dyn Stream<Item = Result<SessionResponse, Status>> + Send>>;
 
-pub(super) fn start(shared: &Arc<Shared>, requests: Streaming<SessionRequest>) -> SessionStream {
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    caller: Caller,
+    requests: Streaming<SessionRequest>,
+) -> SessionStream {
     Box::pin(Session {
+        caller,
         requests: Some(requests),
         begun: None,
         mailbox: Arc::default(),
@@ -80,6 +86,7 @@ struct Slot {
 
 struct Session {
     shared: Arc<Shared>,
+    caller: Caller,
     /// None once nothing more is read.
     requests: Option<Streaming<SessionRequest>>,
     begun: Option<Begun>,
@@ -158,6 +165,11 @@ impl Session {
             ms => Duration::from_millis(ms.into()).min(LONGEST_DEADLINE),
         };
         let deadline = Instant::now() + time;
+        if let Some(asked) = &request.operation
+            && let Err(fault) = self.may(asked)
+        {
+            return self.answer(id, Err::<Answer, _>(fault));
+        }
         match request.operation {
             Some(Asked::Get(get)) => self.begin(id, get, Operation::Get, deadline, table),
             Some(Asked::Put(put)) => self.begin(id, put, Operation::Put, deadline, table),
@@ -170,6 +182,15 @@ impl Session {
                 self.answer(id, Err::<Answer, _>(fault));
             }
         }
+    }
+
+    fn may(&self, asked: &Asked) -> Result<(), Fault> {
+        let needed = match asked {
+            Asked::Get(_) => Access::Read,
+            Asked::Put(_) | Asked::Delete(_) => Access::Write,
+        };
+        let membership = self.shared.identity.membership();
+        self.caller.check(needed, membership.map(|it| it.cluster))
     }
 
     fn begin<I: Sessional>(

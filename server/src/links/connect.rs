@@ -7,7 +7,6 @@ use bytes::BytesMut;
 use futures::{Stream, StreamExt as _, stream};
 use tokio::sync::watch;
 use tonic::Streaming;
-use tonic::transport::Endpoint;
 use torc_proto::link::{LinkHello, LinkWelcome, push_envelope};
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::v1::{LinkRequest, LinkResponse};
@@ -93,18 +92,17 @@ pub(super) async fn connect(
         address: contact.address.clone(),
         source,
     };
-    let channel = Endpoint::from_shared(format!("http://{}", contact.address))
-        .map_err(failed)?
+    let tls = inner.options.tls.as_ref();
+    let endpoint = torc_tls::endpoint(&contact.address, tls).map_err(failed)?;
+    let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
         .http2_keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(16 << 20)
-        .connect()
-        .await
-        .map_err(failed)?;
+        .initial_connection_window_size(16 << 20);
+    let connected = torc_tls::connect(&endpoint, tls).await;
+    let channel = connected.map_err(failed)?;
     let hello = LinkHello {
         cluster: me.cluster,
         node: me.node,

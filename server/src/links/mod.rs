@@ -36,6 +36,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use torc_replication::{Envelope, OutOfReach};
 use torc_ring::{NodeId, Partitions};
+use torc_tls::Connector;
 
 pub use directory::{Contact, Directory, Whoami};
 pub use faults::Faults;
@@ -67,6 +68,8 @@ pub struct LinkOptions {
     pub queue_bytes: usize,
     /// The file of [`Faults`], for tests.
     pub faults_file: Option<PathBuf>,
+    /// How to connect to peers; none: in the clear.
+    pub tls: Option<Connector>,
     /// Where the streams to peers run, dealt out; if empty where [`Links::new`] is called. Best where
     /// messages are sent from: then nobody has to be woken for one.
     pub runtimes: Vec<Handle>,
@@ -81,6 +84,7 @@ impl LinkOptions {
             queue_envelopes: 32_768,
             queue_bytes: 32 << 20,
             faults_file: None,
+            tls: None,
             runtimes: Vec::new(),
         }
     }

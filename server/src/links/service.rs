@@ -67,16 +67,25 @@ impl LinkService {
         }
     }
 
-    /// Accepts a stream from another node. A later one of the same node ends it.
+    /// Accepts a stream from another node, which `may_be` vouches for. A later one of the same
+    /// node ends it.
     ///
     /// # Errors
     /// A status: retryable while one of both does not know the other yet, not when the
     /// speaker means another node, or is another than it says.
-    pub async fn accept(&self, mut requests: Streaming<LinkRequest>) -> Result<LinkStream, Status> {
+    pub async fn accept(
+        &self,
+        mut requests: Streaming<LinkRequest>,
+        may_be: impl FnOnce(NodeId) -> bool,
+    ) -> Result<LinkStream, Status> {
         let first = tokio::time::timeout(HELLO_TIMEOUT, requests.message())
             .await
             .map_err(|_| Fault::new(Reason::Deadline, "the peer did not say who it is"))??;
         let hello = LinkHello::from_wire(&first.unwrap_or_default()).map_err(Fault::from)?;
+        if !may_be(hello.node) {
+            let message = format!("the certificate is not that of node {}", hello.node);
+            return Err(Fault::new(Reason::PermissionDenied, message).into());
+        }
         let me = self.check(&hello)?;
         let (answers, received) = mpsc::channel(2);
         let welcome = LinkWelcome {

@@ -11,6 +11,7 @@ use torc_record::Layer;
 use torc_replication::{Envelope, Milestone};
 use torc_ring::NodeId;
 use torc_ring::topology::{Fact, RoutingTable, Sizes};
+use torc_tls::NodeTls;
 
 use super::replica_slot::Reached;
 use super::{Me, Registers, slices, upkeep};
@@ -77,6 +78,7 @@ pub(crate) fn begin(
     options
         .faults_file
         .clone_from(&shared.settings.test_link_faults);
+    options.tls = shared.tls.as_ref().map(NodeTls::connector);
     options.runtimes = shared.workers.get().cloned().unwrap_or_default();
     let worker = options.runtimes.first().cloned();
     let worker = worker.unwrap_or_else(Handle::current);

@@ -20,6 +20,7 @@ use torc_ring::{NodeId, Partition};
 
 use crate::identity::{IdentityError, Membership};
 use crate::links::LinkStream;
+use crate::recipient::caller_of;
 use crate::shared::{Shared, store_fault};
 
 /// The service. Cloning shares the node.
@@ -117,7 +118,9 @@ impl Replica for ReplicaService {
                 "the node does not take part in replication yet",
             )
         })?;
-        Ok(Response::new(service.accept(request.into_inner()).await?))
+        let caller = caller_of(request.extensions()).clone();
+        let accepted = service.accept(request.into_inner(), |node| caller.may_be(node));
+        Ok(Response::new(accepted.await?))
     }
 }
 

@@ -236,7 +236,7 @@ impl Replica for LinkOnly {
 
     async fn link(&self, request: Request<Streaming<v1::LinkRequest>>) -> Answer<LinkStream> {
         Ok(Response::new(
-            self.service.accept(request.into_inner()).await?,
+            self.service.accept(request.into_inner(), |_| true).await?,
         ))
     }
 

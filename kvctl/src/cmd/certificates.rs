@@ -1,0 +1,223 @@
+//! `kvctl ca` and `kvctl cert`: certificates for nodes and clients, made on this machine. No node is
+//! asked.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use torc_tls::{Authority, Identity, Issued, Role};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::Out;
+
+/// Names of the files of an authority.
+const AUTHORITY: &str = "ca";
+
+/// Make the authority that issues the certificates of a cluster
+#[derive(Debug, clap::Args)]
+pub(crate) struct AuthorityArgs {
+    #[command(subcommand)]
+    command: AuthorityCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum AuthorityCommand {
+    /// Make an authority: DIR/ca.pem, for every node and client, and DIR/ca-key.pem, for nobody.
+    ///
+    /// Whoever has ca-key.pem can be any node and any client: keep it away from the cluster.
+    Create {
+        /// Where to put the two files; made when missing.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
+}
+
+/// Issue certificates to nodes and clients
+#[derive(Debug, clap::Args)]
+pub(crate) struct CertificateArgs {
+    #[command(subcommand)]
+    command: CertificateCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum CertificateCommand {
+    Issue(IssueArgs),
+}
+
+/// Issue a certificate: PREFIX.pem and its key, PREFIX-key.pem.
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("holder").required(true)))]
+struct IssueArgs {
+    /// For a node of the cluster.
+    #[arg(long, group = "holder")]
+    node: bool,
+    /// For a client of this name, which logs show.
+    #[arg(long, value_name = "NAME", group = "holder", requires = "roles")]
+    client: Option<String>,
+    /// What the client may do: read, write, observe or admin, which includes the others; for
+    /// several, put commas between them.
+    #[arg(
+        long = "role",
+        value_name = "ROLE",
+        value_delimiter = ',',
+        conflicts_with = "node"
+    )]
+    roles: Vec<Role>,
+    /// With --node: a hostname or IP address by which clients reach the node; for several, give
+    /// the option several times or put commas between them. `localhost`, 127.0.0.1 and ::1 are
+    /// always among them.
+    #[arg(
+        long = "name",
+        value_name = "HOST",
+        value_delimiter = ',',
+        conflicts_with = "client"
+    )]
+    names: Vec<String>,
+    /// How many days it is valid.
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
+    days: u32,
+    /// The directory of the authority.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    ca: PathBuf,
+    /// How the two files begin: `certs/node-1` for certs/node-1.pem and certs/node-1-key.pem.
+    #[arg(value_name = "PREFIX")]
+    prefix: PathBuf,
+}
+
+/// The files that were written, as JSON.
+#[derive(Debug, Serialize)]
+struct Written {
+    certificate: String,
+    key: String,
+    /// Whom the certificate names; none for an authority.
+    identity: Option<String>,
+}
+
+pub(crate) fn authority(
+    args: &AuthorityArgs,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let AuthorityCommand::Create { dir } = &args.command;
+    let authority = Authority::new().map_err(refused)?;
+    std::fs::create_dir_all(dir).map_err(|error| failed("make", dir, error))?;
+    let issued = Issued {
+        certificate: authority.certificate().to_owned(),
+        key: authority.key(),
+    };
+    write(&dir.join(AUTHORITY), &issued, None, global, out)
+}
+
+pub(crate) fn certificate(
+    args: &CertificateArgs,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let CertificateCommand::Issue(args) = &args.command;
+    let read = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path);
+        text.map_err(|error| failed("read", &path, error))
+    };
+    let [certificate, key] = files(&args.ca.join(AUTHORITY));
+    let authority = Authority::open(&read(certificate)?, &read(key)?).map_err(refused)?;
+    let (identity, names) = if let Some(name) = &args.client {
+        let client = Identity::client(name, args.roles.iter().copied().collect());
+        (client.map_err(refused)?, Vec::new())
+    } else {
+        let node = Identity::Node {
+            cluster: None,
+            node: None,
+        };
+        let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        (node, local.into_iter().chain(args.names.clone()).collect())
+    };
+    let issued = authority.issue(&identity, &names, args.days);
+    let issued = issued.map_err(refused)?;
+    write(&args.prefix, &issued, Some(&identity), global, out)
+}
+
+/// The certificate's file and the key's.
+fn files(prefix: &Path) -> [PathBuf; 2] {
+    ["", "-key"].map(|kind| {
+        let mut name = prefix.as_os_str().to_owned();
+        name.push(format!("{kind}.pem"));
+        name.into()
+    })
+}
+
+/// Never over a file that is there: a key that is lost cannot be made again.
+fn write(
+    prefix: &Path,
+    issued: &Issued,
+    identity: Option<&Identity>,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let [certificate, key] = files(prefix);
+    write_new(&key, &issued.key, 0o600)?;
+    if let Err(failure) = write_new(&certificate, &issued.certificate, 0o644) {
+        // A key without its certificate is of no use.
+        let _ = std::fs::remove_file(&key);
+        return Err(failure);
+    }
+    let written = Written {
+        certificate: certificate.display().to_string(),
+        key: key.display().to_string(),
+        identity: identity.map(ToString::to_string),
+    };
+    if global.json() {
+        return out.json(&written);
+    }
+    let whose = written.identity.map(|who| format!(" for {who}"));
+    let whose = whose.unwrap_or_default();
+    out.line(format_args!(
+        "wrote {}{whose} and its key {}",
+        written.certificate, written.key
+    ))
+}
+
+fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(mode).open(path);
+    let mut file = file.map_err(|error| failed("write", path, error))?;
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.sync_all());
+    written.map_err(|error| failed("write", path, error))
+}
+
+fn refused(error: impl std::fmt::Display) -> Failure {
+    Failure::Usage(error.to_string())
+}
+
+fn failed(action: &'static str, path: &Path, source: std::io::Error) -> Failure {
+    Failure::File {
+        action,
+        path: path.display().to_string(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_documented() {
+        crate::out::assert_documented(&Written {
+            certificate: String::new(),
+            key: String::new(),
+            identity: None,
+        });
+    }
+
+    #[test]
+    fn a_prefix_may_hold_dots() {
+        let files = files(Path::new("certs/db.example"));
+        let names = files.map(|file| file.display().to_string());
+        assert_eq!(names, ["certs/db.example.pem", "certs/db.example-key.pem"]);
+    }
+}

@@ -1,0 +1,45 @@
+//! Who may call what.
+
+/// What a caller of the interface must be, where callers are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// A client, whatever its roles.
+    Client,
+    /// A client that may read.
+    Read,
+    /// A client that may write.
+    Write,
+    /// A client that may do either; each message on the stream is looked at again.
+    ReadOrWrite,
+    /// A client that may see the cluster's state.
+    Observe,
+    /// A client that may change the cluster.
+    Admin,
+    /// Another node.
+    Node,
+}
+
+impl Access {
+    /// What is needed to call this path; none where it is no call of `torc.v1`.
+    #[must_use]
+    pub fn to(path: &str) -> Option<Self> {
+        include!(concat!(env!("OUT_DIR"), "/access.rs"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_between_nodes_are_for_nodes_and_others_are_not() {
+        assert_eq!(Access::to("/torc.v1.Replica/Link"), Some(Access::Node));
+        assert_eq!(
+            Access::to("/torc.v1.TopologyGroup/Vote"),
+            Some(Access::Node)
+        );
+        assert_eq!(Access::to("/torc.v1.Kv/Get"), Some(Access::Read));
+        assert_eq!(Access::to("/grpc.health.v1.Health/Check"), None);
+        assert_eq!(Access::to("/torc.v1.Kv/get"), None);
+    }
+}
