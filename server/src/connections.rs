@@ -26,6 +26,8 @@ use crate::shared::Shared;
 
 /// How long the greeting may take.
 const GREETING_TIME: Duration = Duration::from_secs(5);
+/// How long it may still take when the node closes.
+const LAST_GREETING_TIME: Duration = Duration::from_millis(300);
 /// What HTTP/2 begins with: the preface and the head of the first frame.
 const GREETING_LEN: usize = 24 + 9;
 /// The part of the places that one address may have.
@@ -115,11 +117,17 @@ impl Connection {
     ) -> Option<Self> {
         let (stream, caller) = match &shared.tls {
             None => (Stream::Plain(stream), Caller::Anyone),
-            Some(tls) => match timeout(GREETING_TIME, shake_hands(tls, stream, door)).await {
-                Ok(Ok(shaken)) => shaken,
-                Ok(Err(error)) => return refused(shared, &error),
-                Err(late) => return refused(shared, &late),
-            },
+            Some(tls) => {
+                let shaking = timeout(GREETING_TIME, shake_hands(tls, stream, door));
+                let shaken = tokio::select! {
+                    shaken = shaking => shaken.unwrap_or_else(|late| Err(late.into())),
+                    () = closes(shared) => Err(io::ErrorKind::TimedOut.into()),
+                };
+                match shaken {
+                    Ok(shaken) => shaken,
+                    Err(error) => return refused(shared, &error),
+                }
+            }
         };
         Some(Self::greeted_within(
             GREETING_TIME,
@@ -159,7 +167,14 @@ async fn shake_hands(tls: &NodeTls, stream: TcpStream, door: Door) -> io::Result
     Ok((Stream::Tls(Box::new(stream)), caller))
 }
 
-fn refused<T>(shared: &Shared, why: &dyn std::error::Error) -> Option<T> {
+/// The node closes: who was accepted before may still shake hands, so that nothing that it sent with
+/// that is in doubt, but not for long, for others wait to be told.
+async fn closes(shared: &Shared) {
+    shared.cancel.cancelled().await;
+    sleep(LAST_GREETING_TIME).await;
+}
+
+fn refused<T>(shared: &Shared, why: &io::Error) -> Option<T> {
     shared.metrics.handshakes_failed.inc();
     tracing::debug!(error = %why, "a TLS connection did not come about");
     None

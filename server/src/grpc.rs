@@ -150,7 +150,9 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
         .initial_connection_window_size(16 << 20)
         .layer(CheckRecipient(Arc::clone(shared)))
         .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming, cancel.clone().cancelled_owned());
+        // Ends with the accepted ones, all of which it has served then: one that was dropped after
+        // its handshake would leave in doubt what came on it.
+        .serve_with_incoming_shutdown(incoming, std::future::pending());
     let drained = async {
         cancel.cancelled().await;
         tokio::time::sleep(HANG_UP).await;
@@ -171,9 +173,10 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, workers: Vec<mpsc::S
         let accepted = tokio::select! {
             biased;
             accepted = listener.accept() => accepted,
+            // While operations end, nodes may link anew, and bring the answers that these wait for.
             // What the system has accepted before is served: else it would be reset, and what
             // came on it would be in doubt.
-            () = shared.closing.cancelled() => return,
+            () = shared.cancel.cancelled() => return,
         };
         let handed_over = accepted.and_then(|(stream, from)| {
             let place = places.take(from.ip());

@@ -16,6 +16,7 @@ mod join;
 mod processes;
 mod replicas;
 mod restart;
+mod secure;
 mod strangers;
 mod tour;
 mod traffic;

@@ -1,0 +1,210 @@
+//! A cluster whose connections are all encrypted, made with `kvctl` alone.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+use torc_client::{Client, ClientTls};
+
+use crate::join::some_traffic;
+use crate::processes::{Node, kvctl, until};
+use crate::traffic::Traffic;
+
+/// `kvctl` where no cluster is needed.
+fn run(args: &[&str]) {
+    let nobody = ["127.0.0.1:1".to_owned()];
+    let done = kvctl(&nobody, args);
+    assert!(done.status.success(), "{done:?}");
+}
+
+/// Files of an authority and what it issued, by `kvctl`.
+struct Office(PathBuf);
+
+impl Office {
+    fn new(dir: &Path) -> Self {
+        let office = Self(dir.to_owned());
+        run(&["ca", "create", &office.path("")]);
+        office
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    fn issue(&self, name: &str, holder: &[&str]) {
+        let (ca, prefix) = (self.path(""), self.path(name));
+        let fixed = ["cert", "issue", "--ca", &ca, &prefix];
+        run(&[&fixed, holder].concat());
+    }
+
+    fn client(&self, nodes: &[Node], name: &str) -> Client {
+        let file = |name: String| PathBuf::from(self.path(&name));
+        let (certificate, key) = (file(format!("{name}.pem")), file(format!("{name}-key.pem")));
+        let tls = ClientTls::open(&file("ca.pem".into()), Some((&certificate, &key)));
+        let addresses = nodes.iter().map(|node| node.grpc.to_string());
+        let builder = Client::builder()
+            .endpoints(addresses)
+            .deadline(Duration::from_secs(60));
+        builder.tls(tls.unwrap()).connect_lazy().unwrap()
+    }
+
+    /// `kvctl` with a certificate.
+    fn kvctl(&self, node: &Node, name: &str, args: &[&str]) -> Output {
+        let (ca, certificate) = (self.path("ca.pem"), self.path(&format!("{name}.pem")));
+        let key = self.path(&format!("{name}-key.pem"));
+        let tls = [
+            "--tls-ca",
+            &ca,
+            "--tls-cert",
+            &certificate,
+            "--tls-key",
+            &key,
+        ];
+        kvctl(&[node.grpc.to_string()], &[&tls, args].concat())
+    }
+
+    fn node(&self, dir: &Path, number: usize) -> Node {
+        let mut node = Node::prepare(dir, &format!("node-{number}"), &["--partitions=64"]);
+        for (variable, file) in [
+            ("TORC_TLS_CA", "ca.pem"),
+            ("TORC_TLS_CERT", "node.pem"),
+            ("TORC_TLS_KEY", "node-key.pem"),
+        ] {
+            node.variable(variable, &self.path(file));
+        }
+        node.variable("TORC_REPLICAS", "3");
+        node
+    }
+}
+
+/// Waits until the cluster has so many nodes and all of them serve.
+async fn all_ready(client: &Client, count: usize) {
+    until("all nodes are ready", async || {
+        let status = client.with_deadline(Duration::from_secs(2)).status().await;
+        let nodes = status.map(|status| status.nodes).unwrap_or_default();
+        nodes.len() == count && nodes.iter().all(|node| node.ready)
+    })
+    .await;
+}
+
+fn is(output: &Output, code: i32, says: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let fits = output.status.code() == Some(code) && said.contains(says);
+    assert!(fits, "not {code} with `{says}`: {output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let office = Office::new(&dir.path().join("office"));
+    office.issue("node", &["--node"]);
+    for role in ["admin", "read", "write", "observe"] {
+        office.issue(role, &["--client", "alice", "--role", role]);
+    }
+    let mut nodes: Vec<Node> = (1..=3).map(|n| office.node(dir.path(), n)).collect();
+    let others = [nodes[1].grpc.to_string(), nodes[2].grpc.to_string()];
+    nodes[0].variable("TORC_BOOTSTRAP", "true");
+    nodes[0].variable("TORC_FOUND_WITH", &others.join(","));
+    nodes.iter_mut().for_each(Node::start);
+    let admin = office.client(&nodes, "admin");
+    all_ready(&admin, 3).await;
+
+    // Who may, and who may not.
+    let denied = "this takes";
+    is(&office.kvctl(&nodes[0], "write", &["put", "k", "v"]), 0, "");
+    is(&office.kvctl(&nodes[1], "read", &["get", "k"]), 0, "");
+    is(
+        &office.kvctl(&nodes[1], "read", &["put", "k", "w"]),
+        6,
+        denied,
+    );
+    is(&office.kvctl(&nodes[1], "write", &["get", "k"]), 6, denied);
+    is(&office.kvctl(&nodes[2], "observe", &["status"]), 0, "");
+    is(&office.kvctl(&nodes[2], "read", &["status"]), 6, denied);
+    let create = ["namespace", "create", "n"];
+    is(&office.kvctl(&nodes[2], "observe", &create), 6, denied);
+    let endpoint = [nodes[0].grpc.to_string()];
+    let ca = office.path("ca.pem");
+    let nobody = kvctl(&endpoint, &["--tls-ca", &ca, "get", "k"]);
+    is(&nobody, 6, "none was shown");
+    is(&kvctl(&endpoint, &["get", "k"]), 3, "--tls-ca");
+
+    // Another authority takes over: first everybody trusts both.
+    let next = Office::new(&dir.path().join("next"));
+    next.issue("node", &["--node"]);
+    next.issue("bob", &["--client", "bob", "--role", "admin"]);
+    let read = |file: String| std::fs::read_to_string(file).unwrap();
+    let both = read(office.path("ca.pem")) + &read(next.path("ca.pem"));
+    for office in [&office, &next] {
+        std::fs::write(office.path("ca.pem"), &both).unwrap();
+    }
+    let admin = office.client(&nodes, "admin");
+    for file in ["bob.pem", "bob-key.pem"] {
+        std::fs::copy(next.path(file), office.path(file)).unwrap();
+    }
+    let bob = office.client(&nodes, "bob");
+    all_ready(&bob, 3).await;
+    // Then the nodes get its certificates, and nobody notices.
+    let traffic = Traffic::start(&admin, "t", 200);
+    some_traffic(&traffic).await;
+    for file in ["node-key.pem", "node.pem"] {
+        std::fs::copy(next.path(file), office.path(file)).unwrap();
+    }
+    // New connections, in all directions.
+    for node in &mut nodes {
+        some_traffic(&traffic).await;
+        assert_eq!(node.terminate(), Some(0), "{}", node.log());
+        node.start();
+        all_ready(&bob, 3).await;
+    }
+    traffic.stop(&admin).await.assert_flawless();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_a_node_of_the_authority_joins() {
+    let dir = tempfile::tempdir().unwrap();
+    let office = Office::new(&dir.path().join("office"));
+    office.issue("node", &["--node"]);
+    office.issue("admin", &["--client", "alice", "--role", "admin"]);
+    let mut founder = office.node(dir.path(), 1);
+    founder.variable("TORC_BOOTSTRAP", "true");
+    founder.start();
+    let mut nodes = vec![founder];
+    let admin = office.client(&nodes, "admin");
+    all_ready(&admin, 1).await;
+    admin.put("k", "v").await.unwrap();
+
+    let strangers = Office::new(&dir.path().join("strangers"));
+    strangers.issue("node", &["--node"]);
+    let mut plain = Node::prepare(dir.path(), "plain", &["--partitions=64"]);
+    let mut foreign = strangers.node(dir.path(), 2);
+    for (stranger, why) in [
+        (&mut plain, "does not speak TLS"),
+        (&mut foreign, "certificate"),
+    ] {
+        stranger.start();
+        until("the stranger listens", async || {
+            tokio::net::TcpStream::connect(stranger.grpc).await.is_ok()
+        })
+        .await;
+        let address = stranger.grpc.to_string();
+        let join = office.kvctl(&nodes[0], "admin", &["join-node", &address]);
+        assert!(!join.status.success(), "{join:?}");
+        let said = String::from_utf8_lossy(&join.stderr);
+        assert!(said.contains(why), "{said}");
+        all_ready(&admin, 1).await;
+    }
+
+    let mut fourth = office.node(dir.path(), 4);
+    fourth.start();
+    until("it listens", async || {
+        tokio::net::TcpStream::connect(fourth.grpc).await.is_ok()
+    })
+    .await;
+    let address = fourth.grpc.to_string();
+    let join = office.kvctl(&nodes[0], "admin", &["join-node", &address]);
+    is(&join, 0, "");
+    nodes.push(fourth);
+    all_ready(&admin, 2).await;
+    assert_eq!(&admin.get("k").await.unwrap().unwrap().value[..], b"v");
+}
