@@ -127,11 +127,13 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
         peer.heard();
         return Failure::sent(fault);
     }
-    fault.message = match std::error::Error::source(status) {
-        // "transport error" says nothing.
-        Some(source) => format!("{peer}: {}", deepest(source)),
-        None => format!("{peer}: {}", fault.message),
-    };
+    let cause = std::error::Error::source(status).map(deepest);
+    if let Some(alert) = cause.as_deref().and_then(torc_tls::refusal) {
+        let message = format!("{peer} does not accept the certificate of this client: {alert}");
+        return Failure::sent(Fault::new(Reason::Unauthenticated, message));
+    }
+    // "transport error" says nothing.
+    fault.message = format!("{peer}: {}", cause.unwrap_or(fault.message));
     if status.code() == Code::OutOfRange {
         let stop = Stop::TooLarge;
         return Failure { stop, fault };

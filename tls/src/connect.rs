@@ -127,6 +127,25 @@ fn explained(error: io::Error) -> io::Error {
     }
 }
 
+/// How rustls begins to tell what the other end had against a connection. HTTP/2 keeps no more than
+/// the text.
+const ALERT: &str = "received fatal alert: ";
+
+/// What a node said against this client's certificate, of the text of a connection's failure. With
+/// TLS 1.3 it comes after the first request was sent, of which nothing was looked at.
+#[must_use]
+pub fn refusal(cause: &str) -> Option<&str> {
+    let alert = cause.strip_prefix(ALERT)?;
+    let of_certificates = ["UnknownCA", "BadCertificate", "UnsupportedCertificate"];
+    let of_times = [
+        "CertificateExpired",
+        "CertificateRevoked",
+        "CertificateUnknown",
+    ];
+    let known = of_certificates.iter().chain(&of_times);
+    known.copied().find(|known| *known == alert)
+}
+
 /// The endpoint of a `host:port`.
 ///
 /// # Errors
@@ -159,5 +178,21 @@ pub async fn connect(
     match tls {
         None => endpoint.connect().await,
         Some(tls) => endpoint.connect_with_connector(tls.clone()).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::AlertDescription;
+
+    #[test]
+    fn what_rustls_says_of_a_refused_certificate_is_known() {
+        let of = |alert| refusal(&rustls::Error::AlertReceived(alert).to_string()).map(str::len);
+        assert_eq!(of(AlertDescription::UnknownCA), Some(9));
+        assert_eq!(of(AlertDescription::CertificateExpired), Some(18));
+        assert_eq!(of(AlertDescription::BadCertificate), Some(14));
+        assert_eq!(of(AlertDescription::InternalError), None);
+        assert_eq!(refusal("broken pipe"), None);
     }
 }

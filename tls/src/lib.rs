@@ -17,7 +17,7 @@ mod pem;
 
 #[cfg(feature = "authority")]
 pub use authority::{Authority, Issued};
-pub use connect::{ClientTls, Connector, channel, connect, endpoint};
+pub use connect::{ClientTls, Connector, channel, connect, endpoint, refusal};
 pub use identity::{Identity, IdentityError, Role, Roles};
 #[cfg(feature = "node")]
 pub use node::{Door, Files, NodeTls};

@@ -128,6 +128,11 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
     let nobody = kvctl(&endpoint, &["--tls-ca", &ca, "get", "k"]);
     is(&nobody, 6, "none was shown");
     is(&kvctl(&endpoint, &["get", "k"]), 3, "--tls-ca");
+    let strangers = Office::new(&dir.path().join("strangers"));
+    strangers.issue("admin", &["--client", "eve", "--role", "admin"]);
+    std::fs::copy(office.path("ca.pem"), strangers.path("ca.pem")).unwrap();
+    let eve = strangers.kvctl(&nodes[0], "admin", &["put", "k", "v"]);
+    is(&eve, 6, "does not accept the certificate");
 
     // Another authority takes over: first everybody trusts both.
     let next = Office::new(&dir.path().join("next"));
