@@ -334,7 +334,8 @@ mod tests {
             endpoints(&["--endpoint", two[0], "--endpoint", two[1], "status"]),
             two
         );
-        assert_eq!(endpoints(&["--endpoint", "http://a:1,b:2", "status"]), two);
+        let both = ["--endpoint", "http://a:1,http://b:2", "status"];
+        assert_eq!(endpoints(&both), two);
     }
 
     #[test]

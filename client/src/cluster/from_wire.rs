@@ -129,6 +129,8 @@ fn node_status(wire: v1::NodeStatus) -> Checked<NodeStatus> {
         disk_full: wire.disk_full,
         sealed_keys: wire.sealed_keys,
         index_bytes: wire.index_bytes,
+        certificate_ends_at_ms: (wire.certificate_ends_at_ms > 0)
+            .then_some(wire.certificate_ends_at_ms),
     })
 }
 

@@ -132,6 +132,8 @@ pub struct NodeStatus {
     pub sealed_keys: u64,
     /// Memory of the indexes of these slices: hash functions, Bloom gates, offsets, headers.
     pub index_bytes: u64,
+    /// When its certificate ends, Unix time in milliseconds. None: it speaks no TLS.
+    pub certificate_ends_at_ms: Option<u64>,
 }
 
 /// A change of the topology, while it runs or after it ended.

@@ -1,6 +1,6 @@
 //! `kvctl status`: what the cluster is doing.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use torc_client::{ClusterStatus, MemberState, NodeStatus};
 
@@ -108,6 +108,7 @@ fn remarks(status: &ClusterStatus, rate: &ProgressRate) -> Vec<String> {
     remarks.extend(short(status));
     remarks.extend(status.nodes.iter().filter_map(fullness));
     remarks.extend(status.nodes.iter().filter_map(damage));
+    remarks.extend(status.nodes.iter().filter_map(certificate));
     if let Some(running) = &status.transition {
         let name = progress::name(running.kind);
         let figures = progress::figures(running, rate);
@@ -154,6 +155,22 @@ fn fullness(node: &NodeStatus) -> Option<String> {
             "node {}: its disk is full: it stores nothing until there is space, and answers reads",
             node.member.id
         )
+    })
+}
+
+/// A certificate that ends within two weeks, or has ended.
+fn certificate(node: &NodeStatus) -> Option<String> {
+    let end = UNIX_EPOCH + Duration::from_millis(node.certificate_ends_at_ms?);
+    let left = end.duration_since(SystemTime::now()).unwrap_or_default();
+    let days = left.as_secs() / (24 * 3600);
+    (days < 14).then(|| {
+        let id = node.member.id;
+        let advice = "replace its files, and new connections use the new ones within 10 s";
+        if left.is_zero() {
+            format!("node {id}: its certificate has ended, and nobody can connect: {advice}")
+        } else {
+            format!("node {id}: its certificate ends in {days} d: {advice}")
+        }
     })
 }
 
@@ -289,6 +306,7 @@ mod tests {
             disk_full: false,
             sealed_keys: 500_000,
             index_bytes: 1_500_000,
+            certificate_ends_at_ms: None,
         }
     }
 
@@ -356,6 +374,20 @@ leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 declare
         assert!(describe(&status, &ProgressRate::default()).ends_with("1 min 5 s"));
         status.topology_leader = None;
         assert!(describe(&status, &ProgressRate::default()).contains("joins and leaves wait"));
+    }
+
+    #[test]
+    fn a_certificate_is_told_of_two_weeks_before_it_ends_and_after() {
+        let told = |days: i64| {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            let end = now.as_millis() as i64 + (days * 24 + 1) * 3_600_000;
+            let mut status = status();
+            status.nodes[0].certificate_ends_at_ms = Some(end as u64);
+            describe(&status, &ProgressRate::default())
+        };
+        assert!(told(13).contains("node 1: its certificate ends in 13 d: replace its files"));
+        assert!(told(-2).contains("node 1: its certificate has ended"));
+        assert!(!told(14).contains("certificate"));
     }
 
     #[test]

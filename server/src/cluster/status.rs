@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
@@ -185,6 +185,10 @@ fn own(shared: &Shared, table: &RoutingTable, id: NodeId, member: &Member) -> No
         disk_full: shared.store.health() == StoreHealth::OutOfSpace,
         sealed_keys: slices.keys,
         index_bytes,
+        certificate_ends_at_ms: shared.tls.as_ref().map_or(0, |tls| {
+            let end = tls.expires().duration_since(UNIX_EPOCH);
+            end.map_or(0, |end| end.as_millis() as u64)
+        }),
         ..counts(table, id)
     }
 }
@@ -284,6 +288,7 @@ fn node_json(node: &NodeStatus) -> Value {
         "disk_full": node.disk_full,
         "sealed_keys": node.sealed_keys,
         "index_bytes": node.index_bytes,
+        "certificate_ends_at_ms": (node.certificate_ends_at_ms > 0).then_some(node.certificate_ends_at_ms),
     })
 }
 
