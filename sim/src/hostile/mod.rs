@@ -62,7 +62,7 @@ pub(crate) struct Options {
     /// Go on for so long.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Only kinds whose names begin so.
+    /// Only kinds whose names begin so; one that is known only by its whole name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Hostile clients at a time.
@@ -194,10 +194,10 @@ async fn attack(options: &Options, kinds: Vec<Kind>) -> Result<Report, Error> {
         rest,
         ..Report::default()
     };
-    let is_asked_for = !options.only.is_empty() || options.with_known;
-    let (kinds, skipped): (Vec<_>, Vec<_>) = kinds
-        .into_iter()
-        .partition(|kind| kind.known.is_none() || is_asked_for);
+    let is_run = |kind: &Kind| {
+        kind.known.is_none() || options.with_known || options.only.contains(&kind.name)
+    };
+    let (kinds, skipped): (Vec<_>, Vec<_>) = kinds.into_iter().partition(is_run);
     let skipped = skipped.into_iter();
     report.skipped = skipped
         .filter_map(|kind| Some((kind.name, kind.known?)))

@@ -57,17 +57,19 @@ fn leader(term: u64, node: u64) -> Value {
     json!({ "leader_id": { "term": term, "node_id": node }, "committed": true })
 }
 
-fn append(term: u64, entries: &Value, prev: &Value) -> Value {
-    json!({ "vote": leader(term, 1), "prev_log_id": prev, "entries": entries, "leader_commit": null })
+fn append(shot: &Shot, term: u64, entries: &Value, prev: &Value) -> Value {
+    let by = shot.other().id.0;
+    json!({ "vote": leader(term, by), "prev_log_id": prev, "entries": entries, "leader_commit": null })
 }
 
 fn log_id(index: u64) -> Value {
     json!({ "leader_id": { "term": 1, "node_id": 1 }, "index": index })
 }
 
-fn snapshot(term: u64) -> Value {
+fn snapshot(shot: &Shot, term: u64) -> Value {
+    let by = shot.other().id.0;
     json!({
-        "vote": leader(term, 1),
+        "vote": leader(term, by),
         "meta": {
             "last_log_id": null,
             "last_membership": { "log_id": null, "membership": { "configs": [], "nodes": {} } },
@@ -91,7 +93,7 @@ pub(super) fn all() -> Vec<Kind> {
 }
 
 fn terms() -> Vec<Kind> {
-    let of_vote = |term: u64| json!({ "vote": vote(term, 1), "last_log_id": log_id(u64::MAX) });
+    let of_vote = |shot: &Shot, term: u64| json!({ "vote": vote(term, shot.other().id.0), "last_log_id": log_id(u64::MAX) });
     let entries = json!([]);
     let bytes = |shot: &Shot, body: &Value| envelope(shot, body).to_string().into_bytes();
     let none = entries.clone();
@@ -99,43 +101,53 @@ fn terms() -> Vec<Kind> {
     let still_none = entries.clone();
     vec![
         call("vote.term-highest", "a vote for the highest term", "Vote", INVALID, move |shot| {
-            bytes(shot, &of_vote(u64::MAX))
+            bytes(shot, &of_vote(shot, u64::MAX))
         }),
         call("vote.term-beyond", "a vote for a term that no elections come to", "Vote", INVALID, move |shot| {
-            bytes(shot, &of_vote(MAX_TERM + 1))
+            bytes(shot, &of_vote(shot, MAX_TERM + 1))
         }),
         call("vote.short-log", "a vote for a node with an empty log", "Vote", expect::ANSWERED, move |shot| {
-            bytes(shot, &json!({ "vote": vote(MAX_TERM, 1), "last_log_id": null }))
+            bytes(shot, &json!({ "vote": vote(MAX_TERM, shot.other().id.0), "last_log_id": null }))
         }),
         call("vote.old-term", "a vote for a term that is over", "Vote", expect::ANSWERED, move |shot| {
-            bytes(shot, &of_vote(0))
+            bytes(shot, &of_vote(shot, 0))
         }),
         call("append.term-highest", "entries of a leader of the highest term", "AppendEntries", INVALID, move |shot| {
-            bytes(shot, &append(u64::MAX, &entries, &Value::Null))
+            bytes(shot, &append(shot, u64::MAX, &entries, &Value::Null))
         }),
         call("append.term-beyond", "entries of a term that no elections come to", "AppendEntries", INVALID, move |shot| {
-            bytes(shot, &append(MAX_TERM + 1, &none, &Value::Null))
+            bytes(shot, &append(shot, MAX_TERM + 1, &none, &Value::Null))
         }),
         call("append.old-term", "entries of a leader of long ago", "AppendEntries", expect::ANSWERED, move |shot| {
-            bytes(shot, &append(0, &also_none, &Value::Null))
+            bytes(shot, &append(shot, 0, &also_none, &Value::Null))
         }),
         call("append.far-index", "entries of long ago, behind the highest index", "AppendEntries", expect::ANSWERED, move |shot| {
-            bytes(shot, &append(0, &still_none, &log_id(u64::MAX)))
+            bytes(shot, &append(shot, 0, &still_none, &log_id(u64::MAX)))
         }),
         call("append.many-entries", "50,000 entries of a leader of long ago", "AppendEntries", expect::ANSWERED, move |shot| {
             let entry = json!({ "log_id": log_id(7), "payload": "Blank" });
-            bytes(shot, &append(0, &vec![entry; 50_000].into(), &Value::Null))
+            bytes(shot, &append(shot, 0, &vec![entry; 50_000].into(), &Value::Null))
         }),
         call("snapshot.term-highest", "a snapshot of a leader of the highest term", "InstallSnapshot", INVALID, move |shot| {
-            bytes(shot, &snapshot(u64::MAX))
+            bytes(shot, &snapshot(shot, u64::MAX))
         }),
         call("snapshot.old-term", "a snapshot of a leader of long ago", "InstallSnapshot", expect::ANSWERED, move |shot| {
-            bytes(shot, &snapshot(0))
+            bytes(shot, &snapshot(shot, 0))
+        }),
+        call("append.own-name", "entries in the node's own name, of a later term", "AppendEntries", INVALID, move |shot| {
+            let mut forged = append(shot, 7_000, &json!([]), &Value::Null);
+            forged["vote"] = leader(7_000, shot.node().id.0);
+            bytes(shot, &forged)
+        }),
+        call("vote.third-name", "a vote that asks for a third node", "Vote", INVALID, move |shot| {
+            let forged = json!({ "vote": vote(7_000, u64::MAX), "last_log_id": log_id(u64::MAX) });
+            bytes(shot, &forged)
         }),
         call("append.forged-leader", "a leader of the highest term that is believed", "AppendEntries", expect::REFUSED, move |shot| {
-            bytes(shot, &append(MAX_TERM, &json!([]), &Value::Null))
+            bytes(shot, &append(shot, MAX_TERM, &json!([]), &Value::Null))
         })
-        .known("who names a term that elections may come to is followed: it takes a node's proof of who it is"),
+        .known("who names a member and a term that elections may come to is followed, and nobody can be elected \
+                after the highest: it takes a node's proof of who it is"),
     ]
 }
 

@@ -272,7 +272,7 @@ fn slow() -> Vec<Kind> {
         Kind::new(
             "http.half-closed",
             "a request, and the end of the writing side",
-            FOUND,
+            ONCE,
             |shot| async move {
                 let mut stream = match connect(shot.node().http).await {
                     Ok(stream) => stream,

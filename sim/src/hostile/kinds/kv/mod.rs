@@ -20,7 +20,6 @@ const SESSION: &str = "/torc.v1.Kv/Session";
 const SKETCH: &str = "/torc.v1.Cluster/SketchKeys";
 const HOT: &str = "/torc.v1.Cluster/HotKeys";
 
-const ABORTED: &[Expected] = &[Expected::Code(tonic::Code::Aborted)];
 const NOT_FOUND: &[Expected] = &[Expected::Code(tonic::Code::NotFound)];
 
 /// A kind that sends one message and takes the status of the answer.
@@ -170,7 +169,7 @@ fn foreign() -> Vec<Kind> {
             "route.past-epoch",
             "a route of an epoch that is over",
             GET,
-            ABORTED,
+            expect::TOLD,
             |shot| {
                 let route = v1::Route {
                     epoch: 0,
