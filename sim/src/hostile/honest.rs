@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use torc_client::Client;
 use torc_sim::Rng;
 
@@ -118,22 +118,20 @@ impl Honest {
             }
         }
         let mut seen = self.take_seen();
-        let until = Instant::now() + LAST_READS;
-        for register in &mut registers {
-            loop {
-                match self.client.get(register.name.clone()).await {
-                    Ok(found) => {
-                        seen.lost
-                            .extend(register.found(found.map(|it| number(&it.value))));
-                        break;
+        let reading = async {
+            for register in &mut registers {
+                let found = loop {
+                    match self.client.get(register.name.clone()).await {
+                        Ok(found) => break found,
+                        Err(_) => sleep(Duration::from_millis(100)).await,
                     }
-                    Err(_) if Instant::now() < until => sleep(Duration::from_millis(100)).await,
-                    Err(error) => {
-                        troubles.push(format!("{} cannot be read: {error}", register.name));
-                        break;
-                    }
-                }
+                };
+                let found = found.map(|it| number(&it.value));
+                seen.lost.extend(register.found(found));
             }
+        };
+        if timeout(LAST_READS, reading).await.is_err() {
+            troubles.push(format!("not all keys could be read within {LAST_READS:?}"));
         }
         (seen, troubles)
     }

@@ -202,7 +202,7 @@ async fn attack(options: &Options, kinds: Vec<Kind>) -> Result<Report, Error> {
     report.skipped = skipped
         .filter_map(|kind| Some((kind.name, kind.known?)))
         .collect();
-    let mut report = rounds(options, kinds, &target, report).await;
+    let mut report = rounds(options, kinds, &target, &watch, report).await;
     sleep(SETTLE).await;
     let (under, troubles) = honest.finish().await;
     report.under = under;
@@ -232,6 +232,7 @@ async fn rounds(
     options: &Options,
     kinds: Vec<Kind>,
     target: &Arc<Target>,
+    watch: &Watch,
     report: Report,
 ) -> Report {
     let begun = Instant::now();
@@ -251,7 +252,8 @@ async fn rounds(
         over,
     });
     for round in 0..rounds {
-        if over.is_some_and(|over| Instant::now() >= over) {
+        // Without a node there is nothing more to find.
+        if over.is_some_and(|over| Instant::now() >= over) || !watch.restarted().is_empty() {
             break;
         }
         deal(&kinds, target, &mut rng, &work);

@@ -102,12 +102,16 @@ fn resident_kib(pid: u32) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 
-/// When the process began, in ticks since the machine did.
+/// When the process began, in ticks since the machine did; none if it has ended.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may hold anything; the first field there is the third.
     let behind = stat.rsplit_once(')')?.1;
-    behind.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = behind.split_whitespace();
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
 }
 
 #[cfg(test)]
