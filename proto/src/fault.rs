@@ -17,6 +17,10 @@ pub use crate::v1::fault::Reason;
 
 const DOMAIN: &str = "torc";
 
+/// Longest message that is sent, bytes. It travels in a header, where clients take 8 KiB or so in
+/// all, and it may repeat what a stranger named.
+const MAX_MESSAGE_BYTES: usize = 1_024;
+
 /// Why an operation failed, whether it may have taken effect, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -244,6 +248,17 @@ fn was_left(status: &Status) -> bool {
     false
 }
 
+/// The message as it is sent.
+fn shortened(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE_BYTES {
+        let mut ends = (0..=MAX_MESSAGE_BYTES).rev();
+        let end = ends.find(|at| message.is_char_boundary(*at));
+        message.truncate(end.unwrap_or(0));
+        message.push_str(" …");
+    }
+    message
+}
+
 impl From<Fault> for Status {
     fn from(fault: Fault) -> Self {
         let changed = if fault.maybe_applied { "unknown" } else { "no" };
@@ -257,7 +272,7 @@ impl From<Fault> for Status {
         if let Some(wait) = fault.retry_after {
             details.set_retry_info(Some(wait));
         }
-        Self::with_error_details(fault.code(), fault.message, details)
+        Self::with_error_details(fault.code(), shortened(fault.message), details)
     }
 }
 
@@ -265,7 +280,7 @@ impl From<Fault> for crate::v1::Fault {
     fn from(fault: Fault) -> Self {
         Self {
             reason: fault.reason.into(),
-            message: fault.message,
+            message: shortened(fault.message),
             maybe_applied: fault.maybe_applied,
             epoch: fault.epoch.map_or(0, |epoch| epoch.0),
             retry_after_ms: fault.retry_after.map_or(0, |wait| wait.as_millis() as u64),
@@ -292,6 +307,15 @@ mod tests {
 
     fn every_reason() -> impl Iterator<Item = Reason> {
         (0..=18).filter_map(|number| Reason::try_from(number).ok())
+    }
+
+    #[test]
+    fn what_a_stranger_named_is_not_repeated_at_length() {
+        let fault = Fault::new(Reason::Invalid, "ü".repeat(1 << 20));
+        let status = Status::from(fault.clone());
+        assert!(status.message().len() < 1_100);
+        assert!(status.details().len() < 1_300, "it is there once more");
+        assert!(crate::v1::Fault::from(fault).message.ends_with("ü …"));
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "cluster")]
 mod cluster;
+#[cfg(feature = "cluster")]
+mod hostile;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,6 +77,9 @@ enum Command {
     /// Put a cluster of real processes under faults, and check what clients saw.
     #[cfg(feature = "cluster")]
     Cluster(cluster::Options),
+    /// Set hostile clients on a cluster of real processes, while an honest one goes on.
+    #[cfg(feature = "cluster")]
+    Hostile(hostile::Options),
 }
 
 fn main() -> ExitCode {
@@ -104,6 +109,8 @@ fn main() -> ExitCode {
         }),
         #[cfg(feature = "cluster")]
         Command::Cluster(options) => cluster::run(&options).map_err(|error| error.to_string()),
+        #[cfg(feature = "cluster")]
+        Command::Hostile(options) => hostile::run(&options).map_err(|error| error.to_string()),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

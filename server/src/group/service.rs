@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use tonic::{Request, Response, Status};
 use torc_proto::v1::RaftMessage;
 use torc_proto::{Fault, Reason, v1};
+use torc_ring::NodeId;
 
 use super::raft::{RaftFatal, TypeConfig, Vote};
 use super::running::Running;
@@ -34,7 +35,7 @@ impl GroupService {
     fn accept<T: DeserializeOwned>(
         &self,
         request: &Request<RaftMessage>,
-    ) -> Result<(&Running, T), Status> {
+    ) -> Result<(&Running, NodeId, T), Status> {
         let running = self.group.running().map_err(Fault::from)?;
         let envelope: Envelope<T> = decode(request.get_ref()).map_err(|error| {
             Fault::new(
@@ -51,7 +52,7 @@ impl GroupService {
             return Err(Fault::new(Reason::NotServing, message).into());
         }
         running.peers.check_boots(&envelope)?;
-        Ok((running, envelope.body))
+        Ok((running, envelope.from, envelope.body))
     }
 }
 
@@ -61,8 +62,8 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
         &self,
         request: Request<RaftMessage>,
     ) -> Result<Response<RaftMessage>, Status> {
-        let (running, body) = self.accept::<AppendEntriesRequest<TypeConfig>>(&request)?;
-        check_term(&body.vote)?;
+        let (running, from, body) = self.accept::<AppendEntriesRequest<TypeConfig>>(&request)?;
+        check_vote(&body.vote, from, running.node)?;
         let answer = running.raft.append_entries(body).await;
         reply(&answer.map_err(not_serving)?)
     }
@@ -71,8 +72,8 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
         &self,
         request: Request<RaftMessage>,
     ) -> Result<Response<RaftMessage>, Status> {
-        let (running, body) = self.accept::<InstallSnapshotRequest<TypeConfig>>(&request)?;
-        check_term(&body.vote)?;
+        let (running, from, body) = self.accept::<InstallSnapshotRequest<TypeConfig>>(&request)?;
+        check_vote(&body.vote, from, running.node)?;
         match running.raft.install_snapshot(body).await {
             Ok(answer) => reply(&Ok::<_, ()>(answer)),
             Err(RaftError::APIError(refused)) => reply(&Err::<(), _>(refused)),
@@ -81,8 +82,8 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
     }
 
     async fn vote(&self, request: Request<RaftMessage>) -> Result<Response<RaftMessage>, Status> {
-        let (running, body) = self.accept::<VoteRequest<u64>>(&request)?;
-        check_term(&body.vote)?;
+        let (running, from, body) = self.accept::<VoteRequest<u64>>(&request)?;
+        check_vote(&body.vote, from, running.node)?;
         let answer = running.raft.vote(body).await;
         reply(&answer.map_err(not_serving)?)
     }
@@ -91,18 +92,30 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
         &self,
         request: Request<RaftMessage>,
     ) -> Result<Response<RaftMessage>, Status> {
-        let (_, question) = self.accept::<Question>(&request)?;
+        let (_, _, question) = self.accept::<Question>(&request)?;
         let answer = self.group.answer(question).await.map_err(Fault::from)?;
         reply(&answer)
     }
 }
 
-fn check_term(vote: &Vote) -> Result<(), Status> {
-    let term = vote.leader_id().term;
-    if term <= MAX_TERM {
+/// Leaders and candidates speak for themselves. openraft takes a message in the node's own name
+/// for one that it cannot have sent, and panics.
+fn check_vote(vote: &Vote, from: NodeId, me: NodeId) -> Result<(), Status> {
+    let leader = vote.leader_id();
+    if leader.node_id != from.0 || from == me {
+        let message = format!(
+            "node {from} speaks to node {me} in the name of node {}: is it forged?",
+            leader.node_id
+        );
+        return Err(Fault::new(Reason::Invalid, message).into());
+    }
+    if leader.term <= MAX_TERM {
         return Ok(());
     }
-    let message = format!("term {term} is beyond what elections come to: is it forged?");
+    let message = format!(
+        "term {} is beyond what elections come to: is it forged?",
+        leader.term
+    );
     Err(Fault::new(Reason::Invalid, message).into())
 }
 

@@ -6,6 +6,7 @@
 //! * `group`: all of them, founded as one cluster.
 //! * `wire`: how an operation reaches a node, by the client library or straight.
 //! * `recorder`: the histories of the keys, for the simulation's checkers.
+//! * `plain`: the same cluster without faults, for `torc-sim hostile`.
 //! * `clients`: who asks what.
 //! * `nemesis`: one fault at a time, from the seed; `probes`: whether every node serves again.
 //! * `changes`: nodes that join, leave and are replaced meanwhile.
@@ -25,6 +26,7 @@ mod eventual;
 mod group;
 mod nemesis;
 mod network;
+mod plain;
 mod probes;
 mod process;
 mod recorder;
@@ -40,6 +42,7 @@ use clap::Args;
 
 use group::Group;
 use nemesis::Fault;
+pub(crate) use plain::{PlainCluster, PlainNode};
 use process::Program;
 use recorder::Recorder;
 use report::Report;
@@ -145,6 +148,7 @@ impl Options {
             (true, mutant) => Ok(Program {
                 kvd,
                 mutant: mutant.clone(),
+                descriptors: None,
             }),
             (false, None) => Err(Error::NoKvd(kvd)),
             (false, Some(_)) => Err(Error::NoMutant(kvd)),

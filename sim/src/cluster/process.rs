@@ -39,6 +39,21 @@ pub(super) struct Program {
     pub(super) kvd: PathBuf,
     /// The rule that it breaks.
     pub(super) mutant: Option<String>,
+    /// The most files that it may have open, if not as many as this program.
+    pub(super) descriptors: Option<u32>,
+}
+
+impl Program {
+    /// How it is called.
+    fn command(&self) -> Command {
+        let Some(most) = self.descriptors else {
+            return Command::new(&self.kvd);
+        };
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n {most} && exec \"$0\" \"$@\"");
+        shell.args(["-c", &script]).arg(&self.kvd);
+        shell
+    }
 }
 
 /// Links of one node that are cut or slow.
@@ -68,7 +83,7 @@ pub(super) struct Process {
     pub(super) grpc: SocketAddr,
     /// Where its data are, if they can be made to fill it.
     pub(super) disk: Option<SmallDisk>,
-    http: SocketAddr,
+    pub(super) http: SocketAddr,
     /// The network namespace that it runs in, if it has one of its own.
     network: Option<Namespace>,
     program: Program,
@@ -133,7 +148,7 @@ impl Process {
             .open(self.dir.join("log.txt"))
             .map_err(Error::io("opening a node's log"))?;
         let mut command = match &self.network {
-            None => Command::new(&self.program.kvd),
+            None => self.program.command(),
             Some(network) => {
                 let mut command = network.command();
                 command.arg(&self.program.kvd);
@@ -172,6 +187,11 @@ impl Process {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// The number of the process, if it was started and not killed since.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
     }
 
     /// Whether it was started, and not killed since.

@@ -137,3 +137,34 @@ async fn a_forged_term_near_the_largest_ends_no_elections() {
     };
     cluster.propose(other, command).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_speaks_in_another_nodes_name() {
+    let cluster = Cluster::founded(3).await;
+    cluster.membership_becomes(&[1, 2, 3], &[]).await;
+    let leader = cluster.leader().await;
+    let other: u8 = if leader == 2 { 3 } else { 2 };
+    // To the leader in its own name, by itself and by another; and by another in a third one's.
+    for (from, in_the_name_of) in [(leader, leader), (other, leader), (other, 9)] {
+        let envelope = Envelope {
+            cluster: founding(1).cluster,
+            to: NodeId(leader.into()),
+            known: None,
+            from: NodeId(from.into()),
+            boot: Boot::default(),
+            body: openraft::raft::AppendEntriesRequest::<TypeConfig> {
+                vote: openraft::Vote::new_committed(1 << 40, in_the_name_of.into()),
+                prev_log_id: None,
+                entries: Vec::new(),
+                leader_commit: None,
+            },
+        };
+        let address = cluster.new_member(leader).address;
+        let client = TopologyGroupClient::connect(format!("http://{address}"));
+        let message = encode(&envelope).unwrap();
+        let refused = client.await.unwrap().append_entries(message).await;
+        let fault = Fault::from_status(&refused.unwrap_err());
+        assert_eq!(fault.reason, Reason::Invalid, "{fault}");
+    }
+    assert_eq!(cluster.leader().await, leader, "nobody has heard it");
+}

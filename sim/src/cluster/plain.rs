@@ -1,0 +1,88 @@
+//! A cluster of three without faults, as others use it.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use torc_client::{Client, NodeId};
+
+use super::group::Group;
+use super::process::Process;
+use super::{Error, Mode, Options};
+
+/// Three nodes, each partition with three replicas.
+pub(crate) struct PlainCluster(Group);
+
+/// A node of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PlainNode {
+    pub(crate) id: NodeId,
+    pub(crate) grpc: SocketAddr,
+    pub(crate) http: SocketAddr,
+    pub(crate) pid: u32,
+}
+
+impl PlainCluster {
+    /// Starts it, each node with so many files that it may open, and waits until all serve.
+    pub(crate) async fn found(kvd: Option<PathBuf>, descriptors: u32) -> Result<Self, Error> {
+        let options = options(kvd);
+        let mut program = options.program()?;
+        program.descriptors = Some(descriptors);
+        let no_disks = Some("not asked for".to_owned());
+        Group::found(program, &options, no_disks).await.map(Self)
+    }
+
+    /// The nodes that run, in the order of their start.
+    pub(crate) fn nodes(&self) -> Vec<PlainNode> {
+        let node = |process: &Process| {
+            Some(PlainNode {
+                id: process.id?,
+                grpc: process.grpc,
+                http: process.http,
+                pid: process.pid()?,
+            })
+        };
+        self.0.processes.iter().filter_map(node).collect()
+    }
+
+    /// A client of the library; it knows all nodes.
+    pub(crate) fn client(&self) -> Result<Client, Error> {
+        self.0.client()
+    }
+
+    /// Which nodes have ended by themselves, and how.
+    pub(crate) fn ended(&mut self) -> Vec<String> {
+        let ended = |process: &mut Process| {
+            let ended = process.has_ended()?;
+            Some(format!("node {} ended: {ended}", process.number))
+        };
+        self.0.processes.iter_mut().filter_map(ended).collect()
+    }
+
+    /// Ends the nodes and keeps their logs and data; where.
+    pub(crate) fn keep(&mut self) -> Option<PathBuf> {
+        self.0.keep()
+    }
+}
+
+const fn options(kvd: Option<PathBuf>) -> Options {
+    Options {
+        minutes: None,
+        kills: None,
+        changes: None,
+        pause_seconds: None,
+        deadline_seconds: Some(10),
+        by_library: true,
+        mutant: None,
+        nodes: 3,
+        replicas: 3,
+        mode: Mode::Linearizable,
+        seed: 0,
+        partitions: 64,
+        clients: 0,
+        kvd,
+        real_network: false,
+        only: Vec::new(),
+        keep: None,
+        json: false,
+    }
+}

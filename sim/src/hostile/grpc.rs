@@ -1,0 +1,258 @@
+//! gRPC calls of which every byte is chosen: a connection of its own for each.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
+use tokio::task::JoinHandle;
+use tonic::Code;
+
+use super::kind::Outcome;
+use super::target::connect;
+
+/// As much of an answer is read.
+const MOST_READ: usize = 8 << 20;
+/// What is under way when a call is given up may still arrive.
+const WINDOW: u32 = 1 << 20;
+const OPENING: Duration = Duration::from_secs(5);
+
+pub(crate) type Headers = Vec<(String, String)>;
+
+/// How a call ended, and the messages of its answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) outcome: Outcome,
+    messages: Bytes,
+}
+
+impl Answer {
+    const fn bare(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            messages: Bytes::new(),
+        }
+    }
+
+    /// The first message, if the call was answered with one.
+    pub(crate) fn message<M: prost::Message + Default>(&self) -> Option<M> {
+        M::decode(self.messages().first()?.clone()).ok()
+    }
+
+    /// The messages of the answer, undecoded.
+    pub(crate) fn messages(&self) -> Vec<Bytes> {
+        let mut rest = self.messages.clone();
+        let mut messages = Vec::new();
+        while rest.len() >= 5 {
+            let len = rest[1..5]
+                .iter()
+                .fold(0, |len, byte| len << 8 | usize::from(*byte));
+            let mut message = rest.split_off(5.min(rest.len()));
+            rest = message.split_off(len.min(message.len()));
+            messages.push(message);
+        }
+        messages
+    }
+}
+
+/// A message with its head, as it lies in a request.
+pub(crate) fn framed(message: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(5 + message.len());
+    bytes.put_u8(0);
+    bytes.put_u32(message.len() as u32);
+    bytes.put_slice(message);
+    bytes.freeze()
+}
+
+pub(crate) fn framed_message(message: &impl prost::Message) -> Bytes {
+    framed(&message.encode_to_vec())
+}
+
+/// A connection; it ends when dropped.
+pub(crate) struct Connection {
+    pub(crate) sender: SendRequest<Bytes>,
+    to: SocketAddr,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Connection {
+    pub(crate) async fn open(to: SocketAddr) -> Result<Self, Outcome> {
+        Self::with_window(to, WINDOW).await
+    }
+
+    /// One whose streams are given so much of an answer unread.
+    pub(crate) async fn with_window(to: SocketAddr, window: u32) -> Result<Self, Outcome> {
+        let tcp = connect(to).await.map_err(|error| of_io(&error))?;
+        let mut builder = h2::client::Builder::new();
+        builder
+            .initial_window_size(window)
+            .initial_connection_window_size(64 << 20)
+            .max_concurrent_reset_streams(10_000);
+        let shaken = tokio::time::timeout(OPENING, builder.handshake(tcp)).await;
+        let shaken = shaken.map_err(|_| Outcome::Silent)?;
+        let (sender, connection) = shaken.map_err(|error| of_h2(&error))?;
+        let driver = tokio::spawn(async move {
+            // How it ends is told to its streams.
+            let _ = connection.await;
+        });
+        Ok(Self { sender, to, driver })
+    }
+
+    /// Begins a call; its request is not sent yet.
+    pub(crate) async fn begin(
+        &mut self,
+        path: &str,
+        headers: &Headers,
+        is_all: bool,
+    ) -> Result<(h2::client::ResponseFuture, SendStream<Bytes>), Outcome> {
+        let mut request = http::Request::post(format!("http://{}{path}", self.to));
+        let names_type = headers.iter().any(|(name, _)| name == "content-type");
+        if !names_type {
+            request = request.header("content-type", "application/grpc");
+        }
+        request = request.header("te", "trailers");
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request
+            .body(())
+            .map_err(|error| Outcome::Wrong(format!("no request: {error}")))?;
+        let ready = self.sender.clone().ready().await;
+        let mut ready = ready.map_err(|error| of_h2(&error))?;
+        ready
+            .send_request(request, is_all)
+            .map_err(|error| of_h2(&error))
+    }
+
+    /// A whole call.
+    pub(crate) async fn call(&mut self, path: &str, headers: &Headers, body: Bytes) -> Answer {
+        let (response, stream) = match self.begin(path, headers, false).await {
+            Ok(begun) => begun,
+            Err(outcome) => return Answer::bare(outcome),
+        };
+        // A node may answer before it has read all, and need not read the rest.
+        let writing = write(stream, body);
+        let reading = read(response);
+        tokio::pin!(writing, reading);
+        tokio::select! {
+            answer = &mut reading => answer,
+            _ = &mut writing => reading.await,
+        }
+    }
+}
+
+/// A call on a connection of its own.
+pub(crate) async fn call(to: SocketAddr, path: &str, headers: &Headers, body: Bytes) -> Answer {
+    match Connection::open(to).await {
+        Ok(mut connection) => connection.call(path, headers, body).await,
+        Err(outcome) => Answer::bare(outcome),
+    }
+}
+
+/// Sends all of it and ends the request, as the node lets it.
+async fn write(mut stream: SendStream<Bytes>, body: Bytes) -> Result<(), h2::Error> {
+    push(&mut stream, body).await?;
+    stream.send_data(Bytes::new(), true)
+}
+
+/// Sends all of it.
+pub(crate) async fn push(stream: &mut SendStream<Bytes>, mut body: Bytes) -> Result<(), h2::Error> {
+    while !body.is_empty() {
+        stream.reserve_capacity(body.len());
+        let granted = futures::future::poll_fn(|context| stream.poll_capacity(context)).await;
+        let Some(granted) = granted else {
+            return Err(h2::Reason::CANCEL.into());
+        };
+        let granted = granted?.min(body.len());
+        if granted > 0 {
+            stream.send_data(body.split_to(granted), false)?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads an answer to its end.
+pub(crate) async fn read(response: h2::client::ResponseFuture) -> Answer {
+    let response = match response.await {
+        Ok(response) => response,
+        Err(error) => return Answer::bare(of_h2(&error)),
+    };
+    let status = response.status().as_u16();
+    if status != 200 {
+        return Answer::bare(Outcome::Http(status, 1));
+    }
+    let of_headers = code(response.headers());
+    // Nobody meant to answer so: what was said tells where it comes from.
+    if of_headers == Some(Code::Unknown) {
+        let said = response.headers().get("grpc-message");
+        let said = said.map_or("nothing".into(), |said| {
+            String::from_utf8_lossy(said.as_bytes())
+        });
+        return Answer::bare(Outcome::Wrong(format!("Unknown: {said}")));
+    }
+    let mut messages = BytesMut::new();
+    let mut body = response.into_body();
+    let outcome = match read_body(&mut body, &mut messages).await {
+        Ok(of_trailers) => match of_trailers.or(of_headers) {
+            Some(code) => Outcome::Grpc(code),
+            None if messages.len() >= MOST_READ => Outcome::Grpc(Code::Ok),
+            None => Outcome::Wrong("an answer without a status".to_owned()),
+        },
+        // What was refused in order may be cut off afterwards.
+        Err(error) => of_headers.map_or_else(|| of_h2(&error), Outcome::Grpc),
+    };
+    Answer {
+        outcome,
+        messages: messages.freeze(),
+    }
+}
+
+async fn read_body(body: &mut RecvStream, into: &mut BytesMut) -> Result<Option<Code>, h2::Error> {
+    while let Some(data) = body.data().await {
+        let data = data?;
+        body.flow_control().release_capacity(data.len())?;
+        into.extend_from_slice(&data);
+        if into.len() >= MOST_READ {
+            return Ok(None);
+        }
+    }
+    let trailers = body.trailers().await?;
+    Ok(trailers.as_ref().and_then(code))
+}
+
+fn code(headers: &http::HeaderMap) -> Option<Code> {
+    let code = headers.get("grpc-status")?;
+    Some(Code::from_bytes(code.as_bytes()))
+}
+
+/// How HTTP/2 ended.
+pub(crate) fn of_h2(error: &h2::Error) -> Outcome {
+    if let Some(error) = error.get_io() {
+        return of_io(error);
+    }
+    match error.reason() {
+        Some(reason) if error.is_go_away() => Outcome::GoAway(reason.into()),
+        Some(reason) => Outcome::Reset(reason.into()),
+        None => Outcome::Wrong(error.to_string()),
+    }
+}
+
+pub(crate) fn of_io(error: &io::Error) -> Outcome {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::NotConnected
+        | io::ErrorKind::UnexpectedEof => Outcome::Closed,
+        io::ErrorKind::TimedOut => Outcome::Silent,
+        _ => Outcome::Wrong(error.to_string()),
+    }
+}

@@ -1,0 +1,34 @@
+//! All kinds.
+
+mod floods;
+mod frames;
+mod grpc;
+mod http;
+mod kv;
+mod link;
+mod messages;
+mod names;
+mod raft;
+mod sockets;
+mod streams;
+
+use super::Error;
+use super::descriptors::rpcs;
+use super::kind::Kind;
+
+/// Every kind, in the order in which they are listed.
+pub(crate) fn all() -> Result<Vec<Kind>, Error> {
+    let rpcs = rpcs().map_err(Error::Descriptors)?;
+    let mut kinds = messages::all(&rpcs);
+    kinds.extend(kv::all());
+    kinds.extend(names::all(&rpcs));
+    kinds.extend(grpc::all());
+    kinds.extend(streams::all());
+    kinds.extend(frames::all());
+    kinds.extend(floods::all());
+    kinds.extend(link::all());
+    kinds.extend(raft::all());
+    kinds.extend(http::all());
+    kinds.extend(sockets::all());
+    Ok(kinds)
+}

@@ -1,0 +1,344 @@
+//! `torc-sim hostile`: clients that mean harm, against three real `kvd` processes.
+//!
+//! * `kind`: one kind of request or connection, and what has to come of it; `kinds`: all of them.
+//! * `descriptors`: what the interface consists of, so that a new RPC is covered by itself.
+//! * `grpc`, `frames`: calls and frames of HTTP/2 of which every byte is chosen.
+//! * `target`: the cluster as a stranger knows it.
+//! * `honest`: a client that must be served meanwhile; `watch`: memory and restarts.
+//! * `report`: what came of it.
+//!
+//! The seed decides order, nodes and random bytes, not timing: a run is not repeatable.
+//!
+//! Left out: whatever an attacker needs no trick for while nodes ask nobody who he is, such as
+//! removing a member. Kinds that the service does not hold against yet are `known`, and are run
+//! only if they are asked for.
+
+mod descriptors;
+mod frames;
+mod grpc;
+mod honest;
+mod kind;
+mod kinds;
+mod report;
+mod target;
+mod watch;
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tonic::Code;
+use torc_client::NodeId;
+use torc_sim::Rng;
+
+use crate::cluster::{self, PlainCluster};
+use honest::Honest;
+use kind::{Kind, Outcome};
+use report::Report;
+use target::{Shot, Target};
+use watch::Watch;
+
+/// The files that a node may have open: few, so that they can be taken.
+pub(crate) const DESCRIPTORS: u32 = 512;
+/// Slow kinds at a time, beside the others.
+const SLOW_AT_ONCE: usize = 12;
+/// A node that has no place now is asked again so often.
+const TRIES: u32 = 6;
+const TRY_AGAIN: Duration = Duration::from_millis(250);
+/// Between the last hostile request and the last look at memory.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// What hostile clients do, and how much of it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Options {
+    /// Every kind so many times [default: 1, if no seconds are given].
+    #[arg(long)]
+    rounds: Option<u64>,
+    /// Go on for so long.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// Only kinds whose names begin so; one that is known only by its whole name.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Hostile clients at a time.
+    #[arg(long, default_value_t = 8)]
+    connections: usize,
+    /// How long the honest client is measured at rest.
+    #[arg(long, default_value_t = 5)]
+    rest_seconds: u64,
+    /// Memory that a node may take beyond what it takes at rest.
+    #[arg(long, default_value_t = 256 + 64)]
+    budget_mib: u64,
+    /// Fail if the honest client's p99 is more times that at rest.
+    #[arg(long)]
+    p99_ratio: Option<f64>,
+    /// Also kinds that the service is known not to hold against.
+    #[arg(long)]
+    with_known: bool,
+    /// Decides order, nodes and random bytes.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// The `kvd` to run; the one beside this program if none is named.
+    #[arg(long)]
+    kvd: Option<PathBuf>,
+    /// Print the kinds and do nothing.
+    #[arg(long)]
+    list: bool,
+    /// One JSON object instead of text; with --list, one a line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why a run could not take place. What a run finds is in its [`Report`].
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// No cluster came to be.
+    #[error(transparent)]
+    Cluster(#[from] cluster::Error),
+    /// The library could not do what an honest client does.
+    #[error("no client: {0}")]
+    Client(#[from] torc_client::Error),
+    /// A node did not say who it is.
+    #[error("node {0} does not say who it is")]
+    Unidentified(NodeId),
+    /// The interface's descriptors cannot be read.
+    #[error("descriptors: {0}")]
+    Descriptors(prost::DecodeError),
+    /// Nothing to do.
+    #[error("no kind begins with {0}: --list prints them")]
+    NoKind(String),
+    /// The machine refused something.
+    #[error("starting a runtime: {0}")]
+    Runtime(std::io::Error),
+}
+
+/// Runs the kinds; whether nothing was wrong.
+pub(crate) fn run(options: &Options) -> Result<bool, Error> {
+    let kinds = chosen(options)?;
+    if options.list {
+        list(&kinds, options.json);
+        return Ok(true);
+    }
+    raise_descriptors();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(Error::Runtime)?;
+    let report = runtime.block_on(attack(options, kinds))?;
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    report.print(options.json);
+    Ok(report.is_good())
+}
+
+fn chosen(options: &Options) -> Result<Vec<Kind>, Error> {
+    let mut kinds = kinds::all()?;
+    if !options.only.is_empty() {
+        let is_asked_for =
+            |kind: &Kind| options.only.iter().any(|name| kind.name.starts_with(name));
+        kinds.retain(is_asked_for);
+    }
+    if kinds.is_empty() {
+        return Err(Error::NoKind(options.only.join(", ")));
+    }
+    Ok(kinds)
+}
+
+fn list(kinds: &[Kind], json: bool) {
+    let mut out = std::io::stdout().lock();
+    for kind in kinds {
+        let (name, what, expects) = (&kind.name, &kind.what, kind.expectation());
+        // A reader that went away ends the printing.
+        let written = if json {
+            let object = serde_json::json!({
+                "kind": name, "what": what, "expects": expects, "known": kind.known,
+            });
+            writeln!(out, "{object}")
+        } else {
+            let known = kind
+                .known
+                .map_or(String::new(), |why| format!(" KNOWN: {why}"));
+            writeln!(out, "{name:<46}{what} [{expects}]{known}")
+        };
+        if written.is_err() {
+            return;
+        }
+    }
+}
+
+/// This program holds more connections than a node may.
+fn raise_descriptors() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // With fewer, kinds that hoard say that they cannot.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+async fn attack(options: &Options, kinds: Vec<Kind>) -> Result<Report, Error> {
+    let mut cluster = PlainCluster::found(options.kvd.clone(), DESCRIPTORS).await?;
+    let target = Arc::new(Target::learn(&cluster).await?);
+    let honest = Honest::start(&cluster.client()?, options.seed);
+    sleep(Duration::from_secs(options.rest_seconds)).await;
+    let rest = honest.take_seen();
+    let watch = Watch::start(cluster.nodes());
+    let mut report = Report {
+        seed: options.seed,
+        budget_mib: options.budget_mib,
+        p99_ratio: options.p99_ratio,
+        rest,
+        ..Report::default()
+    };
+    let is_run = |kind: &Kind| {
+        kind.known.is_none() || options.with_known || options.only.contains(&kind.name)
+    };
+    let (kinds, skipped): (Vec<_>, Vec<_>) = kinds.into_iter().partition(is_run);
+    let skipped = skipped.into_iter();
+    report.skipped = skipped
+        .filter_map(|kind| Some((kind.name, kind.known?)))
+        .collect();
+    let mut report = rounds(options, kinds, &target, &watch, report).await;
+    sleep(SETTLE).await;
+    let (under, troubles) = honest.finish().await;
+    report.under = under;
+    report.troubles.extend(troubles);
+    report.troubles.extend(cluster.ended());
+    let restarted = watch.restarted().into_iter();
+    report
+        .troubles
+        .extend(restarted.map(|node| format!("node {node} is not the process that it was")));
+    report.memory = watch.memory();
+    report.judge();
+    if !report.is_good() {
+        report.kept = cluster.keep();
+    }
+    Ok(report)
+}
+
+/// What is still to be done, and what came of what was.
+struct Work {
+    waiting: Mutex<VecDeque<(Kind, Shot)>>,
+    slow: Mutex<VecDeque<(Kind, Shot)>>,
+    report: Mutex<Report>,
+    over: Option<Instant>,
+}
+
+async fn rounds(
+    options: &Options,
+    kinds: Vec<Kind>,
+    target: &Arc<Target>,
+    watch: &Watch,
+    report: Report,
+) -> Report {
+    let begun = Instant::now();
+    let over = options
+        .seconds
+        .map(|seconds| begun + Duration::from_secs(seconds));
+    let rounds = match (options.rounds, over) {
+        (Some(rounds), _) => rounds,
+        (None, Some(_)) => u64::MAX,
+        (None, None) => 1,
+    };
+    let mut rng = Rng::new(options.seed);
+    let work = Arc::new(Work {
+        waiting: Mutex::default(),
+        slow: Mutex::default(),
+        report: Mutex::new(report),
+        over,
+    });
+    for round in 0..rounds {
+        // Without a node there is nothing more to find.
+        if over.is_some_and(|over| Instant::now() >= over) || !watch.restarted().is_empty() {
+            break;
+        }
+        deal(&kinds, target, &mut rng, &work);
+        let mut workers = JoinSet::new();
+        for number in 0..options.connections.max(1) + SLOW_AT_ONCE {
+            let is_slow = number < SLOW_AT_ONCE;
+            workers.spawn(worker(Arc::clone(&work), is_slow));
+        }
+        while let Some(ended) = workers.join_next().await {
+            if let Err(panic) = ended {
+                let mut report = locked(&work.report);
+                report
+                    .troubles
+                    .push(format!("a hostile client gave up: {panic}"));
+            }
+        }
+        locked(&work.report).rounds = round + 1;
+    }
+    let mut report = std::mem::take(&mut *locked(&work.report));
+    report.seconds = begun.elapsed().as_secs_f64();
+    report
+}
+
+/// Every kind once, in an order of its own, at any node.
+fn deal(kinds: &[Kind], target: &Arc<Target>, rng: &mut Rng, work: &Work) {
+    let mut shuffled: Vec<_> = kinds
+        .iter()
+        .map(|kind| (rng.next(), kind.clone()))
+        .collect();
+    shuffled.sort_by_key(|(place, _)| *place);
+    for (_, kind) in shuffled {
+        let shot = Shot {
+            target: Arc::clone(target),
+            at: rng.below(target.nodes.len() as u64) as usize,
+            rng: Rng::new(rng.next()),
+        };
+        let queue = if kind.is_slow {
+            &work.slow
+        } else {
+            &work.waiting
+        };
+        locked(queue).push_back((kind, shot));
+    }
+}
+
+async fn worker(work: Arc<Work>, is_slow: bool) {
+    let queue = if is_slow { &work.slow } else { &work.waiting };
+    loop {
+        if work.over.is_some_and(|over| Instant::now() >= over) {
+            locked(queue).clear();
+        }
+        let Some((kind, shot)) = locked(queue).pop_front() else {
+            return;
+        };
+        let begun = Instant::now();
+        let outcome = insist(&kind, shot).await;
+        let took_ms = begun.elapsed().as_millis() as u64;
+        locked(&work.report).note(&kind, &outcome, took_ms);
+    }
+}
+
+/// Acts again where the node had no place: others take them all at times.
+async fn insist(kind: &Kind, shot: Shot) -> Outcome {
+    let mut rng = shot.rng.clone();
+    let (target, at) = (Arc::clone(&shot.target), shot.at);
+    let mut outcome = kind.act(shot).await;
+    for _ in 1..TRIES {
+        let is_passing = matches!(
+            outcome,
+            Outcome::Grpc(Code::ResourceExhausted | Code::Unavailable | Code::DeadlineExceeded)
+        );
+        if kind.expects(&outcome) || !is_passing {
+            break;
+        }
+        sleep(TRY_AGAIN).await;
+        let shot = Shot {
+            target: Arc::clone(&target),
+            at,
+            rng: Rng::new(rng.next()),
+        };
+        outcome = kind.act(shot).await;
+    }
+    outcome
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,157 @@
+//! The cluster as hostile clients see it. Nothing here is secret: nodes tell it to whoever asks.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::net::{TcpSocket, TcpStream};
+use torc_client::{NodeId, RoutingTable};
+use torc_proto::link::LinkHello;
+use torc_proto::v1;
+use torc_proto::{CLUSTER_HEADER, NODE_HEADER};
+use torc_record::{Digest, NamespaceId};
+use torc_ring::topology::{Boot, Incarnation, Levels};
+use torc_sim::Rng;
+
+use super::Error;
+use super::grpc::{self, Headers};
+use crate::cluster::PlainCluster;
+
+/// The key of a value as long as a value may be.
+pub(crate) const LONG_KEY: &str = "hostile/long";
+pub(crate) const LONG_LEN: usize = 1 << 20;
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// An address of this machine that belongs to no node: members need no places.
+const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 66));
+
+/// One node, as it says who it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) grpc: SocketAddr,
+    pub(crate) http: SocketAddr,
+    incarnation: Incarnation,
+    pub(crate) boot: Boot,
+    levels: Levels,
+}
+
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) table: Arc<RoutingTable>,
+}
+
+impl Target {
+    /// Asks the nodes who they are, and stores what kinds read.
+    pub(crate) async fn learn(cluster: &PlainCluster) -> Result<Self, Error> {
+        let client = cluster.client()?;
+        client.put(LONG_KEY, vec![7; LONG_LEN]).await?;
+        let table = client.topology().await?;
+        let mut nodes = Vec::new();
+        for node in cluster.nodes() {
+            let path = "/torc.v1.Replica/Identify";
+            let empty = Bytes::from_static(&[0; 5]);
+            let answer = grpc::call(node.grpc, path, &Headers::new(), empty).await;
+            let answer = answer.message::<v1::IdentifyResponse>();
+            let answer = answer.ok_or(Error::Unidentified(node.id))?;
+            let incarnation = <[u8; 16]>::try_from(&answer.incarnation[..]);
+            nodes.push(Node {
+                id: node.id,
+                grpc: node.grpc,
+                http: node.http,
+                incarnation: Incarnation(incarnation.map_err(|_| Error::Unidentified(node.id))?),
+                boot: answer.boot.map(Boot::from).unwrap_or_default(),
+                levels: Levels {
+                    oldest: answer.oldest_level,
+                    newest: answer.newest_level,
+                },
+            });
+        }
+        Ok(Self { nodes, table })
+    }
+
+    pub(crate) fn digest_of(&self, key: &[u8]) -> Digest {
+        Digest::of(&self.table.digest_key, NamespaceId::DEFAULT, key)
+    }
+
+    /// Where a key lives, and in which epoch.
+    pub(crate) fn route_of(&self, key: &[u8]) -> v1::Route {
+        let partition = self
+            .table
+            .partition_of(NamespaceId::DEFAULT, &self.digest_of(key));
+        let state = self.table.state(partition);
+        v1::Route {
+            partition: partition.0,
+            epoch: state.map_or(0, |state| state.epoch.0),
+        }
+    }
+}
+
+/// One go of one kind: at which node, and with which dice.
+#[derive(Debug)]
+pub(crate) struct Shot {
+    pub(crate) target: Arc<Target>,
+    pub(crate) at: usize,
+    pub(crate) rng: Rng,
+}
+
+impl Shot {
+    pub(crate) fn node(&self) -> &Node {
+        &self.target.nodes[self.at % self.target.nodes.len()]
+    }
+
+    /// Another node than the one that is attacked.
+    pub(crate) fn other(&self) -> &Node {
+        &self.target.nodes[(self.at + 1) % self.target.nodes.len()]
+    }
+
+    /// What a request between nodes names.
+    pub(crate) fn names(&self) -> Headers {
+        vec![
+            (
+                CLUSTER_HEADER.to_owned(),
+                self.target.table.cluster.to_string(),
+            ),
+            (NODE_HEADER.to_owned(), self.node().id.to_string()),
+        ]
+    }
+
+    /// How the other node greets the one that is attacked.
+    pub(crate) fn hello(&self) -> LinkHello {
+        let other = self.other();
+        LinkHello {
+            cluster: self.target.table.cluster,
+            node: other.id,
+            incarnation: other.incarnation,
+            target: self.node().id,
+            boot: other.boot,
+            levels: other.levels,
+        }
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.rng.next() as u8).collect()
+    }
+}
+
+/// A connection from where nodes live: a node counts none of these.
+pub(crate) async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
+    within(TcpStream::connect(to)).await
+}
+
+/// A connection from an address that belongs to no node.
+pub(crate) async fn connect_as_stranger(to: SocketAddr) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    // Where there is no such address, strangers come from where nodes live.
+    let _ = socket.bind(SocketAddr::new(STRANGER, 0));
+    within(socket.connect(to)).await
+}
+
+async fn within(connecting: impl Future<Output = io::Result<TcpStream>>) -> io::Result<TcpStream> {
+    let connected = tokio::time::timeout(CONNECT_TIME, connecting).await;
+    let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}

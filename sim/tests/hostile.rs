@@ -1,0 +1,118 @@
+//! Hostile clients against real processes, every kind at least once.
+//!
+//! `TORC_HOSTILE_ROUNDS` says how often each kind is run, 1 unless it is set.
+#![cfg(feature = "cluster")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// `kvd` lies beside `torc-sim`; it is built if only this package was.
+fn kvd() -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_torc-sim")).with_file_name("kvd");
+    if !path.exists() {
+        let mut build = Command::new(env!("CARGO"));
+        // The whole workspace: another set of packages builds their dependencies anew.
+        build.args(["build", "--locked", "--workspace", "--bin", "kvd"]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        assert!(build.status().unwrap().success(), "kvd does not build");
+    }
+    path
+}
+
+/// What `torc-sim hostile` says, and whether it did well.
+fn hostile(args: &[&str]) -> (bool, String) {
+    let run = Command::new(env!("CARGO_BIN_EXE_torc-sim"))
+        .args(["hostile", "--json"])
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&run.stdout);
+    let errors = String::from_utf8_lossy(&run.stderr);
+    (run.status.success(), format!("{told}{errors}"))
+}
+
+/// Kinds by name, and whether the service is known not to hold against them.
+fn kinds() -> Vec<(String, bool)> {
+    let (_, told) = hostile(&["--list"]);
+    let kinds = told.lines().map(|line| {
+        let kind: serde_json::Value = serde_json::from_str(line).unwrap();
+        (
+            kind["kind"].as_str().unwrap().to_owned(),
+            !kind["known"].is_null(),
+        )
+    });
+    kinds.collect()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test may be told how long to run"
+)]
+fn rounds() -> String {
+    std::env::var("TORC_HOSTILE_ROUNDS").unwrap_or_else(|_| "1".to_owned())
+}
+
+#[test]
+fn there_are_many_kinds_and_each_has_a_name_of_its_own() {
+    let kinds = kinds();
+    let names: BTreeSet<_> = kinds.iter().map(|(name, _)| name).collect();
+    assert_eq!(names.len(), kinds.len(), "a name is given twice");
+    // Those that do not follow from the descriptors are written one by one.
+    let of_doors = [
+        "h2.", "flood.", "grpc.", "http.", "link.", "raft.", "sockets.",
+    ];
+    let by_hand = names
+        .iter()
+        .filter(|name| of_doors.iter().any(|door| name.starts_with(door)));
+    assert!(by_hand.count() >= 60);
+    for rpc in [
+        "kv.put.",
+        "cluster.sketch-keys.",
+        "replica.link.",
+        "topology-group.vote.",
+    ] {
+        assert!(
+            names.iter().any(|name| name.starts_with(rpc)),
+            "{rpc} is not covered"
+        );
+    }
+}
+
+#[test]
+fn hostile_clients_are_refused_while_an_honest_one_is_served() {
+    let kvd = kvd();
+    let kvd = kvd.to_str().unwrap();
+    let args = ["--seed", "7", "--rest-seconds", "2", "--kvd", kvd];
+    let (is_good, told) = hostile(&[&args[..], &["--rounds", &rounds()]].concat());
+    let report: serde_json::Value = serde_json::from_str(&told).unwrap_or_default();
+    let is_empty = |field: &str| {
+        let object = &report[field];
+        object.as_object().is_some_and(serde_json::Map::is_empty)
+            || object.as_array().is_some_and(Vec::is_empty)
+    };
+    assert!(is_empty("unexpected"), "not as expected: {told}");
+    assert!(is_empty("troubles"), "{told}");
+    assert!(is_good, "{told}");
+    assert_eq!(report["lost"], 0, "{told}");
+    assert!(
+        report["under"]["acknowledged_writes"].as_u64() > Some(0),
+        "nobody was served: {told}"
+    );
+    for (kind, is_known) in kinds() {
+        assert!(
+            is_known || report["kinds"].get(&kind).is_some(),
+            "{kind} was not run"
+        );
+    }
+    for node in report["memory"].as_array().unwrap() {
+        assert!(
+            node["grown_mib"].as_u64() <= report["budget_mib"].as_u64(),
+            "{told}"
+        );
+    }
+}
