@@ -25,6 +25,7 @@ use crate::cluster::ClusterService;
 use crate::connections::{Connection, Place, Places};
 use crate::hot;
 use crate::kv::KvService;
+use crate::meter::Meter;
 use crate::node::{HANG_UP, NodeError};
 use crate::recipient::CheckRecipient;
 use crate::replica::ReplicaService;
@@ -33,6 +34,9 @@ use crate::shared::Shared;
 /// After this a connection is closed in order, so that clients spread anew.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(3600);
 const MAX_HEADER_BYTES: u32 = 16 << 10;
+/// What a client may send before it is taken: held beside the budget.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Accepted connections that wait for a worker to take them.
 const BACKLOG: usize = 64;
@@ -135,9 +139,10 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
         .max_connection_age(MAX_CONNECTION_AGE)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(16 << 20)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .layer(CheckRecipient(Arc::clone(shared)))
+        .layer(Meter(Arc::clone(&shared.budget)))
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, cancel.clone().cancelled_owned());
     let drained = async {

@@ -17,6 +17,7 @@ use torc_ring::topology::TopologyError;
 use torc_store::{Scratch, Store, StoreError, StoreOptions};
 
 use crate::admission::Admission;
+use crate::budget::Budget;
 use crate::config::Settings;
 use crate::connections::{Connection, Places};
 use crate::data_dir::{DataDir, DataDirError};
@@ -344,6 +345,7 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
         confirmed: tokio::sync::watch::Sender::new(false),
         group,
         admission: Admission::new(settings.max_operations),
+        budget: Budget::new(settings.in_flight_bytes),
         routing: arc_swap::ArcSwapOption::empty(),
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::default(),

@@ -16,6 +16,7 @@ use torc_ring::{NodeId, Partition};
 use torc_store::{Scratch, Store, StoreError};
 
 use crate::admission::Admission;
+use crate::budget::Budget;
 use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
 use crate::group::TopologyGroup;
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) confirmed: watch::Sender<bool>,
     pub(crate) group: TopologyGroup,
     pub(crate) admission: Admission,
+    pub(crate) budget: Arc<Budget>,
     /// The newest adopted topology.
     pub(crate) routing: ArcSwapOption<RoutingTable>,
     /// Its epoch, for those who wait for a newer one.
