@@ -9,7 +9,8 @@
 //! * A session's next message and a scan's next page wait: they hold nothing meanwhile.
 //! * An answer that is encoded is charged without asking. It is there, and of a write it must be told.
 //!
-//! The last eighth is for what is small, so that large requests leave room for an honest client's.
+//! The last quarter is for what is small, so that large requests leave room for an honest client's, and
+//! for answers that are encoded while other values are read: one of 8 MiB a thread.
 //!
 //! Left out: what nodes say to each other. Links have bounds of their own (`links`), and clients
 //! must not be able to stop replication. So are values of at most 4 KiB, of which there are as many as
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use torc_proto::{Fault, Reason};
 
-/// What is no larger may use the last eighth.
+/// What is no larger may use the last quarter.
 pub(crate) const SMALL: usize = 64 << 10;
 /// A value that is no longer costs more to charge than to hold.
 pub(crate) const TINY: usize = 4 << 10;
@@ -73,7 +74,7 @@ impl Budget {
         if bytes <= SMALL {
             self.bound
         } else {
-            self.bound - self.bound / 8
+            self.bound - self.bound / 4
         }
     }
 
@@ -182,16 +183,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_large_leaves_the_last_eighth_to_what_is_small() {
+    fn what_is_large_leaves_the_last_quarter_to_what_is_small() {
         let budget = Budget::new(8 << 20);
-        let large = budget.take(7 << 20).unwrap();
+        let large = budget.take(6 << 20).unwrap();
         let refused = budget.take(SMALL + 1).unwrap_err();
         assert_eq!(refused.reason, Reason::Overloaded);
         assert!(!refused.maybe_applied && refused.retry_after.is_some());
         let small = budget.take(SMALL).unwrap();
         assert_eq!(
             budget.held(),
-            (7 << 20) + SMALL,
+            (6 << 20) + SMALL,
             "what was refused is not held"
         );
         drop((large, small));
@@ -214,7 +215,7 @@ mod tests {
     #[tokio::test]
     async fn what_waits_gets_room_when_there_is_some_and_is_refused_when_its_time_is_over() {
         let budget = Budget::new(8 << 20);
-        let held = budget.take(7 << 20).unwrap();
+        let held = budget.take(6 << 20).unwrap();
         let now = Instant::now();
         assert!(budget.wait(1 << 20, now).await.is_err());
         let waiting = budget.wait(1 << 20, now + Duration::from_secs(10));

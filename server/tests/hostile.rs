@@ -292,7 +292,7 @@ async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
     }
 }
 
-const IN_FLIGHT_MIB: u64 = 64;
+const IN_FLIGHT_MIB: u64 = 96;
 /// Beside the budget: the windows of connections, 4 MiB each; what threads decode, read and
 /// encode at the moment; what the allocator keeps.
 const MARGIN_MIB: u64 = 4 * CONNECTIONS as u64 + 80;
