@@ -15,6 +15,9 @@ use torc_tls::Files;
 use crate::hot::HotSettings;
 use crate::variables;
 
+/// Two answers of the largest kind, twice [`torc_proto::MAX_MESSAGE_LEN`] each.
+const LEAST_IN_FLIGHT_MIB: usize = (4 * torc_proto::MAX_MESSAGE_LEN) >> 20;
+
 /// Everything that can be set, not yet checked. A name is the same as a flag
 /// (`--grpc-addr`), a variable (`TORC_GRPC_ADDR`) and a key of the file (`grpc-addr`).
 #[derive(Debug, Clone, Default, Args, Deserialize)]
@@ -134,6 +137,10 @@ pub struct RawSettings {
     /// [default: 4096]
     #[arg(long, env = "TORC_MAX_OPERATIONS", value_name = "COUNT")]
     pub max_operations: Option<usize>,
+    /// Most bytes of clients' requests and answers in memory at a time, MiB; more are refused, to be
+    /// tried again. At least 64 [default: 256]
+    #[arg(long, env = "TORC_IN_FLIGHT_MIB", value_name = "MIB")]
+    pub in_flight_mib: Option<usize>,
     /// Threads that serve gRPC connections [default: one a core]
     #[arg(long, env = "TORC_WORKER_THREADS", value_name = "COUNT")]
     pub worker_threads: Option<usize>,
@@ -289,6 +296,8 @@ pub struct Settings {
     pub max_connections: usize,
     /// Most operations under way on the node.
     pub max_operations: usize,
+    /// Most bytes of clients' requests and answers in memory at a time.
+    pub in_flight_bytes: usize,
     /// Threads that serve gRPC connections.
     pub worker_threads: usize,
     /// Counting accesses.
@@ -387,6 +396,7 @@ impl RawSettings {
             max_streams: self.max_streams.or(fallback.max_streams),
             max_connections: self.max_connections.or(fallback.max_connections),
             max_operations: self.max_operations.or(fallback.max_operations),
+            in_flight_mib: self.in_flight_mib.or(fallback.in_flight_mib),
             worker_threads: self.worker_threads.or(fallback.worker_threads),
             hot_keys: self.hot_keys.or(fallback.hot_keys),
             hot_keys_interval_s: self.hot_keys_interval_s.or(fallback.hot_keys_interval_s),
@@ -465,6 +475,12 @@ impl RawSettings {
                 1 << 20,
             )?,
             max_streams: within("max-streams", self.max_streams.unwrap_or(1024), 1, 65_536)?,
+            in_flight_bytes: within(
+                "in-flight-mib",
+                self.in_flight_mib.unwrap_or(256),
+                LEAST_IN_FLIGHT_MIB,
+                1 << 20,
+            )? << 20,
             worker_threads: within(
                 "worker-threads",
                 self.worker_threads.unwrap_or(cores),

@@ -26,6 +26,7 @@ use crate::cluster::ClusterService;
 use crate::connections::{Connection, Place, Places};
 use crate::hot;
 use crate::kv::KvService;
+use crate::meter::Meter;
 use crate::node::{HANG_UP, NodeError};
 use crate::recipient::CheckRecipient;
 use crate::replica::ReplicaService;
@@ -34,6 +35,9 @@ use crate::shared::Shared;
 /// After this a connection is closed in order, so that clients spread anew.
 const MAX_CONNECTION_AGE: Duration = Duration::from_secs(3600);
 const MAX_HEADER_BYTES: u32 = 16 << 10;
+/// What a client may send before it is taken: held beside the budget.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Accepted connections that wait for a worker to take them.
 const BACKLOG: usize = 64;
@@ -142,13 +146,17 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     let incoming = std::pin::pin!(incoming);
     let serving = tonic::transport::Server::builder()
         .max_concurrent_streams(Some(shared.settings.max_streams))
+        // A node that gives up many operations at a time resets their streams. That closes no
+        // connection, on which others go on; more than these streams there are not.
+        .http2_max_pending_accept_reset_streams(Some(shared.settings.max_streams as usize))
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .max_connection_age(MAX_CONNECTION_AGE)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(16 << 20)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .layer(CheckRecipient(Arc::clone(shared)))
+        .layer(Meter(Arc::clone(&shared.budget)))
         .add_routes(routes)
         // Ends with the accepted ones, all of which it has served then: one that was dropped after
         // its handshake would leave in doubt what came on it.

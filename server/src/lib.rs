@@ -11,6 +11,7 @@
 //! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `caller`: who calls and what they may do; `renewal`: replaced certificates; `http`: health, metrics, JSON.
 //! * [`links`]: messages between replicas.
 //! * `admission`: how many operations are taken on at a time.
+//! * `budget`: how many bytes of clients' requests and answers are held at a time; `meter`: charging them.
 //! * `hot`: which keys are accessed most.
 //! * [`group`]: the topology group; `adopt`: taking a new topology into force;
 //!   `registers`: replicas and coordinators; `moves`: receiving slices and reporting facts.
@@ -20,6 +21,7 @@
 mod admission;
 mod adopt;
 mod boot;
+mod budget;
 mod caller;
 mod clock;
 mod cluster;
@@ -36,6 +38,7 @@ mod identity;
 mod kv;
 pub mod links;
 mod memory;
+mod meter;
 mod metrics;
 mod moves;
 pub mod mutants;

@@ -114,6 +114,9 @@ pub(crate) struct Readings {
     pub(crate) ready: bool,
     pub(crate) leader: bool,
     pub(crate) hot: crate::hot::HotStats,
+    pub(crate) in_flight_bytes: u64,
+    pub(crate) in_flight_limit_bytes: u64,
+    pub(crate) in_flight_refused: u64,
 }
 
 fn latency_histogram() -> Histogram {
@@ -320,6 +323,16 @@ type ReadSeconds = fn(&Readings) -> f64;
 type Readout = (&'static str, &'static str, Read);
 
 const GAUGES: &[Readout] = &[
+    (
+        "in_flight_bytes",
+        "Bytes of clients' requests and answers in memory",
+        |r| r.in_flight_bytes,
+    ),
+    (
+        "in_flight_limit_bytes",
+        "Bytes of clients' requests and answers that may be in memory",
+        |r| r.in_flight_limit_bytes,
+    ),
     ("store_records", "Records held, tombstones included", |r| {
         r.store.records
     }),
@@ -436,6 +449,11 @@ const GAUGES: &[Readout] = &[
 ];
 
 const COUNTERS: &[Readout] = &[
+    (
+        "in_flight_refused",
+        "Requests, values and pages refused because too many bytes were in flight",
+        |r| r.in_flight_refused,
+    ),
     (
         "hot_keys_accesses",
         "Accesses counted, up to the end of the last interval",

@@ -18,6 +18,7 @@ use torc_store::{Scratch, Store, StoreError, StoreOptions};
 use torc_tls::{Door, NodeTls, TlsError};
 
 use crate::admission::Admission;
+use crate::budget::Budget;
 use crate::config::Settings;
 use crate::connections::{Connection, Places};
 use crate::data_dir::{DataDir, DataDirError};
@@ -357,6 +358,7 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
         confirmed: tokio::sync::watch::Sender::new(false),
         group,
         admission: Admission::new(settings.max_operations),
+        budget: Budget::new(settings.in_flight_bytes),
         routing: arc_swap::ArcSwapOption::empty(),
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::new(connector),

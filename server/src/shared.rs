@@ -17,6 +17,7 @@ use torc_store::{Scratch, Store, StoreError};
 use torc_tls::NodeTls;
 
 use crate::admission::Admission;
+use crate::budget::Budget;
 use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
 use crate::group::TopologyGroup;
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) confirmed: watch::Sender<bool>,
     pub(crate) group: TopologyGroup,
     pub(crate) admission: Admission,
+    pub(crate) budget: Arc<Budget>,
     /// The newest adopted topology.
     pub(crate) routing: ArcSwapOption<RoutingTable>,
     /// Its epoch, for those who wait for a newer one.

@@ -7,19 +7,30 @@
     reason = "a test fails by panicking"
 )]
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, BufMut as _, Bytes};
+use futures::StreamExt as _;
+use hyper::body::Frame;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
+use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
-use torc_proto::v1::{BatchGetRequest, GetRequest, PutRequest, ScanRequest, get_result};
+use torc_proto::v1::session_request::Operation;
+use torc_proto::v1::{
+    BatchGetRequest, GetRequest, MaintenanceRequest, PutRequest, ScanRequest, SessionRequest,
+    get_result,
+};
 use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason};
 use torc_testkit::free_address;
+use tower_service::Service as _;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -40,6 +51,19 @@ impl Drop for Kvd {
 impl Kvd {
     async fn start(dir: &Path) -> (Self, Channel) {
         Self::start_by(dir, Command::new(env!("CARGO_BIN_EXE_kvd"))).await
+    }
+
+    /// A process that may have so many bytes in flight.
+    async fn with_in_flight(dir: &Path, mib: u64) -> (Self, Channel) {
+        let mut kvd = Command::new(env!("CARGO_BIN_EXE_kvd"));
+        kvd.env("TORC_IN_FLIGHT_MIB", mib.to_string());
+        Self::start_by(dir, kvd).await
+    }
+
+    /// A connection of its own.
+    fn connection(&self) -> Channel {
+        let channel = Channel::from_shared(format!("http://{}", self.grpc)).unwrap();
+        channel.connect_lazy()
     }
 
     /// A process that may have so few files open.
@@ -63,8 +87,7 @@ impl Kvd {
             .spawn()
             .unwrap();
         let kvd = Self { child, grpc, http };
-        let channel = Channel::from_shared(format!("http://{grpc}")).unwrap();
-        let channel = channel.connect_lazy();
+        let channel = kvd.connection();
         let deadline = Instant::now() + TIMEOUT;
         while let Err(status) = put(&channel, "k", Bytes::from_static(b"v")).await {
             assert!(Instant::now() < deadline, "not ready: {status}");
@@ -266,5 +289,203 @@ async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
     while let Err(status) = client(&channel).scan(ScanRequest::default()).await {
         assert!(Instant::now() < deadline, "no place: {status}");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+const IN_FLIGHT_MIB: u64 = 96;
+/// Beside the budget: the windows of connections, 4 MiB each; what threads decode, read and
+/// encode at the moment; what the allocator keeps.
+const MARGIN_MIB: u64 = 4 * CONNECTIONS as u64 + 80;
+const CONNECTIONS: usize = 24;
+
+/// The head of a message of this length, and the first of its bytes; then nothing, for ever.
+struct Unfinished {
+    head: Option<Bytes>,
+    left: usize,
+}
+
+impl Unfinished {
+    fn new(len: usize, sent: usize) -> Self {
+        let mut head = vec![0];
+        head.extend((len as u32).to_be_bytes());
+        Self {
+            head: Some(head.into()),
+            left: sent,
+        }
+    }
+}
+
+impl hyper::body::Body for Unfinished {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(head) = self.head.take() {
+            return Poll::Ready(Some(Ok(Frame::data(head))));
+        }
+        if self.left == 0 {
+            return Poll::Pending;
+        }
+        let len = self.left.min(64 << 10);
+        self.left -= len;
+        Poll::Ready(Some(Ok(Frame::data(vec![7; len].into()))))
+    }
+}
+
+/// Sends a request whose answer nobody reads; what there is of the answer is kept.
+async fn send_body(mut channel: Channel, path: &str, body: tonic::body::Body) -> impl Sized {
+    let request = http::Request::post(format!("http://torc{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(body)
+        .unwrap();
+    poll_fn(|context| channel.poll_ready(context))
+        .await
+        .unwrap();
+    channel.call(request).await
+}
+
+/// A message and the end of its request.
+fn whole(message: &impl prost::Message) -> tonic::body::Body {
+    let mut bytes = vec![0];
+    bytes.extend((message.encoded_len() as u32).to_be_bytes());
+    message.encode(&mut bytes).unwrap();
+    tonic::body::Body::new(axum::body::Body::from(bytes))
+}
+
+/// Puts and gets of a client that asks for little go on for so long.
+async fn honest(kvd: &Kvd, time: Duration) {
+    let channel = kvd.connection();
+    let until = Instant::now() + time;
+    let mut number = 0;
+    while Instant::now() < until {
+        let key = format!("honest-{number}");
+        let value = Bytes::from(vec![number as u8; 10_000]);
+        put(&channel, &key, value.clone()).await.unwrap();
+        let get = GetRequest {
+            key: key.into(),
+            ..GetRequest::default()
+        };
+        let got = client(&channel).get(get).await.unwrap().into_inner();
+        assert_eq!(got.value, value);
+        number += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn check_memory(kvd: &Kvd, before: u64) {
+    let grown = kvd.peak_mib() - before;
+    assert!(grown < IN_FLIGHT_MIB + MARGIN_MIB, "{grown} MiB");
+}
+
+/// Long values, in slices, so that each that is read takes memory.
+async fn put_long_values(channel: &Channel) {
+    for number in 0..16 {
+        put(channel, &format!("long-{number}"), vec![7; 1 << 20].into())
+            .await
+            .unwrap();
+    }
+    let flush = MaintenanceRequest::default();
+    ClusterClient::new(channel.clone())
+        .flush(flush)
+        .await
+        .unwrap();
+}
+
+fn long(number: usize) -> GetRequest {
+    GetRequest {
+        key: format!("long-{}", number % 16).into(),
+        ..GetRequest::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unfinished_requests_hold_no_more_than_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let (kvd, _) = Kvd::with_in_flight(dir.path(), IN_FLIGHT_MIB).await;
+    let before = kvd.peak_mib();
+    let mut hoarders = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let connection = kvd.connection();
+        for path in [
+            "/torc.v1.Kv/Put",
+            "/torc.v1.Kv/BatchPut",
+            "/torc.v1.Kv/Session",
+        ] {
+            let body = Unfinished::new(MAX_MESSAGE_LEN - 8, MAX_MESSAGE_LEN - 100);
+            let body = tonic::body::Body::new(body);
+            hoarders.push(tokio::spawn(send_body(connection.clone(), path, body)));
+        }
+    }
+    honest(&kvd, Duration::from_secs(5)).await;
+    check_memory(&kvd, before);
+    for hoarder in hoarders {
+        hoarder.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_nobody_reads_hold_no_more_than_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let (kvd, channel) = Kvd::with_in_flight(dir.path(), IN_FLIGHT_MIB).await;
+    put_long_values(&channel).await;
+    let before = kvd.peak_mib();
+    let mut hoarders = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let connection = kvd.connection();
+        let batch = BatchGetRequest {
+            items: (0..8).map(long).collect(),
+        };
+        for _ in 0..8 {
+            let sent = send_body(connection.clone(), "/torc.v1.Kv/BatchGet", whole(&batch));
+            hoarders.push(tokio::spawn(sent));
+        }
+        for _ in 0..4 {
+            let scan = whole(&ScanRequest::default());
+            let sent = send_body(connection.clone(), "/torc.v1.Kv/Scan", scan);
+            hoarders.push(tokio::spawn(sent));
+        }
+    }
+    honest(&kvd, Duration::from_secs(5)).await;
+    check_memory(&kvd, before);
+    drop(hoarders);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mix_of_unread_sessions_and_unfinished_requests_holds_no_more_than_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let (kvd, channel) = Kvd::with_in_flight(dir.path(), IN_FLIGHT_MIB).await;
+    put_long_values(&channel).await;
+    let before = kvd.peak_mib();
+    let mut hoarders = Vec::new();
+    for _ in 0..CONNECTIONS / 2 {
+        let connection = kvd.connection();
+        let asked = (0..200).map(|number| SessionRequest {
+            id: number as u64,
+            operation: Some(Operation::Get(long(number))),
+            ..SessionRequest::default()
+        });
+        let asked = futures::stream::iter(asked).chain(futures::stream::pending());
+        let mut unread = client(&connection);
+        hoarders.push(tokio::spawn(async move {
+            let answers = unread.session(asked).await;
+            tokio::time::sleep(TIMEOUT).await;
+            drop(answers);
+        }));
+        let body = Unfinished::new(MAX_MESSAGE_LEN - 8, MAX_MESSAGE_LEN - 100);
+        let sent = send_body(connection, "/torc.v1.Kv/Put", tonic::body::Body::new(body));
+        hoarders.push(tokio::spawn(async move {
+            let answer = sent.await;
+            tokio::time::sleep(TIMEOUT).await;
+            drop(answer);
+        }));
+    }
+    honest(&kvd, Duration::from_secs(5)).await;
+    check_memory(&kvd, before);
+    for hoarder in hoarders {
+        hoarder.abort();
     }
 }

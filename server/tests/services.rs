@@ -605,6 +605,19 @@ async fn joining_a_member_again_says_that_there_is_nothing_to_do() {
 }
 
 #[tokio::test]
+async fn a_join_of_the_metadata_address_is_refused() {
+    let servers = servers(1).await;
+    let mut cluster = ClusterClient::new(servers.channel(0).await);
+    let request = torc_proto::v1::JoinRequest {
+        address: "169.254.169.254:80".to_owned(),
+        ..Default::default()
+    };
+    let refused = Fault::from_status(&cluster.join(request).await.unwrap_err());
+    assert_eq!(refused.reason, Reason::Refused, "{refused}");
+    assert!(!refused.maybe_applied);
+}
+
+#[tokio::test]
 async fn a_node_of_no_cluster_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(settings(dir.path()).check().unwrap())

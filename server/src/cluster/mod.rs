@@ -16,6 +16,7 @@ mod newcomer;
 mod plan;
 mod sketch_keys;
 pub(crate) mod status;
+mod target;
 
 use std::sync::Arc;
 

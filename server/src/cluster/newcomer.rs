@@ -7,13 +7,16 @@ use torc_proto::{Fault, Reason};
 use torc_ring::topology::{Incarnation, Levels, NewMember, Outcome, Release, Topology};
 use torc_ring::{NodeId, Weight, Zone};
 
+use super::target::resolve;
 use crate::peers::within;
 use crate::shared::Shared;
 
 const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) async fn identify(shared: &Shared, address: &str) -> Result<IdentifyResponse, Fault> {
-    let mut client = shared.peers.stranger(address)?;
+    let mut client = shared
+        .peers
+        .stranger(&resolve(address).await?.to_string())?;
     let answer = client
         .identify(within(IDENTIFY_TIMEOUT, IdentifyRequest {}))
         .await;
@@ -102,7 +105,9 @@ pub(super) async fn enlist(
         node: node.0,
         incarnation: newcomer.incarnation.clone(),
     };
-    let mut client = shared.peers.stranger(address)?;
+    let mut client = shared
+        .peers
+        .stranger(&resolve(address).await?.to_string())?;
     let answer = client.enlist(within(IDENTIFY_TIMEOUT, request)).await;
     // What the member table says now is repaired by asking again: nothing is in doubt.
     answer.map(drop).map_err(|status| Fault {

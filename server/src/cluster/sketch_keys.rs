@@ -36,6 +36,8 @@ pub(crate) type SketchStream =
 
 /// Namespaces in one request.
 const MAX_NAMESPACES: usize = 2;
+/// The sketches of one.
+const SET_BYTES: usize = 5 << 20;
 const PAGE: ScanLimits = ScanLimits {
     records: 1_000,
     bytes: 1 << 20,
@@ -64,6 +66,9 @@ pub(super) async fn start(
         Fault::new(Reason::Overloaded, message)
     };
     let place = waiting.map_err(busy)?;
+    let charge = shared
+        .budget
+        .take(request.namespaces.len().min(MAX_NAMESPACES) * SET_BYTES)?;
     let sets = checked_namespaces(&table, &request.namespaces, seed)?;
     let sketching = Sketching {
         shared: Arc::clone(shared),
@@ -74,7 +79,7 @@ pub(super) async fn start(
     };
     let (messages, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
-        let _place = place;
+        let _held = (place, charge);
         if let Err(Stopped::Fault(fault)) = sketching.run(partitions, &messages).await {
             // A caller that is gone needs no reason.
             let _ = messages.send(Err(fault.into())).await;

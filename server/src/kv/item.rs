@@ -106,16 +106,16 @@ impl Item for GetRequest {
             return Ok(AtOnce::Cold);
         };
         let found = found.map_err(|error| store_fault(&error))?;
-        Ok(found.map_or(AtOnce::No, |record| {
-            AtOnce::Answer(held(shared, target, &record))
-        }))
+        let held = found.map(|record| held(shared, target, &record));
+        Ok(held.transpose()?.map_or(AtOnce::No, AtOnce::Answer))
     }
 
     fn read_cold(&self, shared: &Shared, target: &Target) -> Result<Option<GetResponse>, Fault> {
         let key = target.key.as_bytes();
         let found = shared.store.get(target.namespace, &target.digest, key);
         let found = found.map_err(|error| store_fault(&error))?;
-        Ok(found.map(|record| held(shared, target, &record)))
+        let held = found.map(|record| held(shared, target, &record));
+        held.transpose()
     }
 
     fn request(self, _target: &Target) -> Result<(Request, Option<Condition>), Fault> {
@@ -161,7 +161,10 @@ impl Item for GetRequest {
         let request = within(left.min(lead_time), BatchGetRequest { items });
         let answer = shared.peers.kv(to)?.batch_get(request).await;
         let open = |result: GetResult| match result.outcome {
-            Some(get_result::Outcome::Ok(ok)) => Ok(ok),
+            Some(get_result::Outcome::Ok(ok)) => Ok(GetResponse {
+                value: shared.budget.hold(ok.value)?,
+                ..ok
+            }),
             Some(get_result::Outcome::Fault(wire)) => Err(wire.into()),
             None => Err(Fault::unknown("a node left an item unanswered")),
         };
@@ -171,17 +174,17 @@ impl Item for GetRequest {
 }
 
 /// What this node holds of a key, by its own clock.
-fn held(shared: &Shared, target: &Target, record: &Record) -> GetResponse {
-    match record.visible(unix_ms()) {
+fn held(shared: &Shared, target: &Target, record: &Record) -> Result<GetResponse, Fault> {
+    Ok(match record.visible(unix_ms()) {
         Some(value) => GetResponse {
             found: true,
-            value: value.clone(),
+            value: shared.budget.hold(value.clone())?,
             version: Some(version_to_wire(record.version())),
             expires_at_ms: record.expires_at_ms().unwrap_or(0),
             hot: shared.hot.hint(&target.digest),
         },
         None => GetResponse::default(),
-    }
+    })
 }
 
 impl Item for PutRequest {

@@ -326,7 +326,8 @@ async fn carry_out<I: Item>(
     let answers = asked.into_iter().zip(outcomes);
     answers
         .map(|((place, target, condition), outcome)| {
-            (place, I::answer(shared, &target, condition, outcome))
+            let answer = outcome.and_then(|outcome| I::answer(shared, &target, condition, outcome));
+            (place, answer)
         })
         .collect()
 }

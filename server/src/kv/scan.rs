@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::{Stream, StreamExt as _};
+use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -24,6 +25,7 @@ use super::request::{find_namespace, foreign_digest};
 use super::run::Attempts;
 use super::search::Search;
 use crate::admission::stopping;
+use crate::budget::Charge;
 use crate::registers::NoQuorum;
 use crate::shared::{DEFAULT_DEADLINE, Shared};
 
@@ -34,6 +36,8 @@ const SILENT_PAGES: u32 = 256;
 const SILENT_FOR: Duration = Duration::from_secs(1);
 /// How long another node has for its next page, or to say that it gets on.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
+/// What a page takes while it is read, most often: then it is known.
+const PAGE_BYTES: usize = 2 << 20;
 /// Pages made ahead of a slow reader.
 const PAGES_AHEAD: usize = 2;
 
@@ -70,7 +74,9 @@ pub(super) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         // An error here means that the reader is gone: nothing is left to do.
         let _ = scan.run(pages).await;
     });
-    Ok(Box::pin(ReceiverStream::new(receiver)))
+    // A page that is taken is encoded, and charged as an answer.
+    let taken = |page: Result<Page, Status>| page.map(|page| page.0);
+    Ok(Box::pin(ReceiverStream::new(receiver).map(taken)))
 }
 
 /// A cursor is of this namespace of this cluster.
@@ -89,7 +95,10 @@ fn check_position(
     }
 }
 
-type Pages = mpsc::Sender<Result<ScanResponse, Status>>;
+/// Entries and where they end, charged until the reader takes them.
+struct Page(ScanResponse, #[expect(dead_code, reason = "held")] Charge);
+
+type Pages = mpsc::Sender<Result<Page, Status>>;
 
 /// The reader hung up.
 struct Gone;
@@ -110,7 +119,7 @@ struct Scan {
 }
 
 /// Records in ring order, and where to go on; none at the partition's end.
-struct Page {
+struct Records {
     records: Vec<Record>,
     last: Option<ScanPosition>,
 }
@@ -142,7 +151,8 @@ impl Scan {
             };
             let step = match step {
                 Ok(Step::Elsewhere(_)) if self.local => {
-                    return self.send(&pages, vec![], false).await;
+                    let charge = self.shared.budget.force(0);
+                    return self.send(&pages, vec![], false, charge).await;
                 }
                 Ok(Step::Elsewhere(node)) => match self.elsewhere(node, &pages).await? {
                     // Any node can, and no step is lost: pages before this were passed on.
@@ -183,6 +193,11 @@ impl Scan {
 
     /// Sends one page of the partition at the position.
     async fn partition(&mut self, pages: &Pages) -> Result<Result<Step, Fault>, Gone> {
+        let until = Instant::now() + DEFAULT_DEADLINE;
+        let charge = match self.shared.budget.wait(PAGE_BYTES, until).await {
+            Ok(charge) => charge,
+            Err(fault) => return Ok(Err(fault)),
+        };
         let page = match self.read_page(pages).await {
             Ok(page) => page,
             Err(fault) => return Ok(Err(fault)),
@@ -197,7 +212,7 @@ impl Scan {
         let is_silent = self.silent >= SILENT_PAGES || self.sent.elapsed() >= SILENT_FOR;
         if !entries.is_empty() || done || is_silent {
             (self.silent, self.sent) = (0, Instant::now());
-            self.send(pages, entries, done).await?;
+            self.send(pages, entries, done, charge).await?;
         }
         Ok(Ok(if done { Step::Done } else { Step::On }))
     }
@@ -244,7 +259,7 @@ impl Scan {
     }
 
     /// The next records of a partition, as a quorum of its replicas holds them.
-    async fn page_of(&self, partition: Partition, deadline: Instant) -> Result<Page, Fault> {
+    async fn page_of(&self, partition: Partition, deadline: Instant) -> Result<Records, Fault> {
         let after = match &self.position {
             ScanPosition::At(_) => None,
             ScanPosition::After { digest, .. } => Some(KeyId {
@@ -255,7 +270,7 @@ impl Scan {
         let registers = self.shared.registers()?;
         let listed = registers.list(partition, after, deadline).await;
         let listed = listed.map_err(|NoQuorum| no_quorum(partition))?;
-        Ok(Page {
+        Ok(Records {
             records: listed.records,
             last: listed.next.map(|at| ScanPosition::After {
                 digest: at.digest,
@@ -281,16 +296,22 @@ impl Scan {
         })
     }
 
-    async fn send(&self, pages: &Pages, entries: Vec<Entry>, done: bool) -> Result<(), Gone> {
+    async fn send(
+        &self,
+        pages: &Pages,
+        entries: Vec<Entry>,
+        done: bool,
+        charge: Charge,
+    ) -> Result<(), Gone> {
         let cursor = self.position.to_bytes();
-        pages
-            .send(Ok(ScanResponse {
-                entries,
-                cursor,
-                done,
-            }))
-            .await
-            .map_err(|_| Gone)
+        let page = ScanResponse {
+            entries,
+            cursor,
+            done,
+        };
+        charge.set(page.encoded_len());
+        let sent = pages.send(Ok(Page(page, charge))).await;
+        sent.map_err(|_| Gone)
     }
 
     /// Passes on what another node's local scan gives.
@@ -305,6 +326,11 @@ impl Scan {
         };
         let before = self.position.clone();
         loop {
+            let until = Instant::now() + DEFAULT_DEADLINE;
+            let charge = match self.shared.budget.wait(PAGE_BYTES, until).await {
+                Ok(charge) => charge,
+                Err(fault) => return Ok(Err(fault)),
+            };
             let page = tokio::select! {
                 page = stream.next() => page,
                 // Dropping the stream stops the other node as well.
@@ -323,10 +349,9 @@ impl Scan {
             }
             let done = page.done || self.left == 0;
             if !page.entries.is_empty() || done || page.cursor != before.to_bytes() {
-                pages
-                    .send(Ok(ScanResponse { done, ..page }))
-                    .await
-                    .map_err(|_| Gone)?;
+                charge.set(page.encoded_len());
+                let page = Page(ScanResponse { done, ..page }, charge);
+                pages.send(Ok(page)).await.map_err(|_| Gone)?;
             }
             if done {
                 return Ok(Ok(Step::Done));

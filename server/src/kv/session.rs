@@ -27,15 +27,15 @@ use torc_proto::v1::{
     DeleteRequest, Farewell, GetRequest, PutRequest, SessionRequest, SessionResponse,
 };
 use torc_proto::{Access, Fault, Reason};
-use torc_replication::Outcome;
 use torc_ring::topology::RoutingTable;
 
 use super::item::Item;
 use super::request::{Condition, Target};
 use super::run::{self, Routed, Task};
+use crate::budget::{Charge, TINY};
 use crate::caller::Caller;
 use crate::metrics::Operation;
-use crate::registers::{Begun, Mailbox, Wanted};
+use crate::registers::{Begun, Mailbox, Told, Wanted};
 use crate::shared::{DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
 
 /// Operations of one session under way at a time; more wait in the connection's window.
@@ -56,7 +56,7 @@ pub(super) fn start(
         caller,
         requests: Some(requests),
         begun: None,
-        mailbox: Arc::default(),
+        mailbox: Mailbox::new(&shared.budget),
         slots: Vec::new(),
         free: Vec::new(),
         waiting: VecDeque::new(),
@@ -82,6 +82,8 @@ struct Slot {
     started: Instant,
     /// Among the operations of the node; given back with the slot.
     place: Option<OwnedSemaphorePermit>,
+    /// Of the bytes that were sent, if they are many.
+    _charge: Option<Charge>,
 }
 
 struct Session {
@@ -97,7 +99,7 @@ struct Session {
     /// For a place among the operations of the node.
     waiting: VecDeque<(u32, Wanted)>,
     places: Option<PollSemaphore>,
-    told: Vec<(u32, Outcome)>,
+    told: Vec<(u32, Told)>,
     forwarded: FuturesUnordered<BoxFuture<'static, SessionResponse>>,
     ready: VecDeque<SessionResponse>,
     /// Until the node is about to stop, until it closes, and until the session is old; each
@@ -208,6 +210,10 @@ impl Session {
                 .ended(operation, started, Some(&refused));
             return self.answer(id, Err::<Answer, _>(refused));
         }
+        let charge = match self.charge(&item) {
+            Ok(charge) => charge,
+            Err(refused) => return self.end(id, operation, started, Err::<Answer, _>(refused)),
+        };
         let Some(table) = table else {
             let fault = self.shared.routing().err();
             let fault = fault.unwrap_or_else(|| Fault::new(Reason::NotServing, "try again"));
@@ -217,13 +223,22 @@ impl Session {
             Routed::Answered(answer) => {
                 self.end(id, operation, started, answer.map(I::into_answer));
             }
-            Routed::Here(task) => self.keep(id, *task, operation, (started, deadline)),
+            Routed::Here(task) => self.keep(id, *task, operation, (started, deadline), charge),
             Routed::There(_, mut item) => {
                 *item.route_mut() = None;
-                self.set_apart(id, item, operation, (started, deadline));
+                self.set_apart(id, item, operation, (started, deadline), charge);
             }
-            Routed::Cold(item) => self.set_apart(id, item, operation, (started, deadline)),
+            Routed::Cold(item) => self.set_apart(id, item, operation, (started, deadline), charge),
         }
+    }
+
+    /// Charges what an operation keeps of its message, unless it is short.
+    fn charge(&self, item: &impl prost::Message) -> Result<Option<Charge>, Fault> {
+        let bytes = item.encoded_len();
+        let is_short = bytes <= TINY;
+        (!is_short)
+            .then(|| self.shared.budget.take(bytes))
+            .transpose()
     }
 
     /// Carries an item out beside the others: it waits for another node, or for the disk.
@@ -233,10 +248,12 @@ impl Session {
         item: I,
         operation: Operation,
         (started, deadline): (Instant, Instant),
+        charge: Option<Charge>,
     ) {
         let shared = Arc::clone(&self.shared);
         let answer = async move {
             let answer = run::one(&shared, item, deadline).await;
+            drop(charge);
             shared.admission.leave(1);
             let fault = answer.as_ref().err();
             shared.metrics.ended(operation, started, fault);
@@ -251,6 +268,7 @@ impl Session {
         task: Task,
         operation: Operation,
         (started, deadline): (Instant, Instant),
+        charge: Option<Charge>,
     ) {
         let (target, condition, wanted) = task.wanted(deadline);
         let slot = Slot {
@@ -260,6 +278,7 @@ impl Session {
             condition,
             started,
             place: None,
+            _charge: charge,
         };
         let number = if let Some(number) = self.free.pop() {
             self.slots[number as usize] = Some(slot);
@@ -306,7 +325,7 @@ impl Session {
         let taking = Arc::clone(&self.mailbox);
         while pin!(taking.take(&mut told)).poll(context).is_ready() {
             for (number, outcome) in told.drain(..) {
-                self.finish(number, Ok(outcome));
+                self.finish(number, outcome);
             }
         }
         self.told = told;
@@ -315,7 +334,7 @@ impl Session {
         }
     }
 
-    fn finish(&mut self, number: u32, outcome: Result<Outcome, Fault>) {
+    fn finish(&mut self, number: u32, outcome: Told) {
         let Some(slot) = self.slots[number as usize].take() else {
             return;
         };
@@ -388,7 +407,7 @@ impl Drop for Session {
 }
 
 /// An item that a session can carry.
-trait Sessional: Item {
+trait Sessional: Item + prost::Message {
     fn into_answer(answer: Self::Answer) -> Answer;
 }
 

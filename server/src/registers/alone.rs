@@ -11,6 +11,9 @@ use torc_ring::Partition;
 use super::{Mailbox, Registers, Wanted};
 use crate::mutants::broken_rules;
 
+/// Values that are read together: so many, of whatever length, are in memory before they are charged.
+const READS_AT_ONCE: usize = 32;
+
 /// Whether this node is the only reader of a partition.
 #[derive(Debug, Default)]
 pub(super) struct Alone {
@@ -65,9 +68,21 @@ impl Registers {
                 _ => others.push((number, wanted)),
             }
         }
-        if alone.is_empty() {
-            return others;
+        let mut alone = alone.into_iter().peekable();
+        while alone.peek().is_some() {
+            let next = alone.by_ref().take(READS_AT_ONCE).collect();
+            self.read_alone(mailbox, next, &mut others);
         }
+        others
+    }
+
+    /// Tells what these find; adds what it cannot answer to `others`.
+    fn read_alone(
+        &self,
+        mailbox: &Mailbox,
+        alone: Vec<(u64, u32, Wanted)>,
+        others: &mut Vec<(u32, Wanted)>,
+    ) {
         let reads: Vec<_> = alone
             .iter()
             .map(|(_, _, Wanted { at, .. })| (at.namespace, at.digest, at.key.as_bytes()))
@@ -95,6 +110,5 @@ impl Registers {
             }
         }
         mailbox.tell(told);
-        others
     }
 }

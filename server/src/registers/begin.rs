@@ -94,7 +94,7 @@ pub(crate) fn begin(
     let registers = Arc::new(Registers::recover(
         Me { node, slot },
         table.partitions,
-        shared.store.clone(),
+        (shared.store.clone(), Arc::clone(&shared.budget)),
         links.clone(),
         shared.started,
         (reports, slices),

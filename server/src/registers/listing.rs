@@ -172,7 +172,8 @@ impl Registers {
             match entry {
                 ListedEntry::Value(record) => records.push(record),
                 ListedEntry::Ask(at) => {
-                    let outcome = outcomes.next().unwrap_or(Outcome::Unavailable);
+                    let told = outcomes.next().and_then(Result::ok);
+                    let outcome = told.unwrap_or(Outcome::Unavailable);
                     records.extend(found(at, outcome)?);
                 }
             }

@@ -1,27 +1,67 @@
 //! Where outcomes of operations are told: many at a time, with one wake-up.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use bytes::Bytes;
 use parking_lot::Mutex;
+use torc_proto::Fault;
 use torc_replication::Outcome;
 
+use crate::budget::Budget;
+
+/// What came of an operation. A value that was read is charged until nobody holds it, and refused
+/// where there is no room.
+pub(crate) type Told = Result<Outcome, Fault>;
+
 /// Takes outcomes for one task, each with the number that its operation was given there.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Mailbox {
+    budget: Arc<Budget>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    told: Vec<(u32, Outcome)>,
+    told: Vec<(u32, Told)>,
     waker: Option<Waker>,
 }
 
 impl Mailbox {
+    pub(crate) fn new(budget: &Arc<Budget>) -> Arc<Self> {
+        Arc::new(Self {
+            budget: Arc::clone(budget),
+            state: Mutex::default(),
+        })
+    }
+
+    fn charged(&self, outcome: Outcome) -> Told {
+        match outcome {
+            Outcome::Found {
+                value,
+                version,
+                expires_at_ms,
+                fast,
+            } => Ok(Outcome::Found {
+                value: self.budget.hold(value)?,
+                version,
+                expires_at_ms,
+                fast,
+            }),
+            // Callers are told its version.
+            Outcome::Mismatch { current } => Ok(Outcome::Mismatch {
+                current: current.map(|(_, version)| (Bytes::new(), version)),
+            }),
+            other => Ok(other),
+        }
+    }
+
     pub(super) fn tell(&self, outcomes: impl IntoIterator<Item = (u32, Outcome)>) {
+        let outcomes = outcomes.into_iter();
+        let told = outcomes.map(|(number, outcome)| (number, self.charged(outcome)));
         let mut state = self.state.lock();
-        state.told.extend(outcomes);
+        state.told.extend(told);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -30,7 +70,7 @@ impl Mailbox {
     }
 
     /// Waits until something was told, and moves it to `into`. One task at a time.
-    pub(crate) async fn take(&self, into: &mut Vec<(u32, Outcome)>) {
+    pub(crate) async fn take(&self, into: &mut Vec<(u32, Told)>) {
         poll_fn(|context| {
             let mut state = self.state.lock();
             if state.told.is_empty() {

@@ -63,6 +63,7 @@ use torc_ring::topology::{NamespaceMode, RoutingTable};
 use torc_ring::{Layered, NodeId, Partition, Partitions};
 use torc_store::{Store, StoreError};
 
+use crate::budget::Budget;
 use crate::clock::unix_ms;
 use crate::links::Links;
 use crate::mutants::broken_rules;
@@ -75,7 +76,7 @@ use turn::{Outbox, Turn};
 
 pub(crate) use begin::begin;
 pub(crate) use listing::NoQuorum;
-pub(crate) use mailbox::Mailbox;
+pub(crate) use mailbox::{Mailbox, Told};
 pub(crate) use metrics::RegisterMetrics;
 pub(crate) use operate::{Begun, Wanted};
 
@@ -123,6 +124,7 @@ pub(crate) struct Registers {
     partitions: Partitions,
     keys: ArcSwap<Keys>,
     store: Store,
+    budget: Arc<Budget>,
     links: Links,
     started: Instant,
     shards: Vec<Mutex<Shard>>,
@@ -159,7 +161,7 @@ impl Registers {
     fn recover(
         me: Me,
         partitions: Partitions,
-        store: Store,
+        (store, budget): (Store, Arc<Budget>),
         links: Links,
         started: Instant,
         (reports, slices): (
@@ -182,6 +184,7 @@ impl Registers {
             partitions,
             keys: ArcSwap::default(),
             store,
+            budget,
             links,
             started,
             shards: (0..SHARDS).map(shard).collect(),

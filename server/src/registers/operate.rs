@@ -8,7 +8,7 @@ use torc_replication::{Locator, OpId, Operation, Outcome, Request, Rules};
 use torc_ring::Partition;
 
 use super::turn::{Outbox, Turn};
-use super::{Mailbox, Registers, SHARDS, WINDOW, shard_of};
+use super::{Mailbox, Registers, SHARDS, Told, WINDOW, shard_of};
 
 /// An operation on a key, as its caller wants it.
 #[derive(Debug, Clone)]
@@ -112,14 +112,15 @@ impl Registers {
     /// is over.
     pub(crate) async fn operate(self: &Arc<Self>, wanted: Wanted) -> Outcome {
         let unanswered = unanswered(&wanted.request);
-        let outcome = self.operate_many(vec![wanted]).await.pop();
-        outcome.unwrap_or(unanswered)
+        let told = self.operate_many(vec![wanted]).await.pop();
+        told.and_then(Result::ok).unwrap_or(unanswered)
     }
 
     /// Carries out operations on keys, and returns their outcomes in the same order. Of those on
     /// one key each begins after the ones before it.
-    pub(crate) async fn operate_many(self: &Arc<Self>, wanted: Vec<Wanted>) -> Vec<Outcome> {
-        let mut outcomes: Vec<_> = wanted.iter().map(|it| unanswered(&it.request)).collect();
+    pub(crate) async fn operate_many(self: &Arc<Self>, wanted: Vec<Wanted>) -> Vec<Told> {
+        let unanswered = wanted.iter().map(|it| Ok(unanswered(&it.request)));
+        let mut outcomes: Vec<Told> = unanswered.collect();
         // What brings replicas together makes room for the others, and is bounded by itself.
         let is_upkeep =
             |it: &Wanted| matches!(it.request, Request::Reconcile { .. } | Request::HandOver(_));
@@ -143,11 +144,11 @@ impl Registers {
         };
         let Some(_places) = place.await else {
             for outcome in &mut outcomes {
-                *outcome = Outcome::Unavailable;
+                *outcome = Ok(Outcome::Unavailable);
             }
             return outcomes;
         };
-        let mailbox = Arc::new(Mailbox::default());
+        let mailbox = Mailbox::new(&self.budget);
         let mut begun = Begun::new(Arc::clone(self));
         begun.start(&mailbox, (0..).zip(wanted));
         let (mut told, mut left) = (Vec::new(), outcomes.len());

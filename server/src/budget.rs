@@ -1,0 +1,229 @@
+//! How many bytes of clients' requests and answers the node holds at a time.
+//!
+//! One counter for the whole node. What lies in memory for a client is charged: bytes of requests as
+//! they arrive, values that were read, pages of scans, sketches, and answers until the connection has
+//! taken them. So memory stays below what an idle node takes, this bound, and the store's own bounds.
+//!
+//! * A request that has just begun, or is under way and large, is refused: it has changed nothing.
+//! * A value that was read is refused: reading again is cheap, and nothing was changed.
+//! * A session's next message and a scan's next page wait: they hold nothing meanwhile.
+//! * An answer that is encoded is charged without asking. It is there, and of a write it must be told.
+//!
+//! The last quarter is for what is small, so that large requests leave room for an honest client's, and
+//! for answers that are encoded while other values are read: one of 8 MiB a thread.
+//!
+//! Left out: what nodes say to each other. Links have bounds of their own (`links`), and clients
+//! must not be able to stop replication. So are values of at most 4 KiB, of which there are as many as
+//! operations (`admission`), and what decoding takes beside the bytes (`torc_proto::codec`), which
+//! ends before the thread goes on to another request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use torc_proto::{Fault, Reason};
+
+/// What is no larger may use the last quarter.
+pub(crate) const SMALL: usize = 64 << 10;
+/// A value that is no longer costs more to charge than to hold.
+pub(crate) const TINY: usize = 4 << 10;
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// How often what waits looks for room.
+pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Counts the bytes.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    bound: usize,
+    held: AtomicUsize,
+    refused: AtomicU64,
+}
+
+/// Bytes that are held, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    budget: Arc<Budget>,
+    bytes: AtomicUsize,
+}
+
+impl Budget {
+    pub(crate) fn new(bound: usize) -> Arc<Self> {
+        Arc::new(Self {
+            bound,
+            held: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) const fn bound(&self) -> usize {
+        self.bound
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// How often something was refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// What may be held once something of this size is.
+    const fn bound_of(&self, bytes: usize) -> usize {
+        if bytes <= SMALL {
+            self.bound
+        } else {
+            self.bound - self.bound / 4
+        }
+    }
+
+    /// Whether a request that has so many bytes already may send more.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        self.held() < self.bound_of(bytes)
+    }
+
+    /// Charges all of it or nothing.
+    pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Result<Charge, Fault> {
+        self.try_take(bytes).ok_or_else(|| self.refuse())
+    }
+
+    fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
+        let charge = self.force(bytes);
+        (self.held() <= self.bound_of(bytes)).then_some(charge)
+    }
+
+    /// Charges what is held already.
+    pub(crate) fn force(self: &Arc<Self>, bytes: usize) -> Charge {
+        self.held.fetch_add(bytes, Ordering::Relaxed);
+        Charge {
+            budget: Arc::clone(self),
+            bytes: AtomicUsize::new(bytes),
+        }
+    }
+
+    /// Waits for room until then.
+    pub(crate) async fn wait(
+        self: &Arc<Self>,
+        bytes: usize,
+        until: Instant,
+    ) -> Result<Charge, Fault> {
+        loop {
+            if let Some(charge) = self.try_take(bytes) {
+                return Ok(charge);
+            }
+            if Instant::now() >= until {
+                return Err(self.refuse());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// The same value, charged for as long as it is held. Not for what the store keeps.
+    pub(crate) fn hold(self: &Arc<Self>, value: Bytes) -> Result<Bytes, Fault> {
+        if value.len() <= TINY {
+            return Ok(value);
+        }
+        let charge = self.take(value.len())?;
+        Ok(charge.hold(value))
+    }
+
+    pub(crate) fn refuse(&self) -> Fault {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        let message = "the node holds as many bytes of requests and answers as it may \
+                       (--in-flight-mib), and nothing was changed: try again later, ask for less at \
+                       a time, or spread the load over more nodes";
+        Fault::new(Reason::Overloaded, message).retry_after(RETRY_AFTER)
+    }
+}
+
+impl Charge {
+    /// Charges so many bytes instead, without asking. One caller at a time.
+    pub(crate) fn set(&self, bytes: usize) {
+        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        if bytes >= before {
+            self.budget
+                .held
+                .fetch_add(bytes - before, Ordering::Relaxed);
+        } else {
+            self.budget
+                .held
+                .fetch_sub(before - bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that keep the charge until nobody holds them.
+    pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
+        Bytes::from_owner(Charged {
+            bytes,
+            _charge: self,
+        })
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}
+
+struct Charged {
+    bytes: Bytes,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_large_leaves_the_last_quarter_to_what_is_small() {
+        let budget = Budget::new(8 << 20);
+        let large = budget.take(6 << 20).unwrap();
+        let refused = budget.take(SMALL + 1).unwrap_err();
+        assert_eq!(refused.reason, Reason::Overloaded);
+        assert!(!refused.maybe_applied && refused.retry_after.is_some());
+        let small = budget.take(SMALL).unwrap();
+        assert_eq!(
+            budget.held(),
+            (6 << 20) + SMALL,
+            "what was refused is not held"
+        );
+        drop((large, small));
+        assert_eq!((budget.held(), budget.refused()), (0, 1));
+    }
+
+    #[test]
+    fn a_value_is_charged_until_its_last_holder_is_gone() {
+        let budget = Budget::new(1 << 20);
+        let value = budget.hold(vec![7; 100_000].into()).unwrap();
+        let other = value.slice(1..2);
+        drop(value);
+        assert_eq!(budget.held(), 100_000);
+        drop(other);
+        assert_eq!(budget.held(), 0);
+        let tiny = budget.hold(vec![7; TINY].into()).unwrap();
+        assert_eq!((tiny.len(), budget.held()), (TINY, 0));
+    }
+
+    #[tokio::test]
+    async fn what_waits_gets_room_when_there_is_some_and_is_refused_when_its_time_is_over() {
+        let budget = Budget::new(8 << 20);
+        let held = budget.take(6 << 20).unwrap();
+        let now = Instant::now();
+        assert!(budget.wait(1 << 20, now).await.is_err());
+        let waiting = budget.wait(1 << 20, now + Duration::from_secs(10));
+        let mut waiting = std::pin::pin!(waiting);
+        assert!(futures::poll!(&mut waiting).is_pending());
+        drop(held);
+        let charge = waiting.await.unwrap();
+        charge.set(10);
+        assert_eq!(budget.held(), 10);
+    }
+}

@@ -1,0 +1,437 @@
+//! Charges requests and answers to the budget, before every service and behind it.
+//!
+//! tonic collects a message in a buffer before it is decoded; the buffer grows as frames are taken
+//! from the body. So the body counts: each frame is charged when it is taken, until the answer
+//! is sent (what is decoded points into the same bytes). Messages of a stream are charged until
+//! the next is asked for; their operations charge what they keep. A message that is not there
+//! wholly in time ends its request, so a slow writer holds what it sent, for a while.
+//!
+//! An answer is charged from when it is encoded until HTTP/2 has written it: the frame owns its
+//! charge. hyper asks for a frame only while its stream has room in the client's window and
+//! in h2's buffer (400 KiB), so per stream one frame waits, of one message and whole messages of
+//! 32 KiB together.
+//!
+//! Beside that a connection holds what HTTP/2 has received and nobody has asked for: at most its
+//! window (`grpc.rs`).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::{BoxFuture, Either, Ready, poll_fn, ready};
+use http::{Request, Response};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::time::{Sleep, sleep};
+use tonic::Status;
+use tonic::body::Body;
+use torc_proto::{Fault, Reason};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::budget::{Budget, Charge, LOOK_AGAIN, SMALL};
+
+/// How long a message may take to come: 16 MiB need 5 Mbit/s.
+const MESSAGE_TIME: Duration = Duration::from_secs(30);
+/// The buffers of a request and its answer, and what HTTP/2 knows of its stream.
+const OF_A_REQUEST: usize = 16 << 10;
+/// What else is asked: answers about the whole cluster, which take some memory to make.
+const OF_A_QUESTION: usize = SMALL;
+/// A short answer lies in a buffer of this size.
+const LEAST_FRAME: usize = 8 << 10;
+/// Compressed or not, and the length.
+const HEAD_LEN: usize = 5;
+
+/// Puts [`Metered`] before the services.
+#[derive(Debug, Clone)]
+pub(crate) struct Meter(pub(crate) Arc<Budget>);
+
+impl<S> Layer<S> for Meter {
+    type Service = Metered<S>;
+
+    fn layer(&self, inner: S) -> Metered<S> {
+        Metered {
+            budget: Arc::clone(&self.0),
+            inner,
+        }
+    }
+}
+
+/// Services whose requests and answers are charged.
+#[derive(Debug, Clone)]
+pub(crate) struct Metered<S> {
+    budget: Arc<Budget>,
+    inner: S,
+}
+
+/// Who asks, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Other nodes ask: not charged.
+    Node,
+    /// One message.
+    Operation,
+    /// One message about the cluster.
+    Question,
+    /// Many messages, one after the other.
+    Stream,
+}
+
+impl Kind {
+    fn of(path: &str) -> Self {
+        if path == "/torc.v1.Kv/Session" || path.starts_with("/grpc.reflection.") {
+            Self::Stream
+        } else if path.starts_with("/torc.v1.Kv/") || path.starts_with("/grpc.health.") {
+            Self::Operation
+        } else if path.starts_with("/torc.v1.Replica/")
+            || path.starts_with("/torc.v1.TopologyGroup/")
+        {
+            Self::Node
+        } else {
+            Self::Question
+        }
+    }
+
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Node => 0,
+            Self::Operation | Self::Stream => OF_A_REQUEST,
+            Self::Question => OF_A_QUESTION,
+        }
+    }
+}
+
+impl<S> Service<Request<Body>> for Metered<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Either<
+        S::Future,
+        Either<
+            BoxFuture<'static, Result<S::Response, S::Error>>,
+            Ready<Result<S::Response, S::Error>>,
+        >,
+    >;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let kind = Kind::of(request.uri().path());
+        if kind == Kind::Node {
+            return Either::Left(self.inner.call(request));
+        }
+        let held = match self.budget.take(kind.bytes()) {
+            Ok(held) => Arc::new(held),
+            Err(fault) => {
+                let refused = Status::from(fault).into_http();
+                return Either::Right(Either::Right(ready(Ok(refused))));
+            }
+        };
+        let budget = Arc::clone(&self.budget);
+        let arriving = |body| Arriving::new(body, &budget, Arc::clone(&held), kind);
+        let request = request.map(|body| Body::new(arriving(body)));
+        let answer = self.inner.call(request);
+        Either::Right(Either::Left(Box::pin(async move {
+            let (head, body) = answer.await?.into_parts();
+            let mut leaving = Leaving {
+                first: None,
+                body,
+                budget,
+                _held: held,
+            };
+            if kind == Kind::Question {
+                // Encoded at once: until then nobody knows how long the answer is.
+                poll_fn(|context| leaving.poll_first(context)).await;
+            }
+            Ok(Response::from_parts(head, Body::new(leaving)))
+        })))
+    }
+}
+
+/// A request's body.
+struct Arriving {
+    body: Body,
+    budget: Arc<Budget>,
+    held: Arc<Charge>,
+    kind: Kind,
+    messages: Messages,
+    /// Bytes that were taken and are still held: of a stream, those of the message that comes.
+    taken: usize,
+    /// Until the message that comes must be there.
+    time: Option<Pin<Box<Sleep>>>,
+    /// Until a stream looks for room again.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl Arriving {
+    fn new(body: Body, budget: &Arc<Budget>, held: Arc<Charge>, kind: Kind) -> Self {
+        Self {
+            body,
+            budget: Arc::clone(budget),
+            held,
+            kind,
+            messages: Messages::default(),
+            taken: 0,
+            time: None,
+            pause: None,
+        }
+    }
+
+    /// Room for more. A stream waits for it, others are refused.
+    fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        while !self.budget.has_room(self.taken) {
+            if self.kind != Kind::Stream {
+                return Poll::Ready(Err(self.budget.refuse()));
+            }
+            let pause = self
+                .pause
+                .get_or_insert_with(|| Box::pin(sleep(LOOK_AGAIN)));
+            if pause.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.pause = None;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Whether a message that has begun takes too long.
+    fn is_late(&mut self, context: &mut Context<'_>) -> bool {
+        if self.kind == Kind::Stream && self.messages.open == 0 {
+            return false;
+        }
+        let time = self
+            .time
+            .get_or_insert_with(|| Box::pin(sleep(MESSAGE_TIME)));
+        time.as_mut().poll(context).is_ready()
+    }
+
+    fn take(&mut self, data: &[u8]) {
+        self.taken += data.len();
+        self.held.set(self.kind.bytes() + self.taken);
+        if self.messages.take(data) {
+            self.time = None;
+        }
+    }
+}
+
+impl HttpBody for Arriving {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        // Whole messages have been decoded: a frame is asked for when there is none.
+        if this.kind == Kind::Stream && this.taken != this.messages.open {
+            this.taken = this.messages.open;
+            this.held.set(this.kind.bytes() + this.taken);
+        }
+        let frame = match this.poll_room(context) {
+            Poll::Ready(Ok(())) => Pin::new(&mut this.body).poll_frame(context),
+            Poll::Ready(Err(fault)) => return Poll::Ready(Some(Err(fault.into()))),
+            Poll::Pending => Poll::Pending,
+        };
+        let Poll::Ready(frame) = frame else {
+            if this.is_late(context) {
+                return Poll::Ready(Some(Err(late().into())));
+            }
+            return Poll::Pending;
+        };
+        if let Some(Ok(frame)) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            this.take(data);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+fn late() -> Fault {
+    let message = format!(
+        "the message did not come wholly within {} s, and nothing of it was done: send less at a \
+         time",
+        MESSAGE_TIME.as_secs()
+    );
+    Fault::new(Reason::Deadline, message)
+}
+
+/// Where messages begin and end: a head with the length, and so many bytes.
+#[derive(Debug, Default)]
+struct Messages {
+    /// Bytes of the message that comes, with its head; 0 between messages.
+    open: usize,
+    len: usize,
+}
+
+impl Messages {
+    /// Goes over bytes; whether a message has ended in them.
+    fn take(&mut self, mut data: &[u8]) -> bool {
+        let mut has_ended = false;
+        while let Some((first, rest)) = data.split_first() {
+            if self.open < HEAD_LEN {
+                // The first byte is pushed out by the fourth after it.
+                let len = if self.open == 0 {
+                    0
+                } else {
+                    self.len << 8 | usize::from(*first)
+                };
+                (self.len, self.open, data) = (len, self.open + 1, rest);
+            } else {
+                let missing = (HEAD_LEN + self.len - self.open).min(data.len());
+                (self.open, data) = (self.open + missing, &data[missing..]);
+            }
+            if self.open >= HEAD_LEN && self.open == HEAD_LEN + self.len {
+                (self.open, has_ended) = (0, true);
+            }
+        }
+        has_ended
+    }
+}
+
+/// An answer's body.
+struct Leaving {
+    /// A frame that was encoded before it was asked for.
+    first: Option<Result<Frame<Bytes>, Status>>,
+    body: Body,
+    budget: Arc<Budget>,
+    _held: Arc<Charge>,
+}
+
+impl Leaving {
+    /// Ready in any case: what is not there yet is asked for later.
+    fn poll_first(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Poll::Ready(frame) = self.poll_next(context) {
+            self.first = frame;
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        frame.map_ok(|frame| {
+            frame.map_data(|data| {
+                let charge = self.budget.force(data.len().max(LEAST_FRAME));
+                charge.hold(data)
+            })
+        })
+    }
+}
+
+impl HttpBody for Leaving {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match self.first.take() {
+            Some(frame) => Poll::Ready(Some(frame)),
+            None => self.poll_next(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.first {
+            Some(_) => SizeHint::default(),
+            None => self.body.size_hint(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt as _;
+
+    #[test]
+    fn messages_are_told_apart_however_their_bytes_come() {
+        let mut bytes = Vec::new();
+        for len in [0_usize, 1, 300, 70_000] {
+            bytes.push(0);
+            bytes.extend((len as u32).to_be_bytes());
+            bytes.extend(vec![7; len]);
+        }
+        for step in [1, 3, 5, 6, 1_000, bytes.len()] {
+            let mut messages = Messages::default();
+            let ended = bytes.chunks(step).filter(|it| messages.take(it)).count();
+            assert!(ended >= 1 && messages.open == 0, "{step}: {messages:?}");
+            assert!(step > 1 || ended == 4, "{ended}");
+        }
+        let mut messages = Messages::default();
+        assert!(messages.take(&bytes[..7]));
+        assert_eq!(messages.open, 2, "of the second head");
+    }
+
+    fn arriving(budget: &Arc<Budget>, kind: Kind) -> Arriving {
+        let held = Arc::new(budget.take(kind.bytes()).unwrap());
+        Arriving::new(
+            Body::new(String::from("\0\0\0\0\u{9}abc")),
+            budget,
+            held,
+            kind,
+        )
+    }
+
+    fn next(body: &mut Arriving) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let next = poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
+        next.now_or_never().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    #[tokio::test]
+    async fn without_room_a_request_is_refused_and_a_stream_waits() {
+        let budget = Budget::new(1 << 20);
+        let mut request = arriving(&budget, Kind::Operation);
+        let mut stream = arriving(&budget, Kind::Stream);
+        let others = budget.force(1 << 20);
+        let Poll::Ready(Some(Err(refused))) = next(&mut request) else {
+            panic!("there is no room");
+        };
+        assert_eq!(Fault::from_status(&refused).reason, Reason::Overloaded);
+        assert!(next(&mut stream).is_pending());
+        drop((others, request));
+        tokio::time::sleep(3 * LOOK_AGAIN).await;
+        assert!(matches!(next(&mut stream), Poll::Ready(Some(Ok(_)))));
+        assert_eq!(budget.held(), OF_A_REQUEST + 8);
+        drop(stream);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[test]
+    fn every_service_has_its_kind() {
+        for (path, kind) in [
+            ("/torc.v1.Kv/Put", Kind::Operation),
+            ("/torc.v1.Kv/Session", Kind::Stream),
+            ("/torc.v1.Cluster/Status", Kind::Question),
+            ("/torc.v1.Replica/Link", Kind::Node),
+            ("/torc.v1.TopologyGroup/Vote", Kind::Node),
+            ("/of.nobody/Any", Kind::Question),
+        ] {
+            assert_eq!(Kind::of(path), kind, "{path}");
+        }
+    }
+}
