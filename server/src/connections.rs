@@ -30,6 +30,9 @@ const GREETING_TIME: Duration = Duration::from_secs(5);
 const LAST_GREETING_TIME: Duration = Duration::from_millis(300);
 /// What HTTP/2 begins with: the preface and the head of the first frame.
 const GREETING_LEN: usize = 24 + 9;
+/// Then those have their turn who take what was read, and count it: else HTTP/2 would read a whole
+/// window ahead of them.
+const READ_AT_ONCE: usize = 128 << 10;
 /// The part of the places that one address may have.
 const OF_ONE_ADDRESS: f64 = 0.75;
 
@@ -103,6 +106,8 @@ pub(crate) struct Connection {
     stream: Stream,
     caller: Caller,
     _place: Option<Place>,
+    /// Bytes read since others had their turn.
+    read_at_once: usize,
     /// Until the greeting has come.
     greeting: Option<(Pin<Box<Sleep>>, usize)>,
 }
@@ -151,6 +156,7 @@ impl Connection {
             stream,
             caller,
             _place: place,
+            read_at_once: 0,
             greeting,
         }
     }
@@ -244,8 +250,18 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.read_at_once >= READ_AT_ONCE {
+            self.read_at_once = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
+        self.read_at_once = if read.is_pending() {
+            0
+        } else {
+            self.read_at_once + into.filled().len() - before
+        };
         let Some((timer, heard)) = &mut self.greeting else {
             return read;
         };

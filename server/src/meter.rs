@@ -7,9 +7,8 @@
 //! wholly in time ends its request, so a slow writer holds what it sent, for a while.
 //!
 //! An answer is charged from when it is encoded until HTTP/2 has written it: the frame owns its
-//! charge. hyper asks for a frame only while its stream has room in the client's window and
-//! in h2's buffer (400 KiB), so per stream one frame waits, of one message and whole messages of
-//! 32 KiB together.
+//! charge. hyper asks for a frame before it waits for room in the client's window, and hands it to h2 as a
+//! whole, so two frames of a stream may wait there; a frame is one message, or whole messages of 32 KiB together.
 //!
 //! Beside that a connection holds what HTTP/2 has received and nobody has asked for: at most its
 //! window (`grpc.rs`).

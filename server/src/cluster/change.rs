@@ -25,6 +25,7 @@ use super::leader::{leader_elsewhere, pass_on};
 use super::newcomer::{check_newcomer, enlist, enrolled, identify, new_member};
 use super::plan::{RequestedChange, describe, plan_outline, refused, rehearse};
 use super::status::transition_to_wire;
+use super::target::resolve;
 use crate::clock::unix_ms;
 use crate::group::GroupError;
 use crate::shared::{Shared, deadline_of};
@@ -97,6 +98,8 @@ impl Coming {
         deadline: Instant,
     ) -> Result<ChangeResponse, Fault> {
         let newcomer = identify(shared, &self.address).await?;
+        // Where the whole cluster would connect to.
+        resolve(&newcomer.address).await?;
         let topology = shared.group.read_current(deadline).await?;
         check_newcomer(shared, &topology, &self.address, &newcomer)?;
         let member = new_member(&self.address, &newcomer)?;

@@ -4,23 +4,41 @@
 //! A name is resolved once, and the address that was checked is the one that is connected to: else a name
 //! could lead elsewhere the second time. Private networks are allowed, clusters live there.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use torc_proto::{Fault, Reason};
 
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Amazon's metadata service. Others use link-local addresses.
-const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+/// As DNS has it.
+const MOST_OF_A_HOST: usize = 253;
+/// Metadata services at addresses that are not link-local: of Alibaba, Oracle and Azure, and of
+/// Amazon and Google.
+const METADATA_V4: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(100, 100, 100, 200),
+    Ipv4Addr::new(192, 0, 0, 192),
+    Ipv4Addr::new(168, 63, 129, 16),
+];
+const METADATA_V6: [Ipv6Addr; 2] = [
+    Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
+    Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+];
 
 /// The address to connect to for `address`, which a client named.
 ///
 /// # Errors
-/// `REFUSED` where nodes never are, OWNER_UNREACHABLE if the name is not known. Nothing was changed.
+/// `INVALID` for what is no address, `REFUSED` where nodes never are, OWNER_UNREACHABLE if the name is not
+/// known. Nothing was changed.
 pub(super) async fn resolve(address: &str) -> Result<SocketAddr, Fault> {
+    let is_host_port = address.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && host.len() <= MOST_OF_A_HOST && port.parse::<u16>().is_ok()
+    });
+    if !is_host_port {
+        let message = format!("`{address}` is not HOST:PORT, the node's gRPC address");
+        return Err(Fault::new(Reason::Invalid, message));
+    }
     let unknown = || {
-        let message =
-            format!("`{address}` is not a HOST:PORT that can be resolved: check the name");
+        let message = format!("`{address}` cannot be resolved: check the name");
         Fault::new(Reason::OwnerUnreachable, message)
     };
     let resolving = tokio::time::timeout(RESOLVE_TIMEOUT, tokio::net::lookup_host(address));
@@ -39,11 +57,12 @@ pub(super) async fn resolve(address: &str) -> Result<SocketAddr, Fault> {
 fn is_allowed(address: &SocketAddr) -> bool {
     let is_denied = match address.ip().to_canonical() {
         IpAddr::V4(ip) => {
-            ip.octets()[0] == 0 || ip.is_link_local() || ip.is_multicast() || ip.is_broadcast()
+            let is_special = ip.is_link_local() || ip.is_multicast() || ip.is_broadcast();
+            ip.octets()[0] == 0 || is_special || METADATA_V4.contains(&ip)
         }
         IpAddr::V6(ip) => {
             let is_link_local = ip.segments()[0] & 0xffc0 == 0xfe80;
-            ip.is_unspecified() || is_link_local || ip.is_multicast() || ip == METADATA
+            ip.is_unspecified() || is_link_local || ip.is_multicast() || METADATA_V6.contains(&ip)
         }
     };
     address.port() != 0 && !is_denied
@@ -61,6 +80,8 @@ mod tests {
             "[fe80::1]:7400",
             "[febf::1]:7400",
             "[fd00:ec2::254]:80",
+            "[fd20:ce::254]:80",
+            "168.63.129.16:80",
             "224.0.0.1:7400",
             "[ff02::1]:7400",
             "0.0.0.0:7400",
@@ -80,7 +101,15 @@ mod tests {
         ] {
             assert!(resolve(address).await.is_ok(), "{address}");
         }
-        let unknown = resolve("no port").await.unwrap_err();
-        assert_eq!(unknown.reason, Reason::OwnerUnreachable);
+        for address in [
+            "",
+            "no port",
+            ":7400",
+            "host:70000",
+            &format!("{}:1", "h".repeat(254)),
+        ] {
+            let refused = resolve(address).await.unwrap_err();
+            assert_eq!(refused.reason, Reason::Invalid, "{address}");
+        }
     }
 }

@@ -120,7 +120,7 @@ fn greetings() -> Vec<Kind> {
             hello.boot.number = u64::MAX;
         })
         .known("a start that a stranger claims is believed, and the member itself is refused from then on; \
-                it takes a node's proof of who it is"),
+                with TLS only a node may"),
     ]
 }
 

@@ -147,7 +147,7 @@ fn terms() -> Vec<Kind> {
             bytes(shot, &append(shot, MAX_TERM, &json!([]), &Value::Null))
         })
         .known("who names a member and a term that elections may come to is followed, and nobody can be elected \
-                after the highest: it takes a node's proof of who it is"),
+                after the highest; with TLS only a node may"),
     ]
 }
 
@@ -182,8 +182,8 @@ fn envelopes() -> Vec<Kind> {
         changed("known-start", "a later start of the node itself, as others are said to know it", expect::REFUSED, |envelope, _| {
             envelope["known"] = json!({ "number": u64::MAX, "draw": 1 });
         })
-        .known("the node believes that it is an older copy and leaves the topology group: it takes a node's \
-                proof of who it is"),
+        .known("the node believes that it is an older copy and leaves the topology group; with TLS only a \
+                node may"),
     ]
 }
 

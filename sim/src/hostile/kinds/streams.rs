@@ -91,7 +91,7 @@ pub(super) fn all() -> Vec<Kind> {
             expect::BORNE,
             |shot| unread(shot, 1, 1_000, GET, long_get()),
         )
-        .known("an answer is encoded as a whole once a byte of it may be sent: 1 GiB a connection"),
+        .known("values are read before anybody charges them: 1 GiB a connection"),
         Kind::new(
             "unfinished.messages",
             "16 messages of 1 MiB that lack their last byte",
@@ -109,8 +109,7 @@ pub(super) fn all() -> Vec<Kind> {
             "64 messages of 15 MiB that lack their last byte",
             expect::BORNE,
             |shot| unfinished(shot, 64, 15 << 20),
-        )
-        .known("each stream may hold a message as long as messages may be: 16 GiB a connection"),
+        ),
         Kind::new(
             "abandoned.scan",
             "scans that are given up after their first page",
