@@ -170,12 +170,21 @@ impl Global {
             (Some(_), None) => return needs("--tls-cert", "--tls-key"),
             (None, Some(_)) => return needs("--tls-key", "--tls-cert"),
         };
+        let of_scheme = |scheme: &str| {
+            let mut endpoints = self.endpoints.iter().map(Endpoint::as_str);
+            endpoints.find(|endpoint| endpoint.starts_with(scheme))
+        };
         let Some(authorities) = &self.tls_ca else {
-            return match own {
-                Some(_) => needs("--tls-cert", "--tls-ca"),
-                None => Ok(None),
+            return match (own, of_scheme("https://")) {
+                (Some(_), _) => needs("--tls-cert", "--tls-ca"),
+                (None, Some(endpoint)) => needs(endpoint, "--tls-ca"),
+                (None, None) => Ok(None),
             };
         };
+        if let Some(endpoint) = of_scheme("http://") {
+            let message = format!("{endpoint} would not be encrypted: leave `http://` out");
+            return Err(Failure::Usage(message));
+        }
         let opened = ClientTls::open(authorities, own);
         let opened = opened.map_err(|error| Failure::Usage(error.to_string()))?;
         Ok(Some(opened))

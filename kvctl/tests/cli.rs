@@ -36,6 +36,8 @@ fn a_usage_error_is_one_line_and_exit_code_2() {
         &["load", "/nonexistent/file.csv"],
         &["get", "zz", "--key-hex"],
         &["--endpoint", "https://localhost:1", "status"],
+        &["--tls-cert", "c.pem", "status"],
+        &["--tls-ca", "/nonexistent/ca.pem", "status"],
         &["completions", "cobol"],
     ] {
         let output = run(args);
