@@ -79,7 +79,12 @@ async fn meet(
     host: &str,
     mut client: Connector,
 ) -> Result<Option<Identity>, (String, String)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let bound = if host == "localhost" {
+        "127.0.0.1"
+    } else {
+        host
+    };
+    let listener = TcpListener::bind((bound, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let accepting = async {
         let (stream, _) = listener.accept().await.unwrap();
@@ -96,7 +101,9 @@ async fn meet(
         stream.read_exact(&mut heard).await?;
         Ok::<_, std::io::Error>(heard)
     };
-    match tokio::join!(accepting, connecting) {
+    let meeting = async { tokio::join!(accepting, connecting) };
+    let met = tokio::time::timeout(Duration::from_secs(60), meeting).await;
+    match met.expect("both ends") {
         (Ok((identity, _stream)), Ok(heard)) => {
             assert_eq!(&heard, b"hi");
             Ok(identity)
