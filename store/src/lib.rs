@@ -48,6 +48,7 @@
 //! (`torc-replication`), clocks beyond measuring, the network. There is no transaction over
 //! several keys: a batch is atomic in the log, not for readers.
 
+pub mod bulk;
 mod commit;
 mod compaction;
 mod counters;

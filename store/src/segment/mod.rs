@@ -26,8 +26,9 @@ mod slice;
 mod table;
 mod writer;
 
-pub(crate) use open::open_segment;
+pub(crate) use open::{open_segment, open_slice_file};
 pub(crate) use slice::{SegmentFile, Slice};
+pub(crate) use table::{Row, encode as encode_table};
 pub(crate) use writer::{Placed, RateLimit, SegmentWriter, complete_segment};
 
 /// Slices start at multiples of this: a gate's blocks are cache lines.

@@ -1,19 +1,20 @@
 //! Opening a segment that the manifest names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use torc_ring::Partitions;
 
 use super::slice::{Content, IndexMemory, Segment, SegmentFile, Slice};
 use super::table::{self, Row};
-use crate::StoreError;
+use crate::bulk::SliceFileInfo;
 use crate::directory::Directory;
 use crate::format::{FileKind, HEADER_LEN, Header, array};
 use crate::fs::FsFile;
 use crate::slice::{
     Damage, Heads, IndexParts, Reader, Rest, SLICE_HEADER_LEN, SliceHeader, read_file,
 };
+use crate::{Seq, StoreError};
 
 /// A page of memory.
 const FIRST_READ_LEN: u64 = 4096;
@@ -33,6 +34,36 @@ pub(crate) fn open_segment(
     let path = dir.segment_path(file.number);
     let opened = dir.fs().open(&path);
     let reader: Arc<dyn FsFile> = Arc::from(opened.map_err(StoreError::io("open", &path))?);
+    open_slices(reader, path, file, is_live, partitions)
+}
+
+/// Opens a file of slices that no store has written.
+///
+/// # Errors
+/// As [`open_segment`].
+pub(crate) fn open_slice_file(
+    reader: Arc<dyn FsFile>,
+    path: &Path,
+    partitions: Partitions,
+    info: &SliceFileInfo,
+) -> Result<Vec<Arc<Slice>>, StoreError> {
+    let file = SegmentFile {
+        number: 0,
+        len: info.len,
+        table_at: info.table_at,
+        after: Seq(0),
+        rows: info.slices,
+    };
+    open_slices(reader, path.to_owned(), &file, |_| true, partitions)
+}
+
+fn open_slices(
+    reader: Arc<dyn FsFile>,
+    path: PathBuf,
+    file: &SegmentFile,
+    is_live: impl Fn(u32) -> bool,
+    partitions: Partitions,
+) -> Result<Vec<Arc<Slice>>, StoreError> {
     let size = reader.size().map_err(StoreError::io("read", &path))?;
     if size != file.len || file.table_at > file.len {
         return Err(StoreError::corrupt(

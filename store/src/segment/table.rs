@@ -14,15 +14,15 @@ const ROW_LEN: usize = 40;
 
 /// Where a slice lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Row {
-    pub(super) partition: Partition,
-    pub(super) at: u64,
-    pub(super) len: u64,
+pub(crate) struct Row {
+    pub(crate) partition: Partition,
+    pub(crate) at: u64,
+    pub(crate) len: u64,
     /// Also in the header of the slice, which may be damaged when this is asked for.
-    pub(super) highest: Ballot,
+    pub(crate) highest: Ballot,
 }
 
-pub(super) fn encode(rows: &[Row], number: u64) -> Vec<u8> {
+pub(crate) fn encode(rows: &[Row], number: u64) -> Vec<u8> {
     let mut frame = FrameBuilder::default();
     for row in rows {
         frame.push(|body| {

@@ -1,0 +1,321 @@
+//! A build from its first row to its manifest.
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use torc_store::fs::{Fs as _, FsLock, RealFs};
+
+use crate::gather::{Gathered, gather};
+use crate::journal::{Journal, Step};
+use crate::manifest::{Manifest, SlicesEntry};
+use crate::plan::{Duplicates, Plan, Target, sync_dir};
+use crate::scatter::Scatter;
+use crate::sums::Sums;
+use crate::{BuildError, MANIFEST_FILE, RUNS_DIR};
+
+/// Files that are open at a time, beside a few: what is usually allowed is 1,024.
+const MOST_BUCKETS: u32 = 256;
+/// Buckets where nobody knows how much will come.
+const BUCKETS_UNKNOWN: u32 = 64;
+const LOCK_FILE: &str = "lock";
+
+/// How a build is done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BuildOptions {
+    /// What the rows are: whoever goes on with a build must give the same ones in the same order, and
+    /// says so by the same text.
+    pub source: String,
+    /// Which of several rows of a key counts.
+    pub duplicates: Duplicates,
+    /// Share of strangers that the Bloom gates let through, 0.0001 to 0.5.
+    pub gate_rate: f64,
+    /// Bytes of memory that the build may use, about; at least 64 MiB.
+    pub memory: u64,
+    /// Threads that gather, at least 1.
+    pub workers: usize,
+    /// What the rows come to, if it is known, bytes: only the speed depends on it.
+    pub expected_bytes: Option<u64>,
+    /// Bytes of rows after which what was scattered is made durable: what is read again after a kill.
+    pub checkpoint_bytes: u64,
+}
+
+impl Default for BuildOptions {
+    fn default() -> Self {
+        Self {
+            source: String::new(),
+            duplicates: Duplicates::Error,
+            gate_rate: 0.01,
+            memory: 1 << 30,
+            workers: 2,
+            expected_bytes: None,
+            checkpoint_bytes: 1 << 30,
+        }
+    }
+}
+
+impl BuildOptions {
+    const LEAST_MEMORY: u64 = 64 << 20;
+
+    fn memory(&self) -> u64 {
+        self.memory.max(Self::LEAST_MEMORY)
+    }
+
+    fn workers(&self) -> u64 {
+        self.workers.max(1) as u64
+    }
+
+    /// Bytes of records that a worker holds at a time: as much again is taken by their order and by
+    /// what is made of them.
+    fn file_bytes(&self) -> u64 {
+        self.memory() / self.workers() / 2
+    }
+
+    fn plan(&self, target: Target) -> Plan {
+        let buckets = self.expected_bytes.map_or(BUCKETS_UNKNOWN, |bytes| {
+            let least = self.workers().next_power_of_two();
+            let buckets = (bytes / self.file_bytes() + 1).next_power_of_two().max(least);
+            buckets.min(u64::from(MOST_BUCKETS)) as u32
+        });
+        Plan::new(
+            target,
+            self.source.clone(),
+            self.duplicates,
+            self.gate_rate,
+            buckets,
+            self.file_bytes(),
+        )
+    }
+}
+
+/// What a build is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Progress {
+    /// So many of so many buckets have been gathered.
+    Gathered {
+        /// Buckets done.
+        done: u32,
+        /// All of them.
+        of: u32,
+    },
+}
+
+/// A build under way, in a directory that it holds alone.
+#[derive(Debug)]
+pub struct Build {
+    dir: PathBuf,
+    plan: Plan,
+    options: BuildOptions,
+    journal: Journal,
+    /// None once all rows have been scattered.
+    scatter: Option<Scatter>,
+    total: Sums,
+    rows: u64,
+    unsynced_bytes: u64,
+    gathered: Vec<(u32, Gathered)>,
+    _lock: Box<dyn FsLock>,
+}
+
+impl Build {
+    /// Begins a build in a directory, or goes on with the one that was begun there for the same
+    /// target, source and options: see [`rows_taken`](Self::rows_taken).
+    ///
+    /// # Errors
+    /// [`BuildError::Complete`], [`BuildError::OtherPlan`], [`BuildError::Io`].
+    pub fn create(dir: &Path, target: Target, options: BuildOptions) -> Result<Self, BuildError> {
+        std::fs::create_dir_all(dir).map_err(BuildError::io("create", dir))?;
+        let lock_path = dir.join(LOCK_FILE);
+        let lock = RealFs.lock(&lock_path);
+        let lock = lock.map_err(BuildError::io("lock", &lock_path))?;
+        if dir.join(MANIFEST_FILE).exists() {
+            return Err(BuildError::Complete {
+                dir: dir.to_owned(),
+            });
+        }
+        let wanted = options.plan(target);
+        let plan = match Plan::read(dir)? {
+            Some(plan) => {
+                if let Some(what) = plan.difference(&wanted) {
+                    return Err(BuildError::OtherPlan {
+                        dir: dir.to_owned(),
+                        what,
+                    });
+                }
+                plan
+            }
+            None => {
+                wanted.write(dir)?;
+                wanted
+            }
+        };
+        let (journal, steps) = Journal::open(dir)?;
+        let (mut scattered, mut is_scattered) = ((0, Sums::default(), Vec::new()), false);
+        let mut gathered = Vec::new();
+        for step in steps {
+            match step {
+                Step::Scattered { rows, sums, runs } => scattered = (rows, sums, runs),
+                Step::AllScattered => is_scattered = true,
+                Step::Gathered {
+                    bucket,
+                    files,
+                    left_out,
+                } => gathered.push((bucket, Gathered { files, left_out })),
+            }
+        }
+        let (rows, total, _) = scattered;
+        let scatter = if is_scattered {
+            None
+        } else {
+            Some(Scatter::open(dir, &plan, scattered, options.memory())?)
+        };
+        Ok(Self {
+            dir: dir.to_owned(),
+            plan,
+            options,
+            journal,
+            scatter,
+            total,
+            rows,
+            unsynced_bytes: 0,
+            gathered,
+            _lock: lock,
+        })
+    }
+
+    /// Rows that the build has from before; whoever goes on with it begins after them.
+    #[must_use]
+    pub const fn rows_taken(&self) -> u64 {
+        self.rows
+    }
+
+    /// Whether it has all rows: [`finish`](Self::finish) is what is left.
+    #[must_use]
+    pub const fn has_all_rows(&self) -> bool {
+        self.scatter.is_none()
+    }
+
+    /// Takes a row. About 0.5 us.
+    ///
+    /// # Errors
+    /// [`BuildError::BadRow`]: the row was not taken, the build can go on without it.
+    /// [`BuildError::Io`].
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
+        let Some(scatter) = &mut self.scatter else {
+            return Err(BuildError::BadRow {
+                row: self.rows + 1,
+                what: "the build has all of its rows already".to_owned(),
+            });
+        };
+        scatter.push(&self.plan, key, value)?;
+        self.rows = scatter.rows;
+        self.unsynced_bytes += (key.len() + value.len()) as u64;
+        if self.unsynced_bytes >= self.options.checkpoint_bytes {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Makes all rows so far durable.
+    ///
+    /// # Errors
+    /// [`BuildError::Io`].
+    pub fn checkpoint(&mut self) -> Result<(), BuildError> {
+        if let Some(scatter) = &mut self.scatter {
+            let runs = scatter.sync(&self.dir)?;
+            self.total = scatter.sums;
+            self.journal.add(&Step::Scattered {
+                rows: scatter.rows,
+                sums: scatter.sums,
+                runs,
+            })?;
+        }
+        self.unsynced_bytes = 0;
+        Ok(())
+    }
+
+    /// Gathers all rows, compares what was written with what was read, and writes the manifest.
+    ///
+    /// # Errors
+    /// [`BuildError::Duplicate`], [`BuildError::SameDigest`], [`BuildError::PartitionTooLarge`],
+    /// [`BuildError::SumsDiffer`], [`BuildError::Io`], [`BuildError::Store`]: there is no manifest then.
+    pub fn finish(mut self, mut progress: impl FnMut(Progress)) -> Result<Manifest, BuildError> {
+        if self.scatter.is_some() {
+            self.checkpoint()?;
+            self.journal.add(&Step::AllScattered)?;
+            self.scatter = None;
+        }
+        self.gather_all(&mut progress)?;
+        let mut found = Sums::default();
+        let mut duplicates = 0;
+        let mut files: Vec<SlicesEntry> = Vec::new();
+        for (_, gathered) in std::mem::take(&mut self.gathered) {
+            found.merge(&gathered.left_out);
+            duplicates += gathered.left_out.records;
+            for file in gathered.files {
+                found.merge(&file.sums);
+                files.push(file);
+            }
+        }
+        if found != self.total {
+            return Err(BuildError::SumsDiffer {
+                dir: self.dir.clone(),
+                what: "of all rows",
+            });
+        }
+        let manifest = Manifest::new(&self.plan, files, duplicates);
+        manifest.write(&self.dir)?;
+        let runs = self.dir.join(RUNS_DIR);
+        std::fs::remove_dir_all(&runs).map_err(BuildError::io("remove", &runs))?;
+        Ok(manifest)
+    }
+
+    fn gather_all(&mut self, progress: &mut impl FnMut(Progress)) -> Result<(), BuildError> {
+        let is_done = |bucket: &u32| self.gathered.iter().any(|(done, _)| done == bucket);
+        let left: Vec<u32> = (0..self.plan.buckets).filter(|it| !is_done(it)).collect();
+        let of = self.plan.buckets;
+        let queue = Mutex::new(left.into_iter());
+        let is_over = AtomicBool::new(false);
+        let (dir, plan) = (self.dir.as_path(), &self.plan);
+        let (journal, gathered) = (&mut self.journal, &mut self.gathered);
+        let (done, results) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            for _ in 0..self.options.workers() {
+                let (done, queue, is_over) = (done.clone(), &queue, &is_over);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let next = queue.lock().ok().and_then(|mut left| left.next());
+                        let Some(bucket) = next else {
+                            return;
+                        };
+                        if done.send((bucket, gather(dir, plan, bucket))).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(done);
+            for (bucket, result) in results {
+                let kept = result.and_then(|one| {
+                    sync_dir(dir).map_err(BuildError::io("sync", dir))?;
+                    journal.add(&Step::Gathered {
+                        bucket,
+                        files: one.files.clone(),
+                        left_out: one.left_out,
+                    })?;
+                    Ok(one)
+                });
+                match kept {
+                    Ok(one) => gathered.push((bucket, one)),
+                    Err(error) => {
+                        is_over.store(true, Ordering::Relaxed);
+                        return Err(error);
+                    }
+                }
+                let done = gathered.len() as u32;
+                progress(Progress::Gathered { done, of });
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! What a build has reached: a line of JSON for each step, written once the step is durable.
+//!
+//! The last line may be torn by a kill; it is cut off. A torn line in the middle is damage.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::SlicesEntry;
+use crate::sums::Sums;
+use crate::{BuildError, JOURNAL_FILE};
+
+/// A step that is durable.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub(crate) enum Step {
+    /// So many rows have been scattered; the runs of the buckets had these lengths then.
+    Scattered { rows: u64, sums: Sums, runs: Vec<u64> },
+    /// All rows have.
+    AllScattered,
+    /// A bucket was gathered: its files, and what was left out as duplicates.
+    Gathered {
+        bucket: u32,
+        files: Vec<SlicesEntry>,
+        left_out: Sums,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Opens the journal of a directory, and tells what it has.
+    pub(crate) fn open(dir: &Path) -> Result<(Self, Vec<Step>), BuildError> {
+        let path = dir.join(JOURNAL_FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(BuildError::io("read", &path)(error)),
+        };
+        let whole = text.rfind('\n').map_or(0, |at| at + 1);
+        let steps: Result<Vec<Step>, _> = text[..whole].lines().map(serde_json::from_str).collect();
+        let steps = steps.map_err(std::io::Error::from);
+        let steps = steps.map_err(BuildError::io("read", &path))?;
+        let opened = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .and_then(|file| {
+                file.set_len(whole as u64)?;
+                Ok(file)
+            });
+        let file = opened.map_err(BuildError::io("open", &path))?;
+        Ok((Self { path, file }, steps))
+    }
+
+    /// Adds a step.
+    pub(crate) fn add(&mut self, step: &Step) -> Result<(), BuildError> {
+        let line = serde_json::to_string(step).map_err(std::io::Error::from);
+        let written = line.and_then(|mut line| {
+            line.push('\n');
+            self.file.write_all(line.as_bytes())?;
+            self.file.sync_data()
+        });
+        written.map_err(BuildError::io("write", &self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_last_line_is_cut_off_and_a_torn_line_in_the_middle_is_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, steps) = Journal::open(dir.path()).unwrap();
+        assert_eq!(steps, vec![]);
+        let one = Step::Scattered {
+            rows: 7,
+            sums: Sums::default(),
+            runs: vec![1, 2],
+        };
+        journal.add(&one).unwrap();
+        journal.add(&Step::AllScattered).unwrap();
+        let path = dir.path().join(JOURNAL_FILE);
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let (_, steps) = Journal::open(dir.path()).unwrap();
+            let is_first_whole = whole[..cut].contains(&b'\n');
+            assert_eq!(steps.len(), usize::from(is_first_whole), "cut to {cut}");
+            assert!(steps.iter().all(|step| *step == one));
+        }
+        std::fs::write(&path, [b"{\"ste\n", &whole[..]].concat()).unwrap();
+        assert!(matches!(
+            Journal::open(dir.path()),
+            Err(BuildError::Io { .. })
+        ));
+    }
+}

@@ -1,0 +1,62 @@
+//! Builds a *generation*, the whole content of a static namespace, outside of a cluster.
+//!
+//! A [`Build`] takes rows in any order and any number, in memory that is bounded, and leaves a
+//! directory with a [`Manifest`] and files of slices. Two passes: rows are *scattered* to
+//! buckets, each a range of partitions, on disk; then each bucket is *gathered*: read, sorted,
+//! and its slices written with their Bloom gates and minimal perfect hashes. A [`Generation`] answers
+//! from such a directory.
+//!
+//! Invariants:
+//! * The files depend on the rows and the [`Target`] alone, not on their order, the number of
+//!   buckets' workers, or how often the build was killed; each is named by the digest of its bytes.
+//! * The manifest is written last. A directory without one is no generation.
+//! * What was decided at the start is in `plan.json` and never decided again: a build that goes on
+//!   after a kill reads it. What was reached is in `journal.ndjson`, a line for each step, written
+//!   once that step is on the disk.
+//! * Every row is accounted for: the number of rows, their bytes, the sum of their fingerprints and
+//!   of their checksums are taken while they are read, and compared when they have been written.
+//! * Memory is bounded by [`BuildOptions::memory`], but for the indexes of a file's slices (three
+//!   bytes a key of one bucket) and a partition that alone is larger.
+//!
+//! Absent on purpose: formats of rows (whoever calls parses), the network, and clocks.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let dir = tempfile::tempdir()?;
+//! use torc_build::{Build, BuildOptions, Generation, Target};
+//!
+//! let mut build = Build::create(dir.path(), Target::offline([7; 32]), BuildOptions::default())?;
+//! build.push(b"https://example.org/", b"{}")?;
+//! let manifest = build.finish(|_| ())?;
+//! assert_eq!(manifest.records, 1);
+//!
+//! let generation = Generation::open(dir.path())?;
+//! assert_eq!(generation.get(b"https://example.org/")?.as_deref(), Some(&b"{}"[..]));
+//! assert_eq!(generation.get(b"https://example.org/other")?, None);
+//! # Ok(())
+//! # }
+//! ```
+
+mod build;
+mod error;
+mod gather;
+mod generation;
+mod journal;
+mod manifest;
+mod plan;
+mod scatter;
+mod sums;
+
+pub use build::{Build, BuildOptions, Progress};
+pub use error::BuildError;
+pub use generation::{Depth, Generation};
+pub use manifest::{Manifest, SlicesEntry};
+pub use plan::{Duplicates, Target};
+pub use sums::Sums;
+
+/// The file that makes a directory a generation.
+pub const MANIFEST_FILE: &str = "generation.json";
+const PLAN_FILE: &str = "plan.json";
+const JOURNAL_FILE: &str = "journal.ndjson";
+/// Buckets on their way, below the directory.
+const RUNS_DIR: &str = "runs";

@@ -1,0 +1,159 @@
+//! What a generation is: the file that is written last.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use torc_store::PartitionSummary;
+use torc_store::bulk::SliceFileInfo;
+
+use crate::plan::{Plan, Target, write_durably};
+use crate::sums::{Sums, hex32, hex128};
+use crate::{BuildError, MANIFEST_FILE};
+
+/// A generation: what it is for, what it comes to, and its files. In `generation.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    format: u32,
+    /// What it was built for.
+    pub target: Target,
+    /// Its keys.
+    pub records: u64,
+    /// Bytes of keys and values.
+    pub payload_bytes: u64,
+    /// Sum of the records' fingerprints.
+    #[serde(with = "hex128")]
+    pub fingerprint: u128,
+    /// Rows that were left out, because another row of their key counts.
+    pub duplicates: u64,
+    /// Its files, in the order of their partitions.
+    pub files: Vec<SlicesEntry>,
+}
+
+/// A file of slices.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlicesEntry {
+    /// BLAKE3 of its bytes, by which it is named.
+    #[serde(with = "hex32")]
+    pub digest: [u8; 32],
+    /// Its length, bytes.
+    pub len: u64,
+    /// Where its table starts.
+    pub table_at: u64,
+    /// How many slices it has.
+    pub slices: u32,
+    /// The first partition that it has a slice of.
+    pub first_partition: u32,
+    /// The last.
+    pub last_partition: u32,
+    /// What its records come to.
+    pub sums: Sums,
+}
+
+/// The manifest with the digest of its own bytes.
+#[derive(Serialize, Deserialize)]
+struct Sealed {
+    #[serde(flatten)]
+    manifest: Manifest,
+    #[serde(with = "hex32")]
+    digest: [u8; 32],
+}
+
+const FORMAT: u32 = 1;
+
+impl SlicesEntry {
+    /// Its name in the directory.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}.slices", blake3::Hash::from_bytes(self.digest).to_hex())
+    }
+
+    /// What its reader must know of it.
+    #[must_use]
+    pub fn info(&self) -> SliceFileInfo {
+        SliceFileInfo {
+            digest: self.digest,
+            len: self.len,
+            table_at: self.table_at,
+            slices: self.slices,
+            summary: PartitionSummary {
+                records: self.sums.records,
+                tombstones: 0,
+                payload_bytes: self.sums.payload_bytes,
+                fingerprint: self.sums.fingerprint,
+            },
+        }
+    }
+}
+
+impl Manifest {
+    pub(crate) fn new(plan: &Plan, mut files: Vec<SlicesEntry>, duplicates: u64) -> Self {
+        files.sort_by_key(|file| file.first_partition);
+        let mut sums = Sums::default();
+        for file in &files {
+            sums.merge(&file.sums);
+        }
+        Self {
+            format: FORMAT,
+            target: plan.target,
+            records: sums.records,
+            payload_bytes: sums.payload_bytes,
+            fingerprint: sums.fingerprint,
+            duplicates,
+            files,
+        }
+    }
+
+    /// BLAKE3 of what it says: the name of the generation's content.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        // Of a type without maps: it cannot fail, and its text is one.
+        let text = serde_json::to_vec(self).unwrap_or_default();
+        *blake3::hash(&text).as_bytes()
+    }
+
+    /// Bytes of its files.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.len).sum()
+    }
+
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), BuildError> {
+        let sealed = Sealed {
+            manifest: self.clone(),
+            digest: self.digest(),
+        };
+        write_durably(&dir.join(MANIFEST_FILE), &sealed)
+    }
+
+    /// Reads the manifest of a directory.
+    ///
+    /// # Errors
+    /// [`BuildError::NoGeneration`]: there is none, or it is damaged. [`BuildError::Io`].
+    pub fn read(dir: &Path) -> Result<Self, BuildError> {
+        let none = |what: String| BuildError::NoGeneration {
+            dir: dir.to_owned(),
+            what,
+        };
+        let path = dir.join(MANIFEST_FILE);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(none(format!("it has no {MANIFEST_FILE}")));
+            }
+            Err(error) => return Err(BuildError::io("read", &path)(error)),
+        };
+        let sealed: Sealed = serde_json::from_slice(&bytes)
+            .map_err(|error| none(format!("its {MANIFEST_FILE} cannot be read: {error}")))?;
+        if sealed.manifest.format != FORMAT {
+            return Err(none(format!(
+                "its {MANIFEST_FILE} is of another release's format"
+            )));
+        }
+        if sealed.manifest.digest() != sealed.digest {
+            return Err(none(format!(
+                "its {MANIFEST_FILE} is damaged: its digest is another"
+            )));
+        }
+        Ok(sealed.manifest)
+    }
+}

@@ -1,0 +1,169 @@
+//! What is decided when a build begins, and never again.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use torc_record::{Ballot, Digest, DigestKey, NamespaceId};
+use torc_ring::{Partition, Partitions, Token};
+
+use crate::sums::hex32;
+use crate::{BuildError, PLAN_FILE};
+
+/// What a generation is built for: which digests its keys have, and which partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The id under which its records are stored.
+    pub namespace: NamespaceId,
+    /// What digests of its keys are computed with; its own, not the cluster's.
+    #[serde(with = "hex32")]
+    pub digest_key: [u8; 32],
+    /// Partitions of the cluster.
+    pub partitions: Partitions,
+    /// The version of all of its records.
+    pub ballot: Ballot,
+}
+
+impl Target {
+    /// For use without a cluster: 4,096 partitions, the first version.
+    #[must_use]
+    pub fn offline(digest_key: [u8; 32]) -> Self {
+        Self {
+            namespace: NamespaceId::DEFAULT,
+            digest_key,
+            partitions: Partitions::DEFAULT,
+            ballot: Ballot::default(),
+        }
+    }
+
+    /// The digest of a key.
+    #[must_use]
+    pub fn digest(&self, key: &[u8]) -> Digest {
+        Digest::of(&DigestKey(self.digest_key), self.namespace, key)
+    }
+
+    pub(crate) fn partition(&self, digest: &Digest) -> Partition {
+        self.partitions.holding(self.namespace, Token::of(digest))
+    }
+}
+
+/// Which of several rows of a key counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Duplicates {
+    /// None: a key that is there twice is an error.
+    #[default]
+    Error,
+    /// The first row.
+    First,
+    /// The last row.
+    Last,
+}
+
+/// What was decided. In `plan.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    format: u32,
+    pub(crate) target: Target,
+    /// What the rows are read from, as whoever calls describes it: the same text means the same rows
+    /// in the same order.
+    pub(crate) source: String,
+    pub(crate) duplicates: Duplicates,
+    /// Share of strangers that the gates let through.
+    pub(crate) gate_rate: f64,
+    /// A power of two, at most the number of partitions.
+    pub(crate) buckets: u32,
+    /// Partitions of one file of slices at most as many bytes.
+    pub(crate) file_bytes: u64,
+}
+
+const FORMAT: u32 = 1;
+
+impl Plan {
+    pub(crate) fn new(
+        target: Target,
+        source: String,
+        duplicates: Duplicates,
+        gate_rate: f64,
+        buckets: u32,
+        file_bytes: u64,
+    ) -> Self {
+        let most = target.partitions.count();
+        Self {
+            format: FORMAT,
+            target,
+            source,
+            duplicates,
+            gate_rate,
+            buckets: buckets.clamp(1, most).next_power_of_two().min(most),
+            file_bytes,
+        }
+    }
+
+    /// The bucket of a digest: as partitions, a range of tokens.
+    pub(crate) fn bucket(&self, digest: &Digest) -> usize {
+        let bits = self.buckets.trailing_zeros();
+        digest.high().checked_shr(u64::BITS - bits).unwrap_or(0) as usize
+    }
+
+    /// The plan of a build that has begun here, if one has.
+    pub(crate) fn read(dir: &Path) -> Result<Option<Self>, BuildError> {
+        let path = dir.join(PLAN_FILE);
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(BuildError::io("read", &path)(error)),
+        };
+        let plan: Self = serde_json::from_slice(&bytes).map_err(|error| {
+            let error = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
+            BuildError::io("read", &path)(error)
+        })?;
+        if plan.format == FORMAT {
+            Ok(Some(plan))
+        } else {
+            Err(BuildError::OtherPlan {
+                dir: dir.to_owned(),
+                what: "format, of another release",
+            })
+        }
+    }
+
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), BuildError> {
+        write_durably(&dir.join(PLAN_FILE), self)
+    }
+
+    /// What of it is another than what is wanted now; the numbers that a build chooses by itself
+    /// stay as they were.
+    pub(crate) fn difference(&self, wanted: &Self) -> Option<&'static str> {
+        let parts = [
+            (self.target == wanted.target, "target"),
+            (self.source == wanted.source, "source"),
+            (self.duplicates == wanted.duplicates, "rule for duplicates"),
+            (
+                (self.gate_rate - wanted.gate_rate).abs() < f64::EPSILON,
+                "gate rate",
+            ),
+        ];
+        let differs = parts.into_iter().find(|(is_same, _)| !is_same);
+        differs.map(|(_, what)| what)
+    }
+}
+
+/// Writes a file of JSON that is there whole or not at all.
+pub(crate) fn write_durably(path: &Path, content: &impl Serialize) -> Result<(), BuildError> {
+    let temporary = path.with_extension("tmp");
+    let text = serde_json::to_vec_pretty(content).map_err(std::io::Error::from);
+    let written = text.and_then(|mut text| {
+        text.push(b'\n');
+        let mut file = std::fs::File::create(&temporary)?;
+        std::io::Write::write_all(&mut file, &text)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)?;
+        sync_dir(path.parent().unwrap_or(Path::new(".")))
+    });
+    written.map_err(BuildError::io("write", path))
+}
+
+/// Makes the names in a directory durable.
+pub(crate) fn sync_dir(dir: &Path) -> std::io::Result<()> {
+    std::fs::File::open(dir)?.sync_all()
+}

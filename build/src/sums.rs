@@ -1,0 +1,82 @@
+//! What records come to: taken while rows are read, compared when they have been written.
+
+use serde::{Deserialize, Serialize};
+use torc_store::bulk::PackedRecord;
+
+/// What some records come to. Sums can be added and taken away, modulo their width.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sums {
+    /// How many.
+    pub records: u64,
+    /// Bytes of their keys and values.
+    pub payload_bytes: u64,
+    /// Bytes of their stored form.
+    pub(crate) packed_bytes: u64,
+    /// Of what names them and their version: [`entry_sum`](torc_record::entry_sum).
+    #[serde(with = "hex128")]
+    pub fingerprint: u128,
+    /// Of the CRC32C of each whole record.
+    pub(crate) checksum: u64,
+}
+
+impl Sums {
+    pub(crate) fn add(&mut self, record: PackedRecord<'_>) {
+        self.merge(&Self::of(record));
+    }
+
+    pub(crate) fn take_away(&mut self, record: PackedRecord<'_>) {
+        let gone = Self::of(record);
+        self.records = self.records.wrapping_sub(gone.records);
+        self.payload_bytes = self.payload_bytes.wrapping_sub(gone.payload_bytes);
+        self.packed_bytes = self.packed_bytes.wrapping_sub(gone.packed_bytes);
+        self.fingerprint = self.fingerprint.wrapping_sub(gone.fingerprint);
+        self.checksum = self.checksum.wrapping_sub(gone.checksum);
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.records = self.records.wrapping_add(other.records);
+        self.payload_bytes = self.payload_bytes.wrapping_add(other.payload_bytes);
+        self.packed_bytes = self.packed_bytes.wrapping_add(other.packed_bytes);
+        self.fingerprint = self.fingerprint.wrapping_add(other.fingerprint);
+        self.checksum = self.checksum.wrapping_add(other.checksum);
+    }
+
+    fn of(record: PackedRecord<'_>) -> Self {
+        Self {
+            records: 1,
+            payload_bytes: record.payload_len() as u64,
+            packed_bytes: record.bytes().len() as u64,
+            fingerprint: record.fingerprint(),
+            checksum: u64::from(crc32c::crc32c(record.bytes())),
+        }
+    }
+}
+
+/// 128 bits in hexadecimal: JSON's numbers do not hold them.
+pub(crate) mod hex128 {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(number: &u128, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&format!("{number:032x}"))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u128, D::Error> {
+        let text = String::deserialize(from)?;
+        u128::from_str_radix(&text, 16).map_err(serde::de::Error::custom)
+    }
+}
+
+/// 32 bytes in hexadecimal.
+pub(crate) mod hex32 {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&blake3::Hash::from_bytes(*bytes).to_hex())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(from)?;
+        let hash = blake3::Hash::from_hex(text).map_err(serde::de::Error::custom)?;
+        Ok(*hash.as_bytes())
+    }
+}

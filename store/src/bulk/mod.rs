@@ -1,0 +1,105 @@
+//! Files of slices made and read outside of a store: what a bulk build writes, and what nodes copy
+//! their slices from.
+//!
+//! A file is laid out as a segment (see [`segment`](crate::segment)) whose number and salt are zero.
+//!
+//! Invariants:
+//! * The bytes depend on the records alone: whoever builds the same records, wherever and how often,
+//!   makes the same file. So files are named by their [digest](SliceFileInfo::digest).
+//! * A slice of such a file is a slice like any other: byte for byte it can be
+//!   [ingested](crate::Store::ingest) by a node.
+//! * A file is written once. What reads it checks every length before memory is spent on it.
+//!
+//! Absent: what a set of such files means together, which is the builder's manifest.
+
+mod file;
+mod writer;
+
+pub use file::SliceFile;
+pub use writer::{SliceFileInfo, SliceFileWriter};
+
+use torc_record::{Ballot, Digest, NamespaceId, Record, RecordError};
+
+use crate::packed::{Packed, PackedRef};
+
+/// A record in its stored form, borrowed: see [`pack`].
+#[derive(Clone, Copy)]
+pub struct PackedRecord<'a>(PackedRef<'a>);
+
+impl std::fmt::Debug for PackedRecord<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PackedRecord").field(&self.digest()).finish()
+    }
+}
+
+impl<'a> PackedRecord<'a> {
+    /// The record at the start of `bytes`; what follows it is left alone.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes.
+    pub fn at_start_of(bytes: &'a [u8]) -> Result<Self, &'static str> {
+        PackedRef::at_start_of(bytes).map(Self)
+    }
+
+    /// The length of the record whose first 44 bytes these are.
+    ///
+    /// # Errors
+    /// No record begins so.
+    pub fn len_by_head(head: &[u8]) -> Result<usize, &'static str> {
+        Packed::len_by_head(head)
+    }
+
+    /// Its stored form.
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        self.0.bytes()
+    }
+
+    /// The digest of its key.
+    #[must_use]
+    pub fn digest(self) -> Digest {
+        self.0.digest()
+    }
+
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(self) -> NamespaceId {
+        self.0.namespace()
+    }
+
+    /// Its key.
+    #[must_use]
+    pub fn key(self) -> &'a [u8] {
+        self.0.key()
+    }
+
+    /// Its version.
+    #[must_use]
+    pub fn ballot(self) -> Ballot {
+        self.0.ballot()
+    }
+
+    /// Bytes of its key and value.
+    #[must_use]
+    pub fn payload_len(self) -> usize {
+        self.0.payload_len()
+    }
+
+    /// What it adds to [`PartitionSummary::fingerprint`](crate::PartitionSummary::fingerprint).
+    #[must_use]
+    pub fn fingerprint(self) -> u128 {
+        self.0.fingerprint()
+    }
+}
+
+/// Appends a record in its stored form: 44 bytes, 8 more if it expires, its key and its value.
+///
+/// # Errors
+/// The value is too long; nothing was appended.
+pub fn pack(record: &Record, into: &mut Vec<u8>) -> Result<(), RecordError> {
+    into.extend_from_slice(Packed::of(record)?.bytes());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! What is written is found, whoever writes it writes the same, and every damage is seen.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use torc_record::{DigestKey, Epoch, HybridTime, Key, NodeSlot, State};
+use torc_ring::{Partitions, Token};
+
+use super::*;
+use crate::StoreError;
+
+const KEY: DigestKey = DigestKey([3; 32]);
+const NAMESPACE: NamespaceId = NamespaceId(5);
+
+fn partitions() -> Partitions {
+    Partitions::new(16).unwrap()
+}
+
+fn record(key: &[u8], value: &[u8]) -> Record {
+    Record {
+        namespace: NAMESPACE,
+        digest: Digest::of(&KEY, NAMESPACE, key),
+        key: Key::new(key.to_vec()).unwrap(),
+        ballot: Ballot {
+            epoch: Epoch(2),
+            time: HybridTime(7),
+            slot: NodeSlot(1),
+        },
+        origin: None,
+        state: State::Value {
+            value: value.to_vec().into(),
+            expires_at_ms: None,
+        },
+    }
+}
+
+fn write(path: &Path, records: &[Record]) -> SliceFileInfo {
+    let mut sorted = records.to_vec();
+    sorted.sort_by_key(|record| record.digest);
+    let mut writer = SliceFileWriter::create(path, partitions(), 0.01).unwrap();
+    let place = |record: &Record| partitions().holding(NAMESPACE, Token::of(&record.digest));
+    for slice in sorted.chunk_by(|one, other| place(one) == place(other)) {
+        let packed: Vec<Vec<u8>> = slice
+            .iter()
+            .map(|record| {
+                let mut bytes = Vec::new();
+                pack(record, &mut bytes).unwrap();
+                bytes
+            })
+            .collect();
+        let refs: Vec<_> = packed
+            .iter()
+            .map(|bytes| PackedRecord::at_start_of(bytes).unwrap())
+            .collect();
+        writer.push(place(&slice[0]), &refs).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn some(count: usize) -> Vec<Record> {
+    let one = |number: usize| record(format!("key {number}").as_bytes(), &number.to_le_bytes());
+    (0..count).map(one).collect()
+}
+
+#[test]
+fn every_record_is_found_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let records = some(500);
+    let info = write(&path, &records);
+    assert_eq!(info.summary.records, 500);
+    let file = SliceFile::open(&path, partitions(), &info).unwrap();
+    for record in &records {
+        let found = file.get(NAMESPACE, &record.digest, record.key.as_bytes());
+        assert_eq!(found.unwrap().as_ref(), Some(record));
+    }
+    for stranger in 0..500_u32 {
+        let key = stranger.to_be_bytes();
+        let digest = Digest::of(&KEY, NAMESPACE, &key);
+        assert_eq!(file.get(NAMESPACE, &digest, &key).unwrap(), None);
+    }
+    let digest_of = |namespace, key: &[u8]| Some(Digest::of(&KEY, namespace, key));
+    assert_eq!(file.verify(digest_of).unwrap(), info.summary);
+    let of_another_key = |namespace, key: &[u8]| Some(Digest::of(&DigestKey([4; 32]), namespace, key));
+    assert!(matches!(
+        file.verify(of_another_key),
+        Err(StoreError::Damaged { .. })
+    ));
+}
+
+#[test]
+fn records_out_of_order_or_twice_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer =
+        SliceFileWriter::create(&dir.path().join("a"), partitions(), 0.01).unwrap();
+    let mut bytes = Vec::new();
+    pack(&record(b"k", b"v"), &mut bytes).unwrap();
+    let twice = [PackedRecord::at_start_of(&bytes).unwrap(); 2];
+    let place = partitions().holding(NAMESPACE, Token::of(&twice[0].digest()));
+    let refused = writer.push(place, &twice);
+    assert!(matches!(refused, Err(StoreError::Unflushable { .. })));
+    assert!(matches!(
+        writer.push(place, &[]),
+        Err(StoreError::Unflushable { .. })
+    ));
+}
+
+#[test]
+fn every_flipped_byte_is_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a");
+    let info = write(&path, &some(40));
+    let good = std::fs::read(&path).unwrap();
+    let digest_of = |namespace, key: &[u8]| Some(Digest::of(&KEY, namespace, key));
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        std::fs::write(&path, &bad).unwrap();
+        let is_same_file = blake3::hash(&bad).as_bytes() == &info.digest;
+        assert!(!is_same_file, "byte {at}: the digest of the file");
+        // Without the digest of the file: the slices themselves. What lies between them, their
+        // own digests, and a header or table that can be made anew, mean nothing to lookups.
+        let Ok(file) = SliceFile::open(&path, partitions(), &info) else {
+            continue;
+        };
+        if let Ok(summary) = file.verify(digest_of) {
+            assert_eq!(summary, info.summary, "byte {at}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn the_bytes_depend_on_the_records_alone(
+        keys in proptest::collection::btree_set(proptest::collection::vec(any::<u8>(), 1..20), 1..60),
+        seed: u64,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut records: Vec<_> = keys.iter().map(|key| record(key, key)).collect();
+        let one = write(&dir.path().join("a"), &records);
+        // Another order of the same records.
+        records.sort_by_key(|record| record.digest.low() ^ seed);
+        let other = write(&dir.path().join("b"), &records);
+        prop_assert_eq!(one, other);
+        prop_assert_eq!(
+            std::fs::read(dir.path().join("a")).unwrap(),
+            std::fs::read(dir.path().join("b")).unwrap()
+        );
+    }
+}

@@ -1,0 +1,169 @@
+//! Writing a file of slices.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use torc_record::Digest;
+use torc_ring::{Partition, Partitions};
+
+use super::PackedRecord;
+use crate::format::{FileKind, Header};
+use crate::segment::{Row, align, encode_table};
+use crate::slice::{GateRates, SliceInput};
+use crate::{PartitionSummary, StoreError};
+
+/// Bytes gathered before they are written.
+const BUFFER_LEN: usize = 1 << 20;
+
+/// A file of slices on its way to the disk. It counts once [`finish`](Self::finish) has returned.
+#[derive(Debug)]
+pub struct SliceFileWriter {
+    path: PathBuf,
+    file: BufWriter<File>,
+    hasher: blake3::Hasher,
+    at: u64,
+    rows: Vec<Row>,
+    partitions: Partitions,
+    gate_rate: f64,
+    gates: GateRates,
+    summary: PartitionSummary,
+}
+
+/// A file of slices that is whole and durable, but for its name in the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SliceFileInfo {
+    /// BLAKE3 of all its bytes.
+    pub digest: [u8; 32],
+    /// Its length, bytes.
+    pub len: u64,
+    /// Where its table starts.
+    pub table_at: u64,
+    /// How many slices it has.
+    pub slices: u32,
+    /// What its records come to.
+    pub summary: PartitionSummary,
+}
+
+impl SliceFileWriter {
+    /// Starts a file, which replaces one that is there. Gates let the share `gate_rate` of
+    /// strangers through, 0.0001 to 0.5.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`].
+    pub fn create(
+        path: &Path,
+        partitions: Partitions,
+        gate_rate: f64,
+    ) -> Result<Self, StoreError> {
+        let file = File::create(path).map_err(StoreError::io("create", path))?;
+        let mut writer = Self {
+            path: path.to_owned(),
+            file: BufWriter::with_capacity(BUFFER_LEN, file),
+            hasher: blake3::Hasher::new(),
+            at: 0,
+            rows: Vec::new(),
+            partitions,
+            gate_rate,
+            gates: GateRates::default(),
+            summary: PartitionSummary::default(),
+        };
+        let header = Header {
+            kind: FileKind::Segment,
+            number: 0,
+            seq: 0,
+            salt: 0,
+            partitions: partitions.count(),
+        };
+        writer.put(&header.encode())?;
+        Ok(writer)
+    }
+
+    /// Adds the slice of a partition: its records in ring order, one for each digest. About 0.3 us
+    /// a record.
+    ///
+    /// # Errors
+    /// [`StoreError::Unflushable`]: there is no record, there are more than 2^30, or a digest is
+    /// there twice. [`StoreError::OutOfSpace`], [`StoreError::Io`].
+    pub fn push(
+        &mut self,
+        partition: Partition,
+        records: &[PackedRecord<'_>],
+    ) -> Result<(), StoreError> {
+        let digests: Vec<Digest> = records.iter().map(|record| record.digest()).collect();
+        if !digests.is_sorted_by(|one, other| one < other) {
+            return Err(StoreError::Unflushable {
+                why: "the records of a slice are not in ring order, or have a digest twice".into(),
+            });
+        }
+        let fingerprint = records
+            .iter()
+            .fold(0_u128, |sum, record| sum.wrapping_add(record.fingerprint()));
+        let input = SliceInput {
+            partition,
+            partitions: self.partitions,
+            records: records.iter().map(|record| record.bytes()).collect(),
+            digests,
+            layer: 0,
+            // Of the content, so that everybody makes the same slice of it.
+            salt: (fingerprint ^ fingerprint >> 64) as u32,
+            gate_rate: self.gate_rate,
+        };
+        let mut gates = std::mem::take(&mut self.gates);
+        let built = input.build(&mut gates);
+        self.gates = gates;
+        let built = built?;
+        let zeros = [0; 64];
+        self.put(&zeros[..(align(self.at) - self.at) as usize])?;
+        let at = self.at;
+        built.write(|piece| self.put(piece))?;
+        self.summary.merge(&built.header.held());
+        self.rows.push(Row {
+            partition,
+            at,
+            len: self.at - at,
+            highest: built.header.highest(),
+        });
+        Ok(())
+    }
+
+    /// Bytes so far.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.at
+    }
+
+    /// Whether it has no slice yet.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Completes the file and syncs it.
+    ///
+    /// # Errors
+    /// [`StoreError::OutOfSpace`], [`StoreError::Io`].
+    pub fn finish(mut self) -> Result<SliceFileInfo, StoreError> {
+        let zeros = [0; 64];
+        self.put(&zeros[..(align(self.at) - self.at) as usize])?;
+        let table_at = self.at;
+        self.put(&encode_table(&self.rows, 0))?;
+        let flushed = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
+        flushed.map_err(StoreError::io("sync", &self.path))?;
+        Ok(SliceFileInfo {
+            digest: *self.hasher.finalize().as_bytes(),
+            len: self.at,
+            table_at,
+            slices: self.rows.len() as u32,
+            summary: self.summary,
+        })
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.hasher.update(bytes);
+        let written = self.file.write_all(bytes);
+        written.map_err(StoreError::io("write", &self.path))?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+}
