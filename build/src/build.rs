@@ -74,7 +74,9 @@ impl BuildOptions {
     fn plan(&self, target: Target) -> Plan {
         let buckets = self.expected_bytes.map_or(BUCKETS_UNKNOWN, |bytes| {
             let least = self.workers().next_power_of_two();
-            let buckets = (bytes / self.file_bytes() + 1).next_power_of_two().max(least);
+            let buckets = (bytes / self.file_bytes() + 1)
+                .next_power_of_two()
+                .max(least);
             buckets.min(u64::from(MOST_BUCKETS)) as u32
         });
         Plan::new(
@@ -133,22 +135,7 @@ impl Build {
                 dir: dir.to_owned(),
             });
         }
-        let wanted = options.plan(target);
-        let plan = match Plan::read(dir)? {
-            Some(plan) => {
-                if let Some(what) = plan.difference(&wanted) {
-                    return Err(BuildError::OtherPlan {
-                        dir: dir.to_owned(),
-                        what,
-                    });
-                }
-                plan
-            }
-            None => {
-                wanted.write(dir)?;
-                wanted
-            }
-        };
+        let plan = Self::plan(dir, options.plan(target))?;
         let (journal, steps) = Journal::open(dir)?;
         let (mut scattered, mut is_scattered) = ((0, Sums::default(), Vec::new()), false);
         let mut gathered = Vec::new();
@@ -181,6 +168,21 @@ impl Build {
             gathered,
             _lock: lock,
         })
+    }
+
+    /// The plan of the build that was begun here, or this one.
+    fn plan(dir: &Path, wanted: Plan) -> Result<Plan, BuildError> {
+        let Some(plan) = Plan::read(dir)? else {
+            wanted.write(dir)?;
+            return Ok(wanted);
+        };
+        match plan.difference(&wanted) {
+            None => Ok(plan),
+            Some(what) => Err(BuildError::OtherPlan {
+                dir: dir.to_owned(),
+                what,
+            }),
+        }
     }
 
     /// Rows that the build has from before; whoever goes on with it begins after them.

@@ -17,7 +17,11 @@ use crate::{BuildError, JOURNAL_FILE};
 #[serde(tag = "step", rename_all = "snake_case")]
 pub(crate) enum Step {
     /// So many rows have been scattered; the runs of the buckets had these lengths then.
-    Scattered { rows: u64, sums: Sums, runs: Vec<u64> },
+    Scattered {
+        rows: u64,
+        sums: Sums,
+        runs: Vec<u64>,
+    },
     /// All rows have.
     AllScattered,
     /// A bucket was gathered: its files, and what was left out as duplicates.

@@ -149,9 +149,44 @@ pub(crate) fn positive_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A number of bytes, as in `512MiB` or `4GiB`.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let factor = match unit {
+        "KiB" => Some(1 << 10),
+        "MiB" => Some(1 << 20),
+        "GiB" => Some(1 << 30),
+        "TiB" => Some(1_u64 << 40),
+        _ => None,
+    };
+    let number: Option<u64> = number.parse().ok();
+    let bytes = number
+        .zip(factor)
+        .and_then(|(number, factor)| number.checked_mul(factor));
+    bytes.ok_or_else(|| "a number with its unit is needed, for example 512MiB or 4GiB".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_have_a_unit_and_do_not_overflow() {
+        assert_eq!(size("64MiB"), Ok(64 << 20));
+        assert_eq!(size("3GiB"), Ok(3 << 30));
+        for bad in [
+            "64",
+            "MiB",
+            "",
+            "1.5GiB",
+            "-1GiB",
+            "1 GiB",
+            "99999999999TiB",
+        ] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
 
     fn key(written: &str, key_hex: bool, key_base64: bool) -> Result<Bytes, String> {
         let args = KeyArgs {

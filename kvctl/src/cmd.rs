@@ -2,6 +2,7 @@
 
 pub(crate) mod abort;
 pub(crate) mod bench;
+pub(crate) mod build;
 pub(crate) mod certificates;
 mod change;
 pub(crate) mod completions;
@@ -9,6 +10,7 @@ pub(crate) mod delete;
 pub(crate) mod dump;
 pub(crate) mod explain;
 pub(crate) mod generate_urls;
+pub(crate) mod generation;
 pub(crate) mod get;
 pub(crate) mod hot_keys;
 pub(crate) mod join_node;

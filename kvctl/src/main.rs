@@ -19,6 +19,7 @@ mod cli;
 mod cmd;
 mod failure;
 mod format;
+mod input;
 mod loading;
 mod out;
 mod progress;

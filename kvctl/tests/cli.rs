@@ -305,3 +305,115 @@ fn a_full_disk_behind_stdout_is_a_failure() {
     assert_eq!(output.status.code(), Some(2));
     assert!(one_line(&output.stderr).contains("cannot write to the standard output"));
 }
+
+/// A generation is built from files, killed at random moments on the way, and has every record.
+#[test]
+fn a_build_that_is_killed_again_and_again_ends_with_the_same_generation() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (urls, whole, killed) = (path("urls.ndjson"), path("whole"), path("killed"));
+    let generated = run(&["generate-urls", "--count", "60000", "--to", &urls]);
+    assert!(generated.status.success(), "{generated:?}");
+    let build = |to: &str| {
+        let args = ["build", "--from", &urls, "--to", to, "--output", "json"];
+        args.map(str::to_owned)
+    };
+    let started = std::time::Instant::now();
+    let output = kvctl().args(build(&whole)).output().unwrap();
+    let took = started.elapsed();
+    assert!(output.status.success(), "{output:?}");
+    let wanted: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(wanted["records"], 60_000);
+
+    let mut kills = 0;
+    for attempt in 0.. {
+        let mut child = kvctl()
+            .args(build(&killed))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A little later each time: each stage is met, and the last attempt is left alone.
+        if attempt < 8 {
+            std::thread::sleep(took * (attempt + 1) / 10);
+            child.kill().unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        if output.status.success() {
+            let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(found["generation"], wanted["generation"]);
+            break;
+        }
+        assert_eq!(
+            output.status.code(),
+            None,
+            "only a kill ends it: {output:?}"
+        );
+        kills += 1;
+    }
+    assert!(kills > 0, "no attempt was killed");
+    let verified = run(&["generation", "verify", &killed]);
+    assert!(verified.status.success(), "{verified:?}");
+    let first = std::fs::read_to_string(&urls).unwrap();
+    let first: serde_json::Value = serde_json::from_str(first.lines().next().unwrap()).unwrap();
+    let key = first["key"].as_str().unwrap();
+    let got = run(&["generation", "get", &killed, key]);
+    let value = String::from_utf8(got.stdout).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&value).unwrap();
+    let stored = match &first["value"] {
+        serde_json::Value::String(text) => serde_json::from_str(text).unwrap(),
+        other => other.clone(),
+    };
+    assert_eq!(value, stored);
+    let absent = run(&["generation", "get", &killed, "no such key"]);
+    assert_eq!(absent.status.code(), Some(1), "{absent:?}");
+    let again = kvctl().args(build(&killed)).output().unwrap();
+    assert_eq!(again.status.code(), Some(2), "it is complete: {again:?}");
+}
+
+#[test]
+fn a_build_refuses_what_it_cannot_take_and_names_the_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    for (name, content, code, says) in [
+        (
+            "twice.csv",
+            "key,value\na,1\nb,2\na,3\n",
+            6,
+            "\"a\" is there more than once",
+        ),
+        ("bad.csv", "key,value\na,1\nb,\"x\"y\n", 2, "line 3"),
+        (
+            "ttl.csv",
+            "key,value,expires_at_ms\na,1,\nb,2,99\n",
+            6,
+            "line 3: values of a static",
+        ),
+        (
+            "long.tsv",
+            &format!("key\tvalue\n{}\t1\n", "k".repeat(1025)),
+            6,
+            "line 2",
+        ),
+    ] {
+        std::fs::write(path(name), content).unwrap();
+        let to = path(&format!("{name}.built"));
+        let refused = run(&["build", "--from", &path(name), "--to", &to]);
+        assert_eq!(refused.status.code(), Some(code), "{name}: {refused:?}");
+        let line = one_line(&refused.stderr);
+        assert!(line.contains(says), "{name}: {line}");
+        let none = run(&["generation", "show", &to]);
+        assert_eq!(none.status.code(), Some(2), "{name}: no generation is left");
+    }
+    let kept = run(&[
+        "build",
+        "--duplicates",
+        "last",
+        "--from",
+        &path("twice.csv"),
+        "--to",
+        &path("kept"),
+    ]);
+    assert!(kept.status.success(), "{kept:?}");
+    let got = run(&["generation", "get", &path("kept"), "a"]);
+    assert_eq!(got.stdout, b"3\n");
+}

@@ -2,20 +2,18 @@
 
 mod source;
 
-use std::fs::File;
-use std::io::{IsTerminal as _, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use futures::future::join_all;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use torc_client::{Client, Error, PutOptions, Version};
 
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::{Format, ReadError, Row};
+use crate::input;
 use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report, Stored};
 use crate::out::Out;
 use crate::text;
@@ -77,10 +75,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
-    let format = format_of(&args)?;
-    let (input, bar) = open(&args.file)?;
+    let format = input::format_of(&args.file, args.format)?;
+    let bar = input::bar(input::len(&args.file)?);
+    let input = bar.wrap_read(input::open(&args.file)?);
     let client = global.client()?;
-    let name = shown(&args.file);
+    let name = input::shown(&args.file);
     let aside = args.skip_bad.as_deref();
     let aside = aside.map(|path| Aside::create(path, &name)).transpose()?;
     let skipped = aside.as_ref().map(Aside::counter).unwrap_or_default();
@@ -101,7 +100,11 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let done = Done {
         report,
         skipped: skipped.load(Ordering::Relaxed),
-        skipped_to: args.skip_bad.as_deref().map(shown).unwrap_or_default(),
+        skipped_to: args
+            .skip_bad
+            .as_deref()
+            .map(input::shown)
+            .unwrap_or_default(),
         elapsed: started.elapsed(),
     };
     done.print(end.is_none(), global, out)?;
@@ -127,58 +130,6 @@ fn options(args: &Args) -> LoadOptions {
             0
         },
     }
-}
-
-fn format_of(args: &Args) -> Result<Format, Failure> {
-    if let Some(format) = args.format {
-        return Ok(format);
-    }
-    Format::of_path(&args.file).ok_or_else(|| {
-        let path = args.file.display();
-        Failure::Usage(format!(
-            "cannot tell the format of `{path}`: add --format ndjson, csv or tsv"
-        ))
-    })
-}
-
-/// Opens the input; the bar follows how far it has been read.
-fn open(path: &Path) -> Result<(Box<dyn Read + Send>, ProgressBar), Failure> {
-    let failed = |source| Failure::File {
-        action: "read",
-        path: path.display().to_string(),
-        source,
-    };
-    if path.as_os_str() == "-" {
-        let bar = bar(None);
-        return Ok((Box::new(bar.wrap_read(std::io::stdin())), bar));
-    }
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if metadata.is_dir() {
-        return Err(failed(std::io::ErrorKind::IsADirectory.into()));
-    }
-    let bar = bar(metadata.is_file().then_some(metadata.len()));
-    Ok((Box::new(bar.wrap_read(file)), bar))
-}
-
-/// A bar on a terminal, nothing elsewhere.
-fn bar(len: Option<u64>) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let (bar, template) = match len {
-        Some(len) => (
-            ProgressBar::new(len),
-            "{bar:30} {percent:>3} %  {msg} records  {binary_bytes_per_sec}  {eta} left",
-        ),
-        None => (
-            ProgressBar::new_spinner(),
-            "{spinner} {msg} records  {binary_bytes}  {binary_bytes_per_sec}",
-        ),
-    };
-    let style = ProgressStyle::with_template(template);
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-        .with_message("0")
 }
 
 /// Stores rows of different keys; one result a row, in order.
@@ -237,15 +188,6 @@ fn stored(result: Result<Version, Error>) -> Stored {
         Ok(_) => Stored::Yes,
         Err(error) if error.maybe_applied() => Stored::Unknown(error.into()),
         Err(error) => Stored::No(error.into()),
-    }
-}
-
-/// A file as messages name it.
-fn shown(path: &Path) -> String {
-    if path.as_os_str() == "-" {
-        "the standard input".to_owned()
-    } else {
-        path.display().to_string()
     }
 }
 
@@ -439,30 +381,5 @@ mod tests {
         assert_eq!(how, "nothing was stored: go on with --from-line 40");
         let at_once = nothing.how_to_go_on(1, &LoadEnd::Interrupted);
         assert_eq!(at_once, "nothing was stored");
-    }
-
-    #[test]
-    fn a_file_without_a_telling_name_needs_a_format() {
-        let args = |file: &str, format| Args {
-            file: file.into(),
-            format,
-            no_header: false,
-            from_line: 1,
-            skip_bad: None,
-            retry_unknown: false,
-            batch: 1,
-            concurrency: 1,
-        };
-        assert!(
-            format_of(&args("-", None))
-                .unwrap_err()
-                .line()
-                .contains("--format")
-        );
-        assert_eq!(
-            format_of(&args("-", Some(Format::Csv))).unwrap(),
-            Format::Csv
-        );
-        assert_eq!(format_of(&args("a.tsv", None)).unwrap(), Format::Tsv);
     }
 }

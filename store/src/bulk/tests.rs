@@ -81,7 +81,8 @@ fn every_record_is_found_and_nothing_else() {
     }
     let digest_of = |namespace, key: &[u8]| Some(Digest::of(&KEY, namespace, key));
     assert_eq!(file.verify(digest_of).unwrap(), info.summary);
-    let of_another_key = |namespace, key: &[u8]| Some(Digest::of(&DigestKey([4; 32]), namespace, key));
+    let of_another_key =
+        |namespace, key: &[u8]| Some(Digest::of(&DigestKey([4; 32]), namespace, key));
     assert!(matches!(
         file.verify(of_another_key),
         Err(StoreError::Damaged { .. })
@@ -91,8 +92,7 @@ fn every_record_is_found_and_nothing_else() {
 #[test]
 fn records_out_of_order_or_twice_are_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer =
-        SliceFileWriter::create(&dir.path().join("a"), partitions(), 0.01).unwrap();
+    let mut writer = SliceFileWriter::create(&dir.path().join("a"), partitions(), 0.01).unwrap();
     let mut bytes = Vec::new();
     pack(&record(b"k", b"v"), &mut bytes).unwrap();
     let twice = [PackedRecord::at_start_of(&bytes).unwrap(); 2];

@@ -51,11 +51,7 @@ impl SliceFileWriter {
     ///
     /// # Errors
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`].
-    pub fn create(
-        path: &Path,
-        partitions: Partitions,
-        gate_rate: f64,
-    ) -> Result<Self, StoreError> {
+    pub fn create(path: &Path, partitions: Partitions, gate_rate: f64) -> Result<Self, StoreError> {
         let file = File::create(path).map_err(StoreError::io("create", path))?;
         let mut writer = Self {
             path: path.to_owned(),
@@ -148,7 +144,10 @@ impl SliceFileWriter {
         self.put(&zeros[..(align(self.at) - self.at) as usize])?;
         let table_at = self.at;
         self.put(&encode_table(&self.rows, 0))?;
-        let flushed = self.file.flush().and_then(|()| self.file.get_ref().sync_all());
+        let flushed = self
+            .file
+            .flush()
+            .and_then(|()| self.file.get_ref().sync_all());
         flushed.map_err(StoreError::io("sync", &self.path))?;
         Ok(SliceFileInfo {
             digest: *self.hasher.finalize().as_bytes(),

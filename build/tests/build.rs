@@ -1,0 +1,301 @@
+//! What is built is what was given: every key, no other, the same bytes in any order and after any
+//! interruption; and what is wrong is named.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use proptest::prelude::*;
+use torc_build::{
+    Build, BuildError, BuildOptions, Depth, Duplicates, Generation, Manifest, Target,
+};
+use torc_ring::Partitions;
+
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn target() -> Target {
+    Target {
+        partitions: Partitions::new(64).unwrap(),
+        ..Target::offline([9; 32])
+    }
+}
+
+fn options() -> BuildOptions {
+    BuildOptions {
+        expected_bytes: Some(8 << 20),
+        ..BuildOptions::default()
+    }
+}
+
+fn rows(count: u32) -> Rows {
+    let row = |number: u32| {
+        let key = format!("https://example.org/{number}");
+        let value = "v".repeat(number as usize % 300);
+        (key.into_bytes(), value.into_bytes())
+    };
+    (0..count).map(row).collect()
+}
+
+fn build(dir: &Path, rows: &Rows, options: BuildOptions) -> Result<Manifest, BuildError> {
+    let mut build = Build::create(dir, target(), options)?;
+    for (key, value) in rows {
+        build.push(key, value)?;
+    }
+    build.finish(|_| ())
+}
+
+/// The names of the files of slices with their bytes.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+    let slices = entries.filter(|entry| entry.path().extension().is_some_and(|it| it == "slices"));
+    slices
+        .map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, std::fs::read(entry.path()).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn every_key_is_found_with_its_value_and_no_other_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = rows(5_000);
+    let manifest = build(dir.path(), &rows, options()).unwrap();
+    assert_eq!((manifest.records, manifest.duplicates), (5_000, 0));
+    let bytes = rows.iter().map(|(key, value)| key.len() + value.len());
+    assert_eq!(manifest.payload_bytes, bytes.sum::<usize>() as u64);
+    let generation = Generation::open(dir.path()).unwrap();
+    for (key, value) in &rows {
+        assert_eq!(generation.get(key).unwrap().as_deref(), Some(&value[..]));
+    }
+    for stranger in 0..5_000 {
+        let key = format!("https://example.com/{stranger}");
+        assert_eq!(generation.get(key.as_bytes()).unwrap(), None);
+    }
+    let verified = Generation::verify(dir.path(), Depth::Records).unwrap();
+    assert_eq!(verified, manifest);
+    assert!(
+        !dir.path().join("runs").exists(),
+        "what was on its way is gone"
+    );
+}
+
+#[test]
+fn no_rows_are_a_generation_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = build(dir.path(), &Rows::new(), options()).unwrap();
+    assert_eq!(manifest.records, 0);
+    let generation = Generation::open(dir.path()).unwrap();
+    assert_eq!(generation.get(b"anything").unwrap(), None);
+}
+
+#[test]
+fn a_build_that_is_interrupted_anywhere_goes_on_and_makes_the_same_files() {
+    let rows = rows(3_000);
+    let whole = tempfile::tempdir().unwrap();
+    let small = || BuildOptions {
+        checkpoint_bytes: 50_000,
+        ..options()
+    };
+    let manifest = build(whole.path(), &rows, small()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (mut pushed, mut from) = (0_usize, Vec::new());
+    let built = loop {
+        let mut build = Build::create(dir.path(), target(), small()).unwrap();
+        let taken = build.rows_taken() as usize;
+        from.push(taken);
+        assert!(taken <= pushed, "no row is there that was not given");
+        // Farther each time; what was not durable is lost, as by a kill.
+        let stop = (taken + 700).min(rows.len());
+        for (key, value) in &rows[taken..stop] {
+            build.push(key, value).unwrap();
+        }
+        pushed = stop;
+        if stop == rows.len() {
+            break build.finish(|_| ()).unwrap();
+        }
+    };
+    assert!(from.len() > 3 && from[2] > 0, "it did go on: {from:?}");
+    assert_eq!(built, manifest);
+    assert_eq!(files(dir.path()), files(whole.path()));
+}
+
+#[test]
+fn a_build_goes_on_only_with_what_it_was_begun_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let begun = Build::create(dir.path(), target(), options()).unwrap();
+    let at_once = Build::create(dir.path(), target(), options());
+    assert!(
+        matches!(at_once, Err(BuildError::Io { action: "lock", .. })),
+        "one build at a time"
+    );
+    drop(begun);
+    let other = Target::offline([8; 32]);
+    let refused = Build::create(dir.path(), other, options()).unwrap_err();
+    assert!(refused.to_string().contains("another target"), "{refused}");
+    let source = BuildOptions {
+        source: "other rows".to_owned(),
+        ..options()
+    };
+    let refused = Build::create(dir.path(), target(), source).unwrap_err();
+    assert!(refused.to_string().contains("another source"), "{refused}");
+    build(dir.path(), &rows(10), options()).unwrap();
+    let again = Build::create(dir.path(), target(), options());
+    assert!(matches!(again, Err(BuildError::Complete { .. })));
+}
+
+#[test]
+fn a_key_that_comes_again_follows_the_rule() {
+    let mut rows = rows(200);
+    rows.push((rows[7].0.clone(), b"again".to_vec()));
+    rows.push((rows[7].0.clone(), b"and again".to_vec()));
+    let value_under = |rule| {
+        let dir = tempfile::tempdir().unwrap();
+        let options = BuildOptions {
+            duplicates: rule,
+            ..options()
+        };
+        let manifest = build(dir.path(), &rows, options)?;
+        assert_eq!((manifest.records, manifest.duplicates), (200, 2));
+        let generation = Generation::open(dir.path()).unwrap();
+        Ok(generation.get(&rows[7].0).unwrap().unwrap())
+    };
+    assert_eq!(value_under(Duplicates::First).unwrap(), &rows[7].1[..]);
+    assert_eq!(value_under(Duplicates::Last).unwrap(), "and again");
+    let refused: Result<bytes::Bytes, BuildError> = value_under(Duplicates::Error);
+    assert!(matches!(refused, Err(BuildError::Duplicate { key }) if key.ends_with("/7")));
+}
+
+#[test]
+fn a_row_that_no_cluster_takes_is_refused_and_the_build_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut build = Build::create(dir.path(), target(), options()).unwrap();
+    build.push(b"one", b"1").unwrap();
+    for (key, value) in [
+        (vec![], vec![]),
+        (vec![b'k'; 1025], vec![]),
+        (b"large".to_vec(), vec![0; (1 << 20) + 1]),
+    ] {
+        let refused = build.push(&key, &value);
+        assert!(matches!(refused, Err(BuildError::BadRow { row: 2, .. })));
+    }
+    build.push(b"two", b"2").unwrap();
+    assert_eq!(build.finish(|_| ()).unwrap().records, 2);
+}
+
+#[test]
+fn a_bucket_that_does_not_fit_into_memory_becomes_several_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let value = vec![b'x'; 100_000];
+    let rows: Rows = (0..700_u32)
+        .map(|number| (number.to_le_bytes().to_vec(), value.clone()))
+        .collect();
+    let options = BuildOptions {
+        // 70 MB in one bucket, of which a worker may hold 32 MiB.
+        expected_bytes: Some(1),
+        memory: 64 << 20,
+        workers: 1,
+        ..options()
+    };
+    let manifest = build(dir.path(), &rows, options).unwrap();
+    assert_eq!(manifest.records, 700);
+    assert!(manifest.files.len() >= 3, "{} files", manifest.files.len());
+    assert!(
+        manifest
+            .files
+            .is_sorted_by(|one, other| one.last_partition < other.first_partition)
+    );
+    Generation::verify(dir.path(), Depth::Records).unwrap();
+}
+
+#[test]
+fn damage_anywhere_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    build(dir.path(), &rows(300), options()).unwrap();
+    let good = files(dir.path());
+    let (name, bytes) = good.first_key_value().unwrap();
+    let path = dir.path().join(name);
+    for at in (0..bytes.len()).step_by(97).chain([bytes.len() - 1]) {
+        let mut bad = bytes.clone();
+        bad[at] ^= 0x10;
+        std::fs::write(&path, bad).unwrap();
+        let found = Generation::verify(dir.path(), Depth::Bytes).unwrap_err();
+        assert!(found.to_string().contains(name), "byte {at}: {found}");
+    }
+    std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+    let cut = Generation::verify(dir.path(), Depth::Names).unwrap_err();
+    assert!(cut.to_string().contains(name), "{cut}");
+    std::fs::remove_file(&path).unwrap();
+    let missing = Generation::verify(dir.path(), Depth::Names).unwrap_err();
+    assert!(missing.to_string().contains("is missing"), "{missing}");
+    std::fs::write(&path, bytes).unwrap();
+    Generation::verify(dir.path(), Depth::Records).unwrap();
+
+    let path = dir.path().join("generation.json");
+    let manifest = std::fs::read(&path).unwrap();
+    for at in 0..manifest.len() {
+        let mut bad = manifest.clone();
+        bad[at] ^= 1;
+        if bad[at].is_ascii_whitespace() && manifest[at].is_ascii_whitespace() {
+            continue;
+        }
+        std::fs::write(&path, &bad).unwrap();
+        let read = Generation::verify(dir.path(), Depth::Names);
+        assert!(read.is_err(), "byte {at} of the manifest");
+    }
+}
+
+#[test]
+fn a_run_that_the_disk_changed_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut build = Build::create(dir.path(), target(), options()).unwrap();
+    for (key, value) in rows(500) {
+        build.push(&key, &value).unwrap();
+    }
+    build.checkpoint().unwrap();
+    let run = dir.path().join("runs/00000.run");
+    let mut bytes = std::fs::read(&run).unwrap();
+    // The last byte of a value.
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&run, bytes).unwrap();
+    let noticed = build.finish(|_| ());
+    assert!(
+        matches!(noticed, Err(BuildError::SumsDiffer { .. })),
+        "{noticed:?}"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_rows_in_any_order_come_back(
+        given in proptest::collection::vec(
+            (proptest::collection::vec(any::<u8>(), 1..4), proptest::collection::vec(any::<u8>(), 0..40)),
+            0..300,
+        ),
+        seed: u64,
+        buckets_of in 1_u64..6,
+    ) {
+        let model: HashMap<_, _> = given.iter().cloned().collect();
+        let options = || BuildOptions {
+            duplicates: Duplicates::Last,
+            expected_bytes: Some(buckets_of << 28),
+            ..BuildOptions::default()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = build(dir.path(), &given, options()).unwrap();
+        prop_assert_eq!(manifest.records, model.len() as u64);
+        let generation = Generation::open(dir.path()).unwrap();
+        for (key, value) in &model {
+            let found = generation.get(key).unwrap();
+            prop_assert_eq!(found.as_deref(), Some(&value[..]));
+        }
+        // Without duplicates the order does not matter.
+        let mut shuffled: Rows = model.into_iter().collect();
+        shuffled.sort_by_key(|(key, _)| (seed ^ u64::from(key[0])).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let again = tempfile::tempdir().unwrap();
+        build(again.path(), &shuffled, options()).unwrap();
+        prop_assert_eq!(files(dir.path()), files(again.path()));
+    }
+}

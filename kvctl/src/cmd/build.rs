@@ -1,0 +1,323 @@
+//! `kvctl build`: the whole content of a static namespace, from files, on this machine. No node is
+//! asked.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use serde::Serialize;
+use torc_build::{
+    Build, BuildError, BuildOptions, Duplicates, Generation, Manifest, Progress, Target,
+};
+
+use crate::args;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::format::{BadRow, Format, Problem, ReadError};
+use crate::input;
+use crate::out::Out;
+use crate::text;
+
+/// Rows between looks at the bar.
+const ROWS_PER_LOOK: u64 = 1 << 14;
+/// The digest key of builds that no cluster has asked for: the same content, the same files.
+const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
+
+/// Build a generation: immutable slices of all records of some files, with their indexes
+///
+/// Reads the files once, sorts on disk in bounded memory, and leaves a directory whose
+/// generation.json is written last. The same records make the same files, wherever they are
+/// built. After a crash or a kill the same command goes on where the build was.
+///
+/// `kvctl generation get DIR KEY` answers from it without a cluster.
+///
+/// Formats: as `kvctl load` reads them. A row that is not exactly in the format ends the
+/// build (exit code 2 or 6); correct the file and build into another directory.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Args {
+    /// A file, `-` for the standard input, or a directory: every .ndjson, .csv and .tsv file in
+    /// it. For several, give the option several times.
+    #[arg(long, value_name = "PATH", required = true)]
+    from: Vec<PathBuf>,
+    /// How the files are written; without it, their extensions tell.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// CSV and TSV files have no header: their two columns are key and value.
+    #[arg(long)]
+    no_header: bool,
+    /// Where to build; made when missing.
+    #[arg(long = "to", value_name = "DIR")]
+    to: PathBuf,
+    /// Which row counts when several have the same key.
+    #[arg(long, value_enum, value_name = "RULE", default_value_t = Rule::Error)]
+    duplicates: Rule,
+    /// Memory the build may use, for example 512MiB or 4GiB; at least 64MiB.
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = args::size)]
+    memory: u64,
+    /// Threads that sort and build.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    workers: u8,
+    /// Partitions of the cluster the generation is for: a power of two.
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    partitions: u32,
+    /// Share of absent keys that the Bloom gates let through, 0.0001 to 0.5.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = gate_rate)]
+    gate_rate: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Rule {
+    /// None: the build fails, and names the key.
+    Error,
+    /// The first row.
+    First,
+    /// The last row.
+    Last,
+}
+
+fn gate_rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok();
+    let rate = rate.filter(|rate| (0.0001..=0.5).contains(rate));
+    rate.ok_or_else(|| "a share from 0.0001 to 0.5 is needed".to_owned())
+}
+
+pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let files = input::files(&args.from)?;
+    let formats: Result<Vec<_>, _> = files
+        .iter()
+        .map(|path| input::format_of(path, args.format))
+        .collect();
+    let lens: Result<Vec<_>, _> = files.iter().map(|path| input::len(path)).collect();
+    let lens = lens?;
+    // None if any of them is of unknown length.
+    let len: Option<u64> = lens.iter().copied().sum();
+    let target = target(args)?;
+    let options = BuildOptions {
+        source: source(&files, &lens, args),
+        duplicates: match args.duplicates {
+            Rule::Error => Duplicates::Error,
+            Rule::First => Duplicates::First,
+            Rule::Last => Duplicates::Last,
+        },
+        gate_rate: args.gate_rate,
+        memory: args.memory,
+        workers: usize::from(args.workers),
+        // Of each row 44 bytes are stored beside its key and value.
+        expected_bytes: len.map(|len| len.saturating_mul(3) / 2),
+        ..BuildOptions::default()
+    };
+    let mut build = Build::create(&args.to, target, options).map_err(failure)?;
+    let (taken, started) = (build.rows_taken(), Instant::now());
+    if !build.has_all_rows() {
+        let inputs = files.iter().map(PathBuf::as_path).zip(formats?);
+        read(&mut build, inputs, len, !args.no_header)?;
+    }
+    let read_for = started.elapsed();
+    let bar = input::bar(None);
+    let manifest = build.finish(|progress| {
+        if let Progress::Gathered { done, of } = progress {
+            bar.set_message(format!("{done} of {of} buckets built;"));
+            bar.tick();
+        }
+    });
+    bar.finish_and_clear();
+    let manifest = manifest.map_err(failure)?;
+    let index_bytes = Generation::open(&args.to).map_err(failure)?.index_bytes();
+    let built = Built {
+        manifest: &manifest,
+        index_bytes,
+        taken,
+        read_for,
+        elapsed: started.elapsed(),
+    };
+    built.print(&args.to, global, out)
+}
+
+fn target(args: &Args) -> Result<Target, Failure> {
+    let partitions = torc_ring::Partitions::new(args.partitions);
+    let partitions = partitions.map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok(Target {
+        partitions,
+        ..Target::offline(OFFLINE_KEY)
+    })
+}
+
+/// The files as they are now: a build goes on only with the same ones.
+fn source(files: &[PathBuf], lens: &[Option<u64>], args: &Args) -> String {
+    let one = |(path, len): (&PathBuf, &Option<u64>)| {
+        let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
+        let modified = modified
+            .ok()
+            .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+        let path = input::shown(path);
+        format!("{path} of {len:?} bytes, changed at {modified:?}")
+    };
+    let files: Vec<String> = files.iter().zip(lens).map(one).collect();
+    let (format, header) = (args.format, !args.no_header);
+    format!("{}; {format:?}, header {header}", files.join("; "))
+}
+
+/// Gives the build all rows that it does not have.
+fn read<'a>(
+    build: &mut Build,
+    inputs: impl Iterator<Item = (&'a Path, Format)>,
+    len: Option<u64>,
+    header: bool,
+) -> Result<(), Failure> {
+    let bar = input::bar(len);
+    let mut skip = build.rows_taken();
+    for (path, format) in inputs {
+        let rows = format.read(bar.wrap_read(input::open(path)?), header);
+        for row in rows {
+            let row = row.map_err(|error| Failure::Input {
+                path: input::shown(path),
+                error,
+            })?;
+            if skip > 0 {
+                skip -= 1;
+                continue;
+            }
+            if row.row.expires_at_ms.is_some() {
+                return Err(expires(path, row.line));
+            }
+            let pushed = build.push(&row.row.key, &row.row.value);
+            pushed.map_err(|error| refused(error, path, row.line))?;
+            if build.rows_taken().is_multiple_of(ROWS_PER_LOOK) {
+                bar.set_message(text::count(build.rows_taken()));
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn expires(path: &Path, line: u64) -> Failure {
+    let path = input::shown(path);
+    Failure::OutOfBounds(format!(
+        "{path}: line {line}: values of a static namespace do not expire: leave `expires_at_ms` out"
+    ))
+}
+
+/// Why a row was not taken, with its line instead of its number.
+fn refused(error: BuildError, path: &Path, line: u64) -> Failure {
+    let BuildError::BadRow { what, .. } = error else {
+        return failure(error);
+    };
+    let row = BadRow {
+        line,
+        last_line: line,
+        problem: Problem::OutOfBounds(what),
+        bytes: bytes::Bytes::new(),
+    };
+    Failure::Input {
+        path: input::shown(path),
+        error: ReadError::Bad(row),
+    }
+}
+
+pub(super) fn failure(error: BuildError) -> Failure {
+    match error {
+        BuildError::Io {
+            action,
+            path,
+            source,
+        } => Failure::File {
+            action,
+            path: path.display().to_string(),
+            source,
+        },
+        BuildError::Duplicate { .. } | BuildError::SameDigest { .. } => {
+            Failure::OutOfBounds(error.to_string())
+        }
+        other => Failure::Usage(other.to_string()),
+    }
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Summary {
+    generation: String,
+    records: u64,
+    payload_bytes: u64,
+    duplicates: u64,
+    files: u64,
+    file_bytes: u64,
+    index_bits_per_key: f64,
+    rows_resumed: u64,
+    seconds: f64,
+    records_per_s: f64,
+}
+
+struct Built<'a> {
+    manifest: &'a Manifest,
+    index_bytes: u64,
+    /// Rows that were there from before.
+    taken: u64,
+    read_for: Duration,
+    elapsed: Duration,
+}
+
+impl Built<'_> {
+    fn summary(&self) -> Summary {
+        let manifest = self.manifest;
+        let seconds = self.elapsed.as_secs_f64().max(1e-6);
+        Summary {
+            generation: hex(&manifest.digest()),
+            records: manifest.records,
+            payload_bytes: manifest.payload_bytes,
+            duplicates: manifest.duplicates,
+            files: manifest.files.len() as u64,
+            file_bytes: manifest.file_bytes(),
+            index_bits_per_key: bits_per_key(self.index_bytes, manifest.records),
+            rows_resumed: self.taken,
+            seconds,
+            records_per_s: manifest.records.saturating_sub(self.taken) as f64 / seconds,
+        }
+    }
+
+    fn print(&self, dir: &Path, global: &Global, out: &mut Out) -> Result<(), Failure> {
+        let summary = self.summary();
+        if global.json() {
+            return out.json(&summary);
+        }
+        let resumed = if self.taken > 0 {
+            format!(" ({} from before)", text::count(self.taken))
+        } else {
+            String::new()
+        };
+        out.line(format!(
+            "built {} keys{resumed} ({}) in {}: {} to read, {} to sort and build; {} records/s",
+            text::count(summary.records),
+            text::bytes(summary.payload_bytes),
+            text::duration(self.elapsed),
+            text::duration(self.read_for),
+            text::duration(self.elapsed.saturating_sub(self.read_for)),
+            text::count(summary.records_per_s as u64),
+        ))?;
+        if summary.duplicates > 0 {
+            let rows = text::counted(summary.duplicates, "row");
+            out.line(format!("{rows} did not count: their keys came again"))?;
+        }
+        out.line(format!(
+            "{} in {} ({}); {:.2} bits of index a key; generation {}",
+            dir.display(),
+            text::counted(summary.files, "file"),
+            text::bytes(summary.file_bytes),
+            summary.index_bits_per_key,
+            &summary.generation[..16],
+        ))
+    }
+}
+
+pub(super) fn bits_per_key(index_bytes: u64, records: u64) -> f64 {
+    index_bytes as f64 * 8.0 / records.max(1) as f64
+}
+
+pub(super) fn hex(digest: &[u8; 32]) -> String {
+    use std::fmt::Write as _;
+    digest.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

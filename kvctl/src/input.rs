@@ -1,0 +1,137 @@
+//! Files of records on their way in: which they are, how they are written, how far they have been read.
+
+use std::fs::File;
+use std::io::{IsTerminal as _, Read};
+use std::path::{Path, PathBuf};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::failure::Failure;
+use crate::format::Format;
+
+/// How a file is written: as was said, or as its extension says.
+pub(crate) fn format_of(path: &Path, said: Option<Format>) -> Result<Format, Failure> {
+    said.or_else(|| Format::of_path(path)).ok_or_else(|| {
+        let path = path.display();
+        Failure::Usage(format!(
+            "cannot tell the format of `{path}`: add --format ndjson, csv or tsv"
+        ))
+    })
+}
+
+/// Opens a file, or the standard input for `-`.
+pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>, Failure> {
+    if is_stdin(path) {
+        return Ok(Box::new(std::io::stdin()));
+    }
+    let file = File::open(path).map_err(failed(path))?;
+    let metadata = file.metadata().map_err(failed(path))?;
+    if metadata.is_dir() {
+        return Err(failed(path)(std::io::ErrorKind::IsADirectory.into()));
+    }
+    Ok(Box::new(file))
+}
+
+/// Length of a file; none of what is no file.
+pub(crate) fn len(path: &Path) -> Result<Option<u64>, Failure> {
+    if is_stdin(path) {
+        return Ok(None);
+    }
+    let metadata = std::fs::metadata(path).map_err(failed(path))?;
+    Ok(metadata.is_file().then_some(metadata.len()))
+}
+
+/// The files that are meant: a directory stands for those in it whose extensions are known, in the order of their
+/// names.
+pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(failed(path))? {
+            let entry = entry.map_err(failed(path))?.path();
+            if entry.is_file() && Format::of_path(&entry).is_some() {
+                found.push(entry);
+            }
+        }
+        if found.is_empty() {
+            let path = path.display();
+            let message = format!("{path} holds no .ndjson, .csv or .tsv file");
+            return Err(Failure::Usage(message));
+        }
+        found.sort();
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+/// A file as messages name it.
+pub(crate) fn shown(path: &Path) -> String {
+    if is_stdin(path) {
+        "the standard input".to_owned()
+    } else {
+        path.display().to_string()
+    }
+}
+
+/// A bar on a terminal, nothing elsewhere.
+pub(crate) fn bar(len: Option<u64>) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let (bar, template) = match len {
+        Some(len) => (
+            ProgressBar::new(len),
+            "{bar:30} {percent:>3} %  {msg} records  {binary_bytes_per_sec}  {eta} left",
+        ),
+        None => (
+            ProgressBar::new_spinner(),
+            "{spinner} {msg} records  {binary_bytes}  {binary_bytes_per_sec}",
+        ),
+    };
+    let style = ProgressStyle::with_template(template);
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        .with_message("0")
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> Failure {
+    let path = path.display().to_string();
+    move |source| Failure::File {
+        action: "read",
+        path,
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_telling_name_needs_a_format() {
+        let format = |file: &str, said| format_of(Path::new(file), said);
+        assert!(format("-", None).unwrap_err().line().contains("--format"));
+        assert_eq!(format("-", Some(Format::Csv)).unwrap(), Format::Csv);
+        assert_eq!(format("a.tsv", None).unwrap(), Format::Tsv);
+    }
+
+    #[test]
+    fn a_directory_stands_for_the_files_in_it_in_the_order_of_their_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        assert!(files(&[dir.path().to_owned()]).is_err(), "nothing is there");
+        for name in ["b.csv", "a.ndjson", "notes.txt"] {
+            std::fs::write(path(name), "").unwrap();
+        }
+        std::fs::create_dir(path("c.csv")).unwrap();
+        let found = files(&[path("z"), dir.path().to_owned()]).unwrap();
+        assert_eq!(found, [path("z"), path("a.ndjson"), path("b.csv")]);
+    }
+}
