@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use torc_store::fs::{Fs as _, FsLock, RealFs};
 
 use crate::gather::{Gathered, gather};
@@ -202,7 +203,8 @@ impl Build {
     /// # Errors
     /// [`BuildError::BadRow`]: the row was not taken, the build can go on without it.
     /// [`BuildError::Io`].
-    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
+    pub fn push(&mut self, key: Bytes, value: Bytes) -> Result<(), BuildError> {
+        let bytes = (key.len() + value.len()) as u64;
         let Some(scatter) = &mut self.scatter else {
             return Err(BuildError::BadRow {
                 row: self.rows + 1,
@@ -211,7 +213,7 @@ impl Build {
         };
         scatter.push(&self.plan, key, value)?;
         self.rows = scatter.rows;
-        self.unsynced_bytes += (key.len() + value.len()) as u64;
+        self.unsynced_bytes += bytes;
         if self.unsynced_bytes >= self.options.checkpoint_bytes {
             self.checkpoint()?;
         }

@@ -26,7 +26,7 @@
 //! use torc_build::{Build, BuildOptions, Generation, Target};
 //!
 //! let mut build = Build::create(dir.path(), Target::offline([7; 32]), BuildOptions::default())?;
-//! build.push(b"https://example.org/", b"{}")?;
+//! build.push("https://example.org/".into(), "{}".into())?;
 //! let manifest = build.finish(|_| ())?;
 //! assert_eq!(manifest.records, 1);
 //!

@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use bytes::Bytes;
 use torc_store::bulk::{PackedRecord, pack};
 
 use torc_record::{Key, Record, State};
@@ -76,19 +77,19 @@ impl Scatter {
     }
 
     /// Takes a row.
-    pub(crate) fn push(&mut self, plan: &Plan, key: &[u8], value: &[u8]) -> Result<(), BuildError> {
+    pub(crate) fn push(&mut self, plan: &Plan, key: Bytes, value: Bytes) -> Result<(), BuildError> {
         let row = self.rows + 1;
         let bad = |what: String| BuildError::BadRow { row, what };
         let target = &plan.target;
-        let digest = target.digest(key);
+        let digest = target.digest(&key);
         let record = Record {
             namespace: target.namespace,
             digest,
-            key: Key::new(key.to_vec()).map_err(|error| bad(error.to_string()))?,
+            key: Key::new(key).map_err(|error| bad(error.to_string()))?,
             ballot: target.ballot,
             origin: None,
             state: State::Value {
-                value: value.to_vec().into(),
+                value,
                 expires_at_ms: None,
             },
         };

@@ -39,7 +39,7 @@ fn rows(count: u32) -> Rows {
 fn build(dir: &Path, rows: &Rows, options: BuildOptions) -> Result<Manifest, BuildError> {
     let mut build = Build::create(dir, target(), options)?;
     for (key, value) in rows {
-        build.push(key, value)?;
+        build.push(key.clone().into(), value.clone().into())?;
     }
     build.finish(|_| ())
 }
@@ -108,7 +108,9 @@ fn a_build_that_is_interrupted_anywhere_goes_on_and_makes_the_same_files() {
         // Farther each time; what was not durable is lost, as by a kill.
         let stop = (taken + 700).min(rows.len());
         for (key, value) in &rows[taken..stop] {
-            build.push(key, value).unwrap();
+            build
+                .push(key.clone().into(), value.clone().into())
+                .unwrap();
         }
         pushed = stop;
         if stop == rows.len() {
@@ -170,16 +172,16 @@ fn a_key_that_comes_again_follows_the_rule() {
 fn a_row_that_no_cluster_takes_is_refused_and_the_build_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let mut build = Build::create(dir.path(), target(), options()).unwrap();
-    build.push(b"one", b"1").unwrap();
+    build.push("one".into(), "1".into()).unwrap();
     for (key, value) in [
         (vec![], vec![]),
         (vec![b'k'; 1025], vec![]),
         (b"large".to_vec(), vec![0; (1 << 20) + 1]),
     ] {
-        let refused = build.push(&key, &value);
+        let refused = build.push(key.into(), value.into());
         assert!(matches!(refused, Err(BuildError::BadRow { row: 2, .. })));
     }
-    build.push(b"two", b"2").unwrap();
+    build.push("two".into(), "2".into()).unwrap();
     assert_eq!(build.finish(|_| ()).unwrap().records, 2);
 }
 
@@ -250,7 +252,7 @@ fn a_run_that_the_disk_changed_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let mut build = Build::create(dir.path(), target(), options()).unwrap();
     for (key, value) in rows(500) {
-        build.push(&key, &value).unwrap();
+        build.push(key.into(), value.into()).unwrap();
     }
     build.checkpoint().unwrap();
     let run = dir.path().join("runs/00000.run");

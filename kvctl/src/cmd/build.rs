@@ -2,8 +2,10 @@
 //! asked.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use indicatif::ProgressBar;
 use serde::Serialize;
 use torc_build::{
     Build, BuildError, BuildOptions, Duplicates, Generation, Manifest, Progress, Target,
@@ -12,13 +14,16 @@ use torc_build::{
 use crate::args;
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::format::{BadRow, Format, Problem, ReadError};
+use crate::format::{BadRow, Format, Numbered, Problem, ReadError};
 use crate::input;
 use crate::out::Out;
 use crate::text;
 
-/// Rows between looks at the bar.
-const ROWS_PER_LOOK: u64 = 1 << 14;
+/// Rows that are parsed at a time, at most, and bytes of them.
+const BATCH_ROWS: usize = 1 << 10;
+const BATCH_BYTES: usize = 1 << 20;
+/// Batches that are parsed before they are wanted.
+const BATCHES_AHEAD: usize = 8;
 /// The digest key of builds that no cluster has asked for: the same content, the same files.
 const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 
@@ -109,7 +114,7 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
     let mut build = Build::create(&args.to, target, options).map_err(failure)?;
     let (taken, started) = (build.rows_taken(), Instant::now());
     if !build.has_all_rows() {
-        let inputs = files.iter().map(PathBuf::as_path).zip(formats?);
+        let inputs = files.into_iter().zip(formats?).collect();
         read(&mut build, inputs, len, !args.no_header)?;
     }
     let read_for = started.elapsed();
@@ -157,37 +162,85 @@ fn source(files: &[PathBuf], lens: &[Option<u64>], args: &Args) -> String {
     format!("{}; {format:?}, header {header}", files.join("; "))
 }
 
-/// Gives the build all rows that it does not have.
-fn read<'a>(
+/// Rows of one file, or why there are no more.
+struct Rows {
+    path: PathBuf,
+    rows: Result<Vec<Numbered>, ReadError>,
+}
+
+/// Gives the build all rows that it does not have. They are parsed on a thread of their own.
+fn read(
     build: &mut Build,
-    inputs: impl Iterator<Item = (&'a Path, Format)>,
+    inputs: Vec<(PathBuf, Format)>,
     len: Option<u64>,
     header: bool,
 ) -> Result<(), Failure> {
     let bar = input::bar(len);
-    let mut skip = build.rows_taken();
-    for (path, format) in inputs {
-        let rows = format.read(bar.wrap_read(input::open(path)?), header);
-        for row in rows {
-            let row = row.map_err(|error| Failure::Input {
-                path: input::shown(path),
+    let (sender, receiver) = std::sync::mpsc::sync_channel(BATCHES_AHEAD);
+    let skip = build.rows_taken();
+    let parsed_bar = bar.clone();
+    std::thread::scope(|scope| {
+        let parsing = scope.spawn(move || parse(inputs, header, skip, &parsed_bar, &sender));
+        for Rows { path, rows } in receiver {
+            let rows = rows.map_err(|error| Failure::Input {
+                path: input::shown(&path),
                 error,
             })?;
-            if skip > 0 {
-                skip -= 1;
-                continue;
+            for Numbered { line, row } in rows {
+                if row.expires_at_ms.is_some() {
+                    return Err(expires(&path, line));
+                }
+                let pushed = build.push(row.key, row.value);
+                pushed.map_err(|error| refused(error, &path, line))?;
             }
-            if row.row.expires_at_ms.is_some() {
-                return Err(expires(path, row.line));
+            bar.set_message(text::count(build.rows_taken()));
+        }
+        bar.finish_and_clear();
+        parsing.join().unwrap_or(Ok(()))
+    })
+}
+
+/// Sends the rows of all files behind the first `skip`; ends early where nobody wants them any more.
+fn parse(
+    inputs: Vec<(PathBuf, Format)>,
+    header: bool,
+    mut skip: u64,
+    bar: &ProgressBar,
+    to: &SyncSender<Rows>,
+) -> Result<(), Failure> {
+    for (path, format) in inputs {
+        let mut rows = format.read(bar.wrap_read(input::open(&path)?), header);
+        loop {
+            let (mut batch, mut bytes, mut bad) = (Vec::new(), 0, None);
+            while batch.len() < BATCH_ROWS && bytes < BATCH_BYTES && bad.is_none() {
+                match rows.next() {
+                    None => break,
+                    Some(Ok(_)) if skip > 0 => skip -= 1,
+                    Some(Ok(row)) => {
+                        bytes += row.row.key.len() + row.row.value.len();
+                        batch.push(row);
+                    }
+                    Some(Err(error)) => bad = Some(error),
+                }
             }
-            let pushed = build.push(&row.row.key, &row.row.value);
-            pushed.map_err(|error| refused(error, path, row.line))?;
-            if build.rows_taken().is_multiple_of(ROWS_PER_LOOK) {
-                bar.set_message(text::count(build.rows_taken()));
+            let is_end = batch.is_empty() && bad.is_none();
+            let send = |rows| {
+                let path = path.clone();
+                to.send(Rows { path, rows })
+            };
+            if is_end {
+                break;
+            }
+            // What came before a bad row is told first.
+            if send(Ok(batch)).is_err() {
+                return Ok(());
+            }
+            if let Some(error) = bad {
+                let _ = send(Err(error));
+                return Ok(());
             }
         }
     }
-    bar.finish_and_clear();
     Ok(())
 }
 
