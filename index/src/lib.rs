@@ -2,7 +2,8 @@
 //!
 //! A slice holds the sealed records of one partition. [`Mphf`] maps each of their digests to
 //! its own slot, in about two bits a key; it is closed over its partition, so that it
-//! travels with it. [`Stitched`] makes one function of many partitions.
+//! travels with it. [`Stitched`] makes one function of many partitions. [`KeylessSet`] adds fingerprints: a table of a known set
+//! without its keys. `examples/` has programs that do this with lines of text.
 //!
 //! Invariants:
 //! * Everything is read in place from borrowed bytes: a view parses nothing and allocates
@@ -15,6 +16,7 @@
 
 pub mod gate;
 pub mod gigahash;
+mod keyless;
 mod mphf;
 mod offsets;
 mod perfect;
@@ -22,6 +24,7 @@ mod prefetch;
 mod stitched;
 
 pub use gate::{Gate, GateError};
+pub use keyless::{KeylessError, KeylessSet, KeylessViewError};
 pub use mphf::{BuildError, Mphf, MphfHead, ViewError};
 pub use offsets::{Offsets, OffsetsError};
 pub use perfect::PerfectHash;

@@ -1,6 +1,8 @@
 //! GigaHash: every key has its own slot, whatever the sizes, encodings and jobs; hostile bytes
 //! do no harm.
 
+#![expect(clippy::unwrap_used, reason = "a helper that fails is a failing test")]
+
 use proptest::prelude::*;
 use torc_index::PerfectHash;
 use torc_index::gigahash::{
@@ -99,25 +101,120 @@ fn digests_that_differ_in_one_half_only_are_told_apart() {
     }
 }
 
+/// The share of zeros, the vertices, and tries a bucket, of 118 buckets.
+fn zeros_and_tries(settings: Settings) -> (f64, f64, f64) {
+    let keys = digests(20_000, 0, 1);
+    let plan = BuildPlan::new(&keys, settings).unwrap();
+    let solved = plan.build_range(0..plan.buckets()).unwrap();
+    let (vertices, zeros) = solved.vertices_and_zeros();
+    let tries = f64::from(solved.tries().sum::<u32>()) / f64::from(plan.buckets());
+    (zeros as f64 / vertices as f64, vertices as f64, tries)
+}
+
+/// All six rows of Table 1. The paper does not say which of the possible values a vertex takes, and that moves zeros: we take the smallest that labels its edges,
+/// so that zeros are unused vertices, first vertices of components and lucky others. Ours are 0.2 to 1.6 points below the paper's, most at c = 1.00
+/// (17.0 % beside 18.52 %), and the same in every run of any size (`torc-bench index --gigahash`): "ours" was measured with 10 M keys. A
+/// share of 20,000 vertices strays by 5 standard deviations of 0.28 points at most.
 #[test]
 fn zeros_are_as_frequent_as_in_the_paper() {
-    let keys = digests(20_000, 0, 1);
-    for (c, paper) in [(1.15, 0.2299), (0.89, 0.1354)] {
-        let settings = Settings::default().with_vertices_per_key(c);
-        let plan = BuildPlan::new(&keys, settings).unwrap();
-        let solved = plan.build_range(0..plan.buckets()).unwrap();
-        let (vertices, zeros) = solved.vertices_and_zeros();
-        let share = zeros as f64 / vertices as f64;
+    let rows = [
+        (1.15, 0.2299, 0.225),
+        (1.00, 0.1852, 0.169),
+        (0.95, 0.1626, 0.153),
+        (0.93, 0.1535, 0.146),
+        (0.90, 0.1402, 0.136),
+        (0.89, 0.1354, 0.133),
+    ];
+    for (c, paper, ours) in rows {
+        let (share, vertices, tries) =
+            zeros_and_tries(Settings::default().with_vertices_per_key(c));
+        let strays = 5.0 * (ours * (1.0 - ours) / vertices).sqrt();
         assert!(
-            (share - paper).abs() < 0.01,
+            (share - ours).abs() < strays,
+            "c = {c}: {share}, ours {ours} ± {strays}"
+        );
+        let deviation = paper - share;
+        assert!(
+            (-0.008..0.03).contains(&deviation),
             "c = {c}: {share}, paper {paper}"
         );
         // Half of all graphs have parallel edges at c = 1.15, and the 2-core is half of the others.
-        let tries = f64::from(solved.tries().sum::<u32>()) / f64::from(plan.buckets());
         assert!(
             (5.0..30.0).contains(&tries),
             "c = {c}: {tries} tries a bucket"
         );
+    }
+}
+
+/// A random graph of n edges on 2.09 n vertices without loops is acyclic with probability e^(1/c) sqrt(1 - 2/c) = 0.33 for large n, and
+/// more often for 170: some 2 to 3 tries.
+#[test]
+fn the_acyclic_baseline_is_built() {
+    let keys = digests(5_000, 0, 1);
+    for encoding in ENCODINGS {
+        let settings = Settings {
+            encoding,
+            ..Settings::acyclic()
+        };
+        let bytes = GigaHash::build(&keys, settings).unwrap();
+        assert_permutation(&GigaHash::view(&bytes).unwrap(), &keys);
+    }
+    let plan = BuildPlan::new(&keys, Settings::acyclic()).unwrap();
+    for bucket in 0..plan.buckets() {
+        assert_eq!(plan.graph_of(bucket).unwrap().core_edges, 0);
+    }
+    let (_, _, tries) = zeros_and_tries(Settings::acyclic());
+    assert!((1.5..4.0).contains(&tries), "{tries} tries a bucket");
+    let refused = BuildPlan::new(
+        &keys,
+        Settings {
+            acyclic: true,
+            ..Settings::default()
+        },
+    );
+    let name = "acyclic";
+    assert_eq!(refused.map(|_| ()), Err(GigaBuildError::Setting { name }));
+}
+
+#[test]
+fn the_graph_that_is_shown_labels_every_edge_apart() {
+    let keys = digests(2_000, 0, 4);
+    let plan = BuildPlan::new(&keys, Settings::default()).unwrap();
+    let mut edges = 0;
+    for bucket in 0..plan.buckets() {
+        let graph = plan.graph_of(bucket).unwrap();
+        let count = graph.edges.len();
+        edges += count;
+        let value = |vertex: u16| usize::from(graph.values[usize::from(vertex)]);
+        let labels = graph
+            .edges
+            .iter()
+            .map(|(a, b)| (value(*a) + value(*b)) % count);
+        let mut labels: Vec<usize> = labels.collect();
+        labels.sort_unstable();
+        assert!(labels.into_iter().eq(0..count));
+        assert!(graph.core_edges <= count && graph.tries >= 1);
+    }
+    assert_eq!(edges, 2_000, "every key is an edge");
+    assert!(plan.graph_of(plan.buckets()).unwrap().edges.is_empty());
+}
+
+#[test]
+fn a_lookup_reads_a_few_lines_of_one_bucket() {
+    let keys = digests(20_000, 0, 4);
+    for encoding in ENCODINGS {
+        let settings = Settings {
+            encoding,
+            ..Settings::default()
+        };
+        let bytes = GigaHash::build(&keys, settings).unwrap();
+        let function = GigaHash::view(&bytes).unwrap();
+        for key in keys.iter().step_by(7) {
+            let read = function.footprint(key);
+            // Two entries, of which the next may be in a group of its own; 512 bytes hold any bucket of these.
+            assert!((1..=4).contains(&read.offset_lines), "{read:?}");
+            assert!((1..=9).contains(&read.data_lines), "{read:?}");
+        }
     }
 }
 

@@ -2,12 +2,16 @@
 //!
 //! ```text
 //! cargo run --release -p torc-sketch --example matrix_search -- [TEXT PATTERN]
+//! cargo run --release -p torc-sketch --example matrix_search -- --judge  < "two matrices"
 //! ```
 //!
 //! Both are files of lines that are equally long, and each line is a row. Without files, looks for a pattern that was put into a made-up matrix.
 //! Prints row and column of each occurrence, from 0.
+//!
+//! As a judge feeds it: with `--judge` the standard input has the text and then the pattern, each as its number of rows and of columns
+//! and then its cells, in any number of pieces; only the occurrences are printed.
 
-use std::io::{Write as _, stdout};
+use std::io::{Read as _, Write as _, stdin, stdout};
 
 use torc_sketch::SeedStream;
 use torc_sketch::rolling::{Matrix, Modulus, find_in_matrix};
@@ -17,8 +21,10 @@ type Cells = (Vec<u8>, usize);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files: Vec<String> = std::env::args().skip(1).collect();
+    let is_judged = files.first().is_some_and(|file| file == "--judge");
     let (text, pattern) = match files.as_slice() {
         [] => made_up(),
+        [_] if is_judged => judged()?,
         [text, pattern] => (read(text)?, read(pattern)?),
         _ => return Err("two files are needed: the text and the pattern".into()),
     };
@@ -30,7 +36,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (row, column) in &found {
         writeln!(out, "{row} {column}")?;
     }
-    writeln!(out, "{} occurrences", found.len())?;
+    if !is_judged {
+        writeln!(out, "{} occurrences", found.len())?;
+    }
     Ok(())
 }
 
@@ -49,6 +57,37 @@ fn read(file: &str) -> Result<Cells, Box<dyn std::error::Error>> {
         return Err(format!("{file}: its lines are not equally long").into());
     }
     Ok((lines.concat(), width))
+}
+
+/// Both matrices of the standard input.
+fn judged() -> Result<(Cells, Cells), Box<dyn std::error::Error>> {
+    let mut input = Vec::new();
+    stdin().lock().read_to_end(&mut input)?;
+    let words = input.split(u8::is_ascii_whitespace);
+    let mut words = words.filter(|word| !word.is_empty());
+    Ok((matrix(&mut words)?, matrix(&mut words)?))
+}
+
+/// Rows, columns, and cells until there are as many as that.
+fn matrix<'a>(
+    words: &mut impl Iterator<Item = &'a [u8]>,
+) -> Result<Cells, Box<dyn std::error::Error>> {
+    let mut number = || -> Result<usize, Box<dyn std::error::Error>> {
+        let word = words
+            .next()
+            .ok_or("a matrix begins with its rows and columns")?;
+        Ok(std::str::from_utf8(word)?.parse()?)
+    };
+    let (rows, columns) = (number()?, number()?);
+    let expected = rows.checked_mul(columns).ok_or("too many cells")?;
+    let mut cells = Vec::new();
+    while cells.len() < expected {
+        cells.extend_from_slice(words.next().ok_or("the matrix ends too early")?);
+    }
+    if cells.len() > expected {
+        return Err(format!("{} cells in {rows} rows of {columns}", cells.len()).into());
+    }
+    Ok((cells, columns))
 }
 
 /// 1,000 × 1,000 cells of 0 and 1, with 20 × 20 of them as the pattern.

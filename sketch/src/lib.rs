@@ -7,8 +7,8 @@
 //! | [`MajorityCounter`], [`MajorityBits`] | which key may have more than half? | none, if there is one | 32; 1,032 |
 //! | [`InnerProduct`] | how large is the join of two streams? | stated with the answer | those of the sketches |
 //! | [`overlap`] | how many keys do two sets share? | stated with the answer | 5 MiB a set |
-//! | [`bloom`] | was this key ever seen? | never a wrong no; a wrong yes at the rate δ | 1.44 log2(1/δ) bits a key |
-//! | [`rolling`] | where does this string occur, where does one cut? | matches are verified | a window |
+//! | [`bloom`]: plain, growing, with deletion | was this key ever seen? | never a wrong no; a wrong yes at the rate δ | 1.44 log2(1/δ) bits a key |
+//! | [`rolling`] | where does this string occur, which substrings are equal, where does one cut? | matches are verified; of hashes alone stated | a window; 4 a byte under edits |
 //! | [`hot_keys`] | what is hot, where and since when? | that of heavy hitters, over any window | by budget |
 //!
 //! The algorithms are those of a lecture on hashing (S. Jiang, Hash methods, Peking University 2023), whose theorems the tests state and check.
@@ -19,8 +19,8 @@
 //! * Sketches of counts are linear: what is summed, subtracted or windowed equals what was counted that way.
 //! * No bytes, however hostile, make a decoder panic, loop or allocate beyond the caller's limit.
 //!
-//! Absent on purpose: clocks, threads, files; who keeps snapshots and sends them (the server); the Bloom gate
-//! itself (`torc-index`).
+//! Absent on purpose: clocks, threads, files; who keeps snapshots and sends them (the server); the Bloom gate of
+//! sealed records (`torc-index`). The crate's `examples` are programs that use these structures on files and streams.
 
 pub mod bloom;
 mod bytes;

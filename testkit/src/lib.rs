@@ -1,5 +1,7 @@
-//! What tests, `torc-sim cluster` and `torc-bench` share to start real servers.
+//! What tests, `torc-sim cluster` and `torc-bench` share to start real programs.
 
+mod examples;
 mod ports;
 
+pub use examples::run_example;
 pub use ports::{free_address, free_run};

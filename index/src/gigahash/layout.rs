@@ -147,7 +147,7 @@ pub(super) struct OffsetWriter {
 
 impl OffsetWriter {
     /// Appends an offset. Within a group slots and data grow by less than 2^14 and 2^16: 32 buckets of
-    /// 511 keys and 1,082 bytes at most.
+    /// 511 keys and 1,744 bytes (1,073 vertices of 13 bits) at most.
     pub(super) fn push(&mut self, offset: Offset) {
         if self.count.is_multiple_of(GROUP) {
             self.group = (offset.slot, offset.data);
@@ -184,6 +184,13 @@ pub(super) fn read_offset(offsets: &[u8], bucket: usize) -> Offset {
             .wrapping_add(entry >> SLOT_BITS & ((1 << DATA_BITS) - 1)),
         attempt: (entry >> (SLOT_BITS + DATA_BITS)) as u16,
     }
+}
+
+/// The bytes that [`read_offset`] reads.
+pub(super) fn offset_bytes(bucket: usize) -> impl Iterator<Item = usize> {
+    let start = group_start(bucket);
+    let entry = start + GROUP_HEAD + bucket % GROUP * ENTRY_BYTES;
+    (start..start + GROUP_HEAD).chain(entry..entry + ENTRY_BYTES)
 }
 
 /// The little-endian number of `len` bytes from `at` on, at most 8; 0 behind the end.

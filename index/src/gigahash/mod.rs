@@ -12,6 +12,7 @@
 //! that is the key's slot in its bucket.
 //! * What peels off the graph can always be labelled; the 2-core, 49 to 73 % of the edges at c = 1.15 to 0.89, is
 //!   labelled first and may fail (`graph`, `solve`). Then the next try draws another graph.
+//! * With c = 2.09 a graph may be without a 2-core at all, which is the paper's baseline: [`Settings::acyclic`].
 //! * Two parallel edges can never be labelled apart. There are none in a graph with probability `exp(-1/c^2)`: 47 % at
 //!   1.15, 28 % at 0.89. Those tries end while the graph is drawn.
 //! * Values are smallest first, so many are 0 (unused vertices are too) and small ones are frequent. A
@@ -72,11 +73,11 @@ mod solve;
 mod view;
 
 pub use error::{GigaBuildError, GigaViewError};
-pub use plan::{BuildPlan, SolvedRange};
+pub use plan::{BuildPlan, SolvedGraph, SolvedRange};
 pub use settings::{
     Encoding, MAX_BUCKET_KEYS, MAX_PREFIX_BITS, MAX_TRIES, Settings, VERTICES_PER_1024_KEYS,
 };
-pub use view::GigaHash;
+pub use view::{Footprint, GigaHash};
 
 use torc_record::Digest;
 

@@ -36,6 +36,20 @@ pub struct SolvedRange {
     pub(super) values: Vec<u16>,
 }
 
+/// One bucket's graph, for those who want to look at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SolvedGraph {
+    /// An edge a key, in the keys' order.
+    pub edges: Vec<(u16, u16)>,
+    /// The value g of each vertex. The slot of an edge is the sum of its ends' values modulo the number of edges.
+    pub values: Vec<u16>,
+    /// Edges of the 2-core: those that cannot be peeled off.
+    pub core_edges: usize,
+    /// Seeds tried.
+    pub tries: u32,
+}
+
 impl SolvedRange {
     /// Seeds tried for each bucket that holds keys.
     pub fn tries(&self) -> impl Iterator<Item = u32> {
@@ -128,6 +142,27 @@ impl<'d> BuildPlan<'d> {
         Ok(solved)
     }
 
+    /// Solves one bucket and shows its graph; an empty one behind the last.
+    ///
+    /// # Errors
+    /// As [`BuildPlan::build_range`].
+    pub fn graph_of(&self, bucket: u32) -> Result<SolvedGraph, GigaBuildError> {
+        let first = self.digests.partition_point(|d| self.bucket(d) < bucket);
+        let rest = &self.digests[first..];
+        let keys = &rest[..self.keys_of(rest, bucket)?];
+        let (mut graph, mut solver) = (Graph::default(), Solver::default());
+        let mut tries = 0;
+        if !keys.is_empty() {
+            tries = u32::from(self.solve(bucket, keys, &mut graph, &mut solver)?) + 1;
+        }
+        Ok(SolvedGraph {
+            core_edges: graph.core_edges(),
+            edges: graph.edges,
+            values: solver.values,
+            tries,
+        })
+    }
+
     /// Makes the function of all ranges' outcomes, in order. Some 10 ns a key.
     ///
     /// # Errors
@@ -182,7 +217,8 @@ impl<'d> BuildPlan<'d> {
             let hash = EdgeHash::new(self.settings.seed, attempt);
             graph.draw(keys, vertices, hash) && {
                 graph.peel();
-                solver.solve(graph)
+                let is_wanted = !self.settings.acyclic || graph.core_edges() == 0;
+                is_wanted && solver.solve(graph)
             }
         });
         solved.ok_or(GigaBuildError::Unsolved { bucket })

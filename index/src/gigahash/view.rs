@@ -4,7 +4,7 @@ use super::bits::peek;
 use super::error::GigaViewError;
 use super::hash::{EdgeHash, bucket};
 use super::huffman::split;
-use super::layout::{Header, group_start, read_offset};
+use super::layout::{Header, group_start, offset_bytes, read_offset};
 use super::settings::{Encoding, MAX_BUCKET_KEYS, vertices};
 use crate::{PerfectHash, prefetch};
 use torc_record::Digest;
@@ -34,6 +34,17 @@ struct BucketView<'a> {
     keys: usize,
     attempt: u16,
     data: &'a [u8],
+}
+
+/// What a lookup reads: cache lines of 64 bytes, if header, offsets and data each begin on one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Footprint {
+    /// Lines of the table of offsets: the bucket's entry and the next, with their groups' heads.
+    pub offset_lines: usize,
+    /// Lines of the bucket's values: with a bit-vector those before either vertex and the values themselves; with a Huffman code
+    /// everything up to the later of both.
+    pub data_lines: usize,
 }
 
 impl<'a> GigaHash<'a> {
@@ -126,6 +137,60 @@ impl<'a> GigaHash<'a> {
         }
     }
 
+    /// What the lookup of a digest reads: the paper's "three memory accesses", counted. For measurements: as slow as a lookup.
+    #[must_use]
+    pub fn footprint(&self, digest: &Digest) -> Footprint {
+        let index = self.bucket_index(digest);
+        let bucket = self.bucket(digest);
+        let offset_bytes = [index, index + 1].into_iter().flat_map(offset_bytes);
+        let mut data_bytes = Vec::new();
+        if bucket.keys > 0 {
+            let vertices = vertices(bucket.keys, self.header.vertices_per_1024_keys);
+            let ends = EdgeHash::new(self.header.seed, bucket.attempt).edge(digest, vertices);
+            data_bytes = self.data_bytes(bucket.data, vertices, ends);
+        }
+        let start = (bucket.data.as_ptr() as usize).wrapping_sub(self.data.as_ptr() as usize);
+        Footprint {
+            offset_lines: lines(offset_bytes),
+            data_lines: lines(data_bytes.into_iter().map(|byte| start + byte)),
+        }
+    }
+
+    /// The bytes of a bucket that tell the values of two of its vertices.
+    fn data_bytes(&self, data: &[u8], vertices: usize, ends: (usize, usize)) -> Vec<usize> {
+        let width = usize::from(self.header.width);
+        let mut read = Vec::new();
+        let has_bits = self.header.encoding.has_bit_vector();
+        let index = |end: usize| if has_bits { rank(data, end) } else { Some(end) };
+        for end in [ends.0, ends.1] {
+            if has_bits {
+                read.extend(0..=end / 8);
+            }
+            let Some(index) = index(end) else { continue };
+            let first = if has_bits { vertices } else { 0 };
+            let (from, until) = if self.header.encoding.has_code() {
+                (first, self.code_end(data, first, index))
+            } else {
+                (first + index * width, first + (index + 1) * width)
+            };
+            read.extend(from / 8..until.div_ceil(8));
+        }
+        read
+    }
+
+    /// The bit behind code `index` of those from bit `at` on.
+    fn code_end(&self, data: &[u8], at: usize, index: usize) -> usize {
+        let mut codes = Codes {
+            table: self.table,
+            mask: (1 << self.header.width) - 1,
+            data,
+            at,
+            index: 0,
+        };
+        (0..=index).for_each(|_| codes.skip(1));
+        codes.at
+    }
+
     #[inline]
     fn slot_in(&self, digest: &Digest, bucket: BucketView<'_>) -> usize {
         let last = (self.header.keys as usize).saturating_sub(1);
@@ -139,6 +204,14 @@ impl<'a> GigaHash<'a> {
         let label = (a + b) % bucket.keys as u64;
         ((bucket.first_slot + label) as usize).min(last)
     }
+}
+
+/// Different cache lines among these bytes.
+fn lines(bytes: impl Iterator<Item = usize>) -> usize {
+    let mut lines: Vec<usize> = bytes.map(|byte| byte / LINE).collect();
+    lines.sort_unstable();
+    lines.dedup();
+    lines.len()
 }
 
 /// A run of codes, read from its start.

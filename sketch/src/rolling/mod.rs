@@ -13,21 +13,29 @@
 //! | type | what for |
 //! |---|---|
 //! | [`Fingerprint`], [`PrefixHashes`] | substrings in O(1), concatenation in O(1) |
+//! | [`DynamicString`] | a string under insertion and deletion: the hash of any substring in O(log n), order in O(log² n) |
+//! | [`Moduli`], [`HashedPatterns`] | several primes at once; patterns of which only hashes are kept |
 //! | [`Patterns`], [`Searcher`] | several patterns in a stream, with bounded work a step |
 //! | [`MatrixHashes`], [`find_in_matrix`] | a rectangle in a rectangle |
 //! | [`Chunker`] | chunk boundaries that depend on content, not on offsets |
 
 mod chunker;
+mod dynamic;
 mod fingerprint;
+mod hashed;
 mod matrix;
+mod moduli;
 mod modulus;
 mod patterns;
 mod searcher;
 mod window;
 
 pub use chunker::{CHUNK_WINDOW, ChunkSizes, ChunkSizesError, Chunker, MAX_CHUNK};
+pub use dynamic::{DynamicString, DynamicStringError};
 pub use fingerprint::{Fingerprint, PrefixHashes};
+pub use hashed::{Candidate, HashedPatterns, HashedPatternsError};
 pub use matrix::{Matrix, MatrixError, MatrixHashes, find_in_matrix};
+pub use moduli::{MAX_MODULI, Moduli, ModuliError};
 pub use modulus::Modulus;
 pub use patterns::{MAX_PATTERN_LEN, MAX_PATTERNS, PatternError, Patterns};
 pub use searcher::{Match, Scan, Searcher};

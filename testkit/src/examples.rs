@@ -1,0 +1,58 @@
+//! A crate's example programs, run by its tests.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// Runs the example `name` of `package` to its end, with `input` as its standard input.
+///
+/// It is the program beside the running test's. `cargo test` builds examples, too; where only some tests were asked for, it does not, and this
+/// builds the example.
+///
+/// # Errors
+/// It is not there and cannot be built, or it cannot be started.
+pub fn run_example(package: &str, name: &str, args: &[&str], input: &str) -> io::Result<Output> {
+    let mut command = Command::new(program(package, name)?);
+    command.args(args).stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let stdin = child.stdin.take();
+    std::thread::scope(|scope| {
+        // A program that refuses its arguments does not read: what it said is the outcome then.
+        scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
+        child.wait_with_output()
+    })
+}
+
+fn program(package: &str, name: &str) -> io::Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    let missing = || io::Error::other("a test lies in `deps` of its profile's directory");
+    let profile = test.parent().and_then(Path::parent).ok_or_else(missing)?;
+    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    let program = profile.join("examples").join(file);
+    if !program.exists() {
+        build(package, name, profile)?;
+    }
+    Ok(program)
+}
+
+fn build(package: &str, name: &str, profile: &Path) -> io::Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--package", package, "--example", name]);
+    // The directory of the profile `dev` is `debug`; others have their own name.
+    match profile.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => {}
+        Some(profile) => _ = build.args(["--profile", profile]),
+    }
+    if let Some(target) = profile.parent() {
+        build.arg("--target-dir").arg(target);
+    }
+    if build.status()?.success() {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!(
+            "the example {name} of {package} was not built"
+        )))
+    }
+}
