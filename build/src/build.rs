@@ -9,9 +9,10 @@ use torc_store::fs::{Fs as _, FsLock, RealFs};
 
 use crate::gather::{Gathered, gather};
 use crate::journal::{Journal, Step};
-use crate::manifest::{Manifest, SlicesEntry};
+use crate::manifest::{FileEntry, Manifest};
 use crate::plan::{Duplicates, Plan, Target, sync_dir};
 use crate::scatter::Scatter;
+use crate::shape::Shape;
 use crate::sums::Sums;
 use crate::{BuildError, MANIFEST_FILE, RUNS_DIR};
 
@@ -27,6 +28,8 @@ pub struct BuildOptions {
     /// What the rows are: whoever goes on with a build must give the same ones in the same order, and
     /// says so by the same text.
     pub source: String,
+    /// What is kept of each row.
+    pub shape: Shape,
     /// Which of several rows of a key counts.
     pub duplicates: Duplicates,
     /// Share of strangers that the Bloom gates let through, 0.0001 to 0.5.
@@ -45,6 +48,7 @@ impl Default for BuildOptions {
     fn default() -> Self {
         Self {
             source: String::new(),
+            shape: Shape::Values,
             duplicates: Duplicates::Error,
             gate_rate: 0.01,
             memory: 1 << 30,
@@ -83,10 +87,10 @@ impl BuildOptions {
         Plan::new(
             target,
             self.source.clone(),
+            self.shape,
             self.duplicates,
             self.gate_rate,
-            buckets,
-            self.file_bytes(),
+            (buckets, self.file_bytes()),
         )
     }
 }
@@ -125,8 +129,10 @@ impl Build {
     /// target, source and options: see [`rows_taken`](Self::rows_taken).
     ///
     /// # Errors
-    /// [`BuildError::Complete`], [`BuildError::OtherPlan`], [`BuildError::Io`].
+    /// [`BuildError::BadShape`], [`BuildError::Complete`], [`BuildError::OtherPlan`], [`BuildError::Io`].
     pub fn create(dir: &Path, target: Target, options: BuildOptions) -> Result<Self, BuildError> {
+        let checked = options.shape.check();
+        checked.map_err(|what| BuildError::BadShape { what })?;
         std::fs::create_dir_all(dir).map_err(BuildError::io("create", dir))?;
         let lock_path = dir.join(LOCK_FILE);
         let lock = RealFs.lock(&lock_path);
@@ -252,7 +258,7 @@ impl Build {
         self.gather_all(&mut progress)?;
         let mut found = Sums::default();
         let mut duplicates = 0;
-        let mut files: Vec<SlicesEntry> = Vec::new();
+        let mut files: Vec<FileEntry> = Vec::new();
         for (_, gathered) in std::mem::take(&mut self.gathered) {
             found.merge(&gathered.left_out);
             duplicates += gathered.left_out.records;

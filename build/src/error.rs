@@ -31,6 +31,12 @@ pub enum BuildError {
         /// What differs.
         what: &'static str,
     },
+    /// Nothing is built in such a shape.
+    #[error("{what}")]
+    BadShape {
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// The directory has a generation already.
     #[error("{} holds a complete generation: choose another directory", dir.display())]
     Complete {

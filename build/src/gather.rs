@@ -1,4 +1,4 @@
-//! The second pass: a bucket's run to files of slices.
+//! The second pass: a bucket's run to files of slices or tables.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,23 +8,23 @@ use std::path::Path;
 
 use torc_record::Digest;
 use torc_ring::Partition;
-use torc_store::bulk::{PackedRecord, SliceFileWriter};
+use torc_store::bulk::SliceFileWriter;
 
-use crate::manifest::SlicesEntry;
+use crate::keyless::{self, Layout, Written};
+use crate::manifest::FileEntry;
 use crate::plan::{Duplicates, Plan};
 use crate::scatter::run_path;
+use crate::shape::{PackedRow, Shape};
 use crate::sums::Sums;
 use crate::{BuildError, RUNS_DIR};
 
 /// Bytes read at a time.
 const BUFFER_LEN: usize = 1 << 20;
-/// Of the head of a record, with which its length is known.
-const HEAD_LEN: usize = 44;
 
 /// What came of a bucket.
 #[derive(Debug)]
 pub(crate) struct Gathered {
-    pub(crate) files: Vec<SlicesEntry>,
+    pub(crate) files: Vec<FileEntry>,
     /// Rows that do not count.
     pub(crate) left_out: Sums,
 }
@@ -37,8 +37,8 @@ pub(crate) fn gather(dir: &Path, plan: &Plan, bucket: u32) -> Result<Gathered, B
         left_out: Sums::default(),
     };
     for range in ranges(dir, plan, bucket)? {
-        let records = load(dir, plan, bucket, &range)?;
-        let file = write(dir, plan, bucket, &records, &mut gathered.left_out)?;
+        let rows = load(dir, plan, bucket, &range)?;
+        let file = write(dir, plan, bucket, &rows, &mut gathered.left_out)?;
         gathered.files.extend(file);
     }
     Ok(gathered)
@@ -56,10 +56,9 @@ fn ranges(
         return Ok(vec![Partition(0)..=Partition(u32::MAX)]);
     }
     let mut lens = BTreeMap::<Partition, u64>::new();
-    each(&path, |record| {
-        let partition = plan.target.partition(&record.digest());
-        *lens.entry(partition).or_default() += record.bytes().len() as u64;
-        Ok(())
+    each(&path, plan.shape, |row, _| {
+        let partition = plan.target.partition(&row.digest());
+        *lens.entry(partition).or_default() += row.len() as u64;
     })?;
     let mut ranges: Vec<(RangeInclusive<Partition>, u64)> = Vec::new();
     for (partition, bytes) in lens {
@@ -80,7 +79,7 @@ fn ranges(
     Ok(ranges.into_iter().map(|(range, _)| range).collect())
 }
 
-/// The records of some partitions of a run, one after the other.
+/// The rows of some partitions of a run, one after the other.
 fn load(
     dir: &Path,
     plan: &Plan,
@@ -90,21 +89,22 @@ fn load(
     let path = run_path(dir, bucket);
     let len = std::fs::metadata(&path).map_err(BuildError::io("read", &path))?;
     // As much at most as the ranges were made for.
-    let mut records = Vec::with_capacity(len.len().min(plan.file_bytes) as usize);
-    each(&path, |record| {
-        if range.contains(&plan.target.partition(&record.digest())) {
-            records.extend_from_slice(record.bytes());
+    let mut rows = Vec::with_capacity(len.len().min(plan.file_bytes) as usize);
+    each(&path, plan.shape, |row, bytes| {
+        if range.contains(&plan.target.partition(&row.digest())) {
+            rows.extend_from_slice(bytes);
         }
-        Ok(())
     })?;
-    Ok(records)
+    Ok(rows)
 }
 
-/// Reads a run, a record after the other.
+/// Reads a run, a row after the other.
 fn each(
     path: &Path,
-    mut take: impl FnMut(PackedRecord<'_>) -> Result<(), BuildError>,
+    shape: Shape,
+    mut take: impl FnMut(PackedRow<'_>, &[u8]),
 ) -> Result<(), BuildError> {
+    let head_len = shape.head_len();
     let file = File::open(path).map_err(BuildError::io("open", path))?;
     let mut reader = BufReader::with_capacity(BUFFER_LEN, file);
     let mut bytes = Vec::new();
@@ -113,46 +113,87 @@ fn each(
         BuildError::io("read", path)(error)
     };
     loop {
-        bytes.resize(HEAD_LEN, 0);
+        bytes.resize(head_len, 0);
         let mut read = 0;
-        while read < HEAD_LEN {
+        while read < head_len {
             match reader.read(&mut bytes[read..]) {
                 Ok(0) if read == 0 => return Ok(()),
-                Ok(0) => return Err(damaged("a record is cut off")),
+                Ok(0) => return Err(damaged("a row is cut off")),
                 Ok(more) => read += more,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(BuildError::io("read", path)(error)),
             }
         }
-        let len = PackedRecord::len_by_head(&bytes).map_err(damaged)?;
+        let len = shape.len_by_head(&bytes).map_err(damaged)?;
         bytes.resize(len, 0);
-        let rest = reader.read_exact(&mut bytes[HEAD_LEN..]);
+        let rest = reader.read_exact(&mut bytes[head_len..]);
         rest.map_err(BuildError::io("read", path))?;
-        take(PackedRecord::at_start_of(&bytes).map_err(damaged)?)?;
+        take(shape.row(&bytes).map_err(damaged)?, &bytes);
     }
 }
 
-/// Writes the slices of some records; none if there is none.
+/// Writes the file of some rows; none if there is none.
 fn write(
     dir: &Path,
     plan: &Plan,
     bucket: u32,
     bytes: &[u8],
     left_out: &mut Sums,
-) -> Result<Option<SlicesEntry>, BuildError> {
-    let temporary = dir.join(RUNS_DIR).join(format!("{bucket:05}.slices"));
+) -> Result<Option<FileEntry>, BuildError> {
+    let temporary = dir.join(RUNS_DIR).join(format!("{bucket:05}.part"));
     let mut sums = Sums::default();
-    let records = sorted(plan, bytes, &mut sums, left_out)?;
-    let (Some(first), Some(last)) = (records.first(), records.last()) else {
+    let rows = sorted(plan, bytes, &mut sums, left_out)?;
+    let partition = |row: &PackedRow<'_>| plan.target.partition(&row.digest());
+    let tables = rows.chunk_by(|one, other| partition(one) == partition(other));
+    let tables: Vec<_> = tables
+        .filter_map(|rows| Some((partition(rows.first()?), rows)))
+        .collect();
+    let (Some((first, _)), Some((last, _))) = (tables.first(), tables.last()) else {
         return Ok(None);
     };
-    let partition = |record: &PackedRecord<'_>| plan.target.partition(&record.digest());
-    let (first, last) = (partition(first), partition(last));
-    let mut writer = SliceFileWriter::create(&temporary, plan.target.partitions, plan.gate_rate)?;
-    for slice in records.chunk_by(|one, other| partition(one) == partition(other)) {
-        if let Some(first) = slice.first() {
-            writer.push(partition(first), slice)?;
+    let written = match plan.shape {
+        Shape::Values => slices(dir, &temporary, plan, &tables, &sums)?,
+        Shape::Keyless {
+            fingerprint_bits,
+            payload_bytes,
+        } => {
+            let layout = Layout {
+                partitions: plan.target.partitions.count(),
+                fingerprint_bits: u32::from(fingerprint_bits),
+                payload_bytes: usize::from(payload_bytes),
+            };
+            keyless::write(&temporary, layout, &tables)?
         }
+    };
+    let entry = FileEntry {
+        digest: written.digest,
+        len: written.len,
+        directory_at: written.directory_at,
+        tables: written.tables,
+        first_partition: first.0,
+        last_partition: last.0,
+        sums,
+    };
+    let path = dir.join(entry.name());
+    std::fs::rename(&temporary, &path).map_err(BuildError::io("name", &path))?;
+    Ok(Some(entry))
+}
+
+/// Writes slices.
+fn slices(
+    dir: &Path,
+    path: &Path,
+    plan: &Plan,
+    tables: &[(Partition, &[PackedRow<'_>])],
+    sums: &Sums,
+) -> Result<Written, BuildError> {
+    let mut writer = SliceFileWriter::create(path, plan.target.partitions, plan.gate_rate)?;
+    for (partition, rows) in tables {
+        let records = rows.iter().filter_map(|row| match row {
+            PackedRow::Record(record) => Some(*record),
+            PackedRow::Keyless { .. } => None,
+        });
+        writer.push(*partition, &records.collect::<Vec<_>>())?;
     }
     let info = writer.finish()?;
     let summary = info.summary;
@@ -164,64 +205,62 @@ fn write(
             what: "of a file of slices",
         });
     }
-    let entry = SlicesEntry {
+    Ok(Written {
         digest: info.digest,
         len: info.len,
-        table_at: info.table_at,
-        slices: info.slices,
-        first_partition: first.0,
-        last_partition: last.0,
-        sums,
-    };
-    let path = dir.join(entry.name());
-    std::fs::rename(&temporary, &path).map_err(BuildError::io("name", &path))?;
-    Ok(Some(entry))
+        directory_at: info.table_at,
+        tables: info.slices,
+    })
 }
 
-/// The records that count, in ring order; what they come to, and what the others do.
+/// The rows that count, in ring order; what they come to, and what the others do.
 fn sorted<'a>(
     plan: &Plan,
     bytes: &'a [u8],
     sums: &mut Sums,
     left_out: &mut Sums,
-) -> Result<Vec<PackedRecord<'a>>, BuildError> {
-    let mut records: Vec<(Digest, PackedRecord<'a>)> = Vec::new();
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        // Checked when it was read.
-        let Ok(record) = PackedRecord::at_start_of(rest) else {
-            break;
-        };
-        rest = &rest[record.bytes().len()..];
-        sums.add(record);
-        records.push((record.digest(), record));
+) -> Result<Vec<PackedRow<'a>>, BuildError> {
+    let mut rows: Vec<(Digest, usize)> = Vec::new();
+    let mut at = 0;
+    // All of them were looked at when they were read.
+    while let Some(row) = bytes.get(at..).and_then(|rest| plan.shape.row(rest).ok()) {
+        sums.merge(&row.sums());
+        rows.push((row.digest(), at));
+        at += row.len();
     }
     // Rows of one key stay in their order, which is that of their places.
-    records.sort_unstable_by_key(|(digest, record)| (*digest, record.bytes().as_ptr()));
-    let mut kept: Vec<PackedRecord<'a>> = Vec::with_capacity(records.len());
-    for (digest, record) in records {
-        let Some(before) = kept.last_mut().filter(|it| it.digest() == digest) else {
-            kept.push(record);
+    rows.sort_unstable();
+    let mut kept: Vec<PackedRow<'a>> = Vec::with_capacity(rows.len());
+    for (digest, at) in rows {
+        let Some(row) = bytes.get(at..).and_then(|rest| plan.shape.row(rest).ok()) else {
             continue;
         };
-        let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-        if before.key() != record.key() {
+        let Some(before) = kept.last_mut().filter(|it| it.digest() == digest) else {
+            kept.push(row);
+            continue;
+        };
+        if before.key() != row.key() {
             return Err(BuildError::SameDigest {
-                one: text(before.key()),
-                other: text(record.key()),
+                one: text(*before),
+                other: text(row),
             });
         }
         let goes = match plan.duplicates {
-            Duplicates::Error => {
-                return Err(BuildError::Duplicate {
-                    key: text(record.key()),
-                });
-            }
-            Duplicates::First => record,
-            Duplicates::Last => std::mem::replace(before, record),
+            Duplicates::Error => return Err(BuildError::Duplicate { key: text(row) }),
+            Duplicates::First => row,
+            Duplicates::Last => std::mem::replace(before, row),
         };
-        sums.take_away(goes);
-        left_out.add(goes);
+        let gone = goes.sums();
+        sums.take_away(&gone);
+        left_out.merge(&gone);
     }
     Ok(kept)
+}
+
+/// The key of a row, for people.
+fn text(row: PackedRow<'_>) -> String {
+    match row.key() {
+        Some(key) => String::from_utf8_lossy(key).into_owned(),
+        None => format!("of the digest {}", row.digest()),
+    }
 }

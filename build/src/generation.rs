@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use torc_record::{DigestKey, State};
-use torc_store::PartitionSummary;
+use torc_record::{Digest, DigestKey, State};
 use torc_store::bulk::SliceFile;
 
-use crate::manifest::Manifest;
-use crate::{BuildError, SlicesEntry};
+use crate::keyless::{KeylessFile, Layout};
+use crate::manifest::{FileEntry, Manifest};
+use crate::shape::Shape;
+use crate::{BuildError, Sums};
 
 /// How closely a generation is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +22,35 @@ pub enum Depth {
     Records,
 }
 
-/// A generation in a directory: its indexes in memory, about three bytes a key, its records in their
-/// files.
+/// What a generation says of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It does not have it: certain.
+    Absent,
+    /// Its value: certain.
+    Value(Bytes),
+    /// It has it, but for a doubt of [`Shape::false_positive_rate`].
+    Probably {
+        /// The number that the key alone has in this generation, below the number of keys.
+        id: u64,
+        /// What belongs to it.
+        payload: Bytes,
+    },
+}
+
+/// A generation in a directory: its indexes in memory, about three bytes a key, its values and payloads in
+/// their files.
 #[derive(Debug)]
 pub struct Generation {
     manifest: Manifest,
-    /// In the order of the manifest.
-    files: Vec<SliceFile>,
+    /// In the order of the manifest, each with the number of keys before it.
+    files: Vec<(u64, PartFile)>,
+}
+
+#[derive(Debug)]
+enum PartFile {
+    Slices(SliceFile),
+    Keyless(KeylessFile),
 }
 
 impl Generation {
@@ -37,12 +60,13 @@ impl Generation {
     /// [`BuildError::NoGeneration`], [`BuildError::Io`], [`BuildError::Store`].
     pub fn open(dir: &Path) -> Result<Self, BuildError> {
         let manifest = Manifest::read(dir)?;
-        let open = |entry: &SlicesEntry| open_file(dir, &manifest, entry);
-        let files: Result<Vec<_>, _> = manifest.files.iter().map(open).collect();
-        Ok(Self {
-            files: files?,
-            manifest,
-        })
+        let mut first = 0_u64;
+        let mut files = Vec::with_capacity(manifest.files.len());
+        for entry in &manifest.files {
+            files.push((first, open_file(dir, &manifest, entry)?));
+            first = first.saturating_add(entry.sums.records);
+        }
+        Ok(Self { manifest, files })
     }
 
     /// What it is.
@@ -54,30 +78,43 @@ impl Generation {
     /// Bytes of memory that its indexes take.
     #[must_use]
     pub fn index_bytes(&self) -> u64 {
-        self.files.iter().map(SliceFile::index_bytes).sum()
+        let bytes = |(_, file): &(u64, PartFile)| match file {
+            PartFile::Slices(file) => file.index_bytes(),
+            PartFile::Keyless(file) => file.index_bytes(),
+        };
+        self.files.iter().map(bytes).sum()
     }
 
-    /// The value of a key. One read of a file where there is one, none where there is none but for
-    /// the share of strangers that the gates let through.
+    /// What it has of a key. One read of a file where there is a value or payload, none for an absent
+    /// key but for the share that gates or fingerprints let through.
     ///
     /// # Errors
-    /// [`BuildError::Store`]: what lies there is damaged, or the disk cannot read it.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, BuildError> {
+    /// [`BuildError::Store`], [`BuildError::Io`]: what lies there is damaged, or the disk cannot read it.
+    pub fn get(&self, key: &[u8]) -> Result<Answer, BuildError> {
         let target = &self.manifest.target;
         let digest = target.digest(key);
-        let partition = target.partition(&digest).0;
-        let files = self.manifest.files.iter().zip(&self.files);
-        let mut holding = files.filter(|(entry, _)| {
-            (entry.first_partition..=entry.last_partition).contains(&partition)
+        let partition = target.partition(&digest);
+        let entries = self.manifest.files.iter().zip(&self.files);
+        let holding = entries.filter(|(entry, _)| {
+            (entry.first_partition..=entry.last_partition).contains(&partition.0)
         });
-        let found = holding.find_map(|(_, file)| {
-            let found = file.get(target.namespace, &digest, key);
-            found.transpose()
-        });
-        Ok(found.transpose()?.and_then(|record| match record.state {
-            State::Value { value, .. } => Some(value),
-            State::Tombstone => None,
-        }))
+        for (_, (first, file)) in holding {
+            match file {
+                PartFile::Slices(file) => {
+                    let found = file.get(target.namespace, &digest, key)?;
+                    if let Some(State::Value { value, .. }) = found.map(|record| record.state) {
+                        return Ok(Answer::Value(value));
+                    }
+                }
+                PartFile::Keyless(file) => {
+                    if let Some((slot, payload)) = file.find(partition, &digest)? {
+                        let id = first + slot;
+                        return Ok(Answer::Probably { id, payload });
+                    }
+                }
+            }
+        }
+        Ok(Answer::Absent)
     }
 
     /// Looks at a generation, file by file; memory is that of one file's indexes.
@@ -87,18 +124,11 @@ impl Generation {
     /// [`BuildError::Store`], [`BuildError::Io`].
     pub fn verify(dir: &Path, depth: Depth) -> Result<Manifest, BuildError> {
         let manifest = Manifest::read(dir)?;
-        let mut found = PartitionSummary::default();
+        let mut found = Sums::default();
         for entry in &manifest.files {
             check_file(dir, entry, depth)?;
             if depth == Depth::Records {
-                let file = open_file(dir, &manifest, entry)?;
-                let key = DigestKey(manifest.target.digest_key);
-                let digest_of =
-                    |namespace, bytes: &[u8]| Some(torc_record::Digest::of(&key, namespace, bytes));
-                let summary = file.verify(digest_of)?;
-                found.records += summary.records;
-                found.payload_bytes += summary.payload_bytes;
-                found.fingerprint = found.fingerprint.wrapping_add(summary.fingerprint);
+                found.merge(&check_records(dir, &manifest, entry)?);
             }
         }
         let found = (found.records, found.payload_bytes, found.fingerprint);
@@ -117,20 +147,51 @@ impl Generation {
     }
 }
 
-fn open_file(
-    dir: &Path,
-    manifest: &Manifest,
-    entry: &SlicesEntry,
-) -> Result<SliceFile, BuildError> {
+fn open_file(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<PartFile, BuildError> {
     let path = dir.join(entry.name());
-    Ok(SliceFile::open(
-        &path,
-        manifest.target.partitions,
-        &entry.info(),
-    )?)
+    let partitions = manifest.target.partitions;
+    match manifest.shape {
+        Shape::Values => {
+            let file = SliceFile::open(&path, partitions, &entry.info())?;
+            Ok(PartFile::Slices(file))
+        }
+        Shape::Keyless {
+            fingerprint_bits,
+            payload_bytes,
+        } => {
+            let layout = Layout {
+                partitions: partitions.count(),
+                fingerprint_bits: u32::from(fingerprint_bits),
+                payload_bytes: usize::from(payload_bytes),
+            };
+            let file = KeylessFile::open(&path, layout, entry)?;
+            Ok(PartFile::Keyless(file))
+        }
+    }
 }
 
-fn check_file(dir: &Path, entry: &SlicesEntry, depth: Depth) -> Result<(), BuildError> {
+/// Whether every record of a file is as it was written, and what they come to.
+fn check_records(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Sums, BuildError> {
+    match open_file(dir, manifest, entry)? {
+        PartFile::Keyless(file) => {
+            file.verify()?;
+            Ok(entry.sums)
+        }
+        PartFile::Slices(file) => {
+            let key = DigestKey(manifest.target.digest_key);
+            let summary =
+                file.verify(|namespace, bytes| Some(Digest::of(&key, namespace, bytes)))?;
+            Ok(Sums {
+                records: summary.records,
+                payload_bytes: summary.payload_bytes,
+                fingerprint: summary.fingerprint,
+                ..Sums::default()
+            })
+        }
+    }
+}
+
+fn check_file(dir: &Path, entry: &FileEntry, depth: Depth) -> Result<(), BuildError> {
     let path: PathBuf = dir.join(entry.name());
     let none = |what: String| BuildError::NoGeneration {
         dir: dir.to_owned(),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::manifest::SlicesEntry;
+use crate::manifest::FileEntry;
 use crate::sums::Sums;
 use crate::{BuildError, JOURNAL_FILE};
 
@@ -27,7 +27,7 @@ pub(crate) enum Step {
     /// A bucket was gathered: its files, and what was left out as duplicates.
     Gathered {
         bucket: u32,
-        files: Vec<SlicesEntry>,
+        files: Vec<FileEntry>,
         left_out: Sums,
     },
 }

@@ -1,14 +1,15 @@
 //! Builds a *generation*, the whole content of a static namespace, outside of a cluster.
 //!
 //! A [`Build`] takes rows in any order and any number, in memory that is bounded, and leaves a
-//! directory with a [`Manifest`] and files of slices. Two passes: rows are *scattered* to
+//! directory with a [`Manifest`] and files of slices, or of tables without keys ([`Shape`]). Two passes: rows are *scattered* to
 //! buckets, each a range of partitions, on disk; then each bucket is *gathered*: read, sorted,
 //! and its slices written with their Bloom gates and minimal perfect hashes. A [`Generation`] answers
 //! from such a directory.
 //!
 //! Invariants:
-//! * The files depend on the rows and the [`Target`] alone, not on their order, the number of
-//!   buckets' workers, or how often the build was killed; each is named by the digest of its bytes.
+//! * Slices and tables depend on the rows and the [`Target`] alone, and files also on the plan; not on the
+//!   order of rows, the number of workers, or how often the build was killed. Each file is named by the
+//!   digest of its bytes.
 //! * The manifest is written last. A directory without one is no generation.
 //! * What was decided at the start is in `plan.json` and never decided again: a build that goes on
 //!   after a kill reads it. What was reached is in `journal.ndjson`, a line for each step, written
@@ -23,7 +24,7 @@
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let dir = tempfile::tempdir()?;
-//! use torc_build::{Build, BuildOptions, Generation, Target};
+//! use torc_build::{Answer, Build, BuildOptions, Generation, Target};
 //!
 //! let mut build = Build::create(dir.path(), Target::offline([7; 32]), BuildOptions::default())?;
 //! build.push("https://example.org/".into(), "{}".into())?;
@@ -31,8 +32,8 @@
 //! assert_eq!(manifest.records, 1);
 //!
 //! let generation = Generation::open(dir.path())?;
-//! assert_eq!(generation.get(b"https://example.org/")?.as_deref(), Some(&b"{}"[..]));
-//! assert_eq!(generation.get(b"https://example.org/other")?, None);
+//! assert_eq!(generation.get(b"https://example.org/")?, Answer::Value("{}".into()));
+//! assert_eq!(generation.get(b"https://example.org/other")?, Answer::Absent);
 //! # Ok(())
 //! # }
 //! ```
@@ -42,16 +43,19 @@ mod error;
 mod gather;
 mod generation;
 mod journal;
+mod keyless;
 mod manifest;
 mod plan;
 mod scatter;
+mod shape;
 mod sums;
 
 pub use build::{Build, BuildOptions, Progress};
 pub use error::BuildError;
-pub use generation::{Depth, Generation};
-pub use manifest::{Manifest, SlicesEntry};
+pub use generation::{Answer, Depth, Generation};
+pub use manifest::{FileEntry, Manifest};
 pub use plan::{Duplicates, Target};
+pub use shape::Shape;
 pub use sums::Sums;
 
 /// The file that makes a directory a generation.

@@ -7,6 +7,7 @@ use torc_store::PartitionSummary;
 use torc_store::bulk::SliceFileInfo;
 
 use crate::plan::{Plan, Target, write_durably};
+use crate::shape::Shape;
 use crate::sums::{Sums, hex32, hex128};
 use crate::{BuildError, MANIFEST_FILE};
 
@@ -16,6 +17,8 @@ pub struct Manifest {
     format: u32,
     /// What it was built for.
     pub target: Target,
+    /// What it keeps of each row.
+    pub shape: Shape,
     /// Its keys.
     pub records: u64,
     /// Bytes of keys and values.
@@ -26,22 +29,22 @@ pub struct Manifest {
     /// Rows that were left out, because another row of their key counts.
     pub duplicates: u64,
     /// Its files, in the order of their partitions.
-    pub files: Vec<SlicesEntry>,
+    pub files: Vec<FileEntry>,
 }
 
-/// A file of slices.
+/// A file of slices, or of keyless tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SlicesEntry {
+pub struct FileEntry {
     /// BLAKE3 of its bytes, by which it is named.
     #[serde(with = "hex32")]
     pub digest: [u8; 32],
     /// Its length, bytes.
     pub len: u64,
-    /// Where its table starts.
-    pub table_at: u64,
-    /// How many slices it has.
-    pub slices: u32,
-    /// The first partition that it has a slice of.
+    /// Where its directory starts.
+    pub directory_at: u64,
+    /// How many slices or tables it has.
+    pub tables: u32,
+    /// The first partition that it has one of.
     pub first_partition: u32,
     /// The last.
     pub last_partition: u32,
@@ -60,21 +63,20 @@ struct Sealed {
 
 const FORMAT: u32 = 1;
 
-impl SlicesEntry {
+impl FileEntry {
     /// Its name in the directory.
     #[must_use]
     pub fn name(&self) -> String {
-        format!("{}.slices", blake3::Hash::from_bytes(self.digest).to_hex())
+        format!("{}.part", blake3::Hash::from_bytes(self.digest).to_hex())
     }
 
-    /// What its reader must know of it.
-    #[must_use]
-    pub fn info(&self) -> SliceFileInfo {
+    /// What the reader of a file of slices must know of it.
+    pub(crate) fn info(&self) -> SliceFileInfo {
         SliceFileInfo {
             digest: self.digest,
             len: self.len,
-            table_at: self.table_at,
-            slices: self.slices,
+            table_at: self.directory_at,
+            slices: self.tables,
             summary: PartitionSummary {
                 records: self.sums.records,
                 tombstones: 0,
@@ -86,7 +88,7 @@ impl SlicesEntry {
 }
 
 impl Manifest {
-    pub(crate) fn new(plan: &Plan, mut files: Vec<SlicesEntry>, duplicates: u64) -> Self {
+    pub(crate) fn new(plan: &Plan, mut files: Vec<FileEntry>, duplicates: u64) -> Self {
         files.sort_by_key(|file| file.first_partition);
         let mut sums = Sums::default();
         for file in &files {
@@ -95,6 +97,7 @@ impl Manifest {
         Self {
             format: FORMAT,
             target: plan.target,
+            shape: plan.shape,
             records: sums.records,
             payload_bytes: sums.payload_bytes,
             fingerprint: sums.fingerprint,

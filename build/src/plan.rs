@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use torc_record::{Ballot, Digest, DigestKey, NamespaceId};
 use torc_ring::{Partition, Partitions, Token};
 
+use crate::shape::Shape;
 use crate::sums::hex32;
 use crate::{BuildError, PLAN_FILE};
 
@@ -67,6 +68,7 @@ pub(crate) struct Plan {
     /// What the rows are read from, as whoever calls describes it: the same text means the same rows
     /// in the same order.
     pub(crate) source: String,
+    pub(crate) shape: Shape,
     pub(crate) duplicates: Duplicates,
     /// Share of strangers that the gates let through.
     pub(crate) gate_rate: f64,
@@ -82,16 +84,17 @@ impl Plan {
     pub(crate) fn new(
         target: Target,
         source: String,
+        shape: Shape,
         duplicates: Duplicates,
         gate_rate: f64,
-        buckets: u32,
-        file_bytes: u64,
+        (buckets, file_bytes): (u32, u64),
     ) -> Self {
         let most = target.partitions.count();
         Self {
             format: FORMAT,
             target,
             source,
+            shape,
             duplicates,
             gate_rate,
             buckets: buckets.clamp(1, most).next_power_of_two().min(most),
@@ -137,6 +140,7 @@ impl Plan {
         let parts = [
             (self.target == wanted.target, "target"),
             (self.source == wanted.source, "source"),
+            (self.shape == wanted.shape, "shape"),
             (self.duplicates == wanted.duplicates, "rule for duplicates"),
             (
                 (self.gate_rate - wanted.gate_rate).abs() < f64::EPSILON,

@@ -8,9 +8,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use torc_store::bulk::{PackedRecord, pack};
-
-use torc_record::{Key, Record, State};
 
 use crate::plan::{Plan, sync_dir};
 use crate::sums::Sums;
@@ -32,6 +29,8 @@ struct Run {
 pub(crate) struct Scatter {
     runs: Vec<Run>,
     most_buffered: usize,
+    /// The row that is being taken.
+    packed: Vec<u8>,
     pub(crate) rows: u64,
     pub(crate) sums: Sums,
 }
@@ -71,6 +70,7 @@ impl Scatter {
         Ok(Self {
             runs: runs?,
             most_buffered: (share as usize).clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end()),
+            packed: Vec::new(),
             rows,
             sums,
         })
@@ -80,30 +80,19 @@ impl Scatter {
     pub(crate) fn push(&mut self, plan: &Plan, key: Bytes, value: Bytes) -> Result<(), BuildError> {
         let row = self.rows + 1;
         let bad = |what: String| BuildError::BadRow { row, what };
-        let target = &plan.target;
-        let digest = target.digest(&key);
-        let record = Record {
-            namespace: target.namespace,
-            digest,
-            key: Key::new(key).map_err(|error| bad(error.to_string()))?,
-            ballot: target.ballot,
-            origin: None,
-            state: State::Value {
-                value,
-                expires_at_ms: None,
-            },
-        };
-        let most_buffered = self.most_buffered;
+        self.packed.clear();
+        let packed = plan.shape.pack(&plan.target, key, value, &mut self.packed);
+        packed.map_err(bad)?;
+        let packed = plan.shape.row(&self.packed);
+        let packed = packed.map_err(|what| bad(what.to_owned()))?;
         // There are as many runs as buckets.
-        let Some(run) = self.runs.get_mut(plan.bucket(&digest)) else {
+        let Some(run) = self.runs.get_mut(plan.bucket(&packed.digest())) else {
             return Err(bad("no bucket takes it".to_owned()));
         };
-        let at = run.buffer.len();
-        pack(&record, &mut run.buffer).map_err(|error| bad(error.to_string()))?;
-        let packed = PackedRecord::at_start_of(&run.buffer[at..]);
-        self.sums.add(packed.map_err(|what| bad(what.to_owned()))?);
+        self.sums.merge(&packed.sums());
         self.rows = row;
-        if run.buffer.len() >= most_buffered {
+        run.buffer.extend_from_slice(&self.packed);
+        if run.buffer.len() >= self.most_buffered {
             run.write_out()?;
         }
         Ok(())

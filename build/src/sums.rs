@@ -1,7 +1,6 @@
 //! What records come to: taken while rows are read, compared when they have been written.
 
 use serde::{Deserialize, Serialize};
-use torc_store::bulk::PackedRecord;
 
 /// What some records come to. Sums can be added and taken away, modulo their width.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +11,7 @@ pub struct Sums {
     pub payload_bytes: u64,
     /// Bytes of their stored form.
     pub(crate) packed_bytes: u64,
-    /// Of what names them and their version: [`entry_sum`](torc_record::entry_sum).
+    /// Of what names them, and their version: [`entry_sum`](torc_record::entry_sum), or the digests of keyless ones.
     #[serde(with = "hex128")]
     pub fingerprint: u128,
     /// Of the CRC32C of each whole record.
@@ -20,12 +19,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    pub(crate) fn add(&mut self, record: PackedRecord<'_>) {
-        self.merge(&Self::of(record));
-    }
-
-    pub(crate) fn take_away(&mut self, record: PackedRecord<'_>) {
-        let gone = Self::of(record);
+    pub(crate) fn take_away(&mut self, gone: &Self) {
         self.records = self.records.wrapping_sub(gone.records);
         self.payload_bytes = self.payload_bytes.wrapping_sub(gone.payload_bytes);
         self.packed_bytes = self.packed_bytes.wrapping_sub(gone.packed_bytes);
@@ -39,16 +33,6 @@ impl Sums {
         self.packed_bytes = self.packed_bytes.wrapping_add(other.packed_bytes);
         self.fingerprint = self.fingerprint.wrapping_add(other.fingerprint);
         self.checksum = self.checksum.wrapping_add(other.checksum);
-    }
-
-    fn of(record: PackedRecord<'_>) -> Self {
-        Self {
-            records: 1,
-            payload_bytes: record.payload_len() as u64,
-            packed_bytes: record.bytes().len() as u64,
-            fingerprint: record.fingerprint(),
-            checksum: u64::from(crc32c::crc32c(record.bytes())),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use torc_build::{
-    Build, BuildError, BuildOptions, Depth, Duplicates, Generation, Manifest, Target,
+    Answer, Build, BuildError, BuildOptions, Depth, Duplicates, Generation, Manifest, Shape, Target,
 };
 use torc_ring::Partitions;
 
@@ -47,8 +47,8 @@ fn build(dir: &Path, rows: &Rows, options: BuildOptions) -> Result<Manifest, Bui
 /// The names of the files of slices with their bytes.
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
-    let slices = entries.filter(|entry| entry.path().extension().is_some_and(|it| it == "slices"));
-    slices
+    let parts = entries.filter(|entry| entry.path().extension().is_some_and(|it| it == "part"));
+    parts
         .map(|entry| {
             let name = entry.file_name().into_string().unwrap();
             (name, std::fs::read(entry.path()).unwrap())
@@ -66,11 +66,14 @@ fn every_key_is_found_with_its_value_and_no_other_is() {
     assert_eq!(manifest.payload_bytes, bytes.sum::<usize>() as u64);
     let generation = Generation::open(dir.path()).unwrap();
     for (key, value) in &rows {
-        assert_eq!(generation.get(key).unwrap().as_deref(), Some(&value[..]));
+        assert_eq!(
+            generation.get(key).unwrap(),
+            Answer::Value(value.clone().into())
+        );
     }
     for stranger in 0..5_000 {
         let key = format!("https://example.com/{stranger}");
-        assert_eq!(generation.get(key.as_bytes()).unwrap(), None);
+        assert_eq!(generation.get(key.as_bytes()).unwrap(), Answer::Absent);
     }
     let verified = Generation::verify(dir.path(), Depth::Records).unwrap();
     assert_eq!(verified, manifest);
@@ -86,7 +89,7 @@ fn no_rows_are_a_generation_too() {
     let manifest = build(dir.path(), &Rows::new(), options()).unwrap();
     assert_eq!(manifest.records, 0);
     let generation = Generation::open(dir.path()).unwrap();
-    assert_eq!(generation.get(b"anything").unwrap(), None);
+    assert_eq!(generation.get(b"anything").unwrap(), Answer::Absent);
 }
 
 #[test]
@@ -160,11 +163,13 @@ fn a_key_that_comes_again_follows_the_rule() {
         let manifest = build(dir.path(), &rows, options)?;
         assert_eq!((manifest.records, manifest.duplicates), (200, 2));
         let generation = Generation::open(dir.path()).unwrap();
-        Ok(generation.get(&rows[7].0).unwrap().unwrap())
+        Ok(generation.get(&rows[7].0).unwrap())
     };
-    assert_eq!(value_under(Duplicates::First).unwrap(), &rows[7].1[..]);
-    assert_eq!(value_under(Duplicates::Last).unwrap(), "and again");
-    let refused: Result<bytes::Bytes, BuildError> = value_under(Duplicates::Error);
+    let first = Answer::Value(rows[7].1.clone().into());
+    assert_eq!(value_under(Duplicates::First).unwrap(), first);
+    let last = Answer::Value("and again".into());
+    assert_eq!(value_under(Duplicates::Last).unwrap(), last);
+    let refused: Result<Answer, BuildError> = value_under(Duplicates::Error);
     assert!(matches!(refused, Err(BuildError::Duplicate { key }) if key.ends_with("/7")));
 }
 
@@ -248,6 +253,85 @@ fn damage_anywhere_is_named() {
 }
 
 #[test]
+fn a_keyless_generation_finds_every_key_and_few_others_and_numbers_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = |bits| BuildOptions {
+        shape: Shape::Keyless {
+            fingerprint_bits: bits,
+            payload_bytes: 4,
+        },
+        ..options()
+    };
+    let count = 20_000_u32;
+    let key = |number: u32| format!("line {number}").into_bytes();
+    let rows: Rows = (0..count)
+        .map(|number| (key(number), number.to_be_bytes().to_vec()))
+        .collect();
+    let manifest = build(dir.path(), &rows, options(8)).unwrap();
+    let generation = Generation::open(dir.path()).unwrap();
+    let mut ids = vec![false; rows.len()];
+    for (key, value) in &rows {
+        let Answer::Probably { id, payload } = generation.get(key).unwrap() else {
+            panic!("a key is missed");
+        };
+        assert_eq!(payload, value);
+        assert!(
+            !std::mem::replace(&mut ids[id as usize], true),
+            "its own number"
+        );
+    }
+    // 20,000 strangers at 1 in 256: 78 expected, five standard deviations are 44.
+    let strangers = (count..2 * count)
+        .filter(|number| !matches!(generation.get(&key(*number)).unwrap(), Answer::Absent));
+    let strangers = strangers.count();
+    assert!((34..=122).contains(&strangers), "{strangers} strangers");
+    let bits = generation.index_bytes() as f64 * 8.0 / f64::from(count);
+    assert!(bits < 8.0 + 4.0, "{bits} bits a key, with small tables");
+    assert_eq!(
+        Generation::verify(dir.path(), Depth::Records).unwrap(),
+        manifest
+    );
+
+    let other = tempfile::tempdir().unwrap();
+    let wrong = vec![(b"key".to_vec(), b"12345".to_vec())];
+    let refused = build(other.path(), &wrong, options(8));
+    assert!(matches!(refused, Err(BuildError::BadRow { row: 1, .. })));
+    let none = tempfile::tempdir().unwrap();
+    let refused = build(none.path(), &rows, options(33));
+    assert!(matches!(refused, Err(BuildError::BadShape { .. })));
+}
+
+#[test]
+fn damage_of_a_keyless_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = BuildOptions {
+        shape: Shape::Keyless {
+            fingerprint_bits: 16,
+            payload_bytes: 2,
+        },
+        ..options()
+    };
+    let rows: Rows = (0..300_u16)
+        .map(|number| (number.to_le_bytes().to_vec(), number.to_le_bytes().to_vec()))
+        .collect();
+    build(dir.path(), &rows, options).unwrap();
+    let good = files(dir.path());
+    for (name, bytes) in &good {
+        let path = dir.path().join(name);
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 0x40;
+            std::fs::write(&path, bad).unwrap();
+            // Without the digest of the file: by what the file itself says.
+            let opened = Generation::open(dir.path());
+            let found = opened.is_err() || Generation::verify(dir.path(), Depth::Records).is_err();
+            assert!(found, "byte {at} of {name}");
+        }
+        std::fs::write(&path, bytes).unwrap();
+    }
+}
+
+#[test]
 fn a_run_that_the_disk_changed_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let mut build = Build::create(dir.path(), target(), options()).unwrap();
@@ -291,7 +375,7 @@ proptest! {
         let generation = Generation::open(dir.path()).unwrap();
         for (key, value) in &model {
             let found = generation.get(key).unwrap();
-            prop_assert_eq!(found.as_deref(), Some(&value[..]));
+            prop_assert_eq!(found, Answer::Value(value.clone().into()));
         }
         // Without duplicates the order does not matter.
         let mut shuffled: Rows = model.into_iter().collect();

@@ -417,3 +417,61 @@ fn a_build_refuses_what_it_cannot_take_and_names_the_line() {
     let got = run(&["generation", "get", &path("kept"), "a"]);
     assert_eq!(got.stdout, b"3\n");
 }
+
+#[test]
+fn a_keyless_generation_says_probably_and_keeps_no_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let rows: String = (0..1_000)
+        .map(|it| format!("line-{it:04},{:04}\n", it % 9))
+        .collect();
+    std::fs::write(path("lines.csv"), format!("key,value\n{rows}")).unwrap();
+    let build = |to: &str, more: &[&str]| {
+        let (from, to) = (path("lines.csv"), path(to));
+        let mut args = vec!["build", "--from", &from, "--to", &to];
+        args.extend_from_slice(more);
+        run(&args)
+    };
+    let keyless = [
+        "--shape",
+        "keyless",
+        "--payload-bytes",
+        "4",
+        "--fingerprint-bits",
+        "32",
+    ];
+    let built = build("keyless", &keyless);
+    assert!(built.status.success(), "{built:?}");
+    let got = run(&["generation", "get", &path("keyless"), "line-0014"]);
+    assert_eq!(got.stdout, b"0005\n", "{got:?}");
+    assert!(one_line(&got.stderr).starts_with("probably there, as number "));
+    let absent = run(&["generation", "get", &path("keyless"), "line-1000"]);
+    assert_eq!(absent.status.code(), Some(1));
+    for entry in std::fs::read_dir(path("keyless")).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        let holds_a_key = bytes.windows(9).any(|window| window == b"line-0014");
+        assert!(!holds_a_key, "no key is kept");
+    }
+    let set = build("set", &["--shape", "set"]);
+    assert!(set.status.success(), "{set:?}");
+    let json = run(&[
+        "--output",
+        "json",
+        "generation",
+        "get",
+        &path("set"),
+        "line-0014",
+    ]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["value"], "");
+    assert!(json["id"].as_u64().unwrap() < 1_000);
+    let without = build("none", &["--shape", "keyless"]);
+    assert_eq!(
+        without.status.code(),
+        Some(2),
+        "a payload's length is needed: {without:?}"
+    );
+    let wrong = build("wrong", &["--shape", "keyless", "--payload-bytes", "5"]);
+    assert_eq!(wrong.status.code(), Some(6), "{wrong:?}");
+    assert!(one_line(&wrong.stderr).contains("line 2: the value has 4 bytes"));
+}

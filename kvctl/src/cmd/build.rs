@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
+use bytes::Bytes;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use torc_build::{
-    Build, BuildError, BuildOptions, Duplicates, Generation, Manifest, Progress, Target,
+    Build, BuildError, BuildOptions, Duplicates, Generation, Manifest, Progress, Shape, Target,
 };
 
 use crate::args;
@@ -53,6 +54,21 @@ pub(crate) struct Args {
     /// Where to build; made when missing.
     #[arg(long = "to", value_name = "DIR")]
     to: PathBuf,
+    /// What to keep of each row.
+    #[arg(long, value_enum, value_name = "SHAPE", default_value_t = Kept::Values)]
+    shape: Kept,
+    /// With --shape keyless or set: bits of a key's fingerprint, 1 to 32. An absent key is taken for one
+    /// that is there with probability 2^-N.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=32))]
+    fingerprint_bits: u8,
+    /// With --shape keyless: bytes of every value.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(1..=64),
+        required_if_eq("shape", "keyless")
+    )]
+    payload_bytes: Option<u8>,
     /// Which row counts when several have the same key.
     #[arg(long, value_enum, value_name = "RULE", default_value_t = Rule::Error)]
     duplicates: Rule,
@@ -68,6 +84,16 @@ pub(crate) struct Args {
     /// Share of absent keys that the Bloom gates let through, 0.0001 to 0.5.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = gate_rate)]
     gate_rate: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Kept {
+    /// Keys and values: answers are certain.
+    Values,
+    /// A fingerprint of each key, and values of one length: 2.1 bits and the fingerprint a key in memory.
+    Keyless,
+    /// A fingerprint of each key alone; values are left out.
+    Set,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -99,6 +125,7 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
     let target = target(args)?;
     let options = BuildOptions {
         source: source(&files, &lens, args),
+        shape: shape(args),
         duplicates: match args.duplicates {
             Rule::Error => Duplicates::Error,
             Rule::First => Duplicates::First,
@@ -115,7 +142,8 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
     let (taken, started) = (build.rows_taken(), Instant::now());
     if !build.has_all_rows() {
         let inputs = files.into_iter().zip(formats?).collect();
-        read(&mut build, inputs, len, !args.no_header)?;
+        let keeps_values = args.shape != Kept::Set;
+        read(&mut build, inputs, len, !args.no_header, keeps_values)?;
     }
     let read_for = started.elapsed();
     let bar = input::bar(None);
@@ -136,6 +164,18 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
         elapsed: started.elapsed(),
     };
     built.print(&args.to, global, out)
+}
+
+fn shape(args: &Args) -> Shape {
+    let keyless = |payload_bytes| Shape::Keyless {
+        fingerprint_bits: args.fingerprint_bits,
+        payload_bytes,
+    };
+    match args.shape {
+        Kept::Values => Shape::Values,
+        Kept::Keyless => keyless(args.payload_bytes.unwrap_or_default()),
+        Kept::Set => keyless(0),
+    }
 }
 
 fn target(args: &Args) -> Result<Target, Failure> {
@@ -174,6 +214,7 @@ fn read(
     inputs: Vec<(PathBuf, Format)>,
     len: Option<u64>,
     header: bool,
+    keeps_values: bool,
 ) -> Result<(), Failure> {
     let bar = input::bar(len);
     let (sender, receiver) = std::sync::mpsc::sync_channel(BATCHES_AHEAD);
@@ -190,7 +231,12 @@ fn read(
                 if row.expires_at_ms.is_some() {
                     return Err(expires(&path, line));
                 }
-                let pushed = build.push(row.key, row.value);
+                let value = if keeps_values {
+                    row.value
+                } else {
+                    Bytes::new()
+                };
+                let pushed = build.push(row.key, value);
                 pushed.map_err(|error| refused(error, &path, line))?;
             }
             bar.set_message(text::count(build.rows_taken()));
@@ -260,7 +306,7 @@ fn refused(error: BuildError, path: &Path, line: u64) -> Failure {
         line,
         last_line: line,
         problem: Problem::OutOfBounds(what),
-        bytes: bytes::Bytes::new(),
+        bytes: Bytes::new(),
     };
     Failure::Input {
         path: input::shown(path),
@@ -279,9 +325,9 @@ pub(super) fn failure(error: BuildError) -> Failure {
             path: path.display().to_string(),
             source,
         },
-        BuildError::Duplicate { .. } | BuildError::SameDigest { .. } => {
-            Failure::OutOfBounds(error.to_string())
-        }
+        BuildError::Duplicate { .. }
+        | BuildError::SameDigest { .. }
+        | BuildError::BadShape { .. } => Failure::OutOfBounds(error.to_string()),
         other => Failure::Usage(other.to_string()),
     }
 }
@@ -373,4 +419,25 @@ pub(super) fn hex(digest: &[u8; 32]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&Summary {
+            generation: String::new(),
+            records: 0,
+            payload_bytes: 0,
+            duplicates: 0,
+            files: 0,
+            file_bytes: 0,
+            index_bits_per_key: 0.0,
+            rows_resumed: 0,
+            seconds: 0.0,
+            records_per_s: 0.0,
+        });
+    }
 }

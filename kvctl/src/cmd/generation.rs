@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use torc_build::{Depth, Generation};
+use torc_build::{Answer, Depth, Generation, Shape};
 
 use super::build::{bits_per_key, failure, hex};
 use crate::args::KeyArgs;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::JsonRow;
-use crate::out::Out;
+use crate::out::{Out, note};
 use crate::text;
 
 /// Read and check generations that `kvctl build` has made
@@ -22,7 +22,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Print the value of a key. Ends with 1 if the generation does not have it.
+    /// Print the value of a key, or its payload. Ends with 1 if the generation does not have it.
     Get {
         /// The directory that was built to.
         #[arg(value_name = "DIR")]
@@ -57,7 +57,17 @@ enum HowDeep {
     Records,
 }
 
-/// What `--output json` prints.
+/// What `get --output json` prints.
+#[derive(Debug, Serialize)]
+struct Found<'a> {
+    #[serde(flatten)]
+    record: JsonRow<'a>,
+    /// Of a keyless one; then the key is there with a probability only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u64>,
+}
+
+/// What `show` and `verify` print with `--output json`.
 #[derive(Debug, Serialize)]
 struct Shown {
     generation: String,
@@ -67,6 +77,8 @@ struct Shown {
     files: u64,
     file_bytes: u64,
     partitions: u32,
+    shape: Shape,
+    false_positive_rate: f64,
     index_bits_per_key: f64,
 }
 
@@ -75,12 +87,23 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
         Command::Get { dir, key } => {
             let generation = Generation::open(dir).map_err(failure)?;
             let key = key.key()?;
-            let found = generation.get(&key).map_err(failure)?;
-            let value = found.ok_or_else(|| Failure::KeyNotFound {
-                key: text::escaped(&key).into_owned(),
-            })?;
+            let (value, id) = match generation.get(&key).map_err(failure)? {
+                Answer::Value(value) => (value, None),
+                Answer::Probably { id, payload } => (payload, Some(id)),
+                Answer::Absent => {
+                    let key = text::escaped(&key).into_owned();
+                    return Err(Failure::KeyNotFound { key });
+                }
+            };
             if global.json() {
-                return out.json(&JsonRow::key(&key).value(&value));
+                let record = JsonRow::key(&key).value(&value);
+                return out.json(&Found { record, id });
+            }
+            if let Some(id) = id {
+                let rate = generation.manifest().shape.false_positive_rate();
+                note(format!(
+                    "probably there, as number {id}: the share {rate:.1e} of absent keys is taken for one that is"
+                ));
             }
             out.raw(&value)?;
             out.raw(b"\n")
@@ -108,6 +131,8 @@ fn show(generation: &Generation, global: &Global, out: &mut Out) -> Result<(), F
         files: manifest.files.len() as u64,
         file_bytes: manifest.file_bytes(),
         partitions: manifest.target.partitions.count(),
+        shape: manifest.shape,
+        false_positive_rate: manifest.shape.false_positive_rate(),
         index_bits_per_key: bits_per_key(generation.index_bytes(), manifest.records),
     };
     if global.json() {
@@ -123,4 +148,32 @@ fn show(generation: &Generation, global: &Global, out: &mut Out) -> Result<(), F
         text::count(u64::from(shown.partitions)),
         shown.index_bits_per_key,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&Shown {
+            generation: String::new(),
+            records: 0,
+            payload_bytes: 0,
+            duplicates: 0,
+            files: 0,
+            file_bytes: 0,
+            partitions: 0,
+            shape: Shape::Keyless {
+                fingerprint_bits: 1,
+                payload_bytes: 0,
+            },
+            false_positive_rate: 0.5,
+            index_bits_per_key: 0.0,
+        });
+        crate::out::assert_documented(&Found {
+            record: JsonRow::key(b"k").value(b"v"),
+            id: Some(0),
+        });
+    }
 }
