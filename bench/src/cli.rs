@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::bulk;
 use crate::cleanup::{self, BoundArgs};
 use crate::hot;
 use crate::index;
@@ -39,7 +40,7 @@ pub(crate) struct Options {
     /// Tiny sizes, to see that a suite works: the figures mean nothing
     #[arg(long, global = true)]
     pub(crate) quick: bool,
-    /// Records to store; without it, 1,000,000 (50,000 in `paths` and `replicas`, 100,000 in
+    /// Records to store; without it, 1,000,000 (10,000,000 in `bulk`, 50,000 in `paths` and `replicas`, 100,000 in
     /// `wire`, 12,000,000 in `join --bulk`)
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=1 << 31))]
     pub(crate) records: Option<u64>,
@@ -63,6 +64,8 @@ pub(crate) enum Suite {
     Ring,
     /// Size, building and lookups of the sealed records' index, beside `ptr_hash`, sux and ph
     Index(index::Args),
+    /// Keys on the disk to one minimal perfect hash function, out of core; then every key is looked up
+    Bulk(bulk::Args),
     /// Counting, hot keys, joins, search and chunks of the sketches, beside datasketches,
     /// heavykeeper, aho-corasick and fastcdc
     Sketch(sketch::Args),

@@ -12,6 +12,7 @@
 //!
 //! Absent on purpose: thresholds, and tests that assert on what was measured.
 
+mod bulk;
 mod cleanup;
 mod cli;
 mod hot;
@@ -54,6 +55,7 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
         Suite::Ring => &ring::run,
         Suite::Index(args) => &|options| index::run(*args, options),
         Suite::Sketch(args) => &|options| sketch::run(*args, options),
+        Suite::Bulk(args) => &|options| bulk::run(*args, options),
         Suite::Store(args) => &|options| store::run(args, options),
         Suite::Wire => &wire::run,
         Suite::Paths(args) => &|options| wire::paths::run(args, options),

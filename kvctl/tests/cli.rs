@@ -1,6 +1,7 @@
 //! The command line itself, as far as it goes without a cluster.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
+use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::process::{Command, Output, Stdio};
 
@@ -422,10 +423,11 @@ fn a_build_refuses_what_it_cannot_take_and_names_the_line() {
 fn a_keyless_generation_says_probably_and_keeps_no_key() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let rows: String = (0..1_000)
-        .map(|it| format!("line-{it:04},{:04}\n", it % 9))
-        .collect();
-    std::fs::write(path("lines.csv"), format!("key,value\n{rows}")).unwrap();
+    let mut rows = "key,value\n".to_owned();
+    for number in 0..1_000 {
+        writeln!(rows, "line-{number:04},{:04}", number % 9).unwrap();
+    }
+    std::fs::write(path("lines.csv"), rows).unwrap();
     let build = |to: &str, more: &[&str]| {
         let (from, to) = (path("lines.csv"), path(to));
         let mut args = vec!["build", "--from", &from, "--to", &to];

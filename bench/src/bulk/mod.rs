@@ -1,0 +1,208 @@
+//! Keys on a disk to one minimal perfect hash function, out of core: how long, how many bits, how much
+//! memory; then every key is looked up.
+//!
+//! Two passes: digests are scattered to 256 buckets on the disk by their leading byte; then each bucket is
+//! read, sorted, and the functions of its 16 partitions are built. Two threads work in each pass. What is made is checked: every key has a
+//! slot of its own.
+
+mod input;
+mod scatter;
+
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use torc_index::{Mphf, PerfectHash as _, Stitched};
+use torc_record::Digest;
+
+use crate::cli::Options;
+use crate::process;
+use crate::report::{Metric, Prediction, Report, TORC};
+use input::{Input, Kind};
+
+/// Threads of each pass.
+const THREADS: usize = 2;
+/// Buckets, by the first eight bits of a digest.
+const BUCKETS: usize = 256;
+/// Partitions of a bucket, by the next bits.
+const PARTITION_BITS: u32 = 4;
+const PARTITIONS: usize = BUCKETS << PARTITION_BITS;
+/// Keys whose slots are asked for at a time.
+const QUERIES: usize = 4_096;
+
+const KEYS: Metric = Metric::new("keys", "millions");
+const SCATTER: Metric = Metric::new("scatter", "s");
+const BUILD: Metric = Metric::new("sort_and_build", "s");
+const TOTAL: Metric = Metric::new("total", "s");
+const SIZE: Metric = Metric::new("size", "bits/key");
+const PEAK: Metric = Metric::new("peak_memory", "MiB");
+const LOOKUPS: Metric = Metric::new("all_lookups", "s");
+
+/// For a billion keys on two cores.
+const PREDICTIONS: &[Prediction] = &[
+    Prediction {
+        case: "digests",
+        metric: "total",
+        expected: "a billion: 85; at most 90",
+    },
+    Prediction {
+        case: "digests",
+        metric: "size",
+        expected: "2.07; at most 2.15",
+    },
+    Prediction {
+        case: "digests",
+        metric: "peak_memory",
+        expected: "600; at most 1024",
+    },
+    Prediction {
+        case: "digests",
+        metric: "all_lookups",
+        expected: "a billion: 15; at most 23",
+    },
+    Prediction {
+        case: "urls",
+        metric: "total",
+        expected: "a billion: 150; at most 180",
+    },
+];
+
+/// What to build from.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Args {
+    /// Lines of 64 bytes, which are URLs, instead of digests of 16
+    #[arg(long)]
+    urls: bool,
+}
+
+/// # Errors
+/// The disk is too small or fails, or a function cannot be built.
+pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
+    let mut report = Report::new("bulk", PREDICTIONS);
+    let kind = if args.urls { Kind::Urls } else { Kind::Digests };
+    let keys = options.records_or(10_000_000);
+    let dir = options.scratch()?;
+    // The input, and its digests once more in the buckets.
+    let needed = keys * (kind.row_len() + size_of::<Digest>()) as u64;
+    let free = process::free_bytes(dir.path())?;
+    ensure!(
+        needed + (1 << 30) <= free,
+        "{} MiB are needed and {} are free: give fewer --records, or another --dir",
+        needed >> 20,
+        free >> 20
+    );
+    let input = Input::create(dir.path(), kind, keys)?;
+    for _ in 0..options.rounds_or(1) {
+        measure(&mut report, dir.path(), &input)?;
+    }
+    report.note(format!(
+        "{keys} keys, {THREADS} threads, {PARTITIONS} partitions; every key was looked up and has a slot of its own"
+    ));
+    Ok(report)
+}
+
+fn measure(report: &mut Report, dir: &Path, input: &Input) -> Result<()> {
+    let case = input.kind().name();
+    let started = Instant::now();
+    scatter::scatter(dir, input)?;
+    let scattered = started.elapsed();
+    let parts = build(dir)?;
+    let built = started.elapsed();
+    let views: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    let function = Stitched::view(&views)?;
+    let peak = process::memory(std::process::id())?.peak_bytes;
+    ensure!(
+        function.len() as u64 == input.keys(),
+        "the function has {} keys",
+        function.len()
+    );
+    let bytes: usize = parts.iter().map(Vec::len).sum();
+    let lookups = look_up(input, &function)?;
+    let keys = input.keys() as f64;
+    report.add(case, KEYS, TORC, keys / 1e6);
+    report.add(case, SCATTER, TORC, scattered.as_secs_f64());
+    report.add(
+        case,
+        BUILD,
+        TORC,
+        built.saturating_sub(scattered).as_secs_f64(),
+    );
+    report.add(case, TOTAL, TORC, built.as_secs_f64());
+    report.add(case, SIZE, TORC, bytes as f64 * 8.0 / keys);
+    report.add(case, PEAK, TORC, peak as f64 / f64::from(1 << 20));
+    report.add(case, LOOKUPS, TORC, lookups);
+    Ok(())
+}
+
+/// The functions of all partitions, in their order.
+fn build(dir: &Path) -> Result<Vec<Vec<u8>>> {
+    let queue = Mutex::new(0..BUCKETS);
+    let parts: Vec<Mutex<Vec<Vec<u8>>>> = (0..BUCKETS).map(|_| Mutex::default()).collect();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut sorted = Vec::new();
+                    loop {
+                        let next = queue.lock().ok().and_then(|mut queue| queue.next());
+                        let Some(bucket) = next else {
+                            return anyhow::Ok(());
+                        };
+                        scatter::sorted_bucket(dir, bucket, &mut sorted)?;
+                        let built = build_bucket(&sorted)?;
+                        if let Ok(mut part) = parts[bucket].lock() {
+                            *part = built;
+                        }
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            let ended = worker.join();
+            ended.map_err(|_| anyhow::anyhow!("a worker panicked"))??;
+        }
+        anyhow::Ok(())
+    })?;
+    let parts = parts
+        .into_iter()
+        .map(|part| part.into_inner().unwrap_or_default());
+    Ok(parts.flatten().collect())
+}
+
+fn build_bucket(sorted: &[Digest]) -> Result<Vec<Vec<u8>>> {
+    let mut rest = sorted;
+    let mut parts = Vec::with_capacity(1 << PARTITION_BITS);
+    for partition in 0..1_u64 << PARTITION_BITS {
+        let is_mine = |digest: &Digest| {
+            digest.high() << BUCKETS.trailing_zeros() >> (u64::BITS - PARTITION_BITS) <= partition
+        };
+        let (mine, others) = rest.split_at(rest.partition_point(is_mine));
+        rest = others;
+        parts.push(Mphf::build(mine, 0).context("a function cannot be built")?);
+    }
+    Ok(parts)
+}
+
+/// Looks all keys up in the order of the input, and marks their slots. Returns the seconds that the lookups took, reading
+/// and marking included.
+fn look_up(input: &Input, function: &Stitched<'_>) -> Result<f64> {
+    let words = function.len().div_ceil(64);
+    let taken: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
+    let started = Instant::now();
+    input.each_part(THREADS, |_, digests| {
+        let mut slots = Vec::with_capacity(QUERIES);
+        for digests in digests.chunks(QUERIES) {
+            slots.clear();
+            function.slots(digests, &mut slots);
+            for slot in &slots {
+                let (word, bit) = (*slot as usize / 64, 1 << (slot % 64));
+                let before = taken[word].fetch_or(bit, Ordering::Relaxed);
+                ensure!(before & bit == 0, "slot {slot} has two keys");
+            }
+        }
+        Ok(())
+    })?;
+    Ok(started.elapsed().as_secs_f64())
+}
