@@ -12,6 +12,7 @@
 //! holds what was stored, not when.
 
 mod csv;
+mod naming;
 mod ndjson;
 mod reading;
 mod tsv;
@@ -21,6 +22,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use self::csv::Csv;
+use self::naming::Places;
 use self::ndjson::Ndjson;
 use self::reading::Records;
 use self::tsv::Tsv;
@@ -29,6 +31,7 @@ use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 
+pub(crate) use naming::{Chosen, ChosenValue, Naming};
 pub(crate) use ndjson::JsonRow;
 
 /// Longest row that is read, bytes: the largest value with every byte escaped as
@@ -149,6 +152,10 @@ pub(crate) enum Problem {
          file has no header"
     )]
     NoHeader,
+    #[error("there is no column `{0}`")]
+    NoColumn(String),
+    #[error("the header names `{0}` twice")]
+    ColumnTwice(String),
     #[error(
         "the header names `{0}`: the columns are key, key_base64, value, value_base64 and \
          expires_at_ms, each at most once"
@@ -159,7 +166,10 @@ pub(crate) enum Problem {
 impl Problem {
     /// Whether the rows behind can be read all the same; not without a header.
     pub(crate) const fn is_of_one_row(&self) -> bool {
-        !matches!(self, Self::NoHeader | Self::UnknownColumn(_))
+        !matches!(
+            self,
+            Self::NoHeader | Self::UnknownColumn(_) | Self::NoColumn(_) | Self::ColumnTwice(_)
+        )
     }
 
     /// Whether the row is in the format, but beyond the limits of keys and values.
@@ -183,15 +193,15 @@ impl Format {
         }
     }
 
-    /// Reads rows, checking each against the limits of keys and values. `header`
-    /// says whether a CSV or TSV file begins with the names of its columns.
+    /// Reads rows, checking each against the limits of keys and values. `naming`
+    /// says what their columns are called.
     ///
     /// Memory is bounded by the longest row allowed, whatever the file holds.
-    pub(crate) fn read(self, input: impl io::Read + Send + 'static, header: bool) -> Rows {
+    pub(crate) fn read(self, input: impl io::Read + Send + 'static, naming: Naming) -> Rows {
         match self {
-            Self::Ndjson => Box::new(Records::new(input, Ndjson::default())),
-            Self::Csv => Box::new(Records::new(input, Csv::new(header))),
-            Self::Tsv => Box::new(Records::new(input, Tsv::new(header))),
+            Self::Ndjson => Box::new(Records::new(input, Ndjson::new(&naming))),
+            Self::Csv => Box::new(Records::new(input, Csv::new(naming))),
+            Self::Tsv => Box::new(Records::new(input, Tsv::new(naming))),
         }
     }
 
@@ -228,6 +238,8 @@ const COLUMNS: [&str; 5] = [
 struct Columns {
     /// Position of each of [`COLUMNS`] in a line.
     places: [Option<usize>; COLUMNS.len()],
+    /// Instead of them, where the columns have names of their own.
+    chosen: Option<Places>,
     width: usize,
 }
 
@@ -236,11 +248,20 @@ impl Columns {
     const fn bare() -> Self {
         Self {
             places: [Some(0), Some(1), None, None, None],
+            chosen: None,
             width: 2,
         }
     }
 
-    fn of_header(cells: &[Cow<'_, str>]) -> Result<Self, Problem> {
+    /// Those of a header of `count` cells.
+    fn of_header(cells: &[Cow<'_, str>], count: usize, naming: &Naming) -> Result<Self, Problem> {
+        if let Naming::Chosen(chosen) = naming {
+            return Ok(Self {
+                chosen: Some(chosen.places(cells)?),
+                width: count,
+                ..Self::default()
+            });
+        }
         let mut columns = Self {
             width: cells.len(),
             ..Self::default()
@@ -274,6 +295,9 @@ impl Columns {
                 found: count,
                 expected: self.width,
             });
+        }
+        if let Some(places) = &self.chosen {
+            return places.row(cells);
         }
         let cell = |column: usize| {
             let place = self.places.get(column).copied().flatten();

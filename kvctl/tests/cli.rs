@@ -316,7 +316,7 @@ fn a_build_that_is_killed_again_and_again_ends_with_the_same_generation() {
     let generated = run(&["generate-urls", "--count", "60000", "--to", &urls]);
     assert!(generated.status.success(), "{generated:?}");
     let build = |to: &str| {
-        let args = ["build", "--from", &urls, "--to", to, "--output", "json"];
+        let args = ["build", "--from", &urls, "--out", to, "--output", "json"];
         args.map(str::to_owned)
     };
     let started = std::time::Instant::now();
@@ -398,7 +398,7 @@ fn a_build_refuses_what_it_cannot_take_and_names_the_line() {
     ] {
         std::fs::write(path(name), content).unwrap();
         let to = path(&format!("{name}.built"));
-        let refused = run(&["build", "--from", &path(name), "--to", &to]);
+        let refused = run(&["build", "--from", &path(name), "--out", &to]);
         assert_eq!(refused.status.code(), Some(code), "{name}: {refused:?}");
         let line = one_line(&refused.stderr);
         assert!(line.contains(says), "{name}: {line}");
@@ -411,7 +411,7 @@ fn a_build_refuses_what_it_cannot_take_and_names_the_line() {
         "last",
         "--from",
         &path("twice.csv"),
-        "--to",
+        "--out",
         &path("kept"),
     ]);
     assert!(kept.status.success(), "{kept:?}");
@@ -430,7 +430,7 @@ fn a_keyless_generation_says_probably_and_keeps_no_key() {
     std::fs::write(path("lines.csv"), rows).unwrap();
     let build = |to: &str, more: &[&str]| {
         let (from, to) = (path("lines.csv"), path(to));
-        let mut args = vec!["build", "--from", &from, "--to", &to];
+        let mut args = vec!["build", "--from", &from, "--out", &to];
         args.extend_from_slice(more);
         run(&args)
     };

@@ -2,6 +2,7 @@
 //! asked.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
@@ -15,7 +16,7 @@ use torc_build::{
 use crate::args;
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::format::{BadRow, Format, Numbered, Problem, ReadError};
+use crate::format::{BadRow, Chosen, ChosenValue, Format, Naming, Numbered, Problem, ReadError};
 use crate::input;
 use crate::out::Out;
 use crate::text;
@@ -49,11 +50,26 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
     /// CSV and TSV files have no header: their two columns are key and value.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "key")]
     no_header: bool,
+    /// The column, or field of each JSON object, that is the key. Without it, files name their columns as
+    /// `kvctl dump` does.
+    #[arg(long, value_name = "COLUMN")]
+    key: Option<String>,
+    /// With --key: the column that is the value. Without it and --value-json, values are empty.
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        requires = "key",
+        conflicts_with = "value_json"
+    )]
+    value: Option<String>,
+    /// With --key: columns that make a JSON object, which is the value; put commas between them.
+    #[arg(long, value_name = "COLUMN", requires = "key", value_delimiter = ',')]
+    value_json: Vec<String>,
     /// Where to build; made when missing.
-    #[arg(long = "to", value_name = "DIR")]
-    to: PathBuf,
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
     /// What to keep of each row.
     #[arg(long, value_enum, value_name = "SHAPE", default_value_t = Kept::Values)]
     shape: Kept,
@@ -138,12 +154,12 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
         expected_bytes: len.map(|len| len.saturating_mul(3) / 2),
         ..BuildOptions::default()
     };
-    let mut build = Build::create(&args.to, target, options).map_err(failure)?;
+    let mut build = Build::create(&args.out, target, options).map_err(failure)?;
     let (taken, started) = (build.rows_taken(), Instant::now());
     if !build.has_all_rows() {
         let inputs = files.into_iter().zip(formats?).collect();
         let keeps_values = args.shape != Kept::Set;
-        read(&mut build, inputs, len, !args.no_header, keeps_values)?;
+        read(&mut build, inputs, len, &naming(args), keeps_values)?;
     }
     let read_for = started.elapsed();
     let bar = input::bar(None);
@@ -155,7 +171,7 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
     });
     bar.finish_and_clear();
     let manifest = manifest.map_err(failure)?;
-    let index_bytes = Generation::open(&args.to).map_err(failure)?.index_bytes();
+    let index_bytes = Generation::open(&args.out).map_err(failure)?.index_bytes();
     let built = Built {
         manifest: &manifest,
         index_bytes,
@@ -163,7 +179,20 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
         read_for,
         elapsed: started.elapsed(),
     };
-    built.print(&args.to, global, out)
+    built.print(&args.out, global, out)
+}
+
+fn naming(args: &Args) -> Naming {
+    let Some(key) = &args.key else {
+        return Naming::of(!args.no_header);
+    };
+    let value = match &args.value {
+        Some(name) => ChosenValue::Column(name.clone()),
+        None if args.value_json.is_empty() => ChosenValue::Empty,
+        None => ChosenValue::Json(args.value_json.clone()),
+    };
+    let key = key.clone();
+    Naming::Chosen(Arc::new(Chosen { key, value }))
 }
 
 fn shape(args: &Args) -> Shape {
@@ -198,8 +227,8 @@ fn source(files: &[PathBuf], lens: &[Option<u64>], args: &Args) -> String {
         format!("{path} of {len:?} bytes, changed at {modified:?}")
     };
     let files: Vec<String> = files.iter().zip(lens).map(one).collect();
-    let (format, header) = (args.format, !args.no_header);
-    format!("{}; {format:?}, header {header}", files.join("; "))
+    let (format, naming) = (args.format, naming(args));
+    format!("{}; {format:?}, {naming:?}", files.join("; "))
 }
 
 /// Rows of one file, or why there are no more.
@@ -213,7 +242,7 @@ fn read(
     build: &mut Build,
     inputs: Vec<(PathBuf, Format)>,
     len: Option<u64>,
-    header: bool,
+    naming: &Naming,
     keeps_values: bool,
 ) -> Result<(), Failure> {
     let bar = input::bar(len);
@@ -221,7 +250,7 @@ fn read(
     let skip = build.rows_taken();
     let parsed_bar = bar.clone();
     std::thread::scope(|scope| {
-        let parsing = scope.spawn(move || parse(inputs, header, skip, &parsed_bar, &sender));
+        let parsing = scope.spawn(move || parse(inputs, naming, skip, &parsed_bar, &sender));
         for Rows { path, rows } in receiver {
             let rows = rows.map_err(|error| Failure::Input {
                 path: input::shown(&path),
@@ -249,13 +278,13 @@ fn read(
 /// Sends the rows of all files behind the first `skip`; ends early where nobody wants them any more.
 fn parse(
     inputs: Vec<(PathBuf, Format)>,
-    header: bool,
+    naming: &Naming,
     mut skip: u64,
     bar: &ProgressBar,
     to: &SyncSender<Rows>,
 ) -> Result<(), Failure> {
     for (path, format) in inputs {
-        let mut rows = format.read(bar.wrap_read(input::open(&path)?), header);
+        let mut rows = format.read(bar.wrap_read(input::open(&path)?), naming.clone());
         loop {
             let (mut batch, mut bytes, mut bad) = (Vec::new(), 0, None);
             while batch.len() < BATCH_ROWS && bytes < BATCH_BYTES && bad.is_none() {

@@ -12,7 +12,7 @@ use torc_client::{Client, Error, PutOptions, Version};
 
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::format::{Format, ReadError, Row};
+use crate::format::{Format, Naming, ReadError, Row};
 use crate::input;
 use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report, Stored};
 use crate::out::Out;
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let aside = args.skip_bad.as_deref();
     let aside = aside.map(|path| Aside::create(path, &name)).transpose()?;
     let skipped = aside.as_ref().map(Aside::counter).unwrap_or_default();
-    let rows = format.read(input, !args.no_header);
+    let rows = format.read(input, Naming::of(!args.no_header));
     let rows = source::spawn(rows, args.from_line, aside);
 
     let started = Instant::now();

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::reading::{Extent, Grammar, without_end};
-use super::{COLUMNS, Columns, Problem, Row, cells};
+use super::{Columns, Naming, Problem, Row, cells};
 
 pub(super) fn write(row: &Row, out: &mut impl Write) -> io::Result<()> {
     for (index, cell) in cells(row).into_iter().enumerate() {
@@ -24,9 +24,6 @@ pub(super) fn write(row: &Row, out: &mut impl Write) -> io::Result<()> {
     }
     out.write_all(b"\n")
 }
-
-/// Cells of a record that are kept; more are only counted.
-const MOST_CELLS: usize = COLUMNS.len() + 1;
 
 /// Where a cell lies in its record, without the quotes around it.
 #[derive(Debug, Clone, Copy)]
@@ -74,7 +71,9 @@ struct Scan {
     len: usize,
     cell: usize,
     quotes: bool,
+    /// As many as are kept; more are only counted.
     cells: Vec<Cell>,
+    most_cells: usize,
     count: usize,
 }
 
@@ -130,7 +129,7 @@ impl Scan {
 
     fn end_cell(&mut self) {
         let end = self.len - usize::from(self.at == At::Quote);
-        if self.cells.len() < MOST_CELLS {
+        if self.cells.len() < self.most_cells {
             self.cells.push(Cell {
                 start: self.cell,
                 end,
@@ -167,16 +166,21 @@ fn first_line(bytes: &[u8]) -> usize {
 pub(super) struct Csv {
     /// None until the header has been read.
     columns: Option<Columns>,
+    naming: Naming,
     scan: Scan,
     /// The scan is of a record that was found.
     found: bool,
 }
 
 impl Csv {
-    pub(super) fn new(header: bool) -> Self {
+    pub(super) fn new(naming: Naming) -> Self {
         Self {
-            columns: (!header).then(Columns::bare),
-            scan: Scan::default(),
+            columns: matches!(naming, Naming::None).then(Columns::bare),
+            scan: Scan {
+                most_cells: naming.most_cells(),
+                ..Scan::default()
+            },
+            naming,
             found: false,
         }
     }
@@ -189,6 +193,7 @@ impl Grammar for Csv {
             cells.clear();
             self.scan = Scan {
                 cells,
+                most_cells: self.naming.most_cells(),
                 ..Scan::default()
             };
         }
@@ -217,7 +222,7 @@ impl Grammar for Csv {
         let cells = self.scan.cells.iter().map(|cell| cell.text(record));
         let cells: Vec<_> = cells.collect();
         let Some(columns) = &self.columns else {
-            self.columns = Some(Columns::of_header(&cells)?);
+            self.columns = Some(Columns::of_header(&cells, self.scan.count, &self.naming)?);
             return Ok(None);
         };
         columns.row(&cells, self.scan.count).map(Some)

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::reading::{Extent, Grammar, Lines};
-use super::{BASE64, Problem, Row, decode_base64};
+use super::{BASE64, Chosen, Naming, Problem, Row, decode_base64};
 
 /// A record as JSON shows it: text where it is UTF-8, else base64 under another name.
 #[derive(Debug, Serialize)]
@@ -107,6 +108,20 @@ fn present<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<&'de Raw
 #[derive(Debug, Default)]
 pub(super) struct Ndjson {
     lines: Lines,
+    chosen: Option<Arc<Chosen>>,
+}
+
+impl Ndjson {
+    pub(super) fn new(naming: &Naming) -> Self {
+        let chosen = match naming {
+            Naming::Chosen(chosen) => Some(Arc::clone(chosen)),
+            Naming::Ours | Naming::None => None,
+        };
+        Self {
+            lines: Lines::default(),
+            chosen,
+        }
+    }
 }
 
 impl Grammar for Ndjson {
@@ -122,7 +137,10 @@ impl Grammar for Ndjson {
         match record.trim_ascii_end() {
             "" => Ok(None),
             line if line.trim_ascii_start().starts_with('[') => Err(Problem::Array),
-            line => parse(line).map(Some),
+            line => match &self.chosen {
+                Some(chosen) => chosen.row_of_json(line).map(Some),
+                None => parse(line).map(Some),
+            },
         }
     }
 }
@@ -148,7 +166,7 @@ fn parse(text: &str) -> Result<Row, Problem> {
     })
 }
 
-fn raw_value(json: &str) -> Result<Bytes, Problem> {
+pub(super) fn raw_value(json: &str) -> Result<Bytes, Problem> {
     match json.as_bytes().first() {
         Some(b'"') => {
             let text: String = serde_json::from_str(json).map_err(|error| json_problem(&error))?;
@@ -160,7 +178,7 @@ fn raw_value(json: &str) -> Result<Bytes, Problem> {
 }
 
 /// What serde_json says, without its line number: it sees one line at a time.
-fn json_problem(error: &serde_json::Error) -> Problem {
+pub(super) fn json_problem(error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default();
     let column = error.column();

@@ -8,7 +8,9 @@ mod strict;
 const ALL: [Format; 3] = [Format::Ndjson, Format::Csv, Format::Tsv];
 
 fn read(format: Format, text: &[u8]) -> Result<Vec<Numbered>, ReadError> {
-    format.read(io::Cursor::new(text.to_vec()), true).collect()
+    format
+        .read(io::Cursor::new(text.to_vec()), Naming::Ours)
+        .collect()
 }
 
 fn read_rows(format: Format, text: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -144,7 +146,7 @@ fn a_malformed_line_is_named() {
 fn a_line_number_counts_the_lines_inside_quotes() {
     let text = b"key,value\na,\"1\n2\n3\"\nb,2\nc\n";
     let rows: Vec<_> = Format::Csv
-        .read(io::Cursor::new(text.to_vec()), true)
+        .read(io::Cursor::new(text.to_vec()), Naming::Ours)
         .collect();
     let lines: Vec<_> = rows.iter().flatten().map(|n| n.line).collect();
     assert_eq!(lines, [2, 5]);
@@ -171,7 +173,9 @@ fn columns_come_in_any_order() {
 fn a_missing_header_is_noticed_and_can_be_declared() {
     for (format, text) in [(Format::Csv, &b"a,1\n"[..]), (Format::Tsv, b"a\t1\n")] {
         assert!(problem(format, text).contains("--no-header"), "{format:?}");
-        let rows: Vec<_> = format.read(io::Cursor::new(text.to_vec()), false).collect();
+        let rows: Vec<_> = format
+            .read(io::Cursor::new(text.to_vec()), Naming::None)
+            .collect();
         assert_eq!(rows[0].as_ref().unwrap().row, row(b"a", b"1"));
     }
     assert!(problem(Format::Csv, b"key,value,ttl\n").contains("`ttl`"));
@@ -293,7 +297,7 @@ proptest! {
     #[test]
     fn no_file_makes_a_reader_panic(text in vec(any::<u8>(), 0..300), header: bool) {
         for format in ALL {
-            let rows = format.read(io::Cursor::new(text.clone()), header);
+            let rows = format.read(io::Cursor::new(text.clone()), Naming::of(header));
             prop_assert!(rows.take(1000).count() <= 300);
         }
     }

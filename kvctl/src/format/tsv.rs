@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::reading::{Extent, Grammar, Lines, without_end};
-use super::{COLUMNS, Columns, Problem, Row, cells};
+use super::{Columns, Naming, Problem, Row, cells};
 
 pub(super) fn write(row: &Row, out: &mut impl Write) -> io::Result<()> {
     for (index, cell) in cells(row).into_iter().enumerate() {
@@ -66,13 +66,15 @@ pub(super) struct Tsv {
     lines: Lines,
     /// None until the header has been read.
     columns: Option<Columns>,
+    naming: Naming,
 }
 
 impl Tsv {
-    pub(super) fn new(header: bool) -> Self {
+    pub(super) fn new(naming: Naming) -> Self {
         Self {
             lines: Lines::default(),
-            columns: (!header).then(Columns::bare),
+            columns: matches!(naming, Naming::None).then(Columns::bare),
+            naming,
         }
     }
 }
@@ -94,14 +96,15 @@ impl Grammar for Tsv {
         let mut rest = line.split('\t');
         let cells: Result<Vec<_>, Problem> = rest
             .by_ref()
-            .take(COLUMNS.len() + 1)
+            .take(self.naming.most_cells())
             .map(unescaped)
             .collect();
         let cells = cells?;
+        let count = cells.len() + rest.count();
         let Some(columns) = &self.columns else {
-            self.columns = Some(Columns::of_header(&cells)?);
+            self.columns = Some(Columns::of_header(&cells, count, &self.naming)?);
             return Ok(None);
         };
-        columns.row(&cells, cells.len() + rest.count()).map(Some)
+        columns.row(&cells, count).map(Some)
     }
 }

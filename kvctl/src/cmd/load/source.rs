@@ -119,7 +119,11 @@ mod tests {
         from_line: u64,
         aside: Option<Aside>,
     ) -> Vec<Result<u64, String>> {
-        let mut rows = spawn(format.read(text.as_bytes(), true), from_line, aside);
+        let mut rows = spawn(
+            format.read(text.as_bytes(), crate::format::Naming::Ours),
+            from_line,
+            aside,
+        );
         let received = std::iter::from_fn(|| rows.blocking_recv());
         received
             .map(|row| row.map(|n| n.line).map_err(|error| error.to_string()))

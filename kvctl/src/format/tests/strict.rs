@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// What is read of a text: the keys of rows, and the lines and bytes of bad rows.
 fn read_on(format: Format, text: &[u8]) -> Vec<Result<String, (u64, u64, String)>> {
-    let rows = format.read(io::Cursor::new(text.to_vec()), true);
+    let rows = format.read(io::Cursor::new(text.to_vec()), Naming::Ours);
     rows.map(|row| match row {
         Ok(numbered) => Ok(String::from_utf8(numbered.row.key.to_vec()).unwrap()),
         Err(ReadError::Bad(row)) => {
@@ -152,7 +152,7 @@ fn a_row_without_an_end_is_refused_before_memory_runs_out() {
         format.write_header(&mut text).unwrap();
         text.resize(2 * MAX_ROW_LEN, b'x');
         text.extend_from_slice(format!("\n{end}").as_bytes());
-        let rows: Vec<_> = format.read(io::Cursor::new(text), true).collect();
+        let rows: Vec<_> = format.read(io::Cursor::new(text), Naming::Ours).collect();
         let Err(ReadError::Bad(long)) = &rows[0] else {
             panic!("{format:?}: {:?}", rows[0]);
         };
@@ -223,7 +223,7 @@ proptest! {
     #[test]
     fn csv_is_read_as_others_read_it_or_refused(text in csv_text()) {
         let rows: Result<Vec<Numbered>, ReadError> =
-            Format::Csv.read(io::Cursor::new(text.clone().into_bytes()), false).collect();
+            Format::Csv.read(io::Cursor::new(text.clone().into_bytes()), Naming::None).collect();
         if let Ok(rows) = rows {
             let ours: Vec<_> =
                 rows.iter().map(|n| (n.row.key.to_vec(), n.row.value.to_vec())).collect();
@@ -250,7 +250,7 @@ proptest! {
     fn rows_come_in_order_however_the_file_is_cut(text in csv_text(), step in 1_usize..9) {
         for format in ALL {
             let bytes = format!("key,value\n{text}").into_bytes();
-            let whole: Vec<_> = format.read(io::Cursor::new(bytes.clone()), true).collect();
+            let whole: Vec<_> = format.read(io::Cursor::new(bytes.clone()), Naming::Ours).collect();
             let lines = bytes.split(|byte| *byte == b'\n').count() as u64;
             let mut next = 1;
             for row in &whole {
@@ -263,7 +263,7 @@ proptest! {
                 next = last + 1;
             }
             let trickle = Trickle(io::Cursor::new(bytes), step);
-            let trickled = format.read(trickle, true);
+            let trickled = format.read(trickle, Naming::Ours);
             let show = |row: Result<Numbered, ReadError>| format!("{row:?}");
             let trickled: Vec<_> = trickled.map(show).collect();
             prop_assert_eq!(trickled, whole.into_iter().map(show).collect::<Vec<_>>());
