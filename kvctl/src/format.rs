@@ -14,6 +14,8 @@
 mod csv;
 mod naming;
 mod ndjson;
+#[cfg(feature = "parquet")]
+pub(crate) mod parquet;
 mod reading;
 mod tsv;
 
@@ -152,6 +154,12 @@ pub(crate) enum Problem {
          file has no header"
     )]
     NoHeader,
+    #[cfg(feature = "parquet")]
+    #[error("`{0}` is null: give every row one")]
+    NullColumn(String),
+    #[cfg(feature = "parquet")]
+    #[error("`{0}` is of a type that is neither text, binary, a number, a boolean nor a time")]
+    ColumnType(String),
     #[error("there is no column `{0}`")]
     NoColumn(String),
     #[error("the header names `{0}` twice")]

@@ -7,7 +7,84 @@ use std::path::{Path, PathBuf};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
-use crate::format::Format;
+use crate::format::{Format, Naming, Rows};
+
+/// How a file of rows is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Source {
+    /// One JSON object a line.
+    Ndjson,
+    /// Comma-separated, quoted as in RFC 4180.
+    Csv,
+    /// Tab-separated, with backslash escapes.
+    Tsv,
+    /// Parquet; `kvctl` reads it if it was built with `--features parquet`.
+    Parquet,
+}
+
+impl Source {
+    /// As was said, or as the file's extension says.
+    pub(crate) fn of(path: &Path, said: Option<Self>) -> Result<Self, Failure> {
+        said.or_else(|| Self::of_path(path)).ok_or_else(|| {
+            let path = path.display();
+            Failure::Usage(format!(
+                "cannot tell the format of `{path}`: add --format ndjson, csv, tsv or parquet"
+            ))
+        })
+    }
+
+    fn of_path(path: &Path) -> Option<Self> {
+        if path
+            .extension()
+            .is_some_and(|it| it.eq_ignore_ascii_case("parquet"))
+        {
+            return Some(Self::Parquet);
+        }
+        Format::of_path(path).map(|format| match format {
+            Format::Ndjson => Self::Ndjson,
+            Format::Csv => Self::Csv,
+            Format::Tsv => Self::Tsv,
+        })
+    }
+
+    /// The rows of a file; `bar` follows them.
+    pub(crate) fn rows(
+        self,
+        path: &Path,
+        naming: Naming,
+        bar: &ProgressBar,
+    ) -> Result<Rows, Failure> {
+        let format = match self {
+            Self::Ndjson => Format::Ndjson,
+            Self::Csv => Format::Csv,
+            Self::Tsv => Format::Tsv,
+            Self::Parquet => return parquet(path, &naming, bar),
+        };
+        Ok(format.read(bar.wrap_read(open(path)?), naming))
+    }
+}
+
+#[cfg(feature = "parquet")]
+fn parquet(path: &Path, naming: &Naming, bar: &ProgressBar) -> Result<Rows, Failure> {
+    let file = File::open(path).map_err(failed(path))?;
+    let len = file.metadata().map_err(failed(path))?.len();
+    let rows = crate::format::parquet::rows(file, naming).map_err(|error| Failure::Input {
+        path: shown(path),
+        error,
+    })?;
+    // How many bytes a row is of is not known: the file counts once it has been read.
+    let bar = bar.clone();
+    let end = std::iter::once_with(move || bar.inc(len)).filter_map(|()| None);
+    Ok(Box::new(rows.chain(end)))
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(path: &Path, _: &Naming, _: &ProgressBar) -> Result<Rows, Failure> {
+    let path = shown(path);
+    Err(Failure::Usage(format!(
+        "{path}: this kvctl reads no Parquet: install one with `cargo install --path kvctl --features parquet`"
+    )))
+}
 
 /// How a file is written: as was said, or as its extension says.
 pub(crate) fn format_of(path: &Path, said: Option<Format>) -> Result<Format, Failure> {
@@ -53,13 +130,13 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(path).map_err(failed(path))? {
             let entry = entry.map_err(failed(path))?.path();
-            if entry.is_file() && Format::of_path(&entry).is_some() {
+            if entry.is_file() && Source::of_path(&entry).is_some() {
                 found.push(entry);
             }
         }
         if found.is_empty() {
             let path = path.display();
-            let message = format!("{path} holds no .ndjson, .csv or .tsv file");
+            let message = format!("{path} holds no .ndjson, .csv, .tsv or .parquet file");
             return Err(Failure::Usage(message));
         }
         found.sort();
@@ -127,11 +204,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         assert!(files(&[dir.path().to_owned()]).is_err(), "nothing is there");
-        for name in ["b.csv", "a.ndjson", "notes.txt"] {
+        for name in ["b.csv", "a.ndjson", "d.PARQUET", "notes.txt"] {
             std::fs::write(path(name), "").unwrap();
         }
         std::fs::create_dir(path("c.csv")).unwrap();
         let found = files(&[path("z"), dir.path().to_owned()]).unwrap();
-        assert_eq!(found, [path("z"), path("a.ndjson"), path("b.csv")]);
+        let wanted = ["z", "a.ndjson", "b.csv", "d.PARQUET"].map(path);
+        assert_eq!(found, wanted);
     }
 }

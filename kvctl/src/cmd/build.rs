@@ -16,8 +16,8 @@ use torc_build::{
 use crate::args;
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::format::{BadRow, Chosen, ChosenValue, Format, Naming, Numbered, Problem, ReadError};
-use crate::input;
+use crate::format::{BadRow, Chosen, ChosenValue, Naming, Numbered, Problem, ReadError};
+use crate::input::{self, Source};
 use crate::out::Out;
 use crate::text;
 
@@ -42,13 +42,13 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// A file, `-` for the standard input, or a directory: every .ndjson, .csv and .tsv file in
+    /// A file, `-` for the standard input, or a directory: every .ndjson, .csv, .tsv and .parquet file in
     /// it. For several, give the option several times.
     #[arg(long, value_name = "PATH", required = true)]
     from: Vec<PathBuf>,
     /// How the files are written; without it, their extensions tell.
     #[arg(long, value_enum, value_name = "FORMAT")]
-    format: Option<Format>,
+    format: Option<Source>,
     /// CSV and TSV files have no header: their two columns are key and value.
     #[arg(long, conflicts_with = "key")]
     no_header: bool,
@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
     let files = input::files(&args.from)?;
     let formats: Result<Vec<_>, _> = files
         .iter()
-        .map(|path| input::format_of(path, args.format))
+        .map(|path| Source::of(path, args.format))
         .collect();
     let lens: Result<Vec<_>, _> = files.iter().map(|path| input::len(path)).collect();
     let lens = lens?;
@@ -240,7 +240,7 @@ struct Rows {
 /// Gives the build all rows that it does not have. They are parsed on a thread of their own.
 fn read(
     build: &mut Build,
-    inputs: Vec<(PathBuf, Format)>,
+    inputs: Vec<(PathBuf, Source)>,
     len: Option<u64>,
     naming: &Naming,
     keeps_values: bool,
@@ -277,14 +277,14 @@ fn read(
 
 /// Sends the rows of all files behind the first `skip`; ends early where nobody wants them any more.
 fn parse(
-    inputs: Vec<(PathBuf, Format)>,
+    inputs: Vec<(PathBuf, Source)>,
     naming: &Naming,
     mut skip: u64,
     bar: &ProgressBar,
     to: &SyncSender<Rows>,
 ) -> Result<(), Failure> {
     for (path, format) in inputs {
-        let mut rows = format.read(bar.wrap_read(input::open(&path)?), naming.clone());
+        let mut rows = format.rows(&path, naming.clone(), bar)?;
         loop {
             let (mut batch, mut bytes, mut bad) = (Vec::new(), 0, None);
             while batch.len() < BATCH_ROWS && bytes < BATCH_BYTES && bad.is_none() {

@@ -75,6 +75,14 @@ impl Chosen {
         }
     }
 
+    /// The columns that are wanted.
+    #[cfg(feature = "parquet")]
+    pub(super) fn names(&self) -> Vec<&String> {
+        std::iter::once(&self.key)
+            .chain(self.value_names())
+            .collect()
+    }
+
     /// Looks the columns up in a header.
     pub(super) fn places(self: &Arc<Self>, header: &[Cow<'_, str>]) -> Result<Places, Problem> {
         let place = |name: &String| {
@@ -147,7 +155,7 @@ fn row(key: Bytes, value: Bytes) -> Result<Row, Problem> {
 }
 
 /// A JSON object with its fields in the order given.
-fn object<T: serde::Serialize>(fields: &[(&str, T)]) -> Result<Bytes, Problem> {
+pub(super) fn object<T: serde::Serialize>(fields: &[(&str, T)]) -> Result<Bytes, Problem> {
     use serde::ser::{SerializeMap as _, Serializer as _};
     let mut text = Vec::new();
     let mut serializer = serde_json::Serializer::new(&mut text);

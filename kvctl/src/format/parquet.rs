@@ -1,0 +1,307 @@
+//! Rows of Parquet files: columns by name, a row group at a time.
+//!
+//! Text and binary columns are taken as they are; numbers, booleans and timestamps as their text. A
+//! column of another type, and a null where a key or value is wanted, is an error of its row.
+//!
+//! The library panics on some damaged files; that is an error of the file here.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Once};
+
+use bytes::Bytes;
+use parquet::file::reader::{FileReader as _, SerializedFileReader};
+use parquet::record::reader::RowIter;
+use parquet::record::{Field, Row as ParquetRow};
+use parquet::schema::types::Type;
+use serde_json::Value;
+use torc_record::{Key, MAX_VALUE_LEN, RecordError};
+
+use super::naming::object;
+use super::{BadRow, Chosen, ChosenValue, Naming, Numbered, Problem, ReadError, Row, Rows};
+
+/// Reads the rows of a file.
+///
+/// # Errors
+/// It is no Parquet file, or has not the columns that are wanted.
+pub(crate) fn rows(file: File, naming: &Naming) -> Result<Rows, ReadError> {
+    let chosen = match naming {
+        Naming::Chosen(chosen) => Arc::clone(chosen),
+        Naming::Ours | Naming::None => Arc::new(Chosen {
+            key: "key".to_owned(),
+            value: ChosenValue::Column("value".to_owned()),
+        }),
+    };
+    let mut rows = calmly(|| open(file, &chosen))??;
+    let rows = std::iter::from_fn(move || match calmly(|| rows.next()) {
+        Ok(row) => row.map(|row| row.map_err(failed)),
+        // Nothing of it can be believed any more.
+        Err(panicked) => Some(Err(panicked)),
+    });
+    Ok(Box::new((1..).zip(rows).map(move |(line, row)| {
+        let row = row?;
+        let row = row_of(&row, &chosen).map_err(|problem| bad(line, problem))?;
+        Ok(Numbered { line, row })
+    })))
+}
+
+fn open(file: File, chosen: &Chosen) -> Result<RowIter<'static>, ReadError> {
+    let reader = SerializedFileReader::new(file).map_err(failed)?;
+    let metadata = reader.metadata().file_metadata();
+    let columns = projection(metadata.schema(), chosen).map_err(|problem| bad(1, problem))?;
+    let rows = RowIter::from_file_into(Box::new(reader));
+    rows.project(Some(columns)).map_err(failed)
+}
+
+thread_local! {
+    /// A panic of this thread is caught, and says nothing.
+    static IS_CALM: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What comes of a call of the library; an error if it panics.
+fn calmly<T>(call: impl FnOnce() -> T) -> Result<T, ReadError> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !IS_CALM.get() {
+                usual(panic);
+            }
+        }));
+    });
+    IS_CALM.set(true);
+    let called = std::panic::catch_unwind(AssertUnwindSafe(call));
+    IS_CALM.set(false);
+    called.map_err(|_| {
+        let what = "the Parquet file is damaged, or its writer was wrong";
+        ReadError::Io(io::Error::new(io::ErrorKind::InvalidData, what))
+    })
+}
+
+/// The wanted columns of a schema.
+fn projection(schema: &Type, chosen: &Chosen) -> Result<Type, Problem> {
+    let names = chosen.names();
+    let mut fields = Vec::new();
+    for field in schema.get_fields() {
+        if names.iter().any(|name| *name == field.name()) {
+            fields.push(Arc::clone(field));
+        }
+    }
+    let is_missing = |name: &&String| !fields.iter().any(|field| field.name() == **name);
+    if let Some(name) = names.into_iter().find(is_missing) {
+        return Err(Problem::NoColumn(name.clone()));
+    }
+    let columns = Type::group_type_builder(schema.name()).with_fields(fields);
+    columns
+        .build()
+        .map_err(|error| Problem::OutOfBounds(error.to_string()))
+}
+
+fn row_of(row: &ParquetRow, chosen: &Chosen) -> Result<Row, Problem> {
+    let field = |name: &String| {
+        let mut columns = row.get_column_iter();
+        let found = columns.find(|(column, _)| *column == name);
+        let (_, field) = found.ok_or_else(|| Problem::NoColumn(name.clone()))?;
+        Ok(field)
+    };
+    let key = text(&chosen.key, field(&chosen.key)?)?;
+    let value = match &chosen.value {
+        ChosenValue::Empty => Bytes::new(),
+        ChosenValue::Column(name) => text(name, field(name)?)?,
+        ChosenValue::Json(names) => {
+            let fields = names
+                .iter()
+                .map(|name| Ok((name.as_str(), json(name, field(name)?)?)));
+            object(&fields.collect::<Result<Vec<_>, Problem>>()?)?
+        }
+    };
+    let limits = |error: &dyn std::fmt::Display| Problem::OutOfBounds(error.to_string());
+    Key::new(key.clone()).map_err(|error| limits(&error))?;
+    if value.len() > MAX_VALUE_LEN {
+        return Err(limits(&RecordError::ValueTooLong { len: value.len() }));
+    }
+    Ok(Row {
+        key,
+        value,
+        expires_at_ms: None,
+    })
+}
+
+/// A field as the bytes of a key or value.
+fn text(column: &str, field: &Field) -> Result<Bytes, Problem> {
+    match field {
+        Field::Str(text) => Ok(Bytes::copy_from_slice(text.as_bytes())),
+        Field::Bytes(bytes) => Ok(Bytes::copy_from_slice(bytes.data())),
+        Field::Null => Err(Problem::NullColumn(column.to_owned())),
+        other => Ok(json(column, other)?.to_string().into()),
+    }
+}
+
+/// A field as JSON.
+fn json(column: &str, field: &Field) -> Result<Value, Problem> {
+    Ok(match field {
+        Field::Null => Value::Null,
+        Field::Bool(value) => Value::from(*value),
+        Field::Byte(value) => Value::from(*value),
+        Field::Short(value) => Value::from(*value),
+        Field::Int(value) | Field::Date(value) | Field::TimeMillis(value) => Value::from(*value),
+        Field::Long(value)
+        | Field::TimeMicros(value)
+        | Field::TimestampMillis(value)
+        | Field::TimestampMicros(value) => Value::from(*value),
+        Field::UByte(value) => Value::from(*value),
+        Field::UShort(value) => Value::from(*value),
+        Field::UInt(value) => Value::from(*value),
+        Field::ULong(value) => Value::from(*value),
+        Field::Float(value) => Value::from(*value),
+        Field::Double(value) => Value::from(*value),
+        Field::Str(text) => Value::from(text.as_str()),
+        Field::Bytes(bytes) => Value::from(bytes.as_utf8().map_err(|_| Problem::NotUtf8)?),
+        _ => return Err(Problem::ColumnType(column.to_owned())),
+    })
+}
+
+fn failed(error: parquet::errors::ParquetError) -> ReadError {
+    ReadError::Io(io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+fn bad(line: u64, problem: Problem) -> ReadError {
+    ReadError::Bad(BadRow {
+        line,
+        last_line: line,
+        problem,
+        bytes: Bytes::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek as _, Write as _};
+
+    use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+
+    /// Two row groups of URLs with a size, which is null where there is none.
+    fn file(rows: &[(&str, Option<i64>)]) -> File {
+        let schema = "message urls { required binary url (UTF8); optional int64 size; required binary raw; }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let file = tempfile::tempfile().unwrap();
+        let mut writer =
+            SerializedFileWriter::new(file.try_clone().unwrap(), schema, Arc::default()).unwrap();
+        for rows in rows.chunks(rows.len().div_ceil(2).max(1)) {
+            let mut group = writer.next_row_group().unwrap();
+            let urls: Vec<ByteArray> = rows.iter().map(|(url, _)| ByteArray::from(*url)).collect();
+            let mut column = group.next_column().unwrap().unwrap();
+            column
+                .typed::<ByteArrayType>()
+                .write_batch(&urls, None, None)
+                .unwrap();
+            column.close().unwrap();
+            let sizes: Vec<i64> = rows.iter().filter_map(|(_, size)| *size).collect();
+            let there: Vec<i16> = rows
+                .iter()
+                .map(|(_, size)| i16::from(size.is_some()))
+                .collect();
+            let mut column = group.next_column().unwrap().unwrap();
+            column
+                .typed::<Int64Type>()
+                .write_batch(&sizes, Some(&there), None)
+                .unwrap();
+            column.close().unwrap();
+            let raw = vec![ByteArray::from(vec![0xff]); rows.len()];
+            let mut column = group.next_column().unwrap().unwrap();
+            column
+                .typed::<ByteArrayType>()
+                .write_batch(&raw, None, None)
+                .unwrap();
+            column.close().unwrap();
+            group.close().unwrap();
+        }
+        writer.close().unwrap();
+        file
+    }
+
+    fn read(file: File, value: ChosenValue) -> Result<Vec<(Bytes, Bytes)>, String> {
+        let key = "url".to_owned();
+        let naming = Naming::Chosen(Arc::new(Chosen { key, value }));
+        let rows = rows(file, &naming).map_err(|error| error.to_string())?;
+        let row = |row: Result<Numbered, ReadError>| {
+            let row = row.map_err(|error| error.to_string())?.row;
+            Ok((row.key, row.value))
+        };
+        rows.map(row).collect()
+    }
+
+    fn column(name: &str) -> ChosenValue {
+        ChosenValue::Column(name.to_owned())
+    }
+
+    #[test]
+    fn columns_are_keys_and_values_over_row_groups() {
+        let rows: Vec<(String, Option<i64>)> = (0..1_000)
+            .map(|number| (format!("u{number}"), Some(number)))
+            .collect();
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(url, size)| (url.as_str(), *size))
+            .collect();
+        let found = read(file(&rows), column("size")).unwrap();
+        assert_eq!(found.len(), 1_000);
+        for ((key, value), (url, size)) in found.iter().zip(&rows) {
+            assert_eq!(key, url);
+            assert_eq!(value, &size.unwrap().to_string());
+        }
+        let raw = read(file(&rows[..3]), column("raw")).unwrap();
+        assert_eq!(raw[2].1, &b"\xff"[..]);
+        let both = ChosenValue::Json(vec!["size".to_owned(), "url".to_owned()]);
+        let objects = read(file(&[("a", Some(7)), ("b", None)]), both).unwrap();
+        assert_eq!(objects[0].1, "{\"size\":7,\"url\":\"a\"}");
+        assert_eq!(objects[1].1, "{\"size\":null,\"url\":\"b\"}");
+    }
+
+    #[test]
+    fn what_cannot_be_taken_is_named() {
+        let one = || file(&[("a", Some(1)), ("b", None)]);
+        let null = read(one(), column("size")).unwrap_err();
+        assert!(
+            null.contains("line 2") && null.contains("`size` is null"),
+            "{null}"
+        );
+        let missing = read(one(), column("title")).unwrap_err();
+        assert!(missing.contains("no column `title`"), "{missing}");
+        let empty = read(file(&[("", None)]), ChosenValue::Empty).unwrap_err();
+        assert!(empty.contains("line 1"), "{empty}");
+        let json = ChosenValue::Json(vec!["raw".to_owned()]);
+        assert!(read(one(), json).unwrap_err().contains("not UTF-8"));
+        let mut other = tempfile::tempfile().unwrap();
+        other.write_all(b"key,value\na,b\n").unwrap();
+        other.rewind().unwrap();
+        assert!(read(other, ChosenValue::Empty).is_err());
+    }
+
+    #[test]
+    fn no_damage_makes_the_reader_panic() {
+        let mut good = Vec::new();
+        let mut written = file(&[("https://example.org/", Some(1)), ("b", None)]);
+        written.rewind().unwrap();
+        io::Read::read_to_end(&mut written, &mut good).unwrap();
+        for at in 0..good.len() {
+            let mut bad = tempfile::tempfile().unwrap();
+            let mut bytes = good.clone();
+            bytes[at] ^= 0x55;
+            bad.write_all(&bytes).unwrap();
+            let naming = Naming::Chosen(Arc::new(Chosen {
+                key: "url".to_owned(),
+                value: ChosenValue::Empty,
+            }));
+            if let Ok(rows) = rows(bad, &naming) {
+                rows.take(10).for_each(drop);
+            }
+        }
+    }
+}
