@@ -4,13 +4,17 @@
 //! last one was answered. When the cluster stalls, the workers stop asking, so that
 //! the latencies are those of requests that were sent, not of those that would have
 //! been; compare runs of equal concurrency only.
+//!
+//! With `--rate` an open loop: requests are due at even times, and a latency counts from when its
+//! request was due, also if all workers were busy then. So a stall shows in full.
 
 mod report;
 mod workload;
+mod zipf;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -22,7 +26,8 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::{Out, note};
 use report::{Report, Tally};
-use workload::{Mix, Request, Workload};
+use workload::{Mix, Popularity, Request, Workload};
+use zipf::Zipf;
 
 /// Measure how fast the cluster answers: rate, latencies, errors by kind.
 ///
@@ -31,9 +36,20 @@ use workload::{Mix, Request, Workload};
 /// keys stay unless `--clean-up` is given. Exit code 0 if any operation succeeded.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Gets and puts altogether; a batch counts as many as it holds.
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
-    operations: u64,
+    /// Gets and puts altogether; a batch counts as many as it holds. [default: 100000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    operations: Option<u64>,
+    /// Begin no request after this time, for example 30s or 10m; without --operations their number has no
+    /// bound.
+    #[arg(long, value_name = "TIME", value_parser = crate::args::positive_duration)]
+    duration: Option<Duration>,
+    /// Operations a second, sent at even times whether or not earlier ones were answered, as far as
+    /// --concurrency allows. Latencies then count from when a request was due.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    rate: Option<u64>,
+    /// How often each key is asked for.
+    #[arg(long, value_enum, value_name = "LAW", default_value_t = Law::Uniform)]
+    popularity: Law,
     /// Requests under way at a time.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     concurrency: u32,
@@ -63,7 +79,52 @@ pub(crate) struct Args {
     clean_up: bool,
 }
 
+/// Exponent of YCSB's Zipf distribution.
+const EXPONENT: f64 = 0.99;
+const OPERATIONS: u64 = 100_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Law {
+    /// All alike.
+    Uniform,
+    /// By Zipf's law with exponent 0.99, as in YCSB: one key of a million gets 7 % of all.
+    Zipf,
+}
+
+/// When requests are sent.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    started: Instant,
+    duration: Option<Duration>,
+    /// Requests a second.
+    rate: Option<f64>,
+}
+
+impl Pace {
+    /// When the request of a number is due; now where only answers are waited for.
+    fn due(&self, number: u64) -> Instant {
+        match self.rate {
+            Some(rate) => self.started + Duration::from_secs_f64(number as f64 / rate),
+            None => Instant::now(),
+        }
+    }
+
+    /// Whether a request that is due then is still sent.
+    fn sends(&self, due: Instant) -> bool {
+        let is_in_time = |duration| due.saturating_duration_since(self.started) < duration;
+        self.duration.is_none_or(is_in_time)
+            && self
+                .duration
+                .is_none_or(|duration| self.started.elapsed() < duration)
+    }
+}
+
 impl Args {
+    fn operations(&self) -> u64 {
+        let unbounded = self.duration.map(|_| u64::MAX / 2);
+        self.operations.or(unbounded).unwrap_or(OPERATIONS)
+    }
+
     pub(crate) fn threads(&self) -> usize {
         usize::from(self.threads)
     }
@@ -74,8 +135,12 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let workload = Arc::new(Workload {
         seed: args.seed,
         keys: args.keys,
+        popularity: match args.popularity {
+            Law::Uniform => Popularity::Uniform,
+            Law::Zipf => Popularity::Zipf(Zipf::new(args.keys, EXPONENT)),
+        },
         mix: args.mix,
-        operations: args.operations,
+        operations: args.operations(),
         batch: args.batch,
         value: workload::value(args.seed, args.value_size as usize),
     });
@@ -84,10 +149,14 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     if !args.no_prepare && workload.mix.gets > 0 {
         prepare(&client, &workload).await?;
     }
-    let bar = bar(args.operations);
-    let started = Instant::now();
-    let (tally, first_error) = measure(&client, &workload, args.concurrency, &bar).await;
-    let elapsed = started.elapsed();
+    let bar = bar(args.duration.is_none().then_some(workload.operations));
+    let pace = Pace {
+        started: Instant::now(),
+        duration: args.duration,
+        rate: args.rate.map(|rate| rate as f64 / f64::from(args.batch)),
+    };
+    let (tally, first_error) = measure(&client, &workload, args.concurrency, pace, &bar).await;
+    let elapsed = pace.started.elapsed();
     bar.finish_and_clear();
     let report = Report::new(&workload, args.concurrency, elapsed, &tally);
     if global.json() {
@@ -111,6 +180,7 @@ async fn measure(
     client: &Client,
     workload: &Arc<Workload>,
     concurrency: u32,
+    pace: Pace,
     bar: &ProgressBar,
 ) -> (Tally, Option<Error>) {
     let next = Arc::new(AtomicU64::new(0));
@@ -122,9 +192,18 @@ async fn measure(
         let (next, bar, tally) = (Arc::clone(&next), bar.clone(), Arc::clone(&tally));
         workers.spawn(async move {
             let mut first_error = None;
-            while let Some(request) = workload.request(next.fetch_add(1, Ordering::Relaxed)) {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                let due = pace.due(number);
+                let request = workload.request(number).filter(|_| pace.sends(due));
+                let Some(request) = request else {
+                    break;
+                };
+                if pace.rate.is_some() {
+                    tokio::time::sleep_until(due.into()).await;
+                }
                 let operations = request.operations();
-                let error = send(&client, request, &tally).await;
+                let error = send(&client, request, due, &tally).await;
                 first_error = first_error.or(error);
                 bar.inc(operations);
             }
@@ -142,9 +221,13 @@ async fn measure(
     (tally, first_error)
 }
 
-/// Sends one request and notes what came of it; its first error.
-async fn send(client: &Client, request: Request, tally: &Mutex<Tally>) -> Option<Error> {
-    let sent = Instant::now();
+/// Sends a request and notes what came of it, and how long that took since it was due; its first error.
+async fn send(
+    client: &Client,
+    request: Request,
+    sent: Instant,
+    tally: &Mutex<Tally>,
+) -> Option<Error> {
     match request {
         Request::Get(key) => {
             let result = client.get(key).await.map(|found| found.is_some());
@@ -247,11 +330,12 @@ async fn clean_up(client: &Client, workload: &Workload) -> Result<(), Failure> {
     Ok(())
 }
 
-fn bar(operations: u64) -> ProgressBar {
+/// A bar for so many operations; nothing where their number is not known.
+fn bar(operations: Option<u64>) -> ProgressBar {
     use std::io::IsTerminal as _;
-    if !std::io::stderr().is_terminal() {
+    let Some(operations) = operations.filter(|_| std::io::stderr().is_terminal()) else {
         return ProgressBar::hidden();
-    }
+    };
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {per_sec}  {eta} left");
     ProgressBar::new(operations).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

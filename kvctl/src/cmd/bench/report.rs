@@ -237,6 +237,7 @@ mod tests {
 
     fn workload() -> Workload {
         Workload {
+            popularity: super::super::workload::Popularity::Uniform,
             seed: 1,
             keys: 10,
             mix: "1/1".parse().unwrap(),

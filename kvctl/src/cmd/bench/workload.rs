@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use bytes::Bytes;
 
+use super::zipf::Zipf;
 use crate::cmd::generate_urls::Random;
 
 /// Gets to puts, for example `90/10`.
@@ -33,14 +34,24 @@ impl FromStr for Mix {
     }
 }
 
+/// Which keys are asked for how often.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Popularity {
+    /// All alike.
+    Uniform,
+    /// A few much more often than the others; which ones is scattered over the keys.
+    Zipf(Zipf),
+}
+
 /// What to send.
 #[derive(Debug)]
 pub(super) struct Workload {
     pub(super) seed: u64,
     /// Different keys, at least 1.
     pub(super) keys: u64,
+    pub(super) popularity: Popularity,
     pub(super) mix: Mix,
-    /// Gets and puts altogether.
+    /// Gets and puts altogether, at most.
     pub(super) operations: u64,
     /// Operations a request, at least 1.
     pub(super) batch: u32,
@@ -83,7 +94,7 @@ impl Workload {
         let mut random = Random::of(self.seed, number);
         let total = u64::from(self.mix.gets) + u64::from(self.mix.puts);
         let get = random.below(total) < u64::from(self.mix.gets);
-        let mut next_key = || key(random.next() % self.keys);
+        let mut next_key = || key(self.key_number(&mut random));
         Some(match (get, self.batch) {
             (true, 1) => Request::Get(next_key()),
             (false, 1) => Request::Put(next_key(), self.value.clone()),
@@ -93,6 +104,19 @@ impl Workload {
                 Request::BatchPut((0..operations).map(record).collect())
             }
         })
+    }
+}
+
+impl Workload {
+    fn key_number(&self, random: &mut Random) -> u64 {
+        match &self.popularity {
+            Popularity::Uniform => random.next() % self.keys,
+            // A rank is a place in some order of the keys: the same one in every run of a seed.
+            Popularity::Zipf(zipf) => {
+                let rank = zipf.rank(|| random.next());
+                Random::of(self.seed, rank).next() % self.keys
+            }
+        }
     }
 }
 
@@ -116,6 +140,7 @@ mod tests {
         Workload {
             seed: 1,
             keys: 10,
+            popularity: Popularity::Uniform,
             mix: mix.parse().unwrap(),
             operations,
             batch,
@@ -158,6 +183,33 @@ mod tests {
             "{gets}: five deviations around 7,500 are 217"
         );
         assert_eq!(all(&workload), all(&workload));
+    }
+
+    #[test]
+    fn popular_keys_are_few_and_not_neighbours() {
+        let workload = Workload {
+            keys: 10_000,
+            popularity: Popularity::Zipf(Zipf::new(10_000, 0.99)),
+            ..workload("1/0", 20_000, 1)
+        };
+        let mut counts = std::collections::HashMap::<Bytes, u32>::new();
+        for request in all(&workload) {
+            let Request::Get(key) = request else {
+                panic!("{request:?}");
+            };
+            *counts.entry(key).or_default() += 1;
+        }
+        let most = counts.values().max().unwrap();
+        // One in ten, as ranks of 10,000 say.
+        assert!((1_500..2_700).contains(most), "{most}");
+        let mut popular: Vec<_> = counts.iter().filter(|(_, count)| **count > 200).collect();
+        popular.sort();
+        assert!(popular.len() > 3, "{popular:?}");
+        let last = popular.last().unwrap().0;
+        assert!(
+            last > &key(1_000),
+            "they are all over the keys: {popular:?}"
+        );
     }
 
     #[test]
