@@ -3,11 +3,13 @@
 use std::fmt::{self, Write as _};
 
 const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 440.0;
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 700.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 380.0;
+/// Where the legend begins, below the axis: two columns.
+const LEGEND: f64 = BOTTOM + 60.0;
+const LEGEND_LINE: f64 = 18.0;
 /// Told apart by people who do not see red and green (Okabe and Ito 2008).
 const COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
@@ -246,15 +248,14 @@ impl Plot {
                     )?;
                 }
             }
-            // Above the plot's right upper corner, one below the other.
-            let at = TOP + 14.0 + 16.0 * index as f64;
+            let column = LEFT + (RIGHT - LEFT) / 2.0 * (index % 2) as f64;
+            let line = LEGEND + LEGEND_LINE * (index / 2) as f64;
             writeln!(
                 out,
-                "<path d=\"M{} {}h24\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>\
-                 <text x=\"{}\" y=\"{at}\" text-anchor=\"end\">{}</text>",
-                RIGHT - 30.0,
-                at - 4.0,
-                RIGHT - 36.0,
+                "<path d=\"M{column} {line}h24\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>\
+                 <text x=\"{}\" y=\"{}\">{}</text>",
+                column + 30.0,
+                line + 4.0,
                 escaped(&series.name)
             )?;
         }
@@ -266,7 +267,8 @@ impl fmt::Display for Plot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let x = self.scale(self.x, |point| point.0, (LEFT, RIGHT));
         let y = self.scale(self.y, |point| point.1, (BOTTOM, TOP));
-        let mut out = head(WIDTH, HEIGHT, self.title);
+        let lines = self.series.len().div_ceil(2) as f64;
+        let mut out = head(WIDTH, LEGEND + LEGEND_LINE * lines, self.title);
         self.draw_axes(&mut out, &x, &y)?;
         self.draw_series(&mut out, &x, &y)?;
         out.push_str("</svg>\n");
