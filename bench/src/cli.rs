@@ -11,6 +11,7 @@ use crate::index;
 use crate::join;
 use crate::sketch;
 use crate::store::{self, child::ChildArgs};
+use crate::theory;
 use crate::wire::paths::echo::EchoArgs;
 use crate::wire::{load, memory, paths, replicas};
 
@@ -90,6 +91,8 @@ pub(crate) enum Suite {
     /// Memory of kvd processes for each of their sealed keys, beside redis and memcached where
     /// they are installed
     Ram(memory::Args),
+    /// What the paper, the essay and the lecture claim, beside what we measure, with plots
+    Theory(theory::Args),
     /// One task of the store suite, in a process of its own
     #[command(hide = true)]
     StoreChild(ChildArgs),

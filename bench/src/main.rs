@@ -28,6 +28,7 @@ mod sketch;
 mod stats;
 mod store;
 mod table;
+mod theory;
 mod wire;
 
 use std::process::ExitCode;
@@ -64,6 +65,7 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
         Suite::Join(args) => &|options| join::run(*args, options),
         Suite::Load(args) => &|options| wire::load::run(args, options),
         Suite::Ram(args) => &|options| wire::memory::run(*args, options),
+        Suite::Theory(args) => return theory::run(args, options),
         Suite::StoreChild(args) => return store::child::run(args),
         Suite::Echo(args) => return wire::paths::echo::serve(*args),
         Suite::Bound(args) => return cleanup::become_bound(args),

@@ -3,7 +3,10 @@
 //! A slice holds the sealed records of one partition. [`Mphf`] maps each of their digests to
 //! its own slot, in about two bits a key; it is closed over its partition, so that it
 //! travels with it. [`Stitched`] makes one function of many partitions. [`KeylessSet`] adds fingerprints: a table of a known set
-//! without its keys. `examples/` has programs that do this with lines of text.
+//! without its keys.
+//!
+//! Programs that do this with lines of text, `cargo run --release -p torc-index --example NAME`: `urls_to_mphf` makes a function of your
+//! URLs and looks them up, `dense_ids` numbers the pages of a web graph and ranks them, `boilerplate` drops known lines from a text.
 //!
 //! Invariants:
 //! * Everything is read in place from borrowed bytes: a view parses nothing and allocates

@@ -20,7 +20,20 @@
 //! * No bytes, however hostile, make a decoder panic, loop or allocate beyond the caller's limit.
 //!
 //! Absent on purpose: clocks, threads, files; who keeps snapshots and sends them (the server); the Bloom gate of
-//! sealed records (`torc-index`). The crate's `examples` are programs that use these structures on files and streams.
+//! sealed records (`torc-index`).
+//!
+//! Programs that use these structures on files and streams, `cargo run --release -p torc-sketch --example NAME`:
+//!
+//! | example | does |
+//! |---|---|
+//! | `heavy_hitters`, `matrix_search` | the lecture's exercises; `--judge` reads what a judge feeds them |
+//! | `one_hit_wonders` | a cache that stores an object on its second request |
+//! | `cache_digests` | caches that tell each other what they hold |
+//! | `bloom_join` | a join of two files that spares rows |
+//! | `safe_browsing` | a client that asks a server about few URLs, and misses no malicious one |
+//! | `substrings` | prefix, substring and concatenation: first difference, longest repeat, the hash of a whole from its parts |
+//! | `edit` | a string under insertion and deletion, hashed and compared at any time |
+//! | `pattern_hashes` | a search for patterns of which only hashes are kept |
 
 pub mod bloom;
 mod bytes;

@@ -2,6 +2,9 @@
 //!
 //! The lecture: if a key has more than half of the stream, then each of its bits has the majority among all keys' bits at that place.
 //! So it suffices to count, for each place, the keys that have a 1 there.
+//!
+//! The lecture calls at least half a majority, and sets a bit where `c_i >= c / 2`. Of two keys with exactly half each that rule names the bits of either, and
+//! no rule over bits can name one of them; so here a majority is more than half, and the comparison is strict (`torc-bench theory --only majority`).
 
 use torc_record::{DIGEST_LEN, Digest};
 
