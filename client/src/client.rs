@@ -312,6 +312,7 @@ impl Client {
                 route,
                 condition: options.condition.map(Condition::to_wire),
                 ttl_ms,
+                expires_at_ms: 0,
                 quorum: self.quorum.into(),
             };
             async move { permit.put(message, budget).await }

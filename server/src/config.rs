@@ -1,6 +1,7 @@
 //! Settings of a node: from flags, `TORC_*` variables and a TOML file, in that order
 //! of precedence.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +16,8 @@ use torc_tls::Files;
 use crate::hot::HotSettings;
 use crate::variables;
 
+/// Numbers that a Redis client may select are below this.
+const MOST_DATABASES: u32 = 1_024;
 /// Two answers of the largest kind, twice [`torc_proto::MAX_MESSAGE_LEN`] each.
 const LEAST_IN_FLIGHT_MIB: usize = (4 * torc_proto::MAX_MESSAGE_LEN) >> 20;
 
@@ -38,6 +41,21 @@ pub struct RawSettings {
     /// How others reach this node's HTTP [default: the HTTP address]
     #[arg(long, env = "TORC_ADVERTISE_HTTP_ADDR", value_name = "HOST:PORT")]
     pub advertise_http_addr: Option<String>,
+    /// Address to serve Redis clients on; not served unless given (docs/redis.md)
+    #[arg(long, env = "TORC_RESP_ADDR", value_name = "IP:PORT")]
+    pub resp_addr: Option<SocketAddr>,
+    /// How others reach this node's address for Redis clients [default: that address]
+    #[arg(long, env = "TORC_ADVERTISE_RESP_ADDR", value_name = "HOST:PORT")]
+    pub advertise_resp_addr: Option<String>,
+    /// The namespace that Redis clients SELECT by a number, comma separated; database 0 is `default`
+    /// unless said otherwise [default: 0=default]
+    #[arg(
+        long,
+        env = "TORC_RESP_DB",
+        value_name = "NUMBER=NAMESPACE,..",
+        value_delimiter = ','
+    )]
+    pub resp_db: Option<Vec<String>>,
     /// Found a new cluster if this node belongs to none
     #[arg(long, env = "TORC_BOOTSTRAP", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
@@ -126,8 +144,9 @@ pub struct RawSettings {
     /// Most partitions this node copies at a time [default: 16]
     #[arg(long, env = "TORC_TRANSFER_PARALLEL", value_name = "COUNT")]
     pub transfer_parallel: Option<usize>,
-    /// Most connections of clients at a time, on each of the two ports; one address may have three
-    /// quarters of them [default: a third of the files that the process may open, at most 10000]
+    /// Most connections of clients at a time, on each port; one address may have three quarters of
+    /// them [default: a third of the files that the process may open, with --resp-addr a quarter, at
+    /// most 10000]
     #[arg(long, env = "TORC_MAX_CONNECTIONS", value_name = "COUNT")]
     pub max_connections: Option<usize>,
     /// Most requests under way on one connection [default: 1024]
@@ -250,6 +269,12 @@ pub struct Settings {
     pub advertise_addr: Option<String>,
     /// How others reach HTTP; none: the bound address.
     pub advertise_http_addr: Option<String>,
+    /// Address to serve Redis clients on; none: they are not served.
+    pub resp_addr: Option<SocketAddr>,
+    /// How others reach it; none: the bound address.
+    pub advertise_resp_addr: Option<String>,
+    /// Namespaces by the numbers that Redis clients select.
+    pub resp_databases: BTreeMap<u32, String>,
     /// Found a cluster if this node belongs to none.
     pub bootstrap: bool,
     /// gRPC addresses of the other founding members.
@@ -368,6 +393,9 @@ impl RawSettings {
             http_addr: self.http_addr.or(fallback.http_addr),
             advertise_addr: self.advertise_addr.or(fallback.advertise_addr),
             advertise_http_addr: self.advertise_http_addr.or(fallback.advertise_http_addr),
+            resp_addr: self.resp_addr.or(fallback.resp_addr),
+            advertise_resp_addr: self.advertise_resp_addr.or(fallback.advertise_resp_addr),
+            resp_db: self.resp_db.or(fallback.resp_db),
             bootstrap: self.bootstrap.or(fallback.bootstrap),
             found_with: self.found_with.or(fallback.found_with),
             zone: self.zone.or(fallback.zone),
@@ -431,6 +459,9 @@ impl RawSettings {
             http_addr: self.http_addr.unwrap_or(loopback(7480)),
             advertise_addr: host_port("advertise-addr", self.advertise_addr)?,
             advertise_http_addr: host_port("advertise-http-addr", self.advertise_http_addr)?,
+            resp_addr: self.resp_addr,
+            advertise_resp_addr: host_port("advertise-resp-addr", self.advertise_resp_addr)?,
+            resp_databases: databases(self.resp_db.unwrap_or_default())?,
             bootstrap: self.bootstrap.unwrap_or(false),
             found_with: self.found_with.unwrap_or_default(),
             zone: zone.unwrap_or_default(),
@@ -470,7 +501,9 @@ impl RawSettings {
             )?,
             max_connections: within(
                 "max-connections",
-                self.max_connections.unwrap_or_else(usual_connections),
+                self.max_connections.unwrap_or_else(|| {
+                    usual_connections(2 + usize::from(self.resp_addr.is_some()))
+                }),
                 1,
                 1 << 20,
             )?,
@@ -513,6 +546,7 @@ impl Settings {
     fn check_exposure(&self) -> Result<(), ConfigError> {
         let exposed = [self.grpc_addr, self.http_addr]
             .into_iter()
+            .chain(self.resp_addr)
             .find(|address| !address.ip().is_loopback());
         match exposed {
             Some(address) if !self.insecure && self.tls.is_none() => {
@@ -534,7 +568,11 @@ impl Settings {
                 &self.advertise_http_addr,
             ),
         ];
-        for (setting, bound, advertised) in pairs {
+        let resp = self.resp_addr.map(|bound| {
+            let advertised = &self.advertise_resp_addr;
+            ("advertise-resp-addr", bound, advertised)
+        });
+        for (setting, bound, advertised) in pairs.into_iter().chain(resp) {
             if bound.ip().is_unspecified() && advertised.is_none() {
                 let why =
                     format!("{bound} is no address that others can connect to: say HOST:PORT");
@@ -609,14 +647,13 @@ fn within<T: Copy + PartialOrd + std::fmt::Display>(
     Ok(value)
 }
 
-/// A third of the files that may be open: two ports have so many, the store and other nodes the
-/// rest.
-fn usual_connections() -> usize {
+/// Files that may be open, divided among the ports, and the store with other nodes.
+fn usual_connections(ports: usize) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let limit = limit.map_or(usize::MAX, |limit| {
         usize::try_from(limit).unwrap_or(usize::MAX)
     });
-    (limit / 3).clamp(16, 10_000)
+    (limit / (ports + 1)).clamp(16, 10_000)
 }
 
 fn mib(
@@ -626,6 +663,33 @@ fn mib(
     most: u64,
 ) -> Result<u64, ConfigError> {
     Ok(within(setting, value.unwrap_or(default), 1, most)? << 20)
+}
+
+/// `NUMBER=NAMESPACE` of each.
+fn databases(given: Vec<String>) -> Result<BTreeMap<u32, String>, ConfigError> {
+    let mut databases = BTreeMap::new();
+    for text in given {
+        let pair = text.split_once('=').and_then(|(number, namespace)| {
+            let number = number
+                .parse()
+                .ok()
+                .filter(|number| *number < MOST_DATABASES)?;
+            (!namespace.is_empty()).then(|| (number, namespace.to_owned()))
+        });
+        let (number, namespace) = pair.ok_or_else(|| {
+            let why =
+                format!("`{text}` is not NUMBER=NAMESPACE with a number below {MOST_DATABASES}");
+            problem("resp-db", why)
+        })?;
+        if databases.insert(number, namespace).is_some() {
+            return Err(problem(
+                "resp-db",
+                format!("database {number} is named twice"),
+            ));
+        }
+    }
+    databases.entry(0).or_insert_with(|| "default".to_owned());
+    Ok(databases)
 }
 
 fn host_port(setting: &'static str, text: Option<String>) -> Result<Option<String>, ConfigError> {
@@ -758,6 +822,20 @@ mod tests {
                 "advertise-addr",
                 RawSettings {
                     advertise_addr: Some("host".into()),
+                    ..minimal()
+                },
+            ),
+            (
+                "resp-db",
+                RawSettings {
+                    resp_db: Some(vec!["1024=urls".into()]),
+                    ..minimal()
+                },
+            ),
+            (
+                "resp-db",
+                RawSettings {
+                    resp_db: Some(vec!["1=urls".into(), "1=users".into()]),
                     ..minimal()
                 },
             ),

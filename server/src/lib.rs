@@ -9,6 +9,7 @@
 //! * `data_dir`: whether the parts of a data directory belong together; `boot`: whether it is an older copy or a clone.
 //! * `shared`: what all parts of a node hold.
 //! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `caller`: who calls and what they may do; `renewal`: replaced certificates; `http`: health, metrics, JSON.
+//! * `resp`: the door of Redis clients.
 //! * [`links`]: messages between replicas.
 //! * `admission`: how many operations are taken on at a time.
 //! * `budget`: how many bytes of clients' requests and answers are held at a time; `meter`: charging them.
@@ -49,6 +50,7 @@ mod recipient;
 mod registers;
 mod renewal;
 mod replica;
+mod resp;
 mod shared;
 pub mod telemetry;
 pub mod variables;

@@ -64,6 +64,9 @@ enum Command {
         /// Ports count up from here for HTTP
         #[arg(long, default_value_t = 7481)]
         first_http_port: u16,
+        /// Ports count up from here for Redis clients
+        #[arg(long, default_value_t = 7463)]
+        first_resp_port: u16,
         /// Of every node. With --data-dir the data is kept there, and found again after a restart
         #[command(flatten)]
         settings: Box<RawSettings>,
@@ -125,12 +128,14 @@ fn run(command: Command) -> anyhow::Result<()> {
                 nodes,
                 first_grpc_port,
                 first_http_port,
+                first_resp_port,
                 settings,
             } => {
                 let options = PlaygroundOptions {
                     nodes,
                     first_grpc_port,
                     first_http_port,
+                    first_resp_port,
                     settings: *settings,
                 };
                 playground(options).await

@@ -18,6 +18,7 @@ use torc_proto::{Fault, Reason};
 
 use crate::links::LinkMetrics;
 use crate::registers::RegisterMetrics;
+use crate::resp::RespMetrics;
 
 /// A client's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,6 +89,7 @@ pub(crate) struct Metrics {
     pub(crate) transfer_retries: Counter,
     pub(crate) links: LinkMetrics,
     pub(crate) registers: RegisterMetrics,
+    pub(crate) resp: RespMetrics,
     readouts: Readouts,
 }
 
@@ -187,20 +189,19 @@ impl Metrics {
             "Records received as a new owner",
         );
         let transfer_retries = counter("transfer_retries", "Steps of a transfer tried again");
-        let tls_certificate_end = Gauge::default();
-        registry.register(
+        let mut gauge = |name: &str, help: &str| {
+            let gauge = Gauge::default();
+            registry.register(name, help, gauge.clone());
+            gauge
+        };
+        let tls_certificate_end = gauge(
             "tls_certificate_end_seconds",
             "When the certificate of this node ends, Unix time; 0 without TLS",
-            tls_certificate_end.clone(),
         );
-        let topology_epoch = Gauge::default();
-        registry.register(
-            "topology_epoch",
-            "Epoch of the adopted topology",
-            topology_epoch.clone(),
-        );
+        let topology_epoch = gauge("topology_epoch", "Epoch of the adopted topology");
         let links = LinkMetrics::register(&mut registry);
         let registers = RegisterMetrics::register(&mut registry);
+        let resp = RespMetrics::register(&mut registry);
         let readouts = Readouts::register(&mut registry);
         Self {
             registry,
@@ -224,6 +225,7 @@ impl Metrics {
             transfer_retries,
             links,
             registers,
+            resp,
             readouts,
         }
     }

@@ -31,6 +31,7 @@ use crate::hot::{self, Hot};
 use crate::identity::{Identity, IdentityError};
 use crate::metrics::Metrics;
 use crate::moves::Throttle;
+use crate::resp::{self, RespDoor};
 use crate::shared::Shared;
 use crate::{adopt, founding, grpc, http, memory, moves, renewal};
 use crate::{boot, clock};
@@ -124,10 +125,11 @@ pub struct Node {
     tasks: TaskTracker,
     grpc_addr: SocketAddr,
     http_addr: SocketAddr,
+    resp_addr: Option<SocketAddr>,
 }
 
 impl Node {
-    /// Opens the data directory, binds both addresses and begins to serve. A node that
+    /// Opens the data directory, binds all addresses and begins to serve. A node that
     /// belongs to no cluster answers NOT_SERVING until it is bootstrapped or joined.
     ///
     /// # Errors
@@ -142,10 +144,18 @@ impl Node {
         let shift = settings.test_clock_shift.clone().map(clock::watch_shift);
         let (grpc_listener, grpc_addr) = bind(settings.grpc_addr).await?;
         let (http, http_addr) = bind(settings.http_addr).await?;
-        let shared = Arc::new(open(settings, grpc_addr, http_addr)?);
+        let resp = match settings.resp_addr {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
+        let (resp, resp_addr) = resp.unzip();
+        let shared = Arc::new(open(settings, grpc_addr, http_addr, resp_addr)?);
         let tasks = TaskTracker::new();
         tasks.spawn(serve_http(Arc::clone(&shared), http));
         grpc::serve(&shared, grpc_listener, &tasks)?;
+        if let Some(listener) = resp {
+            tasks.spawn(resp::serve(Arc::clone(&shared), listener));
+        }
         tasks.spawn(adopt::run(Arc::clone(&shared)));
         tasks.spawn(moves::retreat::run(Arc::clone(&shared)));
         tasks.spawn(until_cancelled(
@@ -171,12 +181,13 @@ impl Node {
             shared.cancel.clone(),
         ));
         tasks.close();
-        tracing::info!(grpc = %grpc_addr, http = %http_addr, "listening");
+        tracing::info!(grpc = %grpc_addr, http = %http_addr, resp = ?resp_addr, "listening");
         let node = Self {
             shared,
             tasks,
             grpc_addr,
             http_addr,
+            resp_addr,
         };
         if let Err(error) = node.take_part().await {
             node.stop().await?;
@@ -213,6 +224,12 @@ impl Node {
     #[must_use]
     pub const fn http_addr(&self) -> SocketAddr {
         self.http_addr
+    }
+
+    /// Where Redis clients are served, if they are.
+    #[must_use]
+    pub const fn resp_addr(&self) -> Option<SocketAddr> {
+        self.resp_addr
     }
 
     /// Whether the node serves its partitions, or why not.
@@ -308,7 +325,12 @@ fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
     options
 }
 
-fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared, NodeError> {
+fn open(
+    settings: Settings,
+    grpc: SocketAddr,
+    http: SocketAddr,
+    resp: Option<SocketAddr>,
+) -> Result<Shared, NodeError> {
     let tls = settings.tls.clone();
     let tls = tls.map(|tls| NodeTls::open(tls.files, tls.tls12));
     let tls = tls.transpose()?;
@@ -352,6 +374,7 @@ fn open(settings: Settings, grpc: SocketAddr, http: SocketAddr) -> Result<Shared
             .advertise_http_addr
             .clone()
             .unwrap_or_else(|| http.to_string()),
+        resp: RespDoor::new(&settings, resp),
         scratch: Scratch::open(dir.scratch),
         identity,
         boot,

@@ -19,6 +19,8 @@ pub struct PlaygroundOptions {
     pub first_grpc_port: u16,
     /// HTTP ports count up from here.
     pub first_http_port: u16,
+    /// Ports for Redis clients count up from here.
+    pub first_resp_port: u16,
     /// Of every node. Without a data directory there is a temporary one, which is removed.
     pub settings: RawSettings,
 }
@@ -109,11 +111,15 @@ impl Playground {
         let mut text = String::from("A Torc cluster is running in this process.\n\n");
         for (index, node) in self.nodes.iter().enumerate() {
             let (grpc, http) = (node.grpc_addr(), node.http_addr());
-            let _ = writeln!(
+            let _ = write!(
                 text,
                 "  node {}   gRPC http://{grpc}   HTTP http://{http}",
                 index + 1
             );
+            if let Some(resp) = node.resp_addr() {
+                let _ = write!(text, "   Redis {resp}");
+            }
+            text.push('\n');
         }
         let kept = match &self.temporary {
             Some(_) => "removed when it stops; keep it with --data-dir DIR",
@@ -165,6 +171,7 @@ fn settings(options: &PlaygroundOptions, dir: &Path, number: u16) -> RawSettings
         data_dir: Some(dir.join(format!("node-{}", number + 1))),
         grpc_addr: Some(local(options.first_grpc_port + number)),
         http_addr: Some(local(options.first_http_port + number)),
+        resp_addr: Some(local(options.first_resp_port + number)),
         bootstrap: Some(founder),
         found_with: founder.then(|| others.map(address).collect()),
         flush_after_s: options.settings.flush_after_s.or(Some(FLUSH_AFTER_S)),
@@ -182,6 +189,11 @@ fn check_own(settings: &RawSettings) -> Result<(), ConfigError> {
             "advertise-http-addr",
             settings.advertise_http_addr.is_some(),
         ),
+        ("resp-addr", settings.resp_addr.is_some()),
+        (
+            "advertise-resp-addr",
+            settings.advertise_resp_addr.is_some(),
+        ),
         ("bootstrap", settings.bootstrap.is_some()),
         ("found-with", settings.found_with.is_some()),
     ];
@@ -189,7 +201,8 @@ fn check_own(settings: &RawSettings) -> Result<(), ConfigError> {
         Some((setting, _)) => Err(ConfigError::Setting {
             setting,
             problem:
-                "each node of a playground has its own: see --first-grpc-port, --first-http-port"
+                "each node of a playground has its own: see --first-grpc-port, --first-http-port, \
+                 --first-resp-port"
                     .to_owned(),
         }),
         None => Ok(()),

@@ -29,6 +29,7 @@ use crate::moves::Throttle;
 use crate::peers::Peers;
 use crate::recipient::Recipient;
 use crate::registers::Registers;
+use crate::resp::RespDoor;
 
 /// How long an operation may take when its caller set no limit.
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
@@ -41,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) address: String,
     pub(crate) http_address: String,
+    /// What all connections of Redis clients share.
+    pub(crate) resp: RespDoor,
     pub(crate) store: Store,
     pub(crate) scratch: Scratch,
     pub(crate) identity: Identity,

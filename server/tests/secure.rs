@@ -25,6 +25,7 @@ use torc_proto::v1::{GetRequest, PutRequest, SessionRequest};
 use torc_proto::{Access, FILE_DESCRIPTOR_SET, Reason};
 use torc_server::Node;
 use torc_server::config::{ConfigError, RawSettings};
+use torc_testkit::redis::Redis;
 use torc_tls::{Authority, ClientTls, Connector, Files, Identity, NodeTls};
 
 use common::until;
@@ -242,6 +243,80 @@ async fn a_session_carries_what_each_of_its_messages_may_do() {
         }
         assert_eq!(allowed, may.map(Some), "{roles}");
     }
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_client_may_do_what_its_certificate_says() {
+    use tower_service::Service as _;
+    let office = Office::new();
+    let (node, _data) = office.node().await;
+    let address = node.resp_addr().unwrap();
+    let commands = [
+        "PING",
+        "GET k",
+        "SET k v",
+        "SET k v GET",
+        "INCR n",
+        "SCAN 0",
+        "INFO",
+        "CONFIG GET save",
+        "CLUSTER SLOTS",
+    ];
+    let all = &commands[..];
+    let observing = ["PING", "INFO", "CONFIG GET save", "CLUSTER SLOTS"];
+    let cases: [(&str, &[&str]); 6] = [
+        ("read", &["PING", "GET k", "SCAN 0"]),
+        ("write", &["PING", "SET k v"]),
+        (
+            "read+write",
+            &[
+                "PING",
+                "GET k",
+                "SET k v",
+                "SET k v GET",
+                "INCR n",
+                "SCAN 0",
+            ],
+        ),
+        ("observe", &observing),
+        ("admin", all),
+        ("", &["PING"]),
+    ];
+    for (roles, allowed) in cases {
+        let mut tls = match roles {
+            "" => office.nobody(),
+            roles => office.client(roles),
+        };
+        let stream = tls.call(format!("https://{address}").parse().unwrap());
+        let mut client = Redis::over(stream.await.unwrap().into_inner());
+        assert_eq!(
+            client.told("HELLO 2").await.split(' ').next(),
+            Some("[server")
+        );
+        for command in commands {
+            let told = client.told(command).await;
+            let is_denied = told.starts_with("-NOPERM ") || told.starts_with("-NOAUTH ");
+            assert_eq!(
+                is_denied,
+                !allowed.contains(&command),
+                "{roles}: {command}: {told}"
+            );
+            assert!(
+                is_denied || !told.starts_with('-'),
+                "{roles}: {command}: {told}"
+            );
+        }
+    }
+    // Without TLS nobody gets in.
+    let mut plain = Redis::connect(address).await;
+    plain.send(&[b"PING"]).await;
+    assert!(
+        plain
+            .try_receive_bytes()
+            .await
+            .is_none_or(|byte| byte != b'+')
+    );
     node.stop().await.unwrap();
 }
 

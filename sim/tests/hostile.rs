@@ -64,7 +64,7 @@ fn there_are_many_kinds_and_each_has_a_name_of_its_own() {
     assert_eq!(names.len(), kinds.len(), "a name is given twice");
     // Those that do not follow from the descriptors are written one by one.
     let of_doors = [
-        "h2.", "flood.", "grpc.", "http.", "link.", "raft.", "sockets.",
+        "h2.", "flood.", "grpc.", "http.", "link.", "raft.", "resp.", "sockets.",
     ];
     let by_hand = names
         .iter()

@@ -2,6 +2,7 @@
 
 mod examples;
 mod ports;
+pub mod redis;
 
 pub use examples::run_example;
 pub use ports::{free_address, free_run};

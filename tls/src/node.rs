@@ -40,6 +40,8 @@ pub enum Door {
     Grpc,
     /// HTTP/1 alone.
     Http,
+    /// The protocol of Redis clients, which name no protocol when they shake hands.
+    Resp,
 }
 
 /// A node's side of TLS. New connections use what was read last.
@@ -57,6 +59,7 @@ struct Loaded {
     contents: [Vec<u8>; 3],
     grpc: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
+    resp: Arc<ServerConfig>,
     to_nodes: Arc<ClientConfig>,
     expires: SystemTime,
 }
@@ -110,6 +113,7 @@ impl NodeTls {
         let config = match door {
             Door::Grpc => &loaded.grpc,
             Door::Http => &loaded.http,
+            Door::Resp => &loaded.resp,
         };
         let acceptor = TlsAcceptor::from(Arc::clone(config));
         let stream = acceptor.accept(stream).await?;
@@ -175,7 +179,7 @@ fn load(files: &Files, contents: [Vec<u8>; 3], tls12: bool) -> Result<Loaded, Tl
         config.send_tls13_tickets = 0;
         Ok(config)
     };
-    let (mut grpc, mut http) = (server()?, server()?);
+    let (mut grpc, mut http, resp) = (server()?, server()?, server()?);
     grpc.alpn_protocols = vec![b"h2".to_vec()];
     http.alpn_protocols = vec![b"http/1.1".to_vec()];
     let builder = ClientConfig::builder_with_provider(provider());
@@ -198,6 +202,7 @@ fn load(files: &Files, contents: [Vec<u8>; 3], tls12: bool) -> Result<Loaded, Tl
         contents,
         grpc: Arc::new(grpc),
         http: Arc::new(http),
+        resp: Arc::new(resp),
         to_nodes: Arc::new(to_nodes),
         expires,
     })

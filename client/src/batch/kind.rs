@@ -155,6 +155,7 @@ impl Kind for Puts {
             route,
             condition: record.condition.map(Condition::to_wire),
             ttl_ms: record.ttl_ms,
+            expires_at_ms: 0,
             quorum: self.quorum.into(),
         }
     }

@@ -14,6 +14,7 @@ mod data;
 mod hot;
 mod join;
 mod processes;
+mod redis;
 mod replicas;
 mod restart;
 mod secure;

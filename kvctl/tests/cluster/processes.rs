@@ -43,6 +43,7 @@ pub(crate) fn free_address() -> SocketAddr {
 pub(crate) struct Node {
     pub(crate) grpc: SocketAddr,
     pub(crate) http: SocketAddr,
+    pub(crate) resp: SocketAddr,
     dir: PathBuf,
     data: PathBuf,
     extra: Vec<String>,
@@ -56,6 +57,7 @@ impl Node {
         Self {
             grpc: free_address(),
             http: free_address(),
+            resp: free_address(),
             dir: dir.join(name),
             data: dir.join(name).join("data"),
             extra: extra.iter().map(|text| (*text).to_owned()).collect(),
@@ -72,6 +74,7 @@ impl Node {
         let child = Command::new(kvd_path())
             .args(["serve", "--grpc-addr", &self.grpc.to_string()])
             .args(["--http-addr", &self.http.to_string()])
+            .args(["--resp-addr", &self.resp.to_string()])
             .arg("--data-dir")
             .arg(&self.data)
             .args(&self.extra)
@@ -273,6 +276,7 @@ pub(crate) struct Playground {
     child: Child,
     first_grpc_port: u16,
     first_http_port: u16,
+    first_resp_port: u16,
 }
 
 impl Playground {
@@ -281,10 +285,15 @@ impl Playground {
     /// Starts one on ports that are free, and waits until it has printed its welcome.
     pub(crate) async fn start(data_dir: &Path) -> Self {
         let free_run = || torc_testkit::free_run(Self::NODES).unwrap();
-        Self::start_on(free_run(), free_run(), data_dir).await
+        Self::start_on(free_run(), free_run(), free_run(), data_dir).await
     }
 
-    async fn start_on(first_grpc_port: u16, first_http_port: u16, data_dir: &Path) -> Self {
+    async fn start_on(
+        first_grpc_port: u16,
+        first_http_port: u16,
+        first_resp_port: u16,
+        data_dir: &Path,
+    ) -> Self {
         let child = Command::new(kvd_path())
             .args([
                 "playground",
@@ -294,6 +303,8 @@ impl Playground {
             .args([
                 "--first-http-port",
                 &first_http_port.to_string(),
+                "--first-resp-port",
+                &first_resp_port.to_string(),
                 "--data-dir",
             ])
             .arg(data_dir)
@@ -305,6 +316,7 @@ impl Playground {
             child,
             first_grpc_port,
             first_http_port,
+            first_resp_port,
         };
         let welcome = playground.child.stdout.take().unwrap();
         let read_to_the_end_of_it = tokio::task::spawn_blocking(move || {
@@ -334,7 +346,10 @@ impl Playground {
         let sent = Command::new("kill").args(["-INT", &id]).status().unwrap();
         assert!(sent.success());
         let code = self.child.wait().unwrap().code();
-        *self = Self::start_on(self.first_grpc_port, self.first_http_port, data_dir).await;
+        *self = {
+            let (grpc, http) = (self.first_grpc_port, self.first_http_port);
+            Self::start_on(grpc, http, self.first_resp_port, data_dir).await
+        };
         code
     }
 }

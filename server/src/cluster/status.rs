@@ -189,6 +189,7 @@ fn own(shared: &Shared, table: &RoutingTable, id: NodeId, member: &Member) -> No
             let end = tls.expires().duration_since(UNIX_EPOCH);
             end.map_or(0, |end| end.as_millis() as u64)
         }),
+        resp_address: shared.resp.address().unwrap_or_default().to_owned(),
         ..counts(table, id)
     }
 }

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use tonic::Status;
 use torc_proto::v1::{
     BatchGetRequest, BatchPutRequest, Consistency, DeleteRequest, DeleteResponse, GetRequest,
     GetResponse, GetResult, PutRequest, PutResponse, PutResult, Route, get_result, put_result,
 };
-use torc_proto::{Fault, version_to_wire};
+use torc_proto::{Fault, Reason, version_to_wire};
 use torc_record::{Ballot, Record};
 use torc_replication::{self as replication, Outcome, Request};
 use torc_ring::topology::RoutingTable;
@@ -215,9 +216,18 @@ impl Item for PutRequest {
     fn request(self, target: &Target) -> Result<(Request, Option<Condition>), Fault> {
         let condition = Condition::from_wire(self.condition)?;
         target.check_condition(condition)?;
+        let expires_at_ms = match (self.ttl_ms, self.expires_at_ms) {
+            (0, 0) => None,
+            (ttl_ms, 0) => Some(unix_ms().saturating_add(ttl_ms)),
+            (0, at_ms) => Some(at_ms),
+            _ => {
+                let message = "ttl_ms and expires_at_ms say when the value expires: set one";
+                return Err(Fault::new(Reason::Invalid, message));
+            }
+        };
         let request = Request::Put {
             value: self.value,
-            expires_at_ms: (self.ttl_ms != 0).then(|| unix_ms().saturating_add(self.ttl_ms)),
+            expires_at_ms,
             condition: condition_of(condition),
         };
         Ok((request, condition))
@@ -315,13 +325,14 @@ impl Item for DeleteRequest {
         items: Vec<Self>,
         deadline: Instant,
     ) -> Result<Vec<Result<DeleteResponse, Fault>>, Fault> {
-        let mut answers = Vec::with_capacity(items.len());
-        for item in items {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let sent = shared.peers.kv(to)?.delete(within(left, item)).await;
-            answers.push(received(sent));
-        }
-        Ok(answers)
+        let left = deadline.saturating_duration_since(Instant::now());
+        let kv = shared.peers.kv(to)?;
+        let sent = items.into_iter().map(|item| {
+            let mut kv = kv.clone();
+            async move { received(kv.delete(within(left, item)).await) }
+        });
+        // As many as a burst of a connection has, at most.
+        Ok(join_all(sent).await)
     }
 }
 

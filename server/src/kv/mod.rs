@@ -15,10 +15,13 @@ mod search;
 mod session;
 
 pub(crate) use request::find_namespace;
+pub(crate) use scan::start as scan;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use tonic::{Request, Response, Status, Streaming};
+use torc_proto::Fault;
 use torc_proto::v1::kv_server::Kv;
 use torc_proto::v1::{
     BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, DeleteRequest,
@@ -39,6 +42,33 @@ impl KvService {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
+}
+
+/// Carries out gets, as those of a batch; the answers are in their order.
+pub(crate) async fn get_all(
+    shared: &Arc<Shared>,
+    gets: Vec<GetRequest>,
+    deadline: Instant,
+) -> Vec<Result<GetResponse, Fault>> {
+    run::many(shared, gets, deadline).await
+}
+
+/// Carries out puts, as those of a batch.
+pub(crate) async fn put_all(
+    shared: &Arc<Shared>,
+    puts: Vec<PutRequest>,
+    deadline: Instant,
+) -> Vec<Result<PutResponse, Fault>> {
+    run::many(shared, puts, deadline).await
+}
+
+/// Carries out deletes.
+pub(crate) async fn delete_all(
+    shared: &Arc<Shared>,
+    deletes: Vec<DeleteRequest>,
+    deadline: Instant,
+) -> Vec<Result<DeleteResponse, Fault>> {
+    run::many(shared, deletes, deadline).await
 }
 
 #[tonic::async_trait]

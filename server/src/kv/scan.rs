@@ -41,7 +41,7 @@ const PAGE_BYTES: usize = 2 << 20;
 /// Pages made ahead of a slow reader.
 const PAGES_AHEAD: usize = 2;
 
-pub(super) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanStream, Fault> {
+pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanStream, Fault> {
     let table = shared.routing()?;
     let namespace = find_namespace(&table, &request.namespace)?;
     let position = ScanPosition::from_bytes(&request.after)?;

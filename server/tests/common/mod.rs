@@ -31,6 +31,7 @@ pub(crate) fn settings(dir: PathBuf) -> RawSettings {
         data_dir: Some(dir),
         grpc_addr: Some(any),
         http_addr: Some(any),
+        resp_addr: Some(any),
         partitions: Some(64),
         replicas: Some(3),
         ..RawSettings::default()

@@ -18,6 +18,7 @@ pub(crate) struct PlainNode {
     pub(crate) id: NodeId,
     pub(crate) grpc: SocketAddr,
     pub(crate) http: SocketAddr,
+    pub(crate) resp: SocketAddr,
     pub(crate) pid: u32,
 }
 
@@ -38,6 +39,7 @@ impl PlainCluster {
                 id: process.id?,
                 grpc: process.grpc,
                 http: process.http,
+                resp: process.resp,
                 pid: process.pid()?,
             })
         };

@@ -84,6 +84,7 @@ pub(super) struct Process {
     /// Where its data are, if they can be made to fill it.
     pub(super) disk: Option<SmallDisk>,
     pub(super) http: SocketAddr,
+    pub(super) resp: SocketAddr,
     /// The network namespace that it runs in, if it has one of its own.
     network: Option<Namespace>,
     program: Program,
@@ -118,6 +119,7 @@ impl Process {
             grpc: address(7400)?,
             disk: None,
             http: address(7480)?,
+            resp: address(7463)?,
             network,
             program: program.clone(),
             dir,
@@ -160,7 +162,8 @@ impl Process {
         }
         let child = command
             .args(["serve", "--grpc-addr", &self.grpc.to_string()])
-            .args(["--http-addr", &self.http.to_string(), "--data-dir"])
+            .args(["--http-addr", &self.http.to_string()])
+            .args(["--resp-addr", &self.resp.to_string(), "--data-dir"])
             .arg(self.data())
             .args(&self.extra)
             .env("TORC_TEST_LINK_FAULTS", self.dir.join("faults.json"))

@@ -32,6 +32,7 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) grpc: SocketAddr,
     pub(crate) http: SocketAddr,
+    pub(crate) resp: SocketAddr,
     incarnation: Incarnation,
     pub(crate) boot: Boot,
     levels: Levels,
@@ -61,6 +62,7 @@ impl Target {
                 id: node.id,
                 grpc: node.grpc,
                 http: node.http,
+                resp: node.resp,
                 incarnation: Incarnation(incarnation.map_err(|_| Error::Unidentified(node.id))?),
                 boot: answer.boot.map(Boot::from).unwrap_or_default(),
                 levels: Levels {

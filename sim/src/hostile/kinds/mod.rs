@@ -9,6 +9,7 @@ mod link;
 mod messages;
 mod names;
 mod raft;
+mod resp;
 mod sockets;
 mod streams;
 
@@ -29,6 +30,7 @@ pub(crate) fn all() -> Result<Vec<Kind>, Error> {
     kinds.extend(link::all());
     kinds.extend(raft::all());
     kinds.extend(http::all());
+    kinds.extend(resp::all());
     kinds.extend(sockets::all());
     Ok(kinds)
 }

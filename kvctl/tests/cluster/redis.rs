@@ -1,0 +1,133 @@
+//! Counters of Redis clients, while the processes that count are killed.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use torc_testkit::redis::{Redis, Value};
+
+use crate::processes::{Cluster, ready, until};
+
+const WANTED: u64 = 1_000;
+const CLIENTS: usize = 24;
+
+/// What clients were told.
+#[derive(Default)]
+struct Told {
+    done: AtomicU64,
+    unknown: AtomicU64,
+    /// No node is killed any more.
+    is_over: AtomicBool,
+}
+
+impl Told {
+    fn is_enough(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed) && self.done.load(Ordering::Relaxed) >= WANTED
+    }
+}
+
+/// Counts until the killing is over, and all together were told often enough; the numbers it was told.
+async fn count(nodes: Vec<SocketAddr>, told: Arc<Told>) -> Vec<i64> {
+    let mut numbers = Vec::new();
+    for turn in (0..nodes.len()).cycle() {
+        if told.is_enough() {
+            return numbers;
+        }
+        let Some(mut client) = connect(nodes[turn]).await else {
+            continue;
+        };
+        while !told.is_enough() {
+            if client.try_send(&[b"INCR", b"counter"]).await.is_none() {
+                // What was sent in part is no request.
+                break;
+            }
+            match client.try_receive().await {
+                Some(Value::Int(number)) => {
+                    numbers.push(number);
+                    told.done.fetch_add(1, Ordering::Relaxed);
+                }
+                Some(Value::Error(text)) if !text.starts_with("OUTCOMEUNKNOWN ") => {
+                    let retried = ["UNAVAILABLE", "OVERLOADED", "TRYAGAIN"];
+                    let kind = text.split(' ').next().unwrap();
+                    assert!(retried.contains(&kind), "{text}");
+                }
+                Some(Value::Error(_)) => {
+                    told.unknown.fetch_add(1, Ordering::Relaxed);
+                }
+                Some(other) => panic!("{other}"),
+                None => {
+                    told.unknown.fetch_add(1, Ordering::Relaxed);
+                    break;
+                }
+            }
+        }
+    }
+    numbers
+}
+
+/// None: nobody listens there just now.
+async fn connect(to: SocketAddr) -> Option<Redis> {
+    if let Ok(stream) = tokio::net::TcpStream::connect(to).await {
+        return Some(Redis::over(stream));
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    None
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_counter_loses_nothing_that_was_told_while_its_nodes_are_killed() {
+    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let nodes: Vec<_> = cluster.nodes.iter().map(|node| node.resp).collect();
+    let told = Arc::new(Told::default());
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| {
+            let mut nodes = nodes.clone();
+            nodes.rotate_left(client % 3);
+            tokio::spawn(count(nodes, Arc::clone(&told)))
+        })
+        .collect();
+    for kill in 0..6 {
+        let before = told.done.load(Ordering::Relaxed);
+        until("it counts", async || {
+            told.done.load(Ordering::Relaxed) >= before + 50
+        })
+        .await;
+        let node = &mut cluster.nodes[kill % 3];
+        node.kill_9();
+        node.start();
+        ready(node).await;
+    }
+    told.is_over.store(true, Ordering::Relaxed);
+    let mut numbers = BTreeSet::new();
+    let mut count = 0;
+    for client in clients {
+        for number in client.await.unwrap() {
+            count += 1;
+            assert!(numbers.insert(number), "{number} was told twice");
+        }
+    }
+    let (done, unknown) = (
+        told.done.load(Ordering::Relaxed),
+        told.unknown.load(Ordering::Relaxed),
+    );
+    assert_eq!(count, done);
+    eprintln!("{done} were told, {unknown} are unknown");
+    let mut client = connect(nodes[0]).await.unwrap();
+    let mut value = 0;
+    until("the counter can be read", async || {
+        match client.call("GET counter").await {
+            Value::Bulk(text) => {
+                value = String::from_utf8(text).unwrap().parse().unwrap();
+                true
+            }
+            _ => false,
+        }
+    })
+    .await;
+    assert!(
+        (done..=done + unknown).contains(&value),
+        "{done} were told, {unknown} are unknown, and the counter is {value}"
+    );
+}

@@ -1,0 +1,118 @@
+//! Sums of `INCRBYFLOAT`.
+//!
+//! Redis adds in the processor's 80-bit numbers and shows 17 digits behind the point. Here decimal numbers of up to 17
+//! such digits are added exactly, which shows what Redis shows; others are added as 64-bit numbers, and shown in full.
+
+use crate::error::CommandError;
+
+/// Most digits behind the point of what is added exactly.
+const SCALE: u32 = 17;
+/// Most digits before it.
+const WHOLE_DIGITS: usize = 18;
+
+/// The sum of two numbers.
+pub(crate) fn add(one: &[u8], other: &[u8]) -> Result<String, CommandError> {
+    let (one, other) = (float(one)?, float(other)?);
+    if let (Some(one), Some(other)) = (units(one.text), units(other.text)) {
+        return Ok(show(one + other));
+    }
+    let sum = one.value + other.value;
+    if sum.is_finite() {
+        Ok(format!("{sum}"))
+    } else {
+        Err(CommandError::NotFinite)
+    }
+}
+
+/// Refuses what is no number.
+pub(crate) fn check(text: &[u8]) -> Result<(), CommandError> {
+    float(text).map(|_| ())
+}
+
+struct Float<'a> {
+    text: &'a str,
+    value: f64,
+}
+
+fn float(text: &[u8]) -> Result<Float<'_>, CommandError> {
+    let text = std::str::from_utf8(text).map_err(|_| CommandError::NotFloat)?;
+    let value: f64 = text.parse().map_err(|_| CommandError::NotFloat)?;
+    if value.is_nan() {
+        return Err(CommandError::NotFloat);
+    }
+    Ok(Float { text, value })
+}
+
+/// A decimal number in units of the last digit; none: it has too many digits, or an exponent.
+fn units(text: &str) -> Option<i128> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (whole, part) = digits.split_once('.').unwrap_or((digits, ""));
+    let is_short = whole.len() <= WHOLE_DIGITS && part.len() <= SCALE as usize;
+    let mut all = whole.bytes().chain(part.bytes());
+    if !is_short || !all.all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let missing = SCALE as usize - part.len();
+    let shown = format!("0{whole}{part}{:0<missing$}", "");
+    let units: i128 = shown.parse().ok()?;
+    Some(if text.starts_with('-') { -units } else { units })
+}
+
+/// Without zeros at the end.
+fn show(units: i128) -> String {
+    let unit = 10_u128.pow(SCALE);
+    let (sign, size) = (if units < 0 { "-" } else { "" }, units.unsigned_abs());
+    let part = format!("{:017}", size % unit);
+    let part = part.trim_end_matches('0');
+    let point = if part.is_empty() { "" } else { "." };
+    format!("{sign}{}{point}{part}", size / unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sum(one: &str, other: &str) -> Result<String, CommandError> {
+        add(one.as_bytes(), other.as_bytes())
+    }
+
+    #[test]
+    fn decimal_numbers_are_added_exactly() {
+        let cases = [
+            ("10.50", "0.1", "10.6"),
+            ("0.1", "0.2", "0.3"),
+            ("-0.5", "0.5", "0"),
+            ("3", "-1.25", "1.75"),
+            ("-1", "0.75", "-0.25"),
+            ("5.0e3", "2.0e2", "5200"),
+            ("1e20", "1", "100000000000000000000"),
+            ("17179869184", "1.5", "17179869185.5"),
+        ];
+        for (one, other, expected) in cases {
+            assert_eq!(sum(one, other).as_deref(), Ok(expected), "{one} {other}");
+        }
+        for wrong in ["", "a", " 1", "1 ", "nan", "0x1"] {
+            assert_eq!(sum(wrong, "1"), Err(CommandError::NotFloat), "{wrong:?}");
+        }
+        assert_eq!(sum("1e308", "1e308"), Err(CommandError::NotFinite));
+        assert_eq!(sum("inf", "1"), Err(CommandError::NotFinite));
+    }
+
+    proptest! {
+        #[test]
+        fn adding_and_taking_away_gives_what_was_there(one: i32, other: i32, part in 0_u32..1000) {
+            let before = format!("{one}.{part:03}");
+            let sum = add(before.as_bytes(), other.to_string().as_bytes()).unwrap();
+            let back = add(sum.as_bytes(), (-i64::from(other)).to_string().as_bytes()).unwrap();
+            let same = add(back.as_bytes(), b"0").unwrap();
+            prop_assert_eq!(same, add(before.as_bytes(), b"0").unwrap());
+        }
+
+        #[test]
+        fn any_bytes_are_a_number_or_refused(one: Vec<u8>, other in "[-+.e0-9]{0,40}") {
+            let _ = add(&one, other.as_bytes());
+            let _ = add(other.as_bytes(), other.as_bytes());
+        }
+    }
+}

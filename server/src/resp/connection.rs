@@ -1,0 +1,248 @@
+//! One connection of a Redis client: bytes in, bursts, bytes out.
+//!
+//! What has arrived is parsed as far as it is whole, carried out as one burst, and answered; then more is read. So a
+//! client that does not read its answers sends nothing more either, and one burst is all that a connection has under way.
+//!
+//! Bounds: a request ([`Limits`]), the operations of a burst (`burst`), bytes that are read at a time. What a large request
+//! holds is charged to the node's budget before more of it is read. The first request must begin within
+//! [`FIRST_TIME`]; a request that has begun must be whole within [`REQUEST_TIME`]; answers must be taken within
+//! [`WRITE_TIME`]. Between requests a connection may be silent for as long as it likes.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::{Duration, timeout};
+use torc_resp::{Limits, Parsed, Parser, ProtocolError, Reply, Version};
+
+use super::burst::Burst;
+use super::run;
+use super::session::{Session, Step};
+use crate::budget::Charge;
+use crate::connections::Connection;
+use crate::shared::{DEFAULT_DEADLINE, Shared};
+
+/// Until the first byte has come.
+const FIRST_TIME: Duration = Duration::from_secs(60);
+/// From the first byte of a request to its last.
+const REQUEST_TIME: Duration = Duration::from_secs(30);
+/// Until the client has taken some answers.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+/// After this a connection is closed between two requests if a certificate allowed it: that may have ended.
+const MOST_AGE: Duration = Duration::from_secs(3_600);
+/// Room for what is read, at first; and at most, unless one argument is longer.
+const READ_AT_ONCE: usize = 8 << 10;
+const MOST_AT_ONCE: usize = 64 << 10;
+/// Bytes of a request that are charged once there are so many, and how many at a time.
+const UNCHARGED: usize = 16 << 10;
+const CHARGED_AT_ONCE: usize = 64 << 10;
+/// Answers that are written together.
+const WRITE_AT_ONCE: usize = 128 << 10;
+
+/// Serves a connection to its end.
+pub(super) async fn serve(shared: &Arc<Shared>, stream: Connection, id: u64) -> io::Result<()> {
+    let session = Session::new(Arc::clone(shared), stream.caller().clone(), id);
+    let mut served = Served {
+        shared: Arc::clone(shared),
+        stream,
+        session,
+        parser: Parser::new(Limits::default()),
+        input: BytesMut::new(),
+        output: BytesMut::new(),
+        burst: Burst::default(),
+        charges: Vec::new(),
+        has_begun: None,
+        ends: shared.tls.is_some().then(|| Instant::now() + MOST_AGE),
+    };
+    served.run().await
+}
+
+struct Served {
+    shared: Arc<Shared>,
+    stream: Connection,
+    session: Session,
+    parser: Parser,
+    input: BytesMut,
+    output: BytesMut,
+    burst: Burst,
+    /// For what has arrived of a large request.
+    charges: Vec<Charge>,
+    /// When the request began that is not whole yet.
+    has_begun: Option<Instant>,
+    /// When it ends by its age.
+    ends: Option<Instant>,
+}
+
+impl Served {
+    async fn run(&mut self) -> io::Result<()> {
+        let first = timeout(FIRST_TIME, self.fill()).await;
+        let mut is_open = first.map_err(|_| io::ErrorKind::TimedOut)??;
+        while is_open {
+            is_open = self.answer_all().await? && self.fill().await?;
+        }
+        Ok(())
+    }
+
+    /// Answers all requests that are whole. False: the connection is to end.
+    async fn answer_all(&mut self) -> io::Result<bool> {
+        loop {
+            let step = self.take_requests();
+            self.carry_out().await?;
+            match step {
+                Taken::More => {}
+                Taken::All => {
+                    self.write().await?;
+                    return Ok(true);
+                }
+                Taken::Aside(parsed) => {
+                    let version = self.session.version();
+                    let (command, reply) = self.session.aside(*parsed).await;
+                    self.put(Some(command), version, &reply);
+                }
+                Taken::End => {
+                    self.write().await?;
+                    self.stream.shutdown().await?;
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// Takes whole requests into the burst.
+    fn take_requests(&mut self) -> Taken {
+        while !self.burst.is_full() {
+            match self.parser.next(&mut self.input) {
+                Ok(None) => return Taken::All,
+                Ok(Some(request)) => match self.session.take(request, &mut self.burst) {
+                    Step::On => {}
+                    Step::End => return Taken::End,
+                    Step::Aside(parsed) => return Taken::Aside(parsed),
+                },
+                Err(error) => {
+                    self.refuse(&error);
+                    return Taken::End;
+                }
+            }
+        }
+        Taken::More
+    }
+
+    fn refuse(&mut self, error: &ProtocolError) {
+        self.shared.metrics.resp.protocol_errors.inc();
+        let reply = Reply::Error(format!("ERR {error}"));
+        self.burst.ready(None, self.session.version(), reply);
+    }
+
+    async fn carry_out(&mut self) -> io::Result<()> {
+        if self.burst.is_empty() {
+            return Ok(());
+        }
+        let groups = self.burst.take_groups();
+        let answers = if groups.is_empty() {
+            Vec::new()
+        } else {
+            run::all(&self.shared, groups, Instant::now() + DEFAULT_DEADLINE).await
+        };
+        let replies: Vec<_> = self.burst.replies(answers).collect();
+        for due in replies {
+            self.put(due.command, due.version, &due.reply);
+            if self.output.len() >= WRITE_AT_ONCE {
+                self.write().await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, command: Option<usize>, version: Version, reply: &Reply) {
+        self.shared.metrics.resp.ended(command, reply);
+        reply.encode(version, &mut self.output);
+    }
+
+    async fn write(&mut self) -> io::Result<()> {
+        if self.output.is_empty() {
+            return Ok(());
+        }
+        // They are there: of a write they must be told.
+        let _charge = self.shared.budget.force(self.output.len());
+        let written = timeout(WRITE_TIME, async {
+            self.stream.write_all(&self.output).await?;
+            self.stream.flush().await
+        });
+        written.await.map_err(|_| io::ErrorKind::TimedOut)??;
+        if self.output.capacity() > WRITE_AT_ONCE {
+            self.output = BytesMut::new();
+        } else {
+            self.output.clear();
+        }
+        Ok(())
+    }
+
+    /// Reads some bytes. False: there are no more, or the node stops.
+    async fn fill(&mut self) -> io::Result<bool> {
+        let is_amid = self.parser.is_amid(&self.input);
+        let begun = is_amid.then(|| *self.has_begun.get_or_insert_with(Instant::now));
+        self.has_begun = begun;
+        let whole_until = begun.map(|begun| begun + REQUEST_TIME);
+        self.charge(whole_until).await?;
+        let until = whole_until.or(self.ends);
+        let room = self.parser.lacks(&self.input);
+        self.input.reserve(room.clamp(READ_AT_ONCE, MOST_AT_ONCE));
+        let closing = self.shared.closing.clone();
+        let reading = async {
+            tokio::select! {
+                biased;
+                read = self.stream.read_buf(&mut self.input) => read,
+                // What was read is answered; nothing else was begun.
+                () = closing.cancelled() => Ok(0),
+            }
+        };
+        let read = match until {
+            None => reading.await?,
+            Some(until) => match tokio::time::timeout_at(until.into(), reading).await {
+                Ok(read) => read?,
+                Err(_) if is_amid => return Err(io::ErrorKind::TimedOut.into()),
+                Err(_) => 0,
+            },
+        };
+        Ok(read > 0)
+    }
+
+    /// Charges what has arrived of a large request, and waits for room if there is none.
+    async fn charge(&mut self, until: Option<Instant>) -> io::Result<()> {
+        let held = self.parser.held() + self.input.len();
+        if held <= UNCHARGED {
+            self.charges.clear();
+            if self.input.is_empty() && self.input.capacity() > MOST_AT_ONCE {
+                self.input = BytesMut::new();
+            }
+            return Ok(());
+        }
+        while self.charges.len() * CHARGED_AT_ONCE < held {
+            let until = until.unwrap_or_else(|| Instant::now() + REQUEST_TIME);
+            match self.shared.budget.wait(CHARGED_AT_ONCE, until).await {
+                Ok(charge) => self.charges.push(charge),
+                Err(fault) => {
+                    let text = super::errors::text(&fault);
+                    self.put(None, self.session.version(), &Reply::Error(text));
+                    self.write().await?;
+                    return Err(io::ErrorKind::OutOfMemory.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What came of taking requests.
+enum Taken {
+    /// There may be more.
+    More,
+    /// No further one is whole.
+    All,
+    /// One has to be answered by itself, after those before it.
+    Aside(Box<Parsed>),
+    /// It is the last one.
+    End,
+}

@@ -1,0 +1,134 @@
+//! `INFO` and `CONFIG GET`: what a node tells of itself to clients and their tools.
+
+use bytes::Bytes;
+use torc_resp::{Pattern, Reply};
+
+use crate::cluster::status::resident_memory_bytes;
+use crate::shared::Shared;
+
+/// The version of Redis whose commands these are.
+pub(super) const REDIS_VERSION: &str = "7.2.0";
+
+type Section = (&'static str, fn(&Shared) -> Vec<(&'static str, String)>);
+
+const SECTIONS: &[Section] = &[
+    ("Server", server),
+    ("Clients", clients),
+    ("Memory", memory),
+    ("Persistence", persistence),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("Cluster", cluster),
+];
+
+/// The sections that are asked for; all if none is.
+pub(super) fn info(shared: &Shared, wanted: &[Bytes]) -> Reply {
+    let is_wanted = |name: &str| {
+        let is = |wanted: &Bytes| {
+            let all: [&[u8]; 3] = [b"all", b"default", b"everything"];
+            wanted.eq_ignore_ascii_case(name.as_bytes())
+                || all.iter().any(|all| wanted.eq_ignore_ascii_case(all))
+        };
+        wanted.is_empty() || wanted.iter().any(is)
+    };
+    let sections = SECTIONS.iter().filter(|(name, _)| is_wanted(name));
+    let sections = sections.map(|(name, lines)| {
+        let lines = lines(shared).into_iter();
+        let lines = lines.map(|(name, value)| format!("{name}:{value}\r\n"));
+        format!("# {name}\r\n{}", lines.collect::<String>())
+    });
+    Reply::Text(sections.collect::<Vec<_>>().join("\r\n"))
+}
+
+fn server(shared: &Shared) -> Vec<(&'static str, String)> {
+    let uptime = shared.started.elapsed().as_secs();
+    let address = shared.resp.address().unwrap_or_default();
+    let port = address.rsplit_once(':').map_or("0", |(_, port)| port);
+    vec![
+        ("redis_version", REDIS_VERSION.to_owned()),
+        ("torc_version", shared.settings.release.version.clone()),
+        ("redis_mode", "standalone".to_owned()),
+        ("arch_bits", usize::BITS.to_string()),
+        ("process_id", std::process::id().to_string()),
+        ("tcp_port", port.to_owned()),
+        ("uptime_in_seconds", uptime.to_string()),
+        ("uptime_in_days", (uptime / 86_400).to_string()),
+    ]
+}
+
+fn clients(shared: &Shared) -> Vec<(&'static str, String)> {
+    let connections = shared.metrics.resp.connections.get();
+    let most = shared.settings.max_connections;
+    vec![
+        ("connected_clients", connections.to_string()),
+        ("maxclients", most.to_string()),
+    ]
+}
+
+fn memory(shared: &Shared) -> Vec<(&'static str, String)> {
+    let memory = resident_memory_bytes();
+    vec![
+        ("used_memory", memory.to_string()),
+        ("used_memory_rss", memory.to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory_policy", "noeviction".to_owned()),
+        ("in_flight_bytes", shared.budget.held().to_string()),
+    ]
+}
+
+fn persistence(_: &Shared) -> Vec<(&'static str, String)> {
+    vec![("loading", "0".to_owned()), ("aof_enabled", "1".to_owned())]
+}
+
+fn stats(shared: &Shared) -> Vec<(&'static str, String)> {
+    let resp = &shared.metrics.resp;
+    vec![
+        ("total_commands_processed", resp.commands().to_string()),
+        ("combined_writes", resp.combined.get().to_string()),
+        ("write_conflicts", resp.conflicts.get().to_string()),
+    ]
+}
+
+fn replication(_: &Shared) -> Vec<(&'static str, String)> {
+    // Each node answers as if it were alone.
+    vec![
+        ("role", "master".to_owned()),
+        ("connected_slaves", "0".to_owned()),
+    ]
+}
+
+fn cluster(_: &Shared) -> Vec<(&'static str, String)> {
+    vec![("cluster_enabled", "0".to_owned())]
+}
+
+/// Settings whose names match one of the globs.
+pub(super) fn config(shared: &Shared, globs: Vec<Bytes>) -> Reply {
+    let databases = shared
+        .resp
+        .databases
+        .keys()
+        .last()
+        .map_or(1, |last| last + 1);
+    let settings = [
+        ("appendfsync", "always".to_owned()),
+        ("appendonly", "yes".to_owned()),
+        ("databases", databases.to_string()),
+        ("maxclients", shared.settings.max_connections.to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        ("proto-max-bulk-len", torc_record::MAX_VALUE_LEN.to_string()),
+        ("save", String::new()),
+        ("tcp-keepalive", super::KEEPALIVE.as_secs().to_string()),
+        ("timeout", "0".to_owned()),
+    ];
+    let globs = globs
+        .into_iter()
+        .map(|glob| glob.to_ascii_lowercase().into());
+    let globs: Vec<_> = globs.map(Pattern::new).collect();
+    let wanted = settings.into_iter().filter(|(name, _)| {
+        let mut globs = globs.iter();
+        globs.any(|glob| glob.matches(name.as_bytes()))
+    });
+    let pairs = wanted.map(|(name, value)| (Reply::text(name), Reply::text(value)));
+    Reply::Map(pairs.collect())
+}

@@ -1,0 +1,310 @@
+//! Read-modify-writes: get with the version, compute, put or delete on that version, and again if it had changed.
+//!
+//! One task of this node at a time writes a key; commands of other connections on the same key wait in its *line*. The
+//! task takes all that wait, applies them one after the other, and writes what is left once. That is linearizable: all of
+//! them are under way from before the read until after the write, so all may take effect at the moment of that write.
+//! Other nodes' writes of the key make the write fail, and it begins again, with what has come since.
+//!
+//! An answer says that a write happened, or that nothing was changed, or that this is not known. A write whose outcome is
+//! not known is never repeated.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rand::Rng as _;
+use tokio::sync::oneshot;
+use torc_proto::v1::condition::Kind;
+use torc_proto::v1::{DeleteRequest, GetResponse, PutRequest};
+use torc_proto::{Fault, Reason};
+use torc_resp::{KeyOp, KeyState, Reply};
+
+use super::burst::{Group, Place};
+use super::run::{Answers, apply, delete_of, get, put_of, state_of};
+use crate::kv;
+use crate::shared::Shared;
+
+/// The longest pause after the first conflict, and after many.
+const PAUSE: Duration = Duration::from_micros(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(32);
+
+/// Commands of one connection on one key.
+#[derive(Debug)]
+struct Job {
+    ops: Vec<KeyOp>,
+    deadline: Instant,
+    tell: oneshot::Sender<Answers>,
+}
+
+/// Keys that are being written, with those who wait. Who is being served is not among them.
+#[derive(Debug, Default)]
+pub(super) struct Lines(Mutex<HashMap<Place, Vec<Job>>>);
+
+/// A key, and those who are served together.
+struct Line {
+    place: Place,
+    jobs: Vec<Job>,
+}
+
+impl Lines {
+    /// Puts jobs into their lines; those whose line was empty are to be served by the caller.
+    fn enter(&self, jobs: Vec<(Place, Job)>) -> Vec<Line> {
+        let mut lines = self.0.lock();
+        let mut led = Vec::new();
+        for (place, job) in jobs {
+            if let Some(waiting) = lines.get_mut(&place) {
+                waiting.push(job);
+            } else {
+                lines.insert(place.clone(), Vec::new());
+                let jobs = vec![job];
+                led.push(Line { place, jobs });
+            }
+        }
+        led
+    }
+
+    /// Takes those who wait.
+    fn join(&self, line: &mut Line) {
+        if let Some(waiting) = self.0.lock().get_mut(&line.place) {
+            line.jobs.append(waiting);
+        }
+    }
+
+    /// Gives up a line, unless somebody waits there.
+    fn leave(&self, place: Place) -> Option<Line> {
+        let mut lines = self.0.lock();
+        let jobs = lines
+            .get_mut(&place)
+            .map(std::mem::take)
+            .unwrap_or_default();
+        if jobs.is_empty() {
+            lines.remove(&place);
+            return None;
+        }
+        Some(Line { place, jobs })
+    }
+}
+
+/// Lines that a task serves. If it ends before its time, nobody waits for it in vain.
+struct Served {
+    shared: Arc<Shared>,
+    lines: Vec<Line>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let mut lines = self.shared.resp.lines.0.lock();
+        for line in &self.lines {
+            lines.remove(&line.place);
+        }
+    }
+}
+
+/// Carries out groups; the answers come with their numbers.
+pub(super) async fn all(
+    shared: &Arc<Shared>,
+    groups: Vec<(usize, Group)>,
+    deadline: Instant,
+) -> Vec<(usize, Answers)> {
+    if groups.is_empty() {
+        return Vec::new();
+    }
+    let (mut jobs, mut told) = (Vec::new(), Vec::new());
+    for (number, Group { place, ops }) in groups {
+        let (tell, hear) = oneshot::channel();
+        let job = Job {
+            ops,
+            deadline,
+            tell,
+        };
+        jobs.push((place, job));
+        told.push((number, hear));
+    }
+    let lines = shared.resp.lines.enter(jobs);
+    if !lines.is_empty() {
+        tokio::spawn(serve(Arc::clone(shared), lines));
+    }
+    let mut answers = Vec::with_capacity(told.len());
+    for (number, hear) in told {
+        answers.push((number, hear.await.unwrap_or_else(|_| Err(interrupted()))));
+    }
+    answers
+}
+
+fn interrupted() -> Fault {
+    Fault::unknown("the node stopped while it wrote the key: get the key before you retry")
+}
+
+/// Serves lines until nobody waits there.
+async fn serve(shared: Arc<Shared>, lines: Vec<Line>) {
+    let mut served = Served {
+        shared: Arc::clone(&shared),
+        lines,
+    };
+    let mut pause = PAUSE;
+    loop {
+        for line in &mut served.lines {
+            shared.resp.lines.join(line);
+        }
+        round(&mut served).await;
+        if served.lines.is_empty() {
+            return;
+        }
+        let waits = rand::rng().random_range(Duration::ZERO..pause);
+        tokio::time::sleep(waits).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// What a line's commands came to.
+struct Computed {
+    line: Line,
+    /// For each job.
+    replies: Vec<Vec<Reply>>,
+}
+
+/// Reads, computes and writes each key once. Left are the lines whose key had changed meanwhile.
+async fn round(served: &mut Served) {
+    let shared = Arc::clone(&served.shared);
+    let latest = served.lines.iter().flat_map(|line| &line.jobs);
+    let latest = latest.map(|job| job.deadline).max();
+    let latest = latest.unwrap_or_else(Instant::now);
+    let gets = served.lines.iter().map(|line| get(&shared, &line.place));
+    let values = kv::get_all(&shared, gets.collect(), latest).await;
+    let (mut puts, mut put) = (Vec::new(), Vec::new());
+    let (mut deletes, mut deleted) = (Vec::new(), Vec::new());
+    // From here on this function owns the lines: `served` keeps only their places.
+    let lines: Vec<_> = served.lines.iter_mut().map(Line::take_jobs).collect();
+    for (line, value) in lines.into_iter().zip(values) {
+        let value = match value {
+            Ok(value) => value,
+            Err(fault) => {
+                finish(served, line, Err(fault));
+                continue;
+            }
+        };
+        let (computed, written) = compute(&shared, line, value);
+        match written {
+            None => finish_with(served, computed),
+            Some(Written::Put(request)) => {
+                puts.push(*request);
+                put.push(computed);
+            }
+            Some(Written::Delete(request)) => {
+                deletes.push(*request);
+                deleted.push(computed);
+            }
+        }
+    }
+    let (puts, deletes) = tokio::join!(
+        kv::put_all(&shared, puts, latest),
+        kv::delete_all(&shared, deletes, latest),
+    );
+    let outcomes = puts.into_iter().map(|it| it.map(|_| ()));
+    let outcomes = outcomes.chain(deletes.into_iter().map(|it| it.map(|_| ())));
+    for (computed, outcome) in put.into_iter().chain(deleted).zip(outcomes) {
+        match outcome {
+            Ok(()) => {
+                let shared_it = computed.line.jobs.len().saturating_sub(1);
+                shared.metrics.resp.combined.inc_by(shared_it as u64);
+                finish_with(served, computed);
+            }
+            Err(fault) if fault.reason == Reason::ConditionNotMet && !fault.maybe_applied => {
+                again(served, computed.line);
+            }
+            Err(fault) => finish(served, computed.line, Err(fault)),
+        }
+    }
+}
+
+impl Line {
+    /// The same line, with its jobs; they are gone here.
+    fn take_jobs(&mut self) -> Self {
+        Self {
+            place: self.place.clone(),
+            jobs: std::mem::take(&mut self.jobs),
+        }
+    }
+}
+
+enum Written {
+    Put(Box<PutRequest>),
+    Delete(Box<DeleteRequest>),
+}
+
+/// Applies a line's commands to what was read; what is to be written, if anything.
+fn compute(shared: &Shared, line: Line, value: GetResponse) -> (Computed, Option<Written>) {
+    let version = value.version;
+    let mut state: KeyState = state_of(value);
+    let was_there = state.entry.is_some();
+    let replies = line.jobs.iter().map(|job| apply(&job.ops, &mut state));
+    let replies = replies.collect();
+    // A value that has expired here, and not where it was read, has a version too.
+    let condition = version.map_or(Kind::IfAbsent(true), Kind::IfVersion);
+    let written = match state.entry {
+        _ if !state.is_changed => None,
+        // Something was written and deleted again.
+        None if !was_there => None,
+        None => {
+            let request = delete_of(shared, &line.place, Some(condition));
+            Some(Written::Delete(Box::new(request)))
+        }
+        Some(entry) => {
+            let request = put_of(shared, &line.place, entry, Some(condition));
+            Some(Written::Put(Box::new(request)))
+        }
+    };
+    (Computed { line, replies }, written)
+}
+
+fn finish_with(served: &mut Served, computed: Computed) {
+    let Computed { line, replies } = computed;
+    finish(served, line, Ok(replies));
+}
+
+/// Tells the jobs of a line what came of them; whoever waits there has another task.
+fn finish(served: &mut Served, line: Line, outcome: Result<Vec<Vec<Reply>>, Fault>) {
+    let Line { place, jobs } = line;
+    match outcome {
+        Ok(replies) => {
+            for (job, replies) in jobs.into_iter().zip(replies) {
+                // Its connection is gone.
+                let _ = job.tell.send(Ok(replies));
+            }
+        }
+        Err(fault) => tell_all(jobs, &fault),
+    }
+    served.lines.retain(|line| line.place != place);
+    if let Some(line) = served.shared.resp.lines.leave(place) {
+        tokio::spawn(serve(Arc::clone(&served.shared), vec![line]));
+    }
+}
+
+fn tell_all(jobs: Vec<Job>, fault: &Fault) {
+    for job in jobs {
+        let _ = job.tell.send(Err(fault.clone()));
+    }
+}
+
+/// Another node wrote the key meanwhile: begins again, unless the time is over.
+fn again(served: &mut Served, line: Line) {
+    served.shared.metrics.resp.conflicts.inc();
+    let now = Instant::now();
+    let (late, rest): (Vec<_>, Vec<_>) = line.jobs.into_iter().partition(|job| job.deadline <= now);
+    let fault = Fault::new(
+        Reason::ConditionNotMet,
+        "the key changed each time before it could be written, until the time was over; nothing was \
+         changed: try again",
+    );
+    tell_all(late, &fault);
+    if rest.is_empty() {
+        let jobs = rest;
+        let place = line.place;
+        return finish(served, Line { place, jobs }, Ok(Vec::new()));
+    }
+    let mut lines = served.lines.iter_mut();
+    if let Some(kept) = lines.find(|kept| kept.place == line.place) {
+        kept.jobs = rest;
+    }
+}

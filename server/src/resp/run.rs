@@ -1,0 +1,256 @@
+//! Carrying out the groups of a burst.
+//!
+//! Each group is one operation on its key:
+//! * commands that read: a get;
+//! * commands of which the first writes whatever is there: a put or delete without a condition;
+//! * a deletion alone: a delete that tells whether there was a value; `SET … NX` alone: a conditional put;
+//! * anything else: a read-modify-write (`modify`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use torc_proto::v1::condition::Kind;
+use torc_proto::v1::{Condition, DeleteRequest, GetRequest, GetResponse, PutRequest};
+use torc_proto::{Fault, Reason};
+use torc_record::MAX_VALUE_LEN;
+use torc_resp::{Entry, Expiry, KeyOp, KeyState, Reply, SetIf, SetOp};
+
+use super::burst::{Group, Place};
+use super::modify;
+use crate::clock::unix_ms;
+use crate::kv;
+use crate::shared::Shared;
+
+/// Gets under way at a time: so many values are in memory at once.
+const GETS_AT_ONCE: usize = 128;
+
+/// The replies of a group's commands, or why it failed as a whole.
+pub(super) type Answers = Result<Vec<Reply>, Fault>;
+
+/// How a group is carried out.
+enum Way {
+    Read,
+    /// It leaves this, whatever was there.
+    Blind(Option<Entry>, Vec<Reply>),
+    Delete,
+    SetIfAbsent,
+    Modify,
+}
+
+/// A group, and its place in the burst.
+type Numbered = (usize, Group);
+
+/// Carries out all groups; the answers are in their order.
+pub(super) async fn all(
+    shared: &Arc<Shared>,
+    groups: Vec<Group>,
+    deadline: Instant,
+) -> Vec<Answers> {
+    let count = groups.len();
+    let _admitted = match shared.admission.admit(count) {
+        Ok(admitted) => admitted,
+        Err(refused) => return vec![Err(refused); count],
+    };
+    let (mut reads, mut blind, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut absent, mut modify) = (Vec::new(), Vec::new());
+    for (number, group) in groups.into_iter().enumerate() {
+        match way(&group.ops) {
+            Way::Read => reads.push((number, group)),
+            Way::Blind(left, replies) => blind.push((number, group.place, left, replies)),
+            Way::Delete => deletes.push((number, group)),
+            Way::SetIfAbsent => absent.push((number, group)),
+            Way::Modify => modify.push((number, group)),
+        }
+    }
+    let mut answers: Vec<Answers> = Vec::new();
+    answers.resize_with(count, || Ok(Vec::new()));
+    let done = tokio::join!(
+        read(shared, reads, deadline),
+        overwrite(shared, blind, deadline),
+        delete(shared, deletes, deadline),
+        set_if_absent(shared, absent, deadline),
+        modify::all(shared, modify, deadline),
+    );
+    let done = [done.0, done.1, done.2, done.3, done.4];
+    for (number, answer) in done.into_iter().flatten() {
+        answers[number] = answer;
+    }
+    answers
+}
+
+fn way(ops: &[KeyOp]) -> Way {
+    match ops {
+        [KeyOp::Del] => return Way::Delete,
+        [KeyOp::Set(set)] if is_if_absent(set) => return Way::SetIfAbsent,
+        [first, ..] if first.is_blind(MAX_VALUE_LEN) => {}
+        ops if ops.iter().all(KeyOp::is_read) => return Way::Read,
+        _ => return Way::Modify,
+    }
+    let mut state = KeyState::new(None, unix_ms(), MAX_VALUE_LEN);
+    let replies = apply(ops, &mut state);
+    Way::Blind(state.entry, replies)
+}
+
+fn is_if_absent(set: &SetOp) -> bool {
+    let fits =
+        set.value.len() <= MAX_VALUE_LEN && matches!(set.expiry, Expiry::Never | Expiry::In(_));
+    set.condition == SetIf::Absent && !set.tells_old && fits
+}
+
+/// Carries out commands one after the other.
+pub(super) fn apply(ops: &[KeyOp], state: &mut KeyState) -> Vec<Reply> {
+    let apply = |op: &KeyOp| {
+        let reply = op.apply(state);
+        reply.unwrap_or_else(|error| Reply::Error(error.to_string()))
+    };
+    ops.iter().map(apply).collect()
+}
+
+/// A key's state as it was read.
+pub(super) fn state_of(read: GetResponse) -> KeyState {
+    let now_ms = unix_ms();
+    let expires_at_ms = (read.expires_at_ms != 0).then_some(read.expires_at_ms);
+    let is_there = read.found && expires_at_ms.is_none_or(|time| time > now_ms);
+    let entry = is_there.then_some(Entry {
+        value: read.value,
+        expires_at_ms,
+    });
+    KeyState::new(entry, now_ms, MAX_VALUE_LEN)
+}
+
+async fn read(
+    shared: &Arc<Shared>,
+    groups: Vec<Numbered>,
+    deadline: Instant,
+) -> Vec<(usize, Answers)> {
+    let mut answers = Vec::with_capacity(groups.len());
+    let mut groups = groups.into_iter();
+    loop {
+        let some: Vec<_> = groups.by_ref().take(GETS_AT_ONCE).collect();
+        if some.is_empty() {
+            return answers;
+        }
+        let gets = some.iter().map(|(_, group)| get(shared, &group.place));
+        let values = kv::get_all(shared, gets.collect(), deadline).await;
+        answers.extend(
+            some.into_iter()
+                .zip(values)
+                .map(|((number, group), value)| {
+                    let answer = value.map(|value| apply(&group.ops, &mut state_of(value)));
+                    (number, answer)
+                }),
+        );
+    }
+}
+
+async fn overwrite(
+    shared: &Arc<Shared>,
+    groups: Vec<(usize, Place, Option<Entry>, Vec<Reply>)>,
+    deadline: Instant,
+) -> Vec<(usize, Answers)> {
+    let (mut puts, mut deletes) = (Vec::new(), Vec::new());
+    let (mut put, mut deleted) = (Vec::new(), Vec::new());
+    for (number, place, left, replies) in groups {
+        if let Some(entry) = left {
+            puts.push(put_of(shared, &place, entry, None));
+            put.push((number, replies));
+        } else {
+            deletes.push(delete_of(shared, &place, None));
+            deleted.push((number, replies));
+        }
+    }
+    let (puts, deletes) = tokio::join!(
+        kv::put_all(shared, puts, deadline),
+        kv::delete_all(shared, deletes, deadline),
+    );
+    let outcomes = puts.into_iter().map(|it| it.map(|_| ()));
+    let outcomes = outcomes.chain(deletes.into_iter().map(|it| it.map(|_| ())));
+    let groups = put.into_iter().chain(deleted).zip(outcomes);
+    let answers = groups.map(|((number, replies), outcome)| (number, outcome.map(|()| replies)));
+    answers.collect()
+}
+
+async fn delete(
+    shared: &Arc<Shared>,
+    groups: Vec<Numbered>,
+    deadline: Instant,
+) -> Vec<(usize, Answers)> {
+    let deletes = groups.iter().map(|(_, group)| DeleteRequest {
+        want_existed: true,
+        ..delete_of(shared, &group.place, None)
+    });
+    let outcomes = kv::delete_all(shared, deletes.collect(), deadline).await;
+    let groups = groups.into_iter().zip(outcomes);
+    let told = |existed: bool| vec![Reply::Integer(existed.into())];
+    let answers = groups.map(|((number, _), outcome)| (number, outcome.map(|it| told(it.existed))));
+    answers.collect()
+}
+
+async fn set_if_absent(
+    shared: &Arc<Shared>,
+    groups: Vec<Numbered>,
+    deadline: Instant,
+) -> Vec<(usize, Answers)> {
+    let (mut numbers, mut puts) = (Vec::new(), Vec::new());
+    for (number, group) in groups {
+        for op in group.ops {
+            let KeyOp::Set(set) = op else { continue };
+            let mut state = KeyState::new(None, unix_ms(), MAX_VALUE_LEN);
+            let replies = apply(&[KeyOp::Set(set.clone())], &mut state);
+            let Some(entry) = state.entry else { continue };
+            puts.push(put_of(
+                shared,
+                &group.place,
+                entry,
+                Some(Kind::IfAbsent(true)),
+            ));
+            let refused = if set.tells_number {
+                Reply::Integer(0)
+            } else {
+                Reply::Null
+            };
+            numbers.push((number, replies, refused));
+        }
+    }
+    let outcomes = kv::put_all(shared, puts, deadline).await;
+    let answers = numbers.into_iter().zip(outcomes);
+    let answers = answers.map(|((number, replies, refused), outcome)| match outcome {
+        Ok(_) => (number, Ok(replies)),
+        Err(fault) if fault.reason == Reason::ConditionNotMet => (number, Ok(vec![refused])),
+        Err(fault) => (number, Err(fault)),
+    });
+    answers.collect()
+}
+
+pub(super) fn get(shared: &Shared, place: &Place) -> GetRequest {
+    GetRequest {
+        namespace: shared.resp.namespace(place.database),
+        key: place.key.clone(),
+        ..GetRequest::default()
+    }
+}
+
+pub(super) fn put_of(
+    shared: &Shared,
+    place: &Place,
+    entry: Entry,
+    condition: Option<Kind>,
+) -> PutRequest {
+    PutRequest {
+        namespace: shared.resp.namespace(place.database),
+        key: place.key.clone(),
+        value: entry.value,
+        expires_at_ms: entry.expires_at_ms.unwrap_or(0),
+        condition: condition.map(|kind| Condition { kind: Some(kind) }),
+        ..PutRequest::default()
+    }
+}
+
+pub(super) fn delete_of(shared: &Shared, place: &Place, condition: Option<Kind>) -> DeleteRequest {
+    DeleteRequest {
+        namespace: shared.resp.namespace(place.database),
+        key: place.key.clone(),
+        condition: condition.map(|kind| Condition { kind: Some(kind) }),
+        ..DeleteRequest::default()
+    }
+}

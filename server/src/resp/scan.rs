@@ -1,0 +1,184 @@
+//! `SCAN` and `DBSIZE`: pages of the scan that the native interface has.
+//!
+//! A cursor is a token: where on the ring the next page begins. It needs no memory here, is good at every node and after
+//! any change of the ring, and no key that is there all the time is left out. 0 is the beginning, and the end.
+//!
+//! Keys of one token are given together, in one page, because a cursor cannot say which of them was the last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use torc_proto::v1::ScanRequest;
+use torc_proto::{Fault, ScanPosition};
+use torc_resp::{Pattern, Reply};
+use torc_ring::Token;
+
+use crate::kv;
+use crate::shared::Shared;
+
+/// A page that has no more after this time is given as it is.
+const PAGE_TIME: Duration = Duration::from_millis(500);
+/// So long an estimate may look for keys.
+const SIZE_TIME: Duration = Duration::from_secs(5);
+/// Keys that an estimate is made of: its error is some 3 percent.
+const SAMPLE: usize = 1_000;
+
+/// What a page is to hold.
+pub(super) struct Wanted {
+    pub(super) cursor: u64,
+    /// Keys to look at.
+    pub(super) count: usize,
+    pub(super) pattern: Option<Pattern>,
+    /// No key is wanted, only the cursor.
+    pub(super) none: bool,
+}
+
+/// Keys in the order of the ring, and where the next ones are; none: there are no more.
+struct Page {
+    keys: Vec<(Token, Bytes)>,
+    next: Option<u64>,
+}
+
+/// A page of keys with the cursor of the next one.
+pub(super) async fn page(
+    shared: &Arc<Shared>,
+    database: u32,
+    wanted: Wanted,
+) -> Result<Reply, Fault> {
+    let page = read(shared, database, wanted.cursor, wanted.count, PAGE_TIME).await?;
+    let matches = |key: &Bytes| {
+        let pattern = wanted.pattern.as_ref();
+        !wanted.none && pattern.is_none_or(|pattern| pattern.matches(key))
+    };
+    let keys = page.keys.into_iter().map(|(_, key)| key).filter(matches);
+    Ok(Reply::Array(vec![
+        Reply::text(page.next.unwrap_or(0).to_string()),
+        Reply::Array(keys.map(Reply::Bulk).collect()),
+    ]))
+}
+
+/// How many keys a database has: exactly if these are few, else by the part of the ring that the first of them take up.
+pub(super) async fn size(shared: &Arc<Shared>, database: u32) -> Result<Reply, Fault> {
+    let page = read(shared, database, 0, SAMPLE, SIZE_TIME).await?;
+    let count = page.keys.len();
+    Ok(match page.next {
+        None => Reply::len(count),
+        Some(next) => {
+            let part = next as f64 / 2_f64.powi(64);
+            Reply::Integer((count as f64 / part).round() as i64)
+        }
+    })
+}
+
+/// Reads so many keys from a token on, or fewer when it takes long.
+async fn read(
+    shared: &Arc<Shared>,
+    database: u32,
+    from: u64,
+    count: usize,
+    time: Duration,
+) -> Result<Page, Fault> {
+    let request = ScanRequest {
+        namespace: shared.resp.namespace(database),
+        after: ScanPosition::At(Token(from)).to_bytes(),
+        // One more shows where the next page begins.
+        limit: count as u64 + 1,
+        keys_only: true,
+        ..ScanRequest::default()
+    };
+    let mut pages = kv::scan(shared, request)?;
+    let mut keys = Vec::new();
+    let mut position = ScanPosition::At(Token(from));
+    let until = tokio::time::Instant::now() + time;
+    loop {
+        // Something must come, or the next page would begin where this one did.
+        let page = if position.token() == Token(from) {
+            pages.next().await
+        } else {
+            match tokio::time::timeout_at(until, pages.next()).await {
+                Ok(page) => page,
+                Err(_) => return Ok(cut(keys, &position, from)),
+            }
+        };
+        let Some(page) = page else {
+            return Ok(cut(keys, &position, from));
+        };
+        let page = page.map_err(|status| Fault {
+            // Reading changes nothing.
+            maybe_applied: false,
+            ..Fault::from_status(&status)
+        })?;
+        position = ScanPosition::from_bytes(&page.cursor)?;
+        for entry in page.entries {
+            keys.push((token_of(shared, database, &entry.key)?, entry.key));
+        }
+        if page.done && keys.len() <= count {
+            return Ok(Page { keys, next: None });
+        }
+        if keys.len() > count {
+            return Ok(cut(keys, &position, from));
+        }
+    }
+}
+
+fn token_of(shared: &Shared, database: u32, key: &Bytes) -> Result<Token, Fault> {
+    let table = shared.routing()?;
+    let namespace = kv::find_namespace(&table, &shared.resp.namespace(database))?;
+    let digest = torc_record::Digest::of(&table.digest_key, namespace, key);
+    Ok(Token::of(&digest))
+}
+
+/// Ends a page before the keys of the token where the scan stands.
+fn cut(mut keys: Vec<(Token, Bytes)>, position: &ScanPosition, from: u64) -> Page {
+    let Token(at) = position.token();
+    let next = match position {
+        ScanPosition::At(_) => Some(at),
+        // More keys than a page holds have one token: with 64 bits that does not happen by itself.
+        ScanPosition::After { .. } if at == from => at.checked_add(1),
+        ScanPosition::After { .. } => {
+            keys.retain(|(token, _)| token.0 < at);
+            Some(at)
+        }
+    };
+    Page { keys, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_record::{Digest, Key};
+
+    fn after(token: u64) -> ScanPosition {
+        let mut digest = [0; 16];
+        digest[..8].copy_from_slice(&token.to_be_bytes());
+        ScanPosition::After {
+            digest: Digest(digest),
+            key: Key::new(Bytes::from("key")).unwrap(),
+        }
+    }
+
+    fn keys(tokens: &[u64]) -> Vec<(Token, Bytes)> {
+        let key = |token: &u64| (Token(*token), Bytes::from("key"));
+        tokens.iter().map(key).collect()
+    }
+
+    #[test]
+    fn keys_of_one_token_stay_together_and_every_page_gets_on() {
+        let tokens = |page: &Page| {
+            page.keys
+                .iter()
+                .map(|(token, _)| token.0)
+                .collect::<Vec<_>>()
+        };
+        let page = cut(keys(&[3, 5, 5]), &after(5), 0);
+        assert_eq!((tokens(&page), page.next), (vec![3], Some(5)));
+        let page = cut(keys(&[5, 5]), &after(5), 5);
+        assert_eq!((tokens(&page), page.next), (vec![5, 5], Some(6)));
+        let page = cut(keys(&[3]), &ScanPosition::At(Token(9)), 0);
+        assert_eq!((tokens(&page), page.next), (vec![3], Some(9)));
+        let page = cut(keys(&[u64::MAX]), &after(u64::MAX), u64::MAX);
+        assert_eq!(page.next, None, "that was the end");
+    }
+}

@@ -1,0 +1,288 @@
+//! What a connection remembers, and commands that are about no key.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use torc_proto::{Access as Role, Fault};
+use torc_resp::{
+    Access, ClientCommand, ClusterCommand, Command, CommandCommand, CommandError, ConfigCommand,
+    Hello, Parsed, Reply, Request, Spec, Version, key_slot,
+};
+
+use super::burst::{Burst, Place};
+use super::{cluster, errors, info, scan, table};
+use crate::caller::Caller;
+use crate::clock::unix_ms;
+use crate::shared::Shared;
+
+/// What clients read of `CLIENT INFO` and Torc does not have or measure.
+const UNKNOWN: &str = "idle=0 sub=0 psub=0 ssub=0 multi=-1 watch=0 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 \
+                       rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r";
+
+/// What is to be done after a request was taken.
+pub(super) enum Step {
+    /// The next one.
+    On,
+    /// Answer this command after those before it: it is none of the burst's.
+    Aside(Box<Parsed>),
+    /// Answer, and close the connection.
+    End,
+}
+
+/// A client's connection.
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    caller: Caller,
+    id: u64,
+    began: Instant,
+    version: Version,
+    database: u32,
+    name: Bytes,
+    library: Bytes,
+    library_version: Bytes,
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Shared>, caller: Caller, id: u64) -> Self {
+        Self {
+            shared,
+            caller,
+            id,
+            began: Instant::now(),
+            version: Version::Resp2,
+            database: 0,
+            name: Bytes::new(),
+            library: Bytes::new(),
+            library_version: Bytes::new(),
+        }
+    }
+
+    pub(super) const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Puts a request into the burst, or answers it there if it is about no key.
+    pub(super) fn take(&mut self, request: Request, burst: &mut Burst) -> Step {
+        let spec = match Command::spec_of(&request) {
+            Ok(spec) => spec,
+            Err(error) => {
+                let known = request.first().and_then(|name| Spec::find(name));
+                burst.ready(known.map(Spec::number), self.version, refused(&error));
+                return Step::On;
+            }
+        };
+        let number = spec.number();
+        let parsed = self.may(spec.access).map_err(|fault| denied(&fault));
+        let parsed = parsed.and_then(|()| {
+            let parsed = Command::parse(request).map_err(|error| refused(&error))?;
+            let access = parsed.command.access(spec);
+            self.may(access).map_err(|fault| denied(&fault))?;
+            Ok(parsed)
+        });
+        let parsed = match parsed {
+            Ok(parsed) => parsed,
+            Err(reply) => {
+                burst.ready(Some(number), self.version, reply);
+                return Step::On;
+            }
+        };
+        let database = self.database;
+        match parsed.command {
+            Command::Key(key, op) => {
+                burst.one(number, self.version, Place { database, key }, op);
+            }
+            Command::Keys(ops, join) => {
+                burst.several(number, self.version, database, (ops, join));
+            }
+            Command::Scan { .. } | Command::DbSize | Command::Cluster(_) => {
+                return Step::Aside(Box::new(parsed));
+            }
+            Command::Quit => {
+                burst.ready(Some(number), self.version, Reply::OK);
+                return Step::End;
+            }
+            other => {
+                let reply = self.at_once(other);
+                // `HELLO` is answered in the version that it asks for.
+                burst.ready(Some(number), self.version, reply);
+            }
+        }
+        Step::On
+    }
+
+    /// Refuses what the caller's certificate does not allow.
+    fn may(&self, access: Access) -> Result<(), Fault> {
+        let needed: &[Role] = match access {
+            Access::Open => return Ok(()),
+            Access::Read => &[Role::Read],
+            Access::Write => &[Role::Write],
+            Access::ReadAndWrite => &[Role::Read, Role::Write],
+            Access::Observe => &[Role::Observe],
+        };
+        if matches!(self.caller, Caller::Anyone) {
+            return Ok(());
+        }
+        let membership = self.shared.identity.membership();
+        let cluster = membership.map(|membership| membership.cluster);
+        let mut needed = needed.iter();
+        needed.try_for_each(|role| self.caller.check(*role, cluster))
+    }
+
+    /// Answers a command that needs nothing but this node's memory.
+    fn at_once(&mut self, command: Command) -> Reply {
+        match command {
+            Command::Ping(None) => Reply::Simple("PONG"),
+            Command::Ping(Some(text)) | Command::Echo(text) => Reply::Bulk(text),
+            Command::Time => time(),
+            Command::Select(number) => self.select(number),
+            Command::Hello(hello) => self.hello(hello),
+            Command::Auth(user) => auth(user.as_deref()),
+            Command::Client(command) => self.client(command),
+            Command::Command(CommandCommand::Count) => table::count(),
+            Command::Command(CommandCommand::List) => table::list(),
+            Command::Command(CommandCommand::Docs(names)) => table::docs(&names),
+            Command::Command(CommandCommand::Info(names)) => table::info(&names),
+            Command::Config(ConfigCommand::Get(globs)) => info::config(&self.shared, globs),
+            Command::Config(ConfigCommand::Set) => Reply::Error(
+                "ERR settings are not changed by clients: see `kvd serve --help`".to_owned(),
+            ),
+            Command::Info(sections) => info::info(&self.shared, &sections),
+            Command::Reset => {
+                let caller = self.caller.clone();
+                *self = Self::new(Arc::clone(&self.shared), caller, self.id);
+                Reply::Simple("RESET")
+            }
+            _ => Reply::OK,
+        }
+    }
+
+    fn select(&mut self, number: i64) -> Reply {
+        let databases = &self.shared.resp.databases;
+        let known = u32::try_from(number).ok();
+        match known.filter(|number| databases.contains_key(number)) {
+            Some(number) => {
+                self.database = number;
+                Reply::OK
+            }
+            None => Reply::Error("ERR DB index is out of range".to_owned()),
+        }
+    }
+
+    fn hello(&mut self, hello: Hello) -> Reply {
+        if let Some((user, _)) = &hello.auth
+            && let Reply::Error(text) = auth(Some(user))
+        {
+            return Reply::Error(text);
+        }
+        self.version = hello.version.unwrap_or(self.version);
+        if let Some(name) = hello.name {
+            self.name = name;
+        }
+        let version = match self.version {
+            Version::Resp2 => 2,
+            Version::Resp3 => 3,
+        };
+        let field = |name: &str, value: Reply| (Reply::text(name), value);
+        Reply::Map(vec![
+            field("server", Reply::text("redis")),
+            field("version", Reply::text(info::REDIS_VERSION)),
+            field("proto", Reply::Integer(version)),
+            field("id", Reply::Integer(self.id as i64)),
+            field("mode", Reply::text("standalone")),
+            field("role", Reply::text("master")),
+            field("modules", Reply::Array(Vec::new())),
+        ])
+    }
+
+    fn client(&mut self, command: ClientCommand) -> Reply {
+        match command {
+            ClientCommand::Id => return Reply::Integer(self.id as i64),
+            ClientCommand::GetName if self.name.is_empty() => return Reply::Null,
+            ClientCommand::GetName => return Reply::Bulk(self.name.clone()),
+            ClientCommand::Info => return Reply::Text(self.about()),
+            ClientCommand::SetName(name) => self.name = name,
+            ClientCommand::LibName(name) => self.library = name,
+            ClientCommand::LibVersion(version) => self.library_version = version,
+            ClientCommand::Nothing => {}
+        }
+        Reply::OK
+    }
+
+    fn about(&self) -> String {
+        let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+        let resp = match self.version {
+            Version::Resp2 => 2,
+            Version::Resp3 => 3,
+        };
+        format!(
+            "id={} name={} age={} flags=N db={} {UNKNOWN} cmd=client|info user=default lib-name={} lib-ver={} \
+             resp={resp}\n",
+            self.id,
+            text(&self.name),
+            self.began.elapsed().as_secs(),
+            self.database,
+            text(&self.library),
+            text(&self.library_version),
+        )
+    }
+
+    /// Answers a command by itself: its number in the table, and the reply.
+    pub(super) async fn aside(&self, parsed: Parsed) -> (usize, Reply) {
+        let reply = match parsed.command {
+            Command::Scan {
+                cursor,
+                pattern,
+                count,
+                is_string,
+            } => {
+                let wanted = scan::Wanted {
+                    cursor,
+                    count,
+                    pattern: pattern.filter(|_| is_string),
+                    none: !is_string,
+                };
+                scan::page(&self.shared, self.database, wanted).await
+            }
+            Command::DbSize => scan::size(&self.shared, self.database).await,
+            Command::Cluster(ClusterCommand::KeySlot(key)) => {
+                Ok(Reply::Integer(key_slot(&key).into()))
+            }
+            Command::Cluster(command) => cluster::answer(&self.shared, &command).await,
+            _ => Ok(Reply::OK),
+        };
+        let reply = reply.unwrap_or_else(|fault| Reply::Error(errors::text(&fault)));
+        (parsed.spec.number(), reply)
+    }
+}
+
+/// By the clock that expiries go by.
+fn time() -> Reply {
+    let now_ms = unix_ms();
+    let micros = now_ms % 1_000 * 1_000;
+    let parts = [now_ms / 1_000, micros].map(|part| Reply::text(part.to_string()));
+    Reply::Array(parts.into())
+}
+
+/// There are no passwords: the default user needs none, and there is no other.
+fn auth(user: Option<&[u8]>) -> Reply {
+    match user {
+        Some(b"default") => Reply::OK,
+        Some(_) => Reply::Error(
+            "WRONGPASS invalid username-password pair or user is disabled.".to_owned(),
+        ),
+        None => Reply::Error(
+            "ERR AUTH <password> called without any password configured for the default user. Are you \
+             sure your configuration is correct?"
+                .to_owned(),
+        ),
+    }
+}
+
+fn refused(error: &CommandError) -> Reply {
+    Reply::Error(error.to_string())
+}
+
+fn denied(fault: &Fault) -> Reply {
+    Reply::Error(errors::text(fault))
+}
