@@ -16,8 +16,7 @@
 //!   once that step is on the disk.
 //! * Every row is accounted for: the number of rows, their bytes, the sum of their fingerprints and
 //!   of their checksums are taken while they are read, and compared when they have been written.
-//! * Memory is bounded by [`BuildOptions::memory`], but for the indexes of a file's slices (three
-//!   bytes a key of one bucket) and a partition that alone is larger.
+//! * Memory is bounded by what [`BuildOptions`] allow, about: a partition that alone is larger is refused.
 //!
 //! Absent on purpose: formats of rows (whoever calls parses), the network, and clocks.
 //!

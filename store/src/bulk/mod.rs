@@ -1,7 +1,7 @@
 //! Files of slices made and read outside of a store: what a bulk build writes, and what nodes copy
 //! their slices from.
 //!
-//! A file is laid out as a segment (see [`segment`](crate::segment)) whose number and salt are zero.
+//! A file is laid out as a segment (`store/src/segment`) whose number and salt are zero.
 //!
 //! Invariants:
 //! * The bytes depend on the records alone: whoever builds the same records, wherever and how often,
