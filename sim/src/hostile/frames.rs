@@ -34,8 +34,8 @@ const ACK: u8 = 1;
 
 /// A node that does not read for so long has stopped reading.
 const STALL: Duration = Duration::from_secs(2);
-/// How long an answer may take.
-const ANSWER: Duration = Duration::from_secs(4);
+/// How long an answer may take, of a node that has a flood to go through, on a machine that may be slow.
+const ANSWER: Duration = Duration::from_secs(12);
 /// How long what concerns a stream may come after what concerns the connection.
 const AFTERWORD: Duration = Duration::from_millis(500);
 
