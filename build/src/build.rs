@@ -95,6 +95,21 @@ impl BuildOptions {
     }
 }
 
+/// Refuses a directory with files of others: at its end a build removes what it had on its way.
+fn check_empty(dir: &Path) -> Result<(), BuildError> {
+    // What an attempt leaves that ended before it had a plan.
+    const OURS: [&str; 2] = [LOCK_FILE, "plan.tmp"];
+    for entry in std::fs::read_dir(dir).map_err(BuildError::io("read", dir))? {
+        let name = entry.map_err(BuildError::io("read", dir))?.file_name();
+        if !OURS.iter().any(|ours| name == *ours) {
+            return Err(BuildError::NotEmpty {
+                dir: dir.to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
 /// What a build is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -129,7 +144,8 @@ impl Build {
     /// target, source and options: see [`rows_taken`](Self::rows_taken).
     ///
     /// # Errors
-    /// [`BuildError::BadShape`], [`BuildError::Complete`], [`BuildError::OtherPlan`], [`BuildError::Io`].
+    /// [`BuildError::BadShape`], [`BuildError::NotEmpty`], [`BuildError::Complete`],
+    /// [`BuildError::OtherPlan`], [`BuildError::Io`].
     pub fn create(dir: &Path, target: Target, options: BuildOptions) -> Result<Self, BuildError> {
         let checked = options.shape.check();
         checked.map_err(|what| BuildError::BadShape { what })?;
@@ -180,6 +196,7 @@ impl Build {
     /// The plan of the build that was begun here, or this one.
     fn plan(dir: &Path, wanted: Plan) -> Result<Plan, BuildError> {
         let Some(plan) = Plan::read(dir)? else {
+            check_empty(dir)?;
             wanted.write(dir)?;
             return Ok(wanted);
         };

@@ -37,6 +37,12 @@ pub enum BuildError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// The directory holds files that are no build's: nothing was changed.
+    #[error("{} is not empty and holds no build: choose another directory", dir.display())]
+    NotEmpty {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// The directory has a generation already.
     #[error("{} holds a complete generation: choose another directory", dir.display())]
     Complete {

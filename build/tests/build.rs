@@ -150,6 +150,19 @@ fn a_build_goes_on_only_with_what_it_was_begun_for() {
 }
 
 #[test]
+fn a_directory_with_files_of_others_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mine = dir.path().join("runs");
+    std::fs::create_dir(&mine).unwrap();
+    std::fs::write(mine.join("experiment"), "years of work").unwrap();
+    let refused = build(dir.path(), &rows(3), options());
+    assert!(matches!(refused, Err(BuildError::NotEmpty { .. })));
+    let kept = std::fs::read_to_string(mine.join("experiment")).unwrap();
+    assert_eq!(kept, "years of work");
+    assert!(!dir.path().join("plan.json").exists());
+}
+
+#[test]
 fn a_key_that_comes_again_follows_the_rule() {
     let mut rows = rows(200);
     rows.push((rows[7].0.clone(), b"again".to_vec()));

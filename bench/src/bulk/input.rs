@@ -101,8 +101,8 @@ impl Input {
         self.keys
     }
 
-    /// Gives the digests of all keys in so many parts side by side, a stretch at a time, with the number of
-    /// the part.
+    /// Splits the input into `parts`, reads them in parallel, and passes their digests to `take` some
+    /// thousand at a time, each with the number of its part.
     pub(super) fn each_part(
         &self,
         parts: usize,

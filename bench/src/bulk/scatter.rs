@@ -13,7 +13,7 @@ use super::{BUCKETS, THREADS};
 
 /// Bytes gathered before they are written.
 const BUFFER: usize = 256 << 10;
-/// A bucket is sorted in so many steps of its own, by the bits behind those that name it.
+/// Bits behind those that name a bucket, by which its digests are placed before short stretches are sorted.
 const FINE_BITS: u32 = 13;
 
 /// What one thread scatters.
