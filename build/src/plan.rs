@@ -39,7 +39,7 @@ impl Target {
     /// The digest of a key.
     #[must_use]
     pub fn digest(&self, key: &[u8]) -> Digest {
-        Digest::of(&DigestKey(self.digest_key), self.namespace, key)
+        Digest::with(&DigestKey(self.digest_key), self.namespace, key)
     }
 
     pub(crate) fn partition(&self, digest: &Digest) -> Partition {

@@ -15,15 +15,34 @@ pub struct NamespaceId(pub u32);
 impl NamespaceId {
     /// The namespace every cluster starts with.
     pub const DEFAULT: Self = Self(1);
-    /// Ids of one layer: 2^29.
-    pub const MAX_NUMBER: u32 = (1 << Self::NUMBER_BITS) - 1;
+    /// Ids of one layer: 2^28 namespaces, and as many generations.
+    pub const MAX_NUMBER: u32 = Self::GENERATION - 1;
 
     const NUMBER_BITS: u32 = u32::BITS - Layer::BITS;
+    const GENERATION: u32 = 1 << (Self::NUMBER_BITS - 1);
 
     /// The id with this number in a layer; bits of the number that do not fit are cut off.
     #[must_use]
     pub const fn in_layer(layer: Layer, number: u32) -> Self {
         Self(((layer.0 as u32) << Self::NUMBER_BITS) | (number & Self::MAX_NUMBER))
+    }
+
+    /// The id under which records of a generation of a static namespace are stored.
+    #[must_use]
+    pub const fn generation(layer: Layer, number: u32) -> Self {
+        Self(Self::in_layer(layer, number).0 | Self::GENERATION)
+    }
+
+    /// Whether it is of a generation: of records that are immutable, and replaced as a whole.
+    #[must_use]
+    pub const fn is_generation(self) -> bool {
+        self.0 & Self::GENERATION != 0
+    }
+
+    /// Its number in its layer.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0 & Self::MAX_NUMBER
     }
 
     /// The layer whose partitions hold the namespace: its first three bits.
@@ -166,7 +185,10 @@ mod tests {
         assert_eq!(NamespaceId::DEFAULT.layer(), Layer::BASE);
         for layer in Layer::all() {
             let id = NamespaceId::in_layer(layer, 77);
-            assert_eq!((id.layer(), id.0 & NamespaceId::MAX_NUMBER), (layer, 77));
+            assert_eq!((id.layer(), id.number()), (layer, 77));
+            let generation = NamespaceId::generation(layer, 77);
+            assert_eq!((generation.layer(), generation.number()), (layer, 77));
+            assert!(generation.is_generation() && !id.is_generation());
         }
         assert_eq!(NamespaceId::in_layer(Layer::BASE, 77), NamespaceId(77));
         assert_eq!(Layer::new(8), None);

@@ -31,6 +31,12 @@ impl<T> Layered<T> {
         self.layer(layer, make).get(arc.index())
     }
 
+    /// The partition that holds a namespace's keys at a token.
+    #[must_use]
+    pub fn partition_holding(&self, namespace: NamespaceId, token: Token) -> Partition {
+        self.partitions.holding(namespace, token)
+    }
+
     /// The values that were made, in the order of their partitions.
     pub fn iter(&self) -> impl Iterator<Item = (Partition, &T)> {
         let partitions = self.partitions;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use torc_record::RecordError;
+use torc_record::{NamespaceId, RecordError};
 use torc_ring::Partition;
 
 /// Why an operation of the store did not happen.
@@ -146,6 +146,15 @@ pub enum StoreError {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// A partition has no slice of a generation, or it cannot be read: another replica knows whether
+    /// the key is in it. Nothing was changed.
+    #[error("this node has no slice of generation {} of partition {partition}", .generation.0)]
+    NotHeld {
+        /// The partition.
+        partition: Partition,
+        /// The generation.
+        generation: NamespaceId,
+    },
     /// Records cannot be made a slice: a partition has more than 2^30. Nothing was changed:
     /// they stay in memory and in the log.
     #[error("records cannot be flushed: {why}; they stay in memory and in the log")]
@@ -229,6 +238,7 @@ impl StoreError {
             | Self::Damaged { .. }
             | Self::Unflushable { .. }
             | Self::BadIngest { .. }
+            | Self::NotHeld { .. }
             | Self::Io { .. }
             | Self::UnknownPartition { .. }
             | Self::BadMetaName { .. }
@@ -245,6 +255,7 @@ impl StoreError {
             | Self::MemtableFull { .. }
             | Self::NoRoom { .. }
             | Self::BadIngest { .. }
+            | Self::NotHeld { .. }
             | Self::Io { .. }
             | Self::Locked { .. } => true,
             Self::Refused(_)

@@ -57,6 +57,7 @@ mod error;
 mod flush;
 mod format;
 pub mod fs;
+mod generations;
 mod health;
 mod ingest;
 mod log;

@@ -75,6 +75,10 @@ impl<'a> Position<'a> {
         }
     }
 
+    pub(crate) const fn namespace(&self) -> NamespaceId {
+        self.rest.1
+    }
+
     pub(crate) fn digest(&self) -> Digest {
         let mut digest = [0; DIGEST_LEN];
         digest[..8].copy_from_slice(&self.token.to_be_bytes());

@@ -57,11 +57,15 @@ impl Shared {
     /// Removes files of which no slice counts any more, if there are some.
     pub(crate) fn sweep(&self) -> Result<(), StoreError> {
         let named = self.manifest.lock().segments.len();
-        let live = self.table.live();
-        let mut held: Vec<u64> = live
-            .iter()
-            .flat_map(|(_, slices, _)| slices.iter().map(|slice| slice.segment.file.number))
-            .collect();
+        let live = self.table.live().into_iter().map(|(_, slices, _)| slices);
+        let generations = self
+            .table
+            .generations()
+            .into_iter()
+            .map(|(_, slices)| slices);
+        let live: Vec<_> = live.chain(generations).collect();
+        let slices = live.iter().flat_map(|slices| slices.iter());
+        let mut held: Vec<u64> = slices.map(|slice| slice.segment.file.number).collect();
         held.sort_unstable();
         held.dedup();
         if held.len() < named {
@@ -85,6 +89,10 @@ impl Shared {
             let kept = slices.iter().filter(|slice| !removed.contains(&slice.id()));
             kept.for_each(|slice| set_live(slice));
             sealed.insert(partition, summary);
+        }
+        for (_, slices) in self.table.generations() {
+            let kept = slices.iter().filter(|slice| !removed.contains(&slice.id()));
+            kept.for_each(|slice| set_live(slice));
         }
         change.added.iter().for_each(|slice| set_live(slice));
         sealed.extend(

@@ -155,6 +155,12 @@ impl Store {
             }
             report.unreadable.extend(places);
         }
+        for slice in shared.table.generations_of(partition).iter() {
+            // It is fetched again, whole.
+            if let Err(what) = check_bytes(shared, slice, &mut throttle)? {
+                let _ = slice.note_damage(what);
+            }
+        }
         if report.damaged > 0 {
             shared.compactions.want();
         }

@@ -10,7 +10,7 @@ use torc_ring::{Partition, Partitions};
 use super::PackedRecord;
 use crate::format::{FileKind, Header};
 use crate::segment::{Row, align, encode_table};
-use crate::slice::{GateRates, SliceInput};
+use crate::slice::{GateRates, SLICE_DIGEST_LEN, SliceInput};
 use crate::{PartitionSummary, StoreError};
 
 /// Bytes gathered before they are written.
@@ -24,6 +24,7 @@ pub struct SliceFileWriter {
     hasher: blake3::Hasher,
     at: u64,
     rows: Vec<Row>,
+    digests: Vec<(Partition, [u8; 32])>,
     partitions: Partitions,
     gate_rate: f64,
     gates: GateRates,
@@ -59,6 +60,7 @@ impl SliceFileWriter {
             hasher: blake3::Hasher::new(),
             at: 0,
             rows: Vec::new(),
+            digests: Vec::new(),
             partitions,
             gate_rate,
             gates: GateRates::default(),
@@ -112,15 +114,29 @@ impl SliceFileWriter {
         let zeros = [0; 64];
         self.put(&zeros[..(align(self.at) - self.at) as usize])?;
         let at = self.at;
-        built.write(|piece| self.put(piece))?;
+        let mut digest = [0; SLICE_DIGEST_LEN];
+        built.write(|piece| {
+            if let Ok(last) = piece.try_into() {
+                digest = last;
+            }
+            self.put(piece)
+        })?;
+        self.digests.push((partition, digest));
         self.summary.merge(&built.header.held());
         self.rows.push(Row {
             partition,
             at,
             len: self.at - at,
             highest: built.header.highest(),
+            is_generation: built.header.generation().is_some(),
         });
         Ok(())
+    }
+
+    /// The slices so far, each with its digest, which is its last 32 bytes.
+    #[must_use]
+    pub fn digests(&self) -> &[(Partition, [u8; 32])] {
+        &self.digests
     }
 
     /// Bytes so far.

@@ -124,7 +124,7 @@ fn is_due(slice: &Slice, watermark: Ballot, zeal: Zeal) -> bool {
         Zeal::Idle => WORTH_SHARE,
         Zeal::Whole => u64::MAX,
     };
-    let share = u64::from(header.collectable).saturating_mul(worth);
+    let share = u64::from(header.collectable()).saturating_mul(worth);
     share > 0 && share >= header.held().records && slice.swept() < watermark
 }
 

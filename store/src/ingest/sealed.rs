@@ -23,6 +23,18 @@ pub struct SealedPartition {
     pub through: Seq,
 }
 
+impl SealedPartition {
+    /// Slices that have no tail in the log.
+    #[must_use]
+    pub fn of(slices: Vec<SealedSlice>) -> Self {
+        Self {
+            slices,
+            summary: PartitionSummary::default(),
+            through: Seq(0),
+        }
+    }
+}
+
 /// A slice, readable byte for byte.
 #[derive(Debug, Clone)]
 pub struct SealedSlice(pub(crate) Arc<Slice>);

@@ -205,8 +205,14 @@ fn decide(shared: &Shared, incoming: &BTreeMap<Partition, Incoming>) -> Change {
             change.refused.insert(*partition, dropped(*partition));
             continue;
         }
-        let (held, _) = shared.table.sealed(*partition);
-        match sum(held.iter().chain(slices)) {
+        let (held, sealed) = shared.table.sealed(*partition);
+        let records = || slices.iter().filter(|slice| !slice.is_generation());
+        let sum = if records().next().is_some() {
+            sum(held.iter().chain(records()))
+        } else {
+            Ok(sealed)
+        };
+        match sum {
             Ok(sum) => {
                 change.sealed.insert(*partition, sum);
                 change.added.extend(slices.iter().cloned());

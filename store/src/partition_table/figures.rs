@@ -16,7 +16,7 @@ impl PartitionTable {
         let shard = self.place(position).shard.read();
         let slot = shard.memtable.get(position);
         let held = slot.map(|slot| (slot.seq, slot.packed.clone()));
-        (held, Arc::clone(&shard.slices))
+        (held, Arc::clone(shard.slices_for(position.namespace())))
     }
 
     /// The highest ballot of a key that can be read.
@@ -45,7 +45,9 @@ impl PartitionTable {
             ..SliceStats::default()
         };
         let mut segments = BTreeMap::new();
-        for (_, slices, _) in self.live() {
+        let records = self.live().into_iter().map(|(_, slices, _)| slices);
+        let generations = self.generations().into_iter().map(|(_, slices)| slices);
+        for slices in records.chain(generations) {
             stats.slices += slices.len() as u64;
             stats.most_slices = stats.most_slices.max(slices.len() as u64);
             for slice in slices.iter() {

@@ -234,6 +234,33 @@ impl PartitionTable {
         Ok(self.fill(partition, after.map(place), page)?.page)
     }
 
+    /// A page of a generation.
+    ///
+    /// # Errors
+    /// [`StoreError::NotHeld`], [`StoreError::Damaged`].
+    pub(crate) fn generation_page(
+        &self,
+        partition: Partition,
+        generation: NamespaceId,
+        after: Option<&Cursor>,
+        limits: ScanLimits,
+    ) -> Result<ScanPage, StoreError> {
+        let slice = self.generation(partition, generation);
+        let slice = slice.ok_or(StoreError::NotHeld {
+            partition,
+            generation,
+        })?;
+        let stretch = Stretch {
+            records: Vec::new(),
+            last: None,
+            slices: Arc::from([slice]),
+        };
+        let start = after.map(place);
+        let mut page = Filling::new(limits, Ballot::default(), Damaged::Refuse);
+        let end = merge(&stretch, start.as_ref(), &mut page)?;
+        Ok(page.page(end == End::OfStretch).page)
+    }
+
     /// What the versions with these digests come to.
     ///
     /// # Errors

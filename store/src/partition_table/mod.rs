@@ -10,6 +10,8 @@
 //! * Summaries and the byte count follow every change within the same lock. `sealed` is what
 //!   the slices alone come to, superseded versions left out; `summary` is all. Both count
 //!   what was collected and is not gone yet; see [`collected`].
+//! * Slices of generations lie apart (`generations`): no memtable is above them, they are in no sum,
+//!   no scan and no compaction. A generation has one slice in each partition where it has keys.
 //! * No lock is held while a file is read, but to publish slices to a partition whose
 //!   memtable already has records (a newcomer's). None is held across more than
 //!   [`RECORDS_PER_LOCK`] records, and none while records are unpacked.
@@ -19,6 +21,7 @@
 
 mod collected;
 mod figures;
+mod generations;
 mod merge;
 mod ordered;
 mod publish;
@@ -55,6 +58,8 @@ pub(crate) type Slices = Arc<[Arc<Slice>]>;
 struct Shard {
     memtable: Ordered,
     slices: Slices,
+    /// Those of generations.
+    generations: Slices,
     /// All newest versions, what was collected included.
     summary: PartitionSummary,
     /// What of it was collected; stale if that is to be counted again.
@@ -212,19 +217,20 @@ impl PartitionTable {
             return PartitionSummary::default();
         };
         let mut shard = lock.write();
-        let later: Vec<_> = shard
-            .slices
-            .iter()
-            .filter(|slice| slice.segment.file.after >= seq)
-            .cloned()
-            .collect();
+        let later = |slices: &Slices| -> Slices {
+            let later = slices.iter().filter(|it| it.segment.file.after >= seq);
+            later.cloned().collect()
+        };
+        let generations = later(&shard.generations);
+        let later = later(&shard.slices);
         let sealed = if later.is_empty() {
             PartitionSummary::default()
         } else {
             shard.sealed
         };
         let rest = Shard {
-            slices: later.into(),
+            slices: later,
+            generations,
             summary: sealed,
             sealed,
             dropped_at: seq,
@@ -337,10 +343,17 @@ impl PartitionTable {
         places.map(|(partition, _)| partition).collect()
     }
 
+    /// The partition of a key.
+    fn partition(&self, position: &Position<'_>) -> Partition {
+        let token = Token(position.token);
+        self.partitions
+            .partition_holding(position.namespace(), token)
+    }
+
     /// Where a key lies.
     fn place(&self, position: &Position<'_>) -> &Place {
         let token = Token(position.token);
-        self.partitions.holding(position.rest.1, token)
+        self.partitions.holding(position.namespace(), token)
     }
 
     fn shard(&self, partition: Partition) -> Option<&RwLock<Shard>> {

@@ -49,7 +49,11 @@ impl PartitionTable {
         }
         for (partition, slices) in by_partition {
             if let Some(lock) = self.shard(partition) {
-                lock.write().slices = slices.into();
+                let (generations, slices): (Vec<_>, Vec<_>) =
+                    slices.into_iter().partition(|slice| slice.is_generation());
+                let mut shard = lock.write();
+                shard.slices = slices.into();
+                shard.generations = generations.into();
             }
         }
         for (partition, summary) in sealed {
@@ -68,7 +72,7 @@ impl PartitionTable {
         }
     }
 
-    /// All slices that count, and what those of each partition come to.
+    /// All slices of records that can change, and what those of each partition come to.
     pub(crate) fn live(&self) -> Vec<(Partition, Slices, PartitionSummary)> {
         let live = self.partitions.iter().map(|(partition, place)| {
             let shard = place.shard.read();
@@ -171,8 +175,21 @@ impl PartitionTable {
         if shard.dropped_at > after {
             return Ok(false);
         }
+        let (generations, ingested): (Vec<_>, Vec<_>) =
+            ingested.iter().cloned().partition(|it| it.is_generation());
+        if !generations.is_empty() {
+            shard.generations = shard
+                .generations
+                .iter()
+                .cloned()
+                .chain(generations)
+                .collect();
+        }
+        if ingested.is_empty() {
+            return Ok(true);
+        }
         let mut slices = shard.slices.to_vec();
-        slices.extend(ingested.iter().cloned());
+        slices.extend(ingested);
         let mut summary = sealed;
         let mut outdated = Vec::new();
         for slot in shard.memtable.after(None) {

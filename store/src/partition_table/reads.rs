@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use torc_record::{Ballot, Digest, NamespaceId};
+use torc_ring::Partition;
 
+use super::generations::is_for;
 use super::{PartitionTable, Place, Slices};
 use crate::StoreError;
 use crate::packed::{Packed, Position};
@@ -67,6 +69,8 @@ pub(super) struct Answer {
     /// The damaged place that may have held the highest ballot, and that ballot.
     doubt: Option<(Ballot, StoreError)>,
     watermark: Ballot,
+    /// Where a key of a generation was looked for; none once a slice of it was asked.
+    missing: Option<(Partition, NamespaceId)>,
     /// A record that matters is not in the page cache.
     is_waiting: bool,
 }
@@ -81,6 +85,12 @@ impl Answer {
         }
     }
 
+    /// If the key is of a generation, none of whose slices was asked yet.
+    fn of_generation(&mut self, partition: impl Fn() -> Partition, position: &Position<'_>) {
+        let namespace = position.namespace();
+        self.missing = namespace.is_generation().then(|| (partition(), namespace));
+    }
+
     pub(super) fn ask_all(
         &mut self,
         slices: &[Arc<Slice>],
@@ -90,6 +100,9 @@ impl Answer {
     ) {
         let digest = position.digest();
         for slice in slices {
+            if !is_for(slice, position.namespace()) {
+                continue;
+            }
             self.judge(slice, slice.find(&digest, how), position, counts);
             if self.is_waiting {
                 return;
@@ -102,6 +115,12 @@ impl Answer {
     /// # Errors
     /// [`StoreError::Damaged`]: what is damaged may have held a newer one.
     pub(super) fn newest(self) -> Result<Option<Packed>, StoreError> {
+        if let Some((partition, generation)) = self.missing {
+            return Err(StoreError::NotHeld {
+                partition,
+                generation,
+            });
+        }
         match (self.doubt, self.newest) {
             (Some((highest, error)), newest)
                 if newest.as_ref().is_none_or(|one| one.ballot() < highest) =>
@@ -132,6 +151,7 @@ impl Answer {
         position: &Position<'_>,
         counts: Option<&ReadCounts>,
     ) {
+        self.missing = None;
         let is_it = match found {
             Found::GateNegative => {
                 if let Some(counts) = counts {
@@ -236,9 +256,10 @@ impl PartitionTable {
                 return Answer::above(upper, watermark);
             }
         }
-        let slices = Arc::clone(&shard.slices);
+        let slices = Arc::clone(shard.slices_for(position.namespace()));
         drop(shard);
         let mut answer = Answer::above(upper, watermark);
+        answer.of_generation(|| self.partition(position), position);
         answer.ask_all(&slices, position, how, Some(counts));
         counts.forget_if(answer.is_waiting);
         answer
@@ -267,7 +288,7 @@ impl PartitionTable {
     fn answers(&self, reads: &[(NamespaceId, Digest, &[u8])], how: Reading) -> Vec<Answer> {
         let mut answers: Vec<Answer> = reads.iter().map(|_| Answer::default()).collect();
         let pending = self.ask_memtable(reads, &mut answers);
-        for candidate in self.ask_gates(&pending) {
+        for candidate in self.ask_gates(&pending, &mut answers) {
             let pending = &pending[candidate.pending];
             let answer = &mut answers[pending.index];
             if answer.is_waiting {
@@ -308,13 +329,14 @@ impl PartitionTable {
                 .map(|slot| slot.packed.clone());
             let is_found = upper.is_some();
             answers[index] = Answer::above(upper, shard.facts.watermark);
+            answers[index].of_generation(|| self.partition(&position), &position);
             if is_found {
                 count(&counts.memtable_hits);
                 if !is_damaged(&shard.slices) {
                     continue;
                 }
             }
-            let slices = Arc::clone(&shard.slices);
+            let slices = Arc::clone(shard.slices_for(*namespace));
             drop(shard);
             for slice in slices.iter() {
                 if let Ok(gate) = slice.view().map(|view| view.gate()) {
@@ -332,14 +354,18 @@ impl PartitionTable {
     }
 
     /// Asks the gates, then the functions of those that said perhaps, then the offsets.
-    fn ask_gates(&self, pending: &[Pending<'_>]) -> Vec<Candidate> {
+    fn ask_gates(&self, pending: &[Pending<'_>], answers: &mut [Answer]) -> Vec<Candidate> {
         let mut candidates = Vec::with_capacity(pending.len());
         for (at, one) in pending.iter().enumerate() {
             for (index, slice) in one.slices.iter().enumerate() {
+                if !is_for(slice, one.position.namespace()) {
+                    continue;
+                }
                 let view = slice.view().ok();
                 let gate = view.as_ref().map(SliceView::gate);
                 if gate.is_some_and(|gate| !gate.may_contain(&one.digest)) {
                     count(&self.place(&one.position).counts.gate_negatives);
+                    answers[one.index].missing = None;
                     continue;
                 }
                 if let Some(mphf) = view.and_then(|view| view.mphf()) {

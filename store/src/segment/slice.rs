@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use torc_index::Gate;
-use torc_record::{Ballot, Digest};
+use torc_record::{Ballot, Digest, NamespaceId};
 use torc_ring::Partition;
 
 use crate::fs::FsFile;
@@ -142,6 +142,7 @@ struct Broken {
     partition: Partition,
     len: u64,
     highest: Ballot,
+    is_generation: bool,
 }
 
 /// A slice of an open segment.
@@ -187,6 +188,7 @@ impl Slice {
                     partition: place.partition,
                     len: place.len,
                     highest: place.highest,
+                    is_generation: place.is_generation,
                 })
             }),
         }
@@ -207,6 +209,22 @@ impl Slice {
         match &self.content {
             Ok(content) => content.header.partition,
             Err(broken) => broken.partition,
+        }
+    }
+
+    /// Whether its records are of a generation.
+    pub(crate) fn is_generation(&self) -> bool {
+        match &self.content {
+            Ok(content) => content.header.generation().is_some(),
+            Err(broken) => broken.is_generation,
+        }
+    }
+
+    /// Whether its records are of this generation; also if only its table says that they are of one.
+    pub(crate) fn may_be_of(&self, generation: NamespaceId) -> bool {
+        match &self.content {
+            Ok(content) => content.header.generation() == Some(generation),
+            Err(broken) => broken.is_generation,
         }
     }
 
@@ -313,7 +331,7 @@ impl Slice {
 
     /// Whether it holds anything that a collection may drop, or may.
     pub(crate) fn may_be_collected(&self) -> bool {
-        self.header().is_none_or(|header| header.collectable > 0)
+        self.header().is_none_or(|header| header.collectable() > 0)
     }
 
     /// Somebody vouches for a slot, or for all of a slice that cannot be read.

@@ -20,6 +20,8 @@ pub(crate) struct Row {
     pub(crate) len: u64,
     /// Also in the header of the slice, which may be damaged when this is asked for.
     pub(crate) highest: Ballot,
+    /// As well: whether its records are of a generation.
+    pub(crate) is_generation: bool,
 }
 
 pub(crate) fn encode(rows: &[Row], number: u64) -> Vec<u8> {
@@ -27,7 +29,7 @@ pub(crate) fn encode(rows: &[Row], number: u64) -> Vec<u8> {
     for row in rows {
         frame.push(|body| {
             body.extend_from_slice(&row.partition.0.to_le_bytes());
-            body.extend_from_slice(&[0; 2]);
+            body.extend_from_slice(&[u8::from(row.is_generation), 0]);
             body.extend_from_slice(&ballot_bytes(row.highest));
             body.extend_from_slice(&row.at.to_le_bytes());
             body.extend_from_slice(&row.len.to_le_bytes());
@@ -59,6 +61,7 @@ pub(super) fn decode(
         .chunks_exact(ROW_LEN)
         .map(|row| Row {
             partition: Partition(u32_at(row, 0)),
+            is_generation: row[4] != 0,
             highest: ballot_at(row, 6),
             at: u64_at(row, 24),
             len: u64_at(row, 32),
@@ -100,6 +103,7 @@ pub(super) fn walk(mut file: Reader<'_>, partitions: Partitions) -> Vec<Row> {
                     at,
                     len: header.len(),
                     highest: header.highest(),
+                    is_generation: header.generation().is_some(),
                 });
                 at = align(at + header.len());
             }
@@ -142,6 +146,7 @@ mod tests {
                 time: torc_record::HybridTime(4),
                 slot: torc_record::NodeSlot(5),
             },
+            is_generation: false,
         }
     }
 

@@ -82,6 +82,7 @@ pub(crate) fn complete_segment(
             at: one.at,
             len: one.header.len(),
             highest: one.header.highest(),
+            is_generation: one.header.generation().is_some(),
         })
         .collect();
     let table_at = align(end);
@@ -209,6 +210,7 @@ impl SegmentWriter {
             at,
             len,
             highest: header.highest(),
+            is_generation: header.generation().is_some(),
         });
         self.indexes.push((header, index));
         self.rest()

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use torc_index::{Gate, Mphf, Offsets};
-use torc_record::{Ballot, Digest, HybridTime};
+use torc_record::{Ballot, Digest, HybridTime, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
 use super::header::{Contents, SLICE_HEADER_LEN, SliceHeader};
@@ -119,10 +119,10 @@ impl<'a> SliceInput<'a> {
             mphf_len: mphf.len() as u32,
             offsets_len: offsets.len() as u32,
             records_len: end,
-            contents: Contents::of(&sums.held).map_err(unbuildable)?,
+            contents: Contents::of(&sums.held, sums.generation).map_err(unbuildable)?,
             highest_time: sums.highest_time,
             highest: ballot_bytes(sums.highest),
-            collectable: sums.collectable,
+            collectable: sums.generation.map_or(sums.collectable, |id| id.0),
             layer: self.layer,
             order_crc: crc32c::crc32c(&order),
         };
@@ -149,17 +149,31 @@ struct Sums {
     highest_time: HybridTime,
     /// How many a collection may drop.
     collectable: u32,
+    /// Of which generation they are, if they are of one.
+    generation: Option<NamespaceId>,
 }
 
 impl Sums {
     fn of(records: &[&[u8]]) -> Result<Self, StoreError> {
         let mut sums = Self::default();
-        for record in records {
+        for (place, record) in records.iter().enumerate() {
             let record = PackedRef::at_start_of(record).map_err(unbuildable)?;
             sums.held.add_ref(record);
             sums.highest = sums.highest.max(record.ballot());
             sums.highest_time = sums.highest_time.max(record.ballot().time);
             sums.collectable += u32::from(record.is_collectable());
+            let of = Some(record.namespace()).filter(|id| id.is_generation());
+            if place == 0 {
+                sums.generation = of;
+            } else if sums.generation != of {
+                return Err(unbuildable(
+                    "records of a generation and others in one slice",
+                ));
+            }
+            if of.is_some() && record.is_collectable() {
+                let why = "a generation has no tombstones, and nothing in it expires";
+                return Err(unbuildable(why));
+            }
         }
         Ok(sums)
     }

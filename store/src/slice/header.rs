@@ -14,7 +14,8 @@
 //! | 40 | 4 | length of the offsets |
 //! | 44 | 4 | length of the order |
 //! | 48 | 8 | length of the records |
-//! | 56 | 8 | tombstones among the keys |
+//! | 56 | 4 | tombstones among the keys |
+//! | 60 | 4 | id of the generation that all records are of; zero if they are of none |
 //! | 64 | 8 | bytes of keys and values |
 //! | 72 | 16 | fingerprint: sum of the records' |
 //! | 88 | 8 | highest hybrid time |
@@ -29,7 +30,7 @@
 
 use std::num::NonZeroU32;
 
-use torc_record::{Ballot, HybridTime};
+use torc_record::{Ballot, HybridTime, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
 use super::{Damage, order};
@@ -45,6 +46,8 @@ const BALLOT_AT: usize = 104;
 const LAYER_AT: usize = 122;
 const COLLECTABLE_AT: usize = 124;
 const MAX_KEYS: u32 = 1 << 30;
+/// In place of a number of tombstones.
+const GENERATION: u32 = u32::MAX;
 const IMPOSSIBLE: Damage = "the header of a slice is impossible";
 
 /// What a slice says of itself. Of every slice one is kept in memory: its fields are no wider
@@ -62,8 +65,8 @@ pub(crate) struct SliceHeader {
     pub(crate) highest_time: HybridTime,
     /// No record has a higher ballot: damage below a higher one means nothing.
     pub(crate) highest: [u8; BALLOT_LEN],
-    /// Tombstones, and values that expire.
-    pub(crate) collectable: u32,
+    /// Tombstones, and values that expire; of a slice of a generation, which has neither, its id.
+    pub(super) collectable: u32,
     pub(crate) order_crc: u32,
     /// A slice holds a digest once. Of several keys with one digest, which only a caller with
     /// a wrong digest can make, the first is in a slice of layer 0, the next in one of layer 1,
@@ -75,6 +78,7 @@ pub(crate) struct SliceHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Contents {
     keys: NonZeroU32,
+    /// [`GENERATION`]: it is of a generation, and has none.
     tombstones: u32,
     payload_bytes: u64,
     /// Its lower half, and its upper one.
@@ -84,11 +88,19 @@ pub(crate) struct Contents {
 impl Contents {
     /// # Errors
     /// No slice can hold that.
-    pub(super) fn of(held: &PartitionSummary) -> Result<Self, Damage> {
+    pub(super) fn of(
+        held: &PartitionSummary,
+        generation: Option<NamespaceId>,
+    ) -> Result<Self, Damage> {
+        let tombstones = match generation {
+            None => u32::try_from(held.tombstones)
+                .ok()
+                .filter(|count| *count <= MAX_KEYS),
+            Some(_) => (held.tombstones == 0).then_some(GENERATION),
+        };
         let keys = u32::try_from(held.records)
             .ok()
             .filter(|keys| *keys <= MAX_KEYS);
-        let tombstones = u32::try_from(held.tombstones).ok();
         Ok(Self {
             keys: keys.and_then(NonZeroU32::new).ok_or(IMPOSSIBLE)?,
             tombstones: tombstones.ok_or(IMPOSSIBLE)?,
@@ -106,15 +118,42 @@ impl SliceHeader {
     pub(crate) fn held(&self) -> PartitionSummary {
         let Contents {
             keys,
-            tombstones,
             payload_bytes,
             fingerprint: [low, high],
+            ..
         } = self.contents;
         PartitionSummary {
             records: u64::from(keys.get()),
-            tombstones: u64::from(tombstones),
+            tombstones: u64::from(self.tombstones()),
             payload_bytes,
             fingerprint: u128::from(high) << 64 | u128::from(low),
+        }
+    }
+
+    /// The generation that all records are of, if they are of one.
+    pub(crate) fn generation(&self) -> Option<NamespaceId> {
+        self.is_generation()
+            .then_some(NamespaceId(self.collectable))
+    }
+
+    const fn is_generation(&self) -> bool {
+        self.contents.tombstones == GENERATION
+    }
+
+    const fn tombstones(&self) -> u32 {
+        if self.is_generation() {
+            0
+        } else {
+            self.contents.tombstones
+        }
+    }
+
+    /// Tombstones, and values that expire.
+    pub(crate) const fn collectable(&self) -> u32 {
+        if self.is_generation() {
+            0
+        } else {
+            self.collectable
         }
     }
 
@@ -167,14 +206,15 @@ impl SliceHeader {
         put(40, &self.offsets_len.to_le_bytes());
         put(44, &(self.order_len() as u32).to_le_bytes());
         put(48, &self.records_len.to_le_bytes());
-        put(56, &held.tombstones.to_le_bytes());
+        put(56, &self.tombstones().to_le_bytes());
+        put(60, &self.generation().map_or(0, |id| id.0).to_le_bytes());
         put(64, &held.payload_bytes.to_le_bytes());
         put(72, &held.fingerprint.to_le_bytes());
         put(88, &self.highest_time.0.to_le_bytes());
         put(96, &self.order_crc.to_le_bytes());
         put(BALLOT_AT, &self.highest);
         put(LAYER_AT, &[self.layer]);
-        put(COLLECTABLE_AT, &self.collectable.to_le_bytes());
+        put(COLLECTABLE_AT, &self.collectable().to_le_bytes());
         let crc = index.iter().fold(header_crc(&out), |crc, part| {
             crc32c::crc32c_append(crc, part)
         });
@@ -199,9 +239,14 @@ impl SliceHeader {
         }
         let held = PartitionSummary {
             records: u64::from(u32_at(bytes, 24)),
-            tombstones: u64_at(bytes, 56),
+            tombstones: u64::from(u32_at(bytes, 56)),
             payload_bytes: u64_at(bytes, 64),
             fingerprint: u128::from_le_bytes(array(bytes, 72)),
+        };
+        let collectable = u32_at(bytes, COLLECTABLE_AT);
+        let generation = match NamespaceId(u32_at(bytes, 60)) {
+            NamespaceId(0) => None,
+            id => Some(id),
         };
         let header = Self {
             partition: Partition(u32_at(bytes, 16)),
@@ -211,17 +256,18 @@ impl SliceHeader {
             mphf_len: u32_at(bytes, 36),
             offsets_len: u32_at(bytes, 40),
             records_len: u64_at(bytes, 48),
-            contents: Contents::of(&held)?,
+            contents: Contents::of(&held, generation)?,
             highest_time: HybridTime(u64_at(bytes, 88)),
             highest: array(bytes, BALLOT_AT),
-            collectable: u32_at(bytes, COLLECTABLE_AT),
+            collectable: generation.map_or(collectable, |id| id.0),
             order_crc: u32_at(bytes, 96),
             layer: bytes[LAYER_AT],
         };
         let is_possible = header.records_len < 1 << 48
             && header.order_len() == u32_at(bytes, 44) as usize
             && header.partitions.contains(header.partition)
-            && (held.tombstones..=held.records).contains(&u64::from(header.collectable))
+            && (held.tombstones..=held.records).contains(&u64::from(collectable))
+            && generation.is_none_or(|id| id.is_generation() && collectable == 0)
             && bytes[LAYER_AT + 1] == 0;
         if !is_possible || header.len() != u64_at(bytes, 8) {
             return Err(IMPOSSIBLE);

@@ -322,6 +322,10 @@ impl<'a> SliceView<'a> {
             {
                 return Err("a record of another partition");
             }
+            let generation = Some(record.namespace()).filter(|id| id.is_generation());
+            if generation != self.header.generation() {
+                return Err("a record of another generation than its slice says");
+            }
             if record.ballot().time > self.header.highest_time {
                 return Err("a record that is later than its slice says");
             }
@@ -337,7 +341,7 @@ impl<'a> SliceView<'a> {
             != (
                 self.header.held(),
                 self.header.highest(),
-                self.header.collectable,
+                self.header.collectable(),
             )
         {
             return Err("the records of a slice do not come to what it says");
