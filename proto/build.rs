@@ -31,7 +31,7 @@ fn main() -> Result<(), Failed> {
 }
 
 /// Who may call what. A call that is missing here, or is here and nowhere else, fails the build.
-const ACCESS: [(&str, &str); 31] = [
+const ACCESS: [(&str, &str); 33] = [
     ("Kv/Get", "Read"),
     ("Kv/Put", "Write"),
     ("Kv/Delete", "Write"),
@@ -47,6 +47,8 @@ const ACCESS: [(&str, &str); 31] = [
     ("Cluster/AlterNamespace", "Admin"),
     ("Cluster/Abort", "Admin"),
     ("Cluster/CreateNamespace", "Admin"),
+    ("Cluster/ChangeGeneration", "Admin"),
+    ("Cluster/ListGenerations", "Observe"),
     ("Cluster/Status", "Observe"),
     ("Cluster/Flush", "Admin"),
     ("Cluster/Compact", "Admin"),

@@ -140,6 +140,14 @@ pub struct Build {
 }
 
 impl Build {
+    /// What the build in a directory is for, if one has begun there.
+    ///
+    /// # Errors
+    /// [`BuildError::Io`]: its plan cannot be read.
+    pub fn target_of(dir: &Path) -> Result<Option<Target>, BuildError> {
+        Ok(Plan::read(dir)?.map(|plan| plan.target))
+    }
+
     /// Begins a build in a directory, or goes on with the one that was begun there for the same
     /// target, source and options: see [`rows_taken`](Self::rows_taken).
     ///

@@ -11,7 +11,7 @@ use torc_ring::Partition;
 use torc_store::bulk::SliceFileWriter;
 
 use crate::keyless::{self, Layout, Written};
-use crate::manifest::FileEntry;
+use crate::manifest::{FileEntry, SliceEntry};
 use crate::plan::{Duplicates, Plan};
 use crate::scatter::run_path;
 use crate::shape::{PackedRow, Shape};
@@ -170,6 +170,7 @@ fn write(
         len: written.len,
         directory_at: written.directory_at,
         tables: written.tables,
+        slices: written.slices,
         first_partition: first.0,
         last_partition: last.0,
         sums,
@@ -195,6 +196,12 @@ fn slices(
         });
         writer.push(*partition, &records.collect::<Vec<_>>())?;
     }
+    let slices = writer.digests().iter();
+    let slices = slices.map(|(partition, digest)| SliceEntry {
+        partition: *partition,
+        digest: *digest,
+    });
+    let slices = slices.collect();
     let info = writer.finish()?;
     let summary = info.summary;
     if (summary.records, summary.payload_bytes, summary.fingerprint)
@@ -210,6 +217,7 @@ fn slices(
         len: info.len,
         directory_at: info.table_at,
         tables: info.slices,
+        slices,
     })
 }
 

@@ -1,9 +1,12 @@
 //! Reading a generation where it was built.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use torc_record::{Digest, DigestKey, State};
+use torc_ring::Partition;
+use torc_store::SealedSlice;
 use torc_store::bulk::SliceFile;
 
 use crate::keyless::{KeylessFile, Layout};
@@ -170,6 +173,44 @@ fn open_file(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<PartF
     }
 }
 
+/// The slices of these partitions in a file of a generation, each as the manifest names it. Reads the
+/// file's indexes.
+///
+/// # Errors
+/// [`BuildError::NoGeneration`]: the file is not what the manifest says. [`BuildError::Store`].
+pub fn slices_of(
+    dir: &Path,
+    manifest: &Manifest,
+    entry: &FileEntry,
+    wanted: &BTreeSet<Partition>,
+) -> Result<Vec<(Partition, SealedSlice)>, BuildError> {
+    let path = dir.join(entry.name());
+    let file = SliceFile::open(&path, manifest.target.partitions, &entry.info())?;
+    let mut slices = Vec::new();
+    for named in &entry.slices {
+        if !wanted.contains(&named.partition) {
+            continue;
+        }
+        let mut found = file.slices(named.partition).into_iter();
+        let (Some(slice), None) = (found.next(), found.next()) else {
+            return Err(other_slice(dir, entry, named.partition));
+        };
+        if slice.info()?.digest != named.digest {
+            return Err(other_slice(dir, entry, named.partition));
+        }
+        slices.push((named.partition, slice));
+    }
+    Ok(slices)
+}
+
+fn other_slice(dir: &Path, entry: &FileEntry, partition: Partition) -> BuildError {
+    let name = entry.name();
+    BuildError::NoGeneration {
+        dir: dir.to_owned(),
+        what: format!("its file {name} is damaged: it has another slice of partition {partition}"),
+    }
+}
+
 /// Whether every record of a file is as it was written, and what they come to.
 fn check_records(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<Sums, BuildError> {
     match open_file(dir, manifest, entry)? {
@@ -180,7 +221,7 @@ fn check_records(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<S
         PartFile::Slices(file) => {
             let key = DigestKey(manifest.target.digest_key);
             let summary =
-                file.verify(|namespace, bytes| Some(Digest::of(&key, namespace, bytes)))?;
+                file.verify(|namespace, bytes| Some(Digest::with(&key, namespace, bytes)))?;
             Ok(Sums {
                 records: summary.records,
                 payload_bytes: summary.payload_bytes,

@@ -22,7 +22,7 @@ use torc_record::Digest;
 use torc_ring::Partition;
 
 use crate::BuildError;
-use crate::manifest::FileEntry;
+use crate::manifest::{FileEntry, SliceEntry};
 use crate::shape::PackedRow;
 
 const MAGIC: [u8; 8] = *b"TORCKLS\0";
@@ -53,12 +53,13 @@ impl Layout {
 }
 
 /// What was written.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Written {
     pub(crate) digest: [u8; 32],
     pub(crate) len: u64,
     pub(crate) directory_at: u64,
     pub(crate) tables: u32,
+    pub(crate) slices: Vec<SliceEntry>,
 }
 
 /// Writes the tables of some rows, which are in the order of their digests and of different ones, and
@@ -107,6 +108,7 @@ pub(crate) fn write(
         len: directory_at + directory.len() as u64,
         directory_at,
         tables: tables.len() as u32,
+        slices: Vec::new(),
     })
 }
 

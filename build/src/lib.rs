@@ -51,8 +51,8 @@ mod sums;
 
 pub use build::{Build, BuildOptions, Progress};
 pub use error::BuildError;
-pub use generation::{Answer, Depth, Generation};
-pub use manifest::{FileEntry, Manifest};
+pub use generation::{Answer, Depth, Generation, slices_of};
+pub use manifest::{FileEntry, Manifest, SliceEntry};
 pub use plan::{Duplicates, Target};
 pub use shape::Shape;
 pub use sums::Sums;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use torc_ring::Partition;
 use torc_store::PartitionSummary;
 use torc_store::bulk::SliceFileInfo;
 
@@ -50,6 +51,19 @@ pub struct FileEntry {
     pub last_partition: u32,
     /// What its records come to.
     pub sums: Sums,
+    /// Its slices, in the order of their partitions; of a file of keyless tables none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<SliceEntry>,
+}
+
+/// A slice of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SliceEntry {
+    /// Whose records it holds.
+    pub partition: Partition,
+    /// Its digest: nodes know by it that they hold the same.
+    #[serde(with = "hex32")]
+    pub digest: [u8; 32],
 }
 
 /// The manifest with the digest of its own bytes.
@@ -112,6 +126,12 @@ impl Manifest {
         // Of a type without maps: it cannot fail, and its text is one.
         let text = serde_json::to_vec(self).unwrap_or_default();
         *blake3::hash(&text).as_bytes()
+    }
+
+    /// The partitions in which it has keys; none of a keyless one.
+    pub fn partitions(&self) -> impl Iterator<Item = Partition> + '_ {
+        let slices = self.files.iter().flat_map(|file| &file.slices);
+        slices.map(|slice| slice.partition)
     }
 
     /// Bytes of its files.

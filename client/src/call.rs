@@ -253,13 +253,23 @@ impl<'a> Call<'a> {
 
     /// Sends to the lead of the key's partition, directly or through a node that forwards, or
     /// to another replica. Retries while that is safe and the deadline allows it.
-    pub(crate) async fn on_lead<T, F, Fut>(mut self, at: Locator, send: F) -> Result<T, Error>
+    /// `locate` says where the key lies by a topology that was fetched meanwhile.
+    pub(crate) async fn on_lead<T, F, Fut>(
+        mut self,
+        mut at: Locator,
+        locate: impl Fn(&View) -> Locator,
+        send: F,
+    ) -> Result<T, Error>
     where
-        F: Fn(SessionPermit, Duration, Option<v1::Route>) -> Fut,
+        F: Fn(SessionPermit, Duration, Option<v1::Route>, Locator) -> Fut,
         Fut: Future<Output = Result<Response<T>, Status>>,
     {
         loop {
             let view = self.view().await?;
+            if self.attempts() > 0 {
+                at = locate(&view);
+            }
+            let send = |permit, budget, route| send(permit, budget, route, at);
             let partition = view.table.partition_of(at.namespace, &at.digest);
             let state = view.state(partition)?;
             let attempt_timeout = self.attempt_timeout();

@@ -246,7 +246,7 @@ impl Client {
         consistency: Consistency,
     ) -> Result<Option<Value>, Error> {
         let consistency = consistency.to_wire().into();
-        let sending = |permit: SessionPermit, budget, route| {
+        let sending = |permit: SessionPermit, budget, route, at: Locator| {
             let message = v1::GetRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
@@ -257,7 +257,16 @@ impl Client {
             };
             async move { permit.get(message, budget).await }
         };
-        let answer = call.on_lead(at, sending).await?;
+        // Another generation of a static namespace has other digests.
+        let now = |view: &View| {
+            let namespace = view.table.namespace_id(self.namespace.as_ref());
+            let namespace = namespace.filter(|now| *now != at.namespace);
+            namespace.map_or(at, |namespace| Locator {
+                namespace,
+                digest: Digest::of(&view.table.digest_key, namespace, key),
+            })
+        };
+        let answer = call.on_lead(at, now, sending).await?;
         if answer.hot {
             self.core.hot().hint(at.digest);
         }
@@ -303,7 +312,7 @@ impl Client {
         let ttl_ms = options.ttl_ms()?;
         let mut call = self.call(Nature::Write);
         let at = self.place(&mut call).await?.locate(&key);
-        let sending = |permit: SessionPermit, budget, route| {
+        let sending = |permit: SessionPermit, budget, route, at: Locator| {
             let message = v1::PutRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
@@ -317,7 +326,7 @@ impl Client {
             };
             async move { permit.put(message, budget).await }
         };
-        answers::stored(&call.on_lead(at, sending).await?)
+        answers::stored(&call.on_lead(at, |_| at, sending).await?)
     }
 
     /// Deletes a key. Deleting an absent key succeeds.
@@ -359,7 +368,7 @@ impl Client {
         let key = checked_key(key)?;
         let mut call = self.call(Nature::Write);
         let at = self.place(&mut call).await?.locate(&key);
-        let sending = |permit: SessionPermit, budget, route| {
+        let sending = |permit: SessionPermit, budget, route, at: Locator| {
             let message = v1::DeleteRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
@@ -371,7 +380,7 @@ impl Client {
             };
             async move { permit.delete(message, budget).await }
         };
-        answers::deleted(&call.on_lead(at, sending).await?)
+        answers::deleted(&call.on_lead(at, |_| at, sending).await?)
     }
 }
 

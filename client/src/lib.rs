@@ -84,6 +84,7 @@ mod client;
 mod cluster;
 mod core;
 mod error;
+mod generations;
 mod hedge;
 mod hot;
 mod naming;
@@ -100,10 +101,11 @@ pub use answers::{Deleted, Entry, Value};
 pub use builder::ClientBuilder;
 pub use client::Client;
 pub use cluster::{
-    Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, HotKey,
-    HotKeyNode, HotKeys, HotMajority, HotNode, Losses, Member, MemberState, Namespace,
-    NamespaceMode, NodeMaintenance, NodeShare, NodeStatus, Overlap, OverlapEstimate, OverlapJoin,
-    OverlapSet, Plan, Position, Quorum, SliceTrace, SliceVerdict, Stage, Transition,
+    Change, ChangeKind, ClusterStatus, Explanation, Generation, GenerationContent, GenerationState,
+    Holding, Holds, HotEstimate, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode, Losses, Member,
+    MemberState, Namespace, NamespaceMode, NodeMaintenance, NodeShare, NodeStatus, Overlap,
+    OverlapEstimate, OverlapJoin, OverlapSet, Plan, Position, Quorum, Reservation, SliceTrace,
+    SliceVerdict, Stage, Transition,
 };
 pub use error::{Error, ErrorKind};
 pub use hot::HotGets;

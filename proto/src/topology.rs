@@ -59,6 +59,7 @@ pub fn namespace_to_wire(name: &str, namespace: Namespace) -> v1::Namespace {
     let mode = match namespace.mode {
         NamespaceMode::Linearizable => v1::NamespaceMode::Linearizable,
         NamespaceMode::Eventual => v1::NamespaceMode::Eventual,
+        NamespaceMode::Static => v1::NamespaceMode::Static,
     };
     v1::Namespace {
         id: namespace.id.0,
@@ -146,6 +147,7 @@ pub fn merge_topology(
         ring: ring_from_wire(&wire.ring, partitions)?,
         states: merge_states(known, (partitions, layers), &wire.changed)?,
         namespaces,
+        generations: BTreeMap::new(),
     })
 }
 
@@ -155,6 +157,7 @@ fn namespace_from_wire(wire: v1::Namespace, cluster: u8) -> Result<(String, Name
             NamespaceMode::Linearizable
         }
         v1::NamespaceMode::Eventual => NamespaceMode::Eventual,
+        v1::NamespaceMode::Static => NamespaceMode::Static,
     };
     let replicas = u8::try_from(wire.replicas).map_err(|_| misfit("replicas"))?;
     let namespace = Namespace {

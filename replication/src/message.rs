@@ -144,6 +144,19 @@ impl Message {
         )
     }
 
+    /// Whether it would change a key of a generation, which nothing does.
+    pub(crate) fn would_change_a_generation(&self) -> bool {
+        match self {
+            Self::Prepare { at, .. } => at.namespace.is_generation(),
+            Self::Accept { record, .. }
+            | Self::Learn { record }
+            | Self::Store { record, .. }
+            | Self::Repair { record, .. } => record.namespace.is_generation(),
+            Self::Page { records, .. } => records.iter().any(|it| it.namespace.is_generation()),
+            _ => false,
+        }
+    }
+
     /// The keys that a replica looks up to handle this.
     #[must_use]
     pub fn keys(&self) -> Vec<Locator> {

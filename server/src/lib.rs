@@ -31,6 +31,7 @@ mod connections;
 mod data_dir;
 mod disk_faults;
 mod founding;
+mod generations;
 pub mod group;
 mod grpc;
 mod hot;

@@ -33,7 +33,7 @@ use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::resp::{self, RespDoor};
 use crate::shared::Shared;
-use crate::{adopt, founding, grpc, http, memory, moves, renewal};
+use crate::{adopt, founding, generations, grpc, http, memory, moves, renewal};
 use crate::{boot, clock};
 
 /// How long callers have to go to other nodes when the node stops.
@@ -157,6 +157,7 @@ impl Node {
             tasks.spawn(resp::serve(Arc::clone(&shared), listener));
         }
         tasks.spawn(adopt::run(Arc::clone(&shared)));
+        tasks.spawn(generations::run(Arc::clone(&shared)));
         tasks.spawn(moves::retreat::run(Arc::clone(&shared)));
         tasks.spawn(until_cancelled(
             shared.cancel.clone(),

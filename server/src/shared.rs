@@ -226,7 +226,9 @@ pub(crate) fn store_fault(error: &StoreError) -> Fault {
         StoreError::Corrupt { .. } | StoreError::Damaged { .. } | StoreError::BadIngest { .. } => {
             Reason::Corrupt
         }
-        StoreError::Failed { .. } | StoreError::Closed => Reason::NotServing,
+        StoreError::Failed { .. } | StoreError::Closed | StoreError::NotHeld { .. } => {
+            Reason::NotServing
+        }
         _ => Reason::Internal,
     };
     Fault {

@@ -20,6 +20,7 @@ pub mod check;
 mod disk;
 mod doors;
 mod faults;
+pub mod generations;
 mod group;
 pub mod history;
 mod ledger;

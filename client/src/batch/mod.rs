@@ -207,6 +207,9 @@ impl<K: Kind> Batch<K> {
     ) -> Result<(), Error> {
         while !pending.is_empty() {
             let view = call.view().await?;
+            if let Some(all) = self.begin_anew(client, &view) {
+                pending = all;
+            }
             let (targets, chunks) = self.cut(client, &view, call, &pending)?;
             let attempt_timeout = call.attempt_timeout();
             let requests: Vec<_> = chunks
@@ -246,6 +249,25 @@ impl<K: Kind> Batch<K> {
             pending.sort_unstable();
         }
         Ok(())
+    }
+
+    /// All gets, if another generation of their static namespace is current than when they began:
+    /// a batch sees one.
+    fn begin_anew(&mut self, client: &Client, view: &View) -> Option<Indices> {
+        let now = view.table.namespace_id(&client.namespace_name())?;
+        if now == self.namespace || K::NATURE != Nature::Read {
+            return None;
+        }
+        self.namespace = now;
+        let mut all = Indices::new();
+        for (index, item) in self.items.iter_mut().enumerate() {
+            if let Some(item) = item {
+                item.digest = Digest::of(&view.table.digest_key, now, K::key(&item.what));
+                self.outcomes[index] = None;
+                all.push(index);
+            }
+        }
+        Some(all)
     }
 
     /// Cuts items into requests, their destinations being indices into the targets.

@@ -5,6 +5,7 @@
 
 mod explanation;
 mod from_wire;
+mod generations;
 mod hot_keys;
 mod maintenance;
 mod namespaces;
@@ -16,6 +17,7 @@ use torc_ring::topology::ClusterId;
 use torc_ring::{NodeId, Token, Zone};
 
 pub use explanation::{Explanation, Holding, Holds, Quorum, SliceTrace, SliceVerdict};
+pub use generations::{Generation, GenerationContent, GenerationState, Reservation};
 pub use hot_keys::{HotEstimate, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode};
 pub use maintenance::NodeMaintenance;
 pub use namespaces::{Namespace, NamespaceMode};

@@ -29,6 +29,8 @@ pub enum NamespaceMode {
     Linearizable,
     /// The last writer wins, by hybrid clock.
     Eventual,
+    /// Immutable, and replaced as a whole, by [`Client::promote`](crate::Client::promote).
+    Static,
 }
 
 impl Namespace {
@@ -39,6 +41,7 @@ impl Namespace {
             mode: match namespace.mode {
                 topology::NamespaceMode::Linearizable => NamespaceMode::Linearizable,
                 topology::NamespaceMode::Eventual => NamespaceMode::Eventual,
+                topology::NamespaceMode::Static => NamespaceMode::Static,
             },
             replicas: namespace.replicas.into(),
         }
@@ -59,6 +62,7 @@ fn mode(wire: v1::NamespaceMode) -> Checked<NamespaceMode> {
     match wire {
         v1::NamespaceMode::Linearizable => Ok(NamespaceMode::Linearizable),
         v1::NamespaceMode::Eventual => Ok(NamespaceMode::Eventual),
+        v1::NamespaceMode::Static => Ok(NamespaceMode::Static),
         v1::NamespaceMode::Unspecified => Err(missing("mode")),
     }
 }
@@ -68,6 +72,7 @@ impl NamespaceMode {
         match self {
             Self::Linearizable => v1::NamespaceMode::Linearizable,
             Self::Eventual => v1::NamespaceMode::Eventual,
+            Self::Static => v1::NamespaceMode::Static,
         }
     }
 }

@@ -249,7 +249,7 @@ impl Walker {
                 .first_target(&view, state, Nature::Read, tries);
             let message = self
                 .walk
-                .request(self.client.namespace_name(), target.leads);
+                .request((self.client.namespace_name(), namespace), target.leads);
             let attempt_timeout = call.attempt_timeout();
             let sending = |channel, _| async move { kv(channel).scan(message).await };
             let opening =

@@ -8,6 +8,7 @@
 
 use bytes::Bytes;
 use torc_proto::v1;
+use torc_record::NamespaceId;
 use torc_ring::Token;
 
 use super::cursor::ScanCursor;
@@ -51,9 +52,14 @@ impl Walk {
     }
 
     /// What to ask of a node: only its own records, or (not `local`) those of all.
-    pub(super) fn request(&self, namespace: String, local: bool) -> v1::ScanRequest {
+    pub(super) fn request(
+        &self,
+        (namespace, id): (String, NamespaceId),
+        local: bool,
+    ) -> v1::ScanRequest {
         v1::ScanRequest {
             namespace,
+            generation: if id.is_generation() { id.0 } else { 0 },
             after: self.at.to_wire(),
             limit: self.left.unwrap_or(0),
             local,
@@ -126,7 +132,7 @@ mod tests {
         assert_eq!(walk.token(), Token::MIN);
         assert_eq!(walk.advance(2, &behind(3), false), Ok(true));
         assert_eq!(walk.token(), Token(0x0303_0303_0303_0303));
-        let request = walk.request("ns".into(), true);
+        let request = walk.request(("ns".into(), NamespaceId(1)), true);
         assert_eq!(request.after, behind(3));
         assert_eq!(walk.advance(0, &arc_start(9), false), Ok(true));
         assert_eq!(walk.token(), Token(0x0909_0909_0909_0909));
@@ -142,7 +148,7 @@ mod tests {
         };
         let mut walk = Walk::new(options);
         assert_eq!(walk.advance(2, &behind(1), false), Ok(true));
-        assert_eq!(walk.request(String::new(), true).limit, 1);
+        assert_eq!(walk.request((String::new(), NamespaceId(1)), true).limit, 1);
         assert!(walk.clone().advance(2, &behind(2), false).is_err());
         assert_eq!(walk.advance(1, &behind(2), false), Ok(true));
         assert!(walk.has_ended());
@@ -259,7 +265,7 @@ mod tests {
             let mut rounds = steps.iter().cycle();
             while !walk.has_ended() {
                 let step = rounds.next().unwrap();
-                let after = walk.request(String::new(), true).after;
+                let after = walk.request((String::new(), NamespaceId(1)), true).after;
                 for (entries, cursor, done) in serve(&records, &after, step) {
                     let moved = walk.advance(entries.len() as u64, &cursor, done);
                     prop_assert_eq!(moved, Ok(true));

@@ -224,5 +224,6 @@ fn first_table(nodes: &[Arc<Node>]) -> RoutingTable {
         ring,
         states,
         namespaces: [("default".to_owned(), namespace(NamespaceId::DEFAULT))].into(),
+        generations: [].into(),
     }
 }

@@ -311,6 +311,20 @@ impl Cluster for Service {
         self.0.serve("create_namespace", work).await
     }
 
+    async fn change_generation(
+        &self,
+        _: Request<v1::ChangeGenerationRequest>,
+    ) -> Answer<v1::ChangeGenerationResponse> {
+        Err(Status::unimplemented("tried on real nodes"))
+    }
+
+    async fn list_generations(
+        &self,
+        _: Request<v1::ListGenerationsRequest>,
+    ) -> Answer<v1::ListGenerationsResponse> {
+        Err(Status::unimplemented("tried on real nodes"))
+    }
+
     async fn status(&self, request: Request<v1::StatusRequest>) -> Answer<v1::StatusResponse> {
         assert!(!request.get_ref().local);
         let work = || {

@@ -1,5 +1,5 @@
 //! `kvctl build`: the whole content of a static namespace, from files, on this machine. No node is
-//! asked.
+//! asked but with `--into`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,10 +15,11 @@ use torc_build::{
 
 use crate::args;
 use crate::cli::Global;
+use crate::cmd::generation;
 use crate::failure::Failure;
 use crate::format::{BadRow, Chosen, ChosenValue, Naming, Numbered, Problem, ReadError};
 use crate::input::{self, Source};
-use crate::out::Out;
+use crate::out::{Out, note};
 use crate::text;
 
 /// Rows that are parsed at a time, at most, and bytes of them.
@@ -35,7 +36,8 @@ const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 /// generation.json is written last. The same records make the same files, wherever they are
 /// built. After a crash or a kill the same command goes on where the build was.
 ///
-/// `kvctl generation get DIR KEY` answers from it without a cluster.
+/// With --into NAMESPACE it is for that namespace of a cluster, and --promote has it served by the
+/// nodes at once. Without it `kvctl generation get DIR KEY` answers from it, without a cluster.
 ///
 /// Formats: as `kvctl load` reads them. A row that is not exactly in the format ends the
 /// build (exit code 2 or 6); correct the file and build into another directory.
@@ -94,9 +96,24 @@ pub(crate) struct Args {
     /// Threads that sort and build.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: u8,
-    /// Partitions of the cluster the generation is for: a power of two.
-    #[arg(long, value_name = "N", default_value_t = 4096)]
+    /// Without a cluster: partitions, a power of two.
+    #[arg(long, value_name = "N", default_value_t = 4096, conflicts_with_all = ["into", "reservation"])]
     partitions: u32,
+    /// The static namespace that it is for: a generation of it is reserved in the cluster.
+    #[arg(long, value_name = "NAMESPACE", conflicts_with = "reservation")]
+    into: Option<String>,
+    /// What `kvctl generation reserve` has written, where the cluster cannot be reached from here.
+    #[arg(long, value_name = "FILE")]
+    reservation: Option<PathBuf>,
+    /// Have the nodes fetch it when it is built, and wait until they hold it.
+    #[arg(long, requires = "into")]
+    attach: bool,
+    /// Make it the current one when the nodes hold it. Includes --attach.
+    #[arg(long, requires = "into")]
+    promote: bool,
+    /// With --attach: the directory as the nodes see it, file:///DIR. Without it, as it is here.
+    #[arg(long, value_name = "URL", requires = "into")]
+    source: Option<String>,
     /// Share of absent keys that the Bloom gates let through, 0.0001 to 0.5.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = gate_rate)]
     gate_rate: f64,
@@ -128,7 +145,23 @@ fn gate_rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "a share from 0.0001 to 0.5 is needed".to_owned())
 }
 
-pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let target = target(args, global).await?;
+    build(args, target, global, out)?;
+    if !args.attach && !args.promote {
+        return Ok(());
+    }
+    let client = global.client()?;
+    let manifest = Manifest::read(&args.out).map_err(failure)?;
+    let source = args.source.as_deref();
+    let attached = generation::attach(&client, &args.out, &manifest, source).await?;
+    if args.promote {
+        generation::promote(&client, attached.number, false).await?;
+    }
+    Ok(())
+}
+
+fn build(args: &Args, target: Target, global: &Global, out: &mut Out) -> Result<(), Failure> {
     let files = input::files(&args.from)?;
     let formats: Result<Vec<_>, _> = files
         .iter()
@@ -138,7 +171,10 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
     let lens = lens?;
     // None if any of them is of unknown length.
     let len: Option<u64> = lens.iter().copied().sum();
-    let target = target(args)?;
+    if args.shape != Kept::Values && target.namespace.is_generation() {
+        let message = "nodes hold generations of values: leave --shape out with --into";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let options = BuildOptions {
         source: source(&files, &lens, args),
         shape: shape(args),
@@ -207,7 +243,24 @@ fn shape(args: &Args) -> Shape {
     }
 }
 
-fn target(args: &Args) -> Result<Target, Failure> {
+/// What it is built for. A build that has begun stays with what it began with.
+async fn target(args: &Args, global: &Global) -> Result<Target, Failure> {
+    let begun = Build::target_of(&args.out).map_err(failure)?;
+    if let Some(begun) = begun.filter(|begun| begun.namespace.is_generation()) {
+        return Ok(begun);
+    }
+    if let Some(path) = &args.reservation {
+        return generation::read_reservation(path);
+    }
+    if let Some(namespace) = &args.into {
+        let client = global.client()?;
+        let reserved = client.reserve_generation(namespace).await?;
+        note(format_args!(
+            "generation {} of `{namespace}` is reserved",
+            reserved.generation.number
+        ));
+        return Ok(generation::target_of(&reserved));
+    }
     let partitions = torc_ring::Partitions::new(args.partitions);
     let partitions = partitions.map_err(|error| Failure::Usage(error.to_string()))?;
     Ok(Target {

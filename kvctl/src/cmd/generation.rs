@@ -1,9 +1,12 @@
-//! `kvctl generation`: what `kvctl build` has made, on this machine. No node is asked.
+//! `kvctl generation`: what `kvctl build` has made, on this machine and in a cluster.
+
+mod change;
 
 use std::path::PathBuf;
 
+pub(super) use change::{attach, promote, read_reservation, target_of};
 use serde::Serialize;
-use torc_build::{Answer, Depth, Generation, Shape};
+use torc_build::{Answer, Depth, Generation, Manifest, Shape};
 
 use super::build::{bits_per_key, failure, hex};
 use crate::args::KeyArgs;
@@ -13,7 +16,10 @@ use crate::format::JsonRow;
 use crate::out::{Out, note};
 use crate::text;
 
-/// Read and check generations that `kvctl build` has made
+/// Generations of static namespaces: immutable contents that `kvctl build` makes
+///
+/// A generation is reserved, built, attached (nodes fetch it) and promoted: then gets are answered from
+/// it. The one before stays, to go back to, until it is dropped.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -22,6 +28,57 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    /// Reserve a generation of a static namespace, to be built elsewhere.
+    Reserve {
+        /// The namespace.
+        #[arg(value_name = "NAMESPACE")]
+        name: String,
+        /// Where to write what `kvctl build --reservation` needs. It holds a secret of the generation.
+        #[arg(long, value_name = "FILE")]
+        to: PathBuf,
+    },
+    /// Have the nodes fetch a generation that was built for a reservation; wait until they hold it.
+    Attach {
+        /// The directory that was built to.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+        /// The directory as the nodes see it, file:///DIR. Without it, as it is here.
+        #[arg(long, value_name = "URL")]
+        source: Option<String>,
+    },
+    /// Answer gets from a generation from now on.
+    ///
+    /// Returns when no node answers from an older one any more. Nodes that cannot be reached are named and
+    /// waited for.
+    Promote {
+        /// Its number, as `list` shows it.
+        #[arg(value_name = "NUMBER")]
+        number: u32,
+        /// Wait for nobody: a node that was not reached may answer from the older one until it hears of this.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Go back to the generation before the current one, which is then not wanted any more.
+    Rollback {
+        /// The namespace.
+        #[arg(value_name = "NAMESPACE")]
+        name: String,
+        /// As with `promote`.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Delete a generation that is not current, on all nodes.
+    Drop {
+        /// Its number, as `list` shows it.
+        #[arg(value_name = "NUMBER")]
+        number: u32,
+    },
+    /// List generations.
+    List {
+        /// Only of this namespace.
+        #[arg(value_name = "NAMESPACE")]
+        name: Option<String>,
+    },
     /// Print the value of a key, or its payload. Ends with 1 if the generation does not have it.
     Get {
         /// The directory that was built to.
@@ -82,8 +139,26 @@ struct Shown {
     index_bits_per_key: f64,
 }
 
-pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     match &args.command {
+        Command::Reserve { name, to } => change::reserve(name, to, global, out).await,
+        Command::Attach { dir, source } => {
+            let manifest = Manifest::read(dir).map_err(failure)?;
+            let client = global.client()?;
+            let attached = attach(&client, dir, &manifest, source.as_deref()).await?;
+            change::show(&attached, global, out)
+        }
+        Command::Promote { number, force } => {
+            let promoted = promote(&global.client()?, *number, *force).await?;
+            change::show(&promoted, global, out)
+        }
+        Command::Rollback { name, force } => change::roll_back(name, *force, global, out).await,
+        Command::Drop { number } => {
+            global.client()?.drop_generation(*number).await?;
+            note(format_args!("generation {number} is dropped"));
+            Ok(())
+        }
+        Command::List { name } => change::list(name.as_deref(), global, out).await,
         Command::Get { dir, key } => {
             let generation = Generation::open(dir).map_err(failure)?;
             let key = key.key()?;

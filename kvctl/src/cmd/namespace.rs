@@ -62,6 +62,8 @@ enum Mode {
     Linearizable,
     /// The last writer wins, by hybrid clock; `--quorum` says how many replicas must answer.
     Eventual,
+    /// Built outside and replaced as a whole: see `kvctl generation`. Any one replica answers.
+    Static,
 }
 
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
@@ -71,6 +73,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             let mode = match args.mode {
                 Mode::Linearizable => NamespaceMode::Linearizable,
                 Mode::Eventual => NamespaceMode::Eventual,
+                Mode::Static => NamespaceMode::Static,
             };
             let created = client.create_namespace(args.name, mode, args.replicas);
             let created = created.await?;
@@ -95,6 +98,7 @@ const fn mode(mode: NamespaceMode) -> &'static str {
     match mode {
         NamespaceMode::Linearizable => "linearizable",
         NamespaceMode::Eventual => "eventual",
+        NamespaceMode::Static => "static",
     }
 }
 

@@ -67,6 +67,7 @@ fn table() -> RoutingTable {
         states: partitions.iter().map(state).collect(),
         ring,
         namespaces: BTreeMap::new(),
+        generations: BTreeMap::new(),
     }
 }
 

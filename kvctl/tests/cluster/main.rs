@@ -11,6 +11,7 @@ mod alter;
 mod chaos;
 mod commands;
 mod data;
+mod generations;
 mod hot;
 mod join;
 mod processes;

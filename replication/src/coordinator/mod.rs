@@ -12,7 +12,8 @@
 //! * R7: once an accept was sent and did not succeed, the outcome is found out or
 //!   reported as unknown.
 //!
-//! `eventual`: the last writer wins (`eventual/`).
+//! `eventual`: the last writer wins (`eventual/`). `static`: a get as there, of one replica; one that does
+//! not hold the key's slice abstains, and others are asked.
 //!
 //! * `table`: what is under way. `line`: who may write a key. `flow`: attempts, pauses, ends.
 //! * `full`: replicas without space.
@@ -320,6 +321,13 @@ impl Coordinator {
                 self.attempt(now, new_op(now, id, operation, own), out);
             }
             Rules::Eventual(quorum) => self.start_eventual(now, id, operation, quorum, out),
+            Rules::Static if operation.request == Request::Get => {
+                self.start_eventual(now, id, operation, Quorum::One, out);
+            }
+            Rules::Static => out.push(Intent::Done {
+                op: id,
+                outcome: Outcome::Refused,
+            }),
         }
         self.take_turns(now, out);
     }

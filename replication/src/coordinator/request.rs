@@ -25,6 +25,8 @@ pub enum Rules {
     Linearizable,
     /// The last writer wins; so many replicas must answer.
     Eventual(Quorum),
+    /// Nothing changes: any replica that holds the key's slice answers.
+    Static,
 }
 
 /// One operation on one key.

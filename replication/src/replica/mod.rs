@@ -324,6 +324,10 @@ impl Replica {
         disk: &impl Storage,
         out: &mut Vec<Effect>,
     ) {
+        if message.would_change_a_generation() {
+            // Nobody who knows what that is sends it.
+            return;
+        }
         match message {
             Message::Read {
                 tag,
@@ -512,10 +516,13 @@ impl Replica {
             },
             out,
         );
-        out.push(Effect::Reconcile {
-            at: at.clone(),
-            rewrite: true,
-        });
+        // A slice of a generation that is not here is fetched whole.
+        if !at.namespace.is_generation() {
+            out.push(Effect::Reconcile {
+                at: at.clone(),
+                rewrite: true,
+            });
+        }
     }
 
     /// No lower than any ballot this replica ever promised or accepted in its epoch or

@@ -31,6 +31,7 @@ impl Replica {
                 let after = self.gate(register.seq.max(closed));
                 self.send(from, after, Message::Holding { tag, held }, out);
             }
+            None if at.namespace.is_generation() => self.abstain(from, tag, at, out),
             None => match self.doubt(at, closes) {
                 Ok(()) => self.abstain(from, tag, at, out),
                 Err(bound) => self.refuse(from, tag, bound, out),

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use torc_record::{DigestKey, Epoch, NodeSlot};
 
 use super::{
-    Boot, ClusterId, Incarnation, NewMember, NewNamespace, Release, TopologyError, TransitionKind,
+    Boot, ClusterId, GenerationContent, Incarnation, NewMember, NewNamespace, Release,
+    TopologyError, TransitionKind,
 };
 use crate::{NodeId, Partition, Partitions};
 
@@ -78,6 +79,56 @@ pub enum Command {
     },
     /// Creates a namespace. Repeating it while it has the same settings is harmless.
     CreateNamespace(NewNamespace),
+    /// Gives a number to a generation of a static namespace, to be built. Repeating it gives another.
+    ReserveGeneration {
+        /// The namespace.
+        namespace: String,
+        /// Unix milliseconds.
+        at_ms: u64,
+    },
+    /// A reserved generation was built, or a rolled-back one is wanted again: members fetch it.
+    /// Repeating it is harmless.
+    AttachGeneration {
+        /// Its number.
+        number: u32,
+        /// What it is.
+        content: GenerationContent,
+    },
+    /// A member holds the slices of all of its partitions. Repeating it is harmless.
+    HoldsGeneration {
+        /// The member.
+        node: NodeId,
+        /// The generation.
+        number: u32,
+    },
+    /// Gets are answered from this generation from now on. Refused while a member that is to hold it
+    /// is not ready. Repeating it is harmless.
+    PromoteGeneration {
+        /// The generation.
+        number: u32,
+    },
+    /// The current generation of a namespace is not wanted: the one before is current again.
+    RollBack {
+        /// The namespace.
+        namespace: String,
+    },
+    /// A generation that is not current goes, for good.
+    DropGeneration {
+        /// The generation.
+        number: u32,
+    },
+    /// A member acts by no topology older than this any more. Repeating it is harmless.
+    Adopted {
+        /// The member.
+        node: NodeId,
+        /// The topology.
+        epoch: Epoch,
+    },
+    /// Nobody waits any more for members that may not have heard which generation is current.
+    StopWaiting {
+        /// The namespace.
+        namespace: String,
+    },
 }
 
 /// Settings of a new cluster, fixed for its life but for the number of replicas.
@@ -183,6 +234,11 @@ pub enum Outcome {
         node: NodeId,
         /// Its number in ballots.
         slot: NodeSlot,
+    },
+    /// A generation can be built.
+    Reserved {
+        /// Its number.
+        number: u32,
     },
     /// The transition runs, or had nothing to do.
     Begun {

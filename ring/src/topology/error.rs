@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use torc_record::Epoch;
 
-use super::{Boot, MAX_NAMESPACES, MemberState, Release};
+use super::{Boot, MAX_GENERATIONS, MAX_NAMESPACES, MemberState, Release};
 use crate::replicas::MoveError;
 use crate::{AllocateError, NodeId};
 
@@ -162,6 +162,69 @@ pub enum TopologyError {
     /// The cluster has as many namespaces as it may have.
     #[error("the cluster has {MAX_NAMESPACES} namespaces: use one of them")]
     TooManyNamespaces,
+    /// Only static namespaces have generations.
+    #[error(
+        "`{name}` is not static: generations are for namespaces made with `kvctl namespace create --mode static`"
+    )]
+    NotStatic {
+        /// The namespace.
+        name: String,
+    },
+    /// No generation has this number, or it was dropped.
+    #[error("there is no generation {number}: see `kvctl generation list`")]
+    UnknownGeneration {
+        /// The number.
+        number: u32,
+    },
+    /// As many generations are there as may be.
+    #[error("the cluster has {MAX_GENERATIONS} generations: drop some first")]
+    TooManyGenerations,
+    /// The generation is current, or was and can be again.
+    #[error("generation {number} is in use: see `kvctl generation list`")]
+    GenerationInUse {
+        /// The number.
+        number: u32,
+    },
+    /// A generation has one content for ever.
+    #[error("generation {number} was attached with other content: reserve another one")]
+    OtherContent {
+        /// The number.
+        number: u32,
+    },
+    /// Only an attached generation becomes current.
+    #[error("generation {number} is not attached: run `kvctl generation attach` first")]
+    NotAttached {
+        /// The number.
+        number: u32,
+    },
+    /// Some members that are to hold the generation do not hold all of it.
+    #[error(
+        "generation {number} is not on all of its nodes yet: waiting for {}",
+        nodes(waiting)
+    )]
+    NotReady {
+        /// The number.
+        number: u32,
+        /// Those members.
+        waiting: Vec<NodeId>,
+    },
+    /// No generation was current before.
+    #[error("`{name}` has no previous generation to go back to")]
+    NothingBefore {
+        /// The namespace.
+        name: String,
+    },
+    /// Some members may still answer from the generation before.
+    #[error(
+        "these nodes may still answer from an older generation of `{name}`: {}",
+        nodes(waiting)
+    )]
+    Unheard {
+        /// The namespace.
+        name: String,
+        /// Those members.
+        waiting: Vec<NodeId>,
+    },
     /// A setting is out of its range.
     #[error("`{setting}` is out of its range: {allowed}")]
     Setting {
@@ -173,6 +236,11 @@ pub enum TopologyError {
     /// No positions could be allocated.
     #[error(transparent)]
     Allocate(#[from] AllocateError),
+}
+
+fn nodes(nodes: &[NodeId]) -> String {
+    let names: Vec<_> = nodes.iter().map(ToString::to_string).collect();
+    names.join(", ")
 }
 
 impl TopologyError {

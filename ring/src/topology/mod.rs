@@ -21,6 +21,7 @@ mod change;
 mod command;
 mod error;
 mod feature;
+mod generation;
 mod layers;
 mod member;
 mod members;
@@ -41,6 +42,9 @@ pub use crate::replicas::Stage;
 pub use command::{Command, Fact, Founding, Outcome, Proposal, Report, Sizes};
 pub use error::TopologyError;
 pub use feature::{Levels, Release};
+pub use generation::{
+    Arcs, Generation, GenerationContent, GenerationState, MAX_GENERATIONS, Switch,
+};
 pub use layers::Layers;
 pub use member::{Boot, ClusterId, Incarnation, Member, MemberState, NewMember};
 pub use namespace::{MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace};
@@ -195,8 +199,15 @@ impl Topology {
             members: stored.members.clone(),
             ring: stored.ring.clone(),
             states: self.states(),
-            namespaces: stored.namespaces.clone(),
+            namespaces: self.routed_namespaces(),
+            generations: self.held_generations(),
         }
+    }
+
+    fn routed_namespaces(&self) -> BTreeMap<String, Namespace> {
+        let all = self.stored.namespaces.iter();
+        all.map(|(name, it)| (name.clone(), self.as_routed(name, *it)))
+            .collect()
     }
 
     /// Of every partition in use.
@@ -279,9 +290,12 @@ impl Topology {
             feature_level,
             next_node: 1,
             next_namespace: NamespaceId::DEFAULT.0 + 1,
+            next_generation: 0,
             members: BTreeMap::new(),
             boots: BTreeMap::new(),
             namespaces: BTreeMap::from([("default".to_owned(), default)]),
+            generations: BTreeMap::new(),
+            switches: BTreeMap::new(),
             ring: Ring::default(),
             configs: Vec::new(),
             known: BTreeMap::new(),
@@ -326,6 +340,18 @@ impl Topology {
             Command::WriteOff { node, at_ms } => self.write_off(node, at_ms),
             Command::Abort { transition, at_ms } => self.abort(transition, at_ms),
             Command::CreateNamespace(new) => self.create_namespace(new),
+            Command::ReserveGeneration { namespace, at_ms } => {
+                self.reserve_generation(namespace, at_ms)
+            }
+            Command::AttachGeneration { number, content } => {
+                self.attach_generation(number, content)
+            }
+            Command::HoldsGeneration { node, number } => Ok(self.holds_generation(node, number)),
+            Command::PromoteGeneration { number } => self.promote_generation(number),
+            Command::RollBack { namespace } => self.roll_back(&namespace),
+            Command::DropGeneration { number } => self.drop_generation(number),
+            Command::Adopted { node, epoch } => Ok(self.told_of_switches(node, epoch)),
+            Command::StopWaiting { namespace } => Ok(self.stop_waiting(&namespace)),
         }
     }
 
@@ -349,6 +375,8 @@ impl Topology {
 mod alter_tests;
 #[cfg(test)]
 mod feature_tests;
+#[cfg(test)]
+mod generation_tests;
 #[cfg(test)]
 mod layer_tests;
 #[cfg(test)]

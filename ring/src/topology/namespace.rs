@@ -29,6 +29,8 @@ pub enum NamespaceMode {
     Linearizable,
     /// The last writer wins, by hybrid clock.
     Eventual,
+    /// Immutable, and replaced as a whole: see [`Generation`](super::Generation).
+    Static,
 }
 
 /// A namespace.

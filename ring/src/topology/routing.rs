@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use torc_record::{Digest, DigestKey, Epoch, Layer, NamespaceId};
 
-use super::{ClusterId, Layers, Member, Namespace};
+use super::{ClusterId, Generation, Layers, Member, Namespace};
 use crate::replicas::{Config, Stage};
 use crate::{NodeId, Partition, Partitions, PreferenceList, Ring, Token};
 
@@ -81,8 +81,10 @@ pub struct RoutingTable {
     pub ring: Ring,
     /// One state a partition of the layers in use, in the order of their numbers.
     pub states: Vec<PartitionState>,
-    /// Namespaces by name.
+    /// Namespaces by name. The id of a static one is that of its current generation.
     pub namespaces: BTreeMap<String, Namespace>,
+    /// The generations that members hold or fetch, by their ids. Clients know none.
+    pub generations: BTreeMap<NamespaceId, Arc<Generation>>,
 }
 
 impl RoutingTable {
@@ -97,6 +99,22 @@ impl RoutingTable {
     pub fn state(&self, partition: Partition) -> Option<&PartitionState> {
         self.states
             .get(self.layers.index(self.partitions, partition)?)
+    }
+
+    /// The generations that have keys in a partition: each of its replicas is to hold a slice of them.
+    pub fn generations_in(&self, partition: Partition) -> impl Iterator<Item = &Arc<Generation>> {
+        let all = self.generations.values();
+        all.filter(move |it| it.has_keys_in(self.partitions, partition))
+    }
+
+    /// The partitions of which a node is to hold a slice of a generation, whatever stage they are in.
+    pub fn due(&self, node: NodeId, generation: &Generation) -> impl Iterator<Item = Partition> {
+        let mine = move |config: &&Arc<Config>| {
+            config.index(node).is_some()
+                && generation.has_keys_in(self.partitions, config.partition)
+        };
+        let configs = self.states.iter().map(|state| &state.config);
+        configs.filter(mine).map(|config| config.partition)
     }
 
     /// How many replicas the partitions of the base layer are to have.

@@ -11,14 +11,14 @@ use torc_record::{DigestKey, Epoch, Layer};
 
 use super::layers::Placements;
 use super::{
-    Boot, ClusterId, Layers, Member, MemberState, Move, Namespace, Topology, Transition,
-    TransitionKind,
+    Boot, ClusterId, Generation, Layers, Member, MemberState, Move, Namespace, Switch, Topology,
+    Transition, TransitionKind,
 };
 use crate::replicas::{Config, Milestones, Stage, Votes};
 use crate::{AllocateError, NodeId, NodeSpec, Partition, Partitions, Placement, Ring, allocate};
 
 /// Version of the stored form.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 5;
 
 /// Stored bytes that are no topology, though they have its form. Replace the node by
 /// one with an empty data directory.
@@ -40,10 +40,16 @@ pub(super) struct Stored {
     pub(super) feature_level: u32,
     pub(super) next_node: u64,
     pub(super) next_namespace: u32,
+    /// The number of the generation that was reserved last.
+    pub(super) next_generation: u32,
     pub(super) members: BTreeMap<NodeId, Member>,
     /// The last start of each that was confirmed.
     pub(super) boots: BTreeMap<NodeId, Boot>,
     pub(super) namespaces: BTreeMap<String, Namespace>,
+    /// By number.
+    pub(super) generations: BTreeMap<u32, Generation>,
+    /// By the namespaces whose current generation changed.
+    pub(super) switches: BTreeMap<String, Switch>,
     pub(super) ring: Ring,
     /// One a partition of the layers in use, in the order of their numbers.
     pub(super) configs: Vec<Arc<Config>>,

@@ -9,6 +9,7 @@
 
 mod change;
 mod explain;
+mod generation;
 mod leader;
 mod maintenance;
 mod namespace;
@@ -24,11 +25,12 @@ use tonic::{Request, Response, Status};
 use torc_proto::topology_to_wire;
 use torc_proto::v1::cluster_server::Cluster;
 use torc_proto::v1::{
-    AbortRequest, AbortResponse, AlterNamespaceRequest, ChangeResponse, CreateNamespaceRequest,
-    CreateNamespaceResponse, ExplainRequest, ExplainResponse, GetTopologyRequest,
-    GetTopologyResponse, HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse,
-    JoinRequest, LeaveRequest, MaintenanceRequest, MaintenanceResponse, ReplaceRequest,
-    ReweightRequest, SketchKeysRequest, StatusRequest, StatusResponse,
+    AbortRequest, AbortResponse, AlterNamespaceRequest, ChangeGenerationRequest,
+    ChangeGenerationResponse, ChangeResponse, CreateNamespaceRequest, CreateNamespaceResponse,
+    ExplainRequest, ExplainResponse, GetTopologyRequest, GetTopologyResponse, HotKeysRequest,
+    HotKeysResponse, HotWindowRequest, HotWindowResponse, JoinRequest, LeaveRequest,
+    ListGenerationsRequest, ListGenerationsResponse, MaintenanceRequest, MaintenanceResponse,
+    ReplaceRequest, ReweightRequest, SketchKeysRequest, StatusRequest, StatusResponse,
 };
 use torc_record::Epoch;
 
@@ -133,6 +135,24 @@ impl Cluster for ClusterService {
     ) -> Result<Response<CreateNamespaceResponse>, Status> {
         let deadline = deadline_of(&request);
         let answer = namespace::create(&self.shared, request.into_inner(), deadline).await;
+        Ok(Response::new(answer?))
+    }
+
+    async fn change_generation(
+        &self,
+        request: Request<ChangeGenerationRequest>,
+    ) -> Result<Response<ChangeGenerationResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let answer = generation::change(&self.shared, request.into_inner(), deadline).await;
+        Ok(Response::new(answer?))
+    }
+
+    async fn list_generations(
+        &self,
+        request: Request<ListGenerationsRequest>,
+    ) -> Result<Response<ListGenerationsResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let answer = generation::list(&self.shared, request.get_ref(), deadline).await;
         Ok(Response::new(answer?))
     }
 

@@ -61,6 +61,7 @@ pub(super) async fn create(
 fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceError> {
     let mode = match request.mode() {
         NamespaceMode::Eventual => topology::NamespaceMode::Eventual,
+        NamespaceMode::Static => topology::NamespaceMode::Static,
         NamespaceMode::Linearizable | NamespaceMode::Unspecified => {
             topology::NamespaceMode::Linearizable
         }

@@ -119,7 +119,7 @@ pub(super) async fn enlist(
 pub(super) fn enrolled(outcome: &Outcome) -> Result<NodeId, Fault> {
     match outcome {
         Outcome::Enrolled { node, .. } => Ok(*node),
-        Outcome::Done | Outcome::Begun { .. } => Err(Fault::new(
+        Outcome::Done | Outcome::Begun { .. } | Outcome::Reserved { .. } => Err(Fault::new(
             Reason::Internal,
             "an unexpected outcome: report this",
         )),

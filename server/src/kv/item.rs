@@ -10,7 +10,7 @@ use torc_proto::v1::{
 };
 use torc_proto::{Fault, Reason, version_to_wire};
 use torc_record::{Ballot, Record};
-use torc_replication::{self as replication, Outcome, Request};
+use torc_replication::{self as replication, Outcome, Request, Rules};
 use torc_ring::topology::RoutingTable;
 
 use super::fault;
@@ -96,7 +96,7 @@ impl Item for GetRequest {
     }
 
     fn at_once(&self, shared: &Shared, target: &Target) -> Result<AtOnce<GetResponse>, Fault> {
-        if self.consistency() != Consistency::Stale {
+        if self.consistency() != Consistency::Stale || target.rules == Rules::Static {
             return Ok(AtOnce::No);
         }
         let key = target.key.as_bytes();
@@ -215,7 +215,7 @@ impl Item for PutRequest {
 
     fn request(self, target: &Target) -> Result<(Request, Option<Condition>), Fault> {
         let condition = Condition::from_wire(self.condition)?;
-        target.check_condition(condition)?;
+        target.check_write(condition)?;
         let expires_at_ms = match (self.ttl_ms, self.expires_at_ms) {
             (0, 0) => None,
             (ttl_ms, 0) => Some(unix_ms().saturating_add(ttl_ms)),
@@ -292,7 +292,7 @@ impl Item for DeleteRequest {
 
     fn request(self, target: &Target) -> Result<(Request, Option<Condition>), Fault> {
         let condition = Condition::from_wire(self.condition)?;
-        target.check_condition(condition)?;
+        target.check_write(condition)?;
         let request = Request::Delete {
             condition: condition_of(condition),
             tells_existed: self.want_existed,

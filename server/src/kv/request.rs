@@ -32,10 +32,10 @@ fn rules_of(mode: NamespaceMode, asked: i32) -> Result<Rules, Fault> {
     match mode {
         NamespaceMode::Eventual => Ok(Rules::Eventual(quorum)),
         NamespaceMode::Linearizable if asked == v1::Quorum::Unspecified => Ok(Rules::Linearizable),
-        NamespaceMode::Linearizable => Err(Fault::new(
+        NamespaceMode::Static if asked == v1::Quorum::Unspecified => Ok(Rules::Static),
+        NamespaceMode::Linearizable | NamespaceMode::Static => Err(Fault::new(
             Reason::Invalid,
-            "a quorum is chosen in eventual namespaces only; this one is linearizable: leave \
-             it out",
+            "a quorum is chosen in eventual namespaces only, and this is none: leave it out",
         )),
     }
 }
@@ -59,16 +59,24 @@ impl Target {
         quorum: i32,
     ) -> Result<Self, Fault> {
         let key = Key::new(key).map_err(WireError::from)?;
+        let name = namespace;
         let Namespace {
             id: namespace,
             mode,
             ..
-        } = namespace_of(table, namespace)?;
+        } = namespace_of(table, name)?;
         let rules = rules_of(mode, quorum)?;
         let given = digest_from_wire(digest)?;
         let digest = Digest::of(&table.digest_key, namespace, key.as_bytes());
         if given.is_some_and(|given| given != digest) {
-            return Err(foreign_digest());
+            return Err(if rules == Rules::Static {
+                other_generation(table, name)
+            } else {
+                foreign_digest()
+            });
+        }
+        if rules == Rules::Static && !namespace.is_generation() {
+            return Err(no_generation(name));
         }
         let partition = table.partition_of(namespace, &digest);
         if route
@@ -88,8 +96,13 @@ impl Target {
         })
     }
 
-    /// Refuses what an eventual namespace cannot promise.
-    pub(super) fn check_condition(&self, condition: Option<Condition>) -> Result<(), Fault> {
+    /// Refuses what the namespace's mode cannot promise.
+    pub(super) fn check_write(&self, condition: Option<Condition>) -> Result<(), Fault> {
+        if self.rules == Rules::Static {
+            let message = "a static namespace is replaced as a whole, with `kvctl generation \
+                           promote`: nothing is written to it, and nothing was changed";
+            return Err(Fault::new(Reason::Invalid, message));
+        }
         if condition.is_none() || self.rules == Rules::Linearizable {
             return Ok(());
         }
@@ -100,7 +113,8 @@ impl Target {
 
     /// Refuses what an eventual namespace cannot promise.
     pub(super) fn check_consistency(&self, asked: Consistency) -> Result<(), Fault> {
-        if asked != Consistency::Linearizable || self.rules == Rules::Linearizable {
+        let is_eventual = matches!(self.rules, Rules::Eventual(_));
+        if asked != Consistency::Linearizable || !is_eventual {
             return Ok(());
         }
         let message = "an eventual namespace is not read linearizably: leave the consistency out, \
@@ -116,6 +130,23 @@ pub(super) fn foreign_digest() -> Fault {
         "the digest is not this key's in this cluster, and nothing was changed: refresh the \
          topology for the digest key, or leave the digest out",
     )
+}
+
+/// The sender's topology and this node's say differently what is current.
+fn other_generation(table: &RoutingTable, name: &str) -> Fault {
+    let message = format!(
+        "the digest is of another generation of `{name}` than the current one: refresh the \
+         topology and retry"
+    );
+    Fault::new(Reason::StaleEpoch, message).at(table.epoch)
+}
+
+fn no_generation(name: &str) -> Fault {
+    let message = format!(
+        "the static namespace `{name}` has no content yet: promote a generation, see `kvctl \
+         generation list {name}`"
+    );
+    Fault::new(Reason::Invalid, message)
 }
 
 pub(crate) fn find_namespace(table: &RoutingTable, name: &str) -> Result<NamespaceId, Fault> {

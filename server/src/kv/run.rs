@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use torc_proto::v1::Route;
 use torc_proto::{Fault, Reason};
-use torc_replication::Locator;
+use torc_replication::{Locator, Rules};
 use torc_ring::topology::RoutingTable;
 
 use super::item::{AtOnce, Item};
@@ -275,6 +275,10 @@ fn recipient_of<I: Item>(
     let Some(state) = table.state(target.partition) else {
         return Ok(None);
     };
+    let holds = |node| state.config.index(node).is_some();
+    if target.rules == Rules::Static && shared.identity.node().is_some_and(holds) {
+        return Ok(None);
+    }
     if let Some(route) = *item.route_mut() {
         // Whoever routed by an older topology than ours, and to a node that does not lead, is
         // told so: its next operations go where they are cheaper.

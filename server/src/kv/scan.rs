@@ -19,6 +19,7 @@ use torc_record::{Digest, NamespaceId, Record, State};
 use torc_replication::KeyId;
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition, Token};
+use torc_store::Cursor;
 
 use super::fault::no_quorum;
 use super::request::{find_namespace, foreign_digest};
@@ -27,7 +28,7 @@ use super::search::Search;
 use crate::admission::stopping;
 use crate::budget::Charge;
 use crate::registers::NoQuorum;
-use crate::shared::{DEFAULT_DEADLINE, Shared};
+use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
 
 pub(crate) type ScanStream = Pin<Box<dyn Stream<Item = Result<ScanResponse, Status>> + Send>>;
 
@@ -43,7 +44,7 @@ const PAGES_AHEAD: usize = 2;
 
 pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanStream, Fault> {
     let table = shared.routing()?;
-    let namespace = find_namespace(&table, &request.namespace)?;
+    let namespace = scanned_namespace(&table, &request)?;
     let position = ScanPosition::from_bytes(&request.after)?;
     check_position(&table, namespace, &position)?;
     let scan = Scan {
@@ -77,6 +78,22 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
     // A page that is taken is encoded, and charged as an answer.
     let taken = |page: Result<Page, Status>| page.map(|page| page.0);
     Ok(Box::pin(ReceiverStream::new(receiver).map(taken)))
+}
+
+/// The namespace, or the generation that the scan began with.
+fn scanned_namespace(table: &RoutingTable, request: &ScanRequest) -> Result<NamespaceId, Fault> {
+    let now = find_namespace(table, &request.namespace)?;
+    let began_with = NamespaceId(request.generation);
+    if request.generation == 0 || began_with == now {
+        return Ok(now);
+    }
+    let known = table.generations.get(&began_with);
+    if known.is_some_and(|known| known.namespace == request.namespace) {
+        return Ok(began_with);
+    }
+    let message = "this node does not know the generation that the scan reads: if it was dropped, begin \
+                   the scan anew";
+    Err(Fault::new(Reason::NotServing, message))
 }
 
 /// A cursor is of this namespace of this cluster.
@@ -184,10 +201,20 @@ impl Scan {
             .holding(self.namespace, self.position.token())
     }
 
-    /// The node that leads the next partition, unless it is this one.
+    /// The node that leads the next partition, unless it is this one; none, too, where this one
+    /// holds what is immutable.
     fn next_place(&self) -> Result<Option<NodeId>, Fault> {
         let table = self.shared.routing()?;
-        let lead = table.state(self.at(&table)).map(|state| state.lead);
+        let partition = self.at(&table);
+        if self.namespace.is_generation()
+            && self
+                .shared
+                .registers()?
+                .has_generation(partition, self.namespace)
+        {
+            return Ok(None);
+        }
+        let lead = table.state(partition).map(|state| state.lead);
         Ok(lead.filter(|lead| !self.shared.goes_here(*lead)))
     }
 
@@ -268,6 +295,25 @@ impl Scan {
             }),
         };
         let registers = self.shared.registers()?;
+        if self.namespace.is_generation() {
+            let after = match &self.position {
+                ScanPosition::At(_) => None,
+                ScanPosition::After { digest, key } => Some(Cursor {
+                    digest: *digest,
+                    namespace: self.namespace,
+                    key: key.clone(),
+                }),
+            };
+            let page = registers.page_of_generation(partition, self.namespace, after);
+            let page = page.await.map_err(|error| store_fault(&error))?;
+            return Ok(Records {
+                records: page.records,
+                last: page.next.map(|at| ScanPosition::After {
+                    digest: at.digest,
+                    key: at.key,
+                }),
+            });
+        }
         let listed = registers.list(partition, after, deadline).await;
         let listed = listed.map_err(|NoQuorum| no_quorum(partition))?;
         Ok(Records {
@@ -366,7 +412,9 @@ impl Scan {
     }
 
     async fn open_elsewhere(&self, node: NodeId) -> Result<tonic::Streaming<ScanResponse>, Fault> {
+        let generation = self.namespace.is_generation().then_some(self.namespace.0);
         let request = ScanRequest {
+            generation: generation.unwrap_or(0),
             namespace: self.namespace_name.clone(),
             after: self.position.to_bytes(),
             limit: if self.left == u64::MAX { 0 } else { self.left },

@@ -1,5 +1,6 @@
-//! Gets of a partition whose only reader is this node: the store is read, and the
-//! configuration looked at before and after; nothing else.
+//! Gets that need nobody else. Of a partition whose only reader is this node the store is read, and
+//! the configuration looked at before and after; of a generation the store alone is read, because
+//! nothing of it changes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -61,8 +62,13 @@ impl Registers {
     ) -> Vec<(u32, Wanted)> {
         let (mut alone, mut others) = (Vec::new(), Vec::new());
         for (number, wanted) in wanted {
-            let is_get = wanted.request == Request::Get && wanted.rules == Rules::Linearizable;
-            match self.alone_epoch(wanted.partition).filter(|_| is_get) {
+            let epoch = match wanted.rules {
+                _ if wanted.request != Request::Get => None,
+                Rules::Linearizable => self.alone_epoch(wanted.partition),
+                Rules::Static => Some(0),
+                Rules::Eventual(_) => None,
+            };
+            match epoch {
                 // A write of the same key that came before it must be seen.
                 Some(epoch) if others.is_empty() => alone.push((epoch, number, wanted)),
                 _ => others.push((number, wanted)),
@@ -90,17 +96,15 @@ impl Registers {
         let found = self.store.get_batch_cached(&reads);
         drop(reads);
         let (now, mut told) = (self.now(), Vec::with_capacity(alone.len()));
+        let known = self.keys.load();
         for ((epoch, number, wanted), found) in alone.into_iter().zip(found) {
-            let lookup = match found {
-                Some(Ok(Some(record))) => Lookup::Found(record),
-                Some(Ok(None)) => Lookup::Absent,
-                // The replica has it fetched, or repaired.
-                None | Some(Err(_)) => Lookup::Unreadable,
-            };
+            // What is not at hand the replica has fetched, or repaired.
+            let lookup = found.map_or(Lookup::Unreadable, |found| known.lookup(found));
             let collecting = self.alone.get(wanted.partition);
             let collecting = collecting.map_or(0, |it| it.collecting.load(Ordering::Relaxed));
             let answer = Replica::alone(lookup, now, HybridTime(collecting), broken_rules());
-            let is_still = self.alone_epoch(wanted.partition) == Some(epoch);
+            let is_still =
+                wanted.rules == Rules::Static || self.alone_epoch(wanted.partition) == Some(epoch);
             match answer.filter(|_| is_still) {
                 Some(outcome) => {
                     self.metrics.count(false, false, &outcome);

@@ -15,6 +15,7 @@ use torc_tls::NodeTls;
 
 use super::replica_slot::Reached;
 use super::{Me, Registers, slices, upkeep};
+use crate::generations;
 use crate::links::{Contact, Directory, Inbox, LinkOptions, Links, Whoami};
 use crate::moves::Reporter;
 use crate::shared::Shared;
@@ -123,6 +124,12 @@ async fn report(
 ) {
     let reporting = async {
         while let Some((partition, milestone)) = reached.recv().await {
+            // It is said again and again until it is true of generations, too.
+            if !matches!(milestone, Milestone::Adopted(_))
+                && !generations::holds_all(&shared, partition)
+            {
+                continue;
+            }
             let (epoch, fact) = match milestone {
                 Milestone::Adopted(epoch) => (epoch, Fact::Adopted),
                 Milestone::Copied(epoch) => (epoch, Fact::Copied),

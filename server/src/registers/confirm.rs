@@ -7,7 +7,6 @@ use torc_replication::{
 };
 use torc_ring::{NodeId, Partition};
 
-use super::disk::lookup;
 use super::replica_slot::ReplicaSlot;
 use super::turn::Turn;
 
@@ -68,7 +67,8 @@ impl Turn<'_> {
             .map(|(_, at)| (at.namespace, at.digest, at.key.as_bytes()))
             .collect();
         let mut found = self.store().get_batch_cached(&keys).into_iter();
-        let mut read = |(slot, _)| Some((slot, lookup(found.next()??)));
+        let known = self.keys();
+        let mut read = |(slot, _)| Some((slot, known.lookup(found.next()??)));
         let slots = slots.into_iter();
         slots.map(|slot| slot.and_then(&mut read)).collect()
     }

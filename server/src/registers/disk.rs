@@ -3,18 +3,22 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
-use torc_record::{Digest, Key, KeyError, MAX_KEY_LEN, Record};
+use torc_record::{Digest, Key, KeyError, MAX_KEY_LEN};
 use torc_replication::compare::{Range, RangeSum};
 use torc_replication::{Batch, Entry, KeyId, Locator, LogPosition, Lookup, Meta, Scanned, Storage};
 use torc_ring::Partition;
-use torc_store::{Cursor, PartitionBatch, PartitionMeta, ScanLimits, Seq, Store, StoreError};
+use torc_store::{Cursor, PartitionBatch, PartitionMeta, ScanLimits, Seq, Store};
+
+use super::Keys;
 
 /// Bytes of records in a page, about: a message between nodes holds one.
 const PAGE_BYTES: usize = 1 << 20;
 
 pub(super) struct Disk<'a> {
     store: &'a Store,
+    keys: &'a ArcSwap<Keys>,
     partition: Partition,
     met_damage: Cell<bool>,
     /// What was found to be at hand, until it is asked for.
@@ -22,22 +26,18 @@ pub(super) struct Disk<'a> {
 }
 
 impl<'a> Disk<'a> {
-    pub(super) const fn new(store: &'a Store, partition: Partition) -> Self {
+    pub(super) const fn new(
+        store: &'a Store,
+        keys: &'a ArcSwap<Keys>,
+        partition: Partition,
+    ) -> Self {
         Self {
             store,
+            keys,
             partition,
             met_damage: Cell::new(false),
             at_hand: RefCell::new(VecDeque::new()),
         }
-    }
-}
-
-pub(super) fn lookup(found: Result<Option<Record>, StoreError>) -> Lookup {
-    match found {
-        Ok(Some(record)) => Lookup::Found(record),
-        Ok(None) => Lookup::Absent,
-        // A store that has failed answers nothing for certain either.
-        Err(_) => Lookup::Unreadable,
     }
 }
 
@@ -46,14 +46,18 @@ impl Storage for Disk<'_> {
         let known = self.at_hand.borrow_mut().pop_front();
         match known {
             Some((known, lookup)) if known == *at => lookup,
-            _ => lookup(self.store.get(at.namespace, &at.digest, at.key.as_bytes())),
+            _ => {
+                let key = at.key.as_bytes();
+                let found = self.store.get(at.namespace, &at.digest, key);
+                self.keys.load().lookup(found)
+            }
         }
     }
 
     fn is_at_hand(&self, at: &Locator) -> bool {
         let key = at.key.as_bytes();
         let found = self.store.get_cached(at.namespace, &at.digest, key);
-        let known = found.map(|found| (at.clone(), lookup(found)));
+        let known = found.map(|found| (at.clone(), self.keys.load().lookup(found)));
         let is_known = known.is_some();
         self.at_hand.borrow_mut().extend(known);
         is_known

@@ -34,6 +34,7 @@ mod alone;
 mod begin;
 mod confirm;
 mod disk;
+mod generation;
 mod hints;
 mod listing;
 mod lost;
@@ -48,18 +49,18 @@ mod slices;
 mod turn;
 mod upkeep;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
-use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot};
+use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot, Record};
 use torc_replication::{
-    Config, CoordinatorOptions, Envelope, Input, Locator, Now, ReplicaOptions, Rules, Seq,
+    Config, CoordinatorOptions, Envelope, Input, Locator, Lookup, Now, ReplicaOptions, Rules, Seq,
 };
-use torc_ring::topology::{NamespaceMode, RoutingTable};
+use torc_ring::topology::{Generation, NamespaceMode, RoutingTable};
 use torc_ring::{Layered, NodeId, Partition, Partitions};
 use torc_store::{Store, StoreError};
 
@@ -115,7 +116,34 @@ struct Keys {
     /// How the replicas of each namespace agree.
     modes: HashMap<NamespaceId, NamespaceMode>,
     /// None until the topology is known.
+    partitions: Option<Partitions>,
+    /// Those that members hold.
+    generations: BTreeMap<NamespaceId, Arc<Generation>>,
+    /// None until the topology is known.
     digest_key: Option<DigestKey>,
+}
+
+impl Keys {
+    /// Whether a generation that members hold has no keys in a partition: then none of its slices is
+    /// there, and every key is absent.
+    fn is_without(&self, partition: Partition, id: NamespaceId) -> bool {
+        let known = self.partitions.zip(self.generations.get(&id));
+        known.is_some_and(|(partitions, it)| !it.has_keys_in(partitions, partition))
+    }
+
+    /// What a look-up in the store means.
+    fn lookup(&self, found: Result<Option<Record>, StoreError>) -> Lookup {
+        match found {
+            Ok(Some(record)) => Lookup::Found(record),
+            Ok(None) => Lookup::Absent,
+            Err(StoreError::NotHeld {
+                partition,
+                generation,
+            }) if self.is_without(partition, generation) => Lookup::Absent,
+            // A store that has failed answers nothing for certain either.
+            Err(_) => Lookup::Unreadable,
+        }
+    }
 }
 
 /// The replicas and coordinators of one node.
@@ -249,6 +277,8 @@ impl Registers {
         let modes = table.namespaces.values();
         let keys = Keys {
             modes: modes.map(|each| (each.id, each.mode)).collect(),
+            partitions: Some(table.partitions),
+            generations: table.generations.clone(),
             digest_key: Some(table.digest_key),
         };
         self.keys.store(keys.into());
@@ -268,6 +298,7 @@ impl Registers {
         Some(match self.mode(namespace)? {
             NamespaceMode::Linearizable => Rules::Linearizable,
             NamespaceMode::Eventual => Rules::Eventual(torc_replication::Quorum::Majority),
+            NamespaceMode::Static => Rules::Static,
         })
     }
 

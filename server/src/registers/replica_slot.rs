@@ -191,6 +191,7 @@ impl ReplicaSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arc_swap::ArcSwap;
     use torc_record::Epoch;
     use torc_store::StoreOptions;
 
@@ -204,7 +205,8 @@ mod tests {
 
     /// A replica whose batches go nowhere: how many of them were handed over in a step.
     fn step(slot: &mut ReplicaSlot, store: &Store, input: Input) -> usize {
-        let (disk, mut batches) = (Disk::new(store, HERE), Vec::new());
+        let keys = ArcSwap::default();
+        let (disk, mut batches) = (Disk::new(store, &keys, HERE), Vec::new());
         slot.step(Now::default(), input, &disk, &mut batches, &mut Vec::new());
         batches.len()
     }

@@ -113,6 +113,7 @@ impl Copier {
             partition: partition.0,
             epoch: epoch.0,
             have: infos.map(|it| it.digest.to_vec().into()).collect(),
+            generation: 0,
         };
         let Received {
             ingest,

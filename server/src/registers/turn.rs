@@ -124,6 +124,10 @@ impl<'a> Turn<'a> {
         self.shard.coordinator.config(partition)
     }
 
+    pub(super) fn keys(&self) -> arc_swap::Guard<Arc<super::Keys>> {
+        self.registers.keys.load()
+    }
+
     pub(super) fn store(&self) -> &Store {
         &self.registers.store
     }
@@ -268,7 +272,7 @@ impl<'a> Turn<'a> {
         }
         let is_about_a_key = matches!(&input, Input::Message { envelope, .. } | Input::Fetched { envelope, .. }
             if envelope.message.is_about_a_key());
-        let disk = disk::Disk::new(&registers.store, partition);
+        let disk = disk::Disk::new(&registers.store, &registers.keys, partition);
         let mut deferred = std::mem::take(&mut self.deferred);
         let (now, mut made) = (self.now, Vec::new());
         let slot = self.slot(partition);

@@ -127,7 +127,7 @@ async fn read(registers: Arc<Registers>) {
         let (partition, reading) = registers.readings.pop().await;
         let registers = Arc::clone(&registers);
         tokio::task::spawn_blocking(move || {
-            let readout = reading.run(&Disk::new(&registers.store, partition));
+            let readout = reading.run(&Disk::new(&registers.store, &registers.keys, partition));
             registers.tell(partition, Input::Read(readout));
             drop(place);
         });
@@ -144,7 +144,7 @@ async fn fetch(registers: Arc<Registers>, mut unfetched: mpsc::Receiver<(NodeId,
         let registers = Arc::clone(&registers);
         tokio::task::spawn_blocking(move || {
             let partition = envelope.partition;
-            let disk = Disk::new(&registers.store, partition);
+            let disk = Disk::new(&registers.store, &registers.keys, partition);
             for at in envelope.message.keys() {
                 let _ = disk.get(&at);
             }

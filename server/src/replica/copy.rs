@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use torc_proto::v1::{CopySlicesRequest, CopySlicesResponse, SliceInfo};
 use torc_proto::{Fault, Reason};
-use torc_record::Epoch;
+use torc_record::{Epoch, NamespaceId};
 use torc_ring::Partition;
 use torc_store::{SealedPartition, SealedSlice, StoreError};
 
@@ -55,10 +55,20 @@ pub(super) fn start(
 /// The partition's slices as they are in the epoch that was asked for.
 fn sealed(shared: &Shared, request: &CopySlicesRequest) -> Result<SealedPartition, Fault> {
     let partition = Partition(request.partition);
+    let generation = NamespaceId(request.generation);
+    if generation.is_generation() {
+        return Ok(of_generation(shared, partition, generation));
+    }
     let epoch = Epoch(request.epoch);
     let sealed = shared.registers()?.sealed(partition, epoch);
     let sealed = sealed.ok_or_else(|| stale(partition, epoch))?;
     sealed.map_err(|error| store_fault(&error))
+}
+
+/// What nothing changes may be copied in any epoch.
+fn of_generation(shared: &Shared, partition: Partition, id: NamespaceId) -> SealedPartition {
+    let slice = shared.store.generation(partition, id);
+    SealedPartition::of(slice.into_iter().collect())
 }
 
 async fn send(

@@ -1,0 +1,246 @@
+//! Generations in a cluster.
+
+use std::path::Path;
+use std::time::Duration;
+
+use torc_build::{Manifest, Target};
+use torc_client::{
+    Client, ErrorKind, Generation, GenerationContent, GenerationState, NodeId, Reservation,
+};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::input;
+use crate::out::{Out, note};
+use crate::table::{Align, Table};
+use crate::text;
+
+/// Between looks at who holds a generation.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What a reserved generation has to be built for.
+pub(crate) fn target_of(reserved: &Reservation) -> Target {
+    Target {
+        namespace: reserved.generation.id,
+        digest_key: reserved.digest_key.0,
+        partitions: reserved.partitions,
+        ballot: reserved.generation.version,
+    }
+}
+
+pub(super) async fn reserve(
+    namespace: &str,
+    to: &Path,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let reserved = global.client()?.reserve_generation(namespace).await?;
+    let file = |action| {
+        move |source| Failure::File {
+            action,
+            path: to.display().to_string(),
+            source,
+        }
+    };
+    let text = serde_json::to_vec_pretty(&target_of(&reserved)).map_err(std::io::Error::from);
+    std::fs::write(to, text.map_err(file("write"))?).map_err(file("write"))?;
+    show(&reserved.generation, global, out)
+}
+
+/// Reads what [`reserve`] wrote.
+pub(crate) fn read_reservation(path: &Path) -> Result<Target, Failure> {
+    let file = |source| Failure::File {
+        action: "read",
+        path: path.display().to_string(),
+        source,
+    };
+    let bytes = std::fs::read(path).map_err(file)?;
+    serde_json::from_slice(&bytes).map_err(|error| {
+        let path = path.display();
+        Failure::Usage(format!("{path} is no reservation of a generation: {error}"))
+    })
+}
+
+/// Attaches what was built in a directory, and waits until every node holds what it is to hold.
+pub(crate) async fn attach(
+    client: &Client,
+    dir: &Path,
+    manifest: &Manifest,
+    source: Option<&str>,
+) -> Result<Generation, Failure> {
+    let id = manifest.target.namespace;
+    if !id.is_generation() {
+        let dir = dir.display();
+        return Err(Failure::Usage(format!(
+            "{dir} was built for no cluster: build it again with `--into NAMESPACE`"
+        )));
+    }
+    let source = if let Some(source) = source {
+        source.to_owned()
+    } else {
+        let dir = dir.canonicalize().map_err(|source| Failure::File {
+            action: "find",
+            path: dir.display().to_string(),
+            source,
+        })?;
+        format!("file://{}", dir.display())
+    };
+    let content = GenerationContent {
+        manifest: manifest.digest(),
+        source,
+        records: manifest.records,
+        payload_bytes: manifest.payload_bytes,
+        partitions: manifest.partitions().collect(),
+    };
+    let mut attached = client.attach_generation(id.number(), &content).await?;
+    let bar = input::bar(None);
+    while !attached.not_ready.is_empty() {
+        bar.set_message(format!("waiting for {};", nodes(&attached.not_ready)));
+        bar.tick();
+        tokio::time::sleep(LOOK).await;
+        attached = find(client, id.number()).await?;
+    }
+    bar.finish_and_clear();
+    Ok(attached)
+}
+
+/// Promotes a generation, and waits until no node answers from an older one.
+pub(crate) async fn promote(
+    client: &Client,
+    number: u32,
+    force: bool,
+) -> Result<Generation, Failure> {
+    heard(client, client.promote(number, force).await?).await
+}
+
+pub(super) async fn roll_back(
+    namespace: &str,
+    force: bool,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let client = global.client()?;
+    let current = client.roll_back(namespace, force).await?;
+    show(&heard(&client, current).await?, global, out)
+}
+
+async fn heard(client: &Client, mut current: Generation) -> Result<Generation, Failure> {
+    let mut named = Vec::new();
+    while !current.unheard.is_empty() {
+        if current.unheard != named {
+            note(format_args!(
+                "generation {} is current; waiting for {}, which may still answer from the one before \
+                 (`--force` does not wait)",
+                current.number,
+                nodes(&current.unheard)
+            ));
+            named.clone_from(&current.unheard);
+        }
+        tokio::time::sleep(LOOK).await;
+        match find(client, current.number).await {
+            Ok(now) => current = now,
+            Err(Failure::Cluster(error)) if error.kind() == ErrorKind::Unavailable => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(current)
+}
+
+async fn find(client: &Client, number: u32) -> Result<Generation, Failure> {
+    let all = client.generations(None).await?;
+    let found = all.into_iter().find(|it| it.number == number);
+    found.ok_or_else(|| Failure::Usage(format!("generation {number} was dropped meanwhile")))
+}
+
+fn nodes(nodes: &[NodeId]) -> String {
+    let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    let word = if names.len() == 1 { "node" } else { "nodes" };
+    format!("{word} {}", names.join(", "))
+}
+
+pub(super) fn show(generation: &Generation, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    if global.json() {
+        return out.json(generation);
+    }
+    let Generation {
+        number, namespace, ..
+    } = generation;
+    let state = state(generation.state);
+    out.line(format!(
+        "generation {number} of `{namespace}`, {state}: {} keys ({})",
+        text::count(generation.records),
+        text::bytes(generation.payload_bytes),
+    ))
+}
+
+pub(super) async fn list(
+    namespace: Option<&str>,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let all = global.client()?.generations(namespace).await?;
+    if global.json() {
+        return all.iter().try_for_each(|each| out.json(each));
+    }
+    let mut table = Table::new(&[
+        ("number", Align::Right),
+        ("namespace", Align::Left),
+        ("state", Align::Left),
+        ("keys", Align::Right),
+        ("bytes", Align::Right),
+        ("waiting for", Align::Left),
+    ]);
+    for each in &all {
+        let waiting = [&each.not_ready[..], &each.unheard].concat();
+        table.row([
+            each.number.to_string(),
+            each.namespace.clone(),
+            state(each.state).to_owned(),
+            text::count(each.records),
+            text::bytes(each.payload_bytes),
+            if waiting.is_empty() {
+                String::new()
+            } else {
+                nodes(&waiting)
+            },
+        ]);
+    }
+    out.line(table)
+}
+
+const fn state(state: GenerationState) -> &'static str {
+    match state {
+        GenerationState::Reserved => "reserved",
+        GenerationState::Attached => "attached",
+        GenerationState::Current => "current",
+        GenerationState::Previous => "previous",
+        GenerationState::RolledBack => "rolled back",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torc_client::{Epoch, NodeSlot, Version};
+    use torc_record::{HybridTime, NamespaceId};
+
+    #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&Generation {
+            number: 1,
+            namespace: "pages".into(),
+            id: NamespaceId(1),
+            version: Version {
+                epoch: Epoch(1),
+                time: HybridTime(0),
+                slot: NodeSlot(0),
+            },
+            state: GenerationState::RolledBack,
+            source: String::new(),
+            records: 0,
+            payload_bytes: 0,
+            not_ready: vec![NodeId(1)],
+            unheard: Vec::new(),
+        });
+    }
+}

@@ -1,0 +1,268 @@
+//! Static namespaces on real processes: built, attached, promoted, rolled back, while clients read and
+//! nodes are killed and join.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use futures::StreamExt as _;
+use tokio::task::JoinSet;
+use torc_client::Client;
+
+use crate::processes::{Cluster, TIMEOUT, ready, until};
+
+const NAME: &str = "pages";
+const KEYS: u64 = 400;
+const READERS: u64 = 4;
+
+fn ok(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn key(number: u64) -> String {
+    format!("page-{number}")
+}
+
+/// Generation `n` has every key but those that `n` divides.
+fn has(generation: u64, number: u64) -> bool {
+    !number.is_multiple_of(generation + 1)
+}
+
+fn rows(dir: &Path, generation: u64) -> PathBuf {
+    let mut text = String::new();
+    for number in (0..KEYS).filter(|number| has(generation, *number)) {
+        let key = key(number);
+        writeln!(text, r#"{{"key":"{key}","value":"{generation}"}}"#).unwrap();
+    }
+    let path = dir.join(format!("rows-{generation}.ndjson"));
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// Builds a generation and has it attached; the directory it was built in.
+fn attach(cluster: &Cluster, generation: u64) -> PathBuf {
+    let from = rows(cluster.dir.path(), generation);
+    let out = cluster.dir.path().join(format!("built-{generation}"));
+    let (from, to) = (from.to_str().unwrap(), out.to_str().unwrap());
+    ok(&cluster.kvctl(&[
+        "build", "--from", from, "--key", "key", "--value", "value", "--into", NAME, "--out", to,
+        "--attach",
+    ]));
+    out
+}
+
+fn promote(cluster: &Cluster, number: u64) {
+    ok(&cluster.kvctl(&["generation", "promote", &number.to_string()]));
+}
+
+/// What readers may see, and what they saw.
+#[derive(Default)]
+struct Seen {
+    /// The generation whose promotion returned last.
+    floor: AtomicU64,
+    is_over: AtomicBool,
+    gets: AtomicU64,
+    batches: AtomicU64,
+    scans: AtomicU64,
+}
+
+/// The generation that a value is of.
+fn generation_of(value: &[u8]) -> u64 {
+    std::str::from_utf8(value).unwrap().parse().unwrap()
+}
+
+async fn read(client: Client, seen: Arc<Seen>, first: u64) {
+    let mut last = 0;
+    for number in first.. {
+        if seen.is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        let number = number % KEYS;
+        let floor = seen.floor.load(Ordering::SeqCst).max(last);
+        match number % 20 {
+            0 => {
+                let keys: Vec<String> = (number..number + 20).map(key).collect();
+                let found = client.batch_get(keys).await.unwrap();
+                let found: Vec<_> = found.into_iter().map(Result::unwrap).collect();
+                let values = found.iter().flatten().map(|it| generation_of(&it.value));
+                let values: Vec<u64> = values.collect();
+                let one = values[0];
+                assert!(one >= floor, "a batch of {one} after {floor}");
+                assert!(
+                    values.iter().all(|it| *it == one),
+                    "of two generations: {values:?}"
+                );
+                for (at, found) in found.iter().enumerate() {
+                    assert_eq!(found.is_some(), has(one, number + at as u64), "{one}");
+                }
+                last = one;
+                seen.batches.fetch_add(1, Ordering::Relaxed);
+            }
+            10 => {
+                let mut scan = client.scan(torc_client::ScanOptions::default());
+                let (mut count, mut one) = (0, None);
+                while let Some(entry) = scan.next().await {
+                    let of = generation_of(&entry.unwrap().value);
+                    assert!(*one.get_or_insert(of) == of, "a scan of two generations");
+                    count += 1;
+                }
+                let one = one.unwrap();
+                assert!(one >= floor, "a scan of {one} after {floor}");
+                let wanted = (0..KEYS).filter(|number| has(one, *number)).count();
+                assert_eq!(count, wanted, "a scan of {one}");
+                seen.scans.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {
+                let found = client.get(key(number)).await.unwrap();
+                if let Some(found) = found {
+                    let of = generation_of(&found.value);
+                    assert!(of >= floor, "{of} after {floor}");
+                    assert!(has(of, number));
+                    last = of;
+                } else {
+                    // Of one that is not older, which has not got it.
+                    assert!(
+                        (floor..floor + 3).any(|of| !has(of, number)),
+                        "{floor}, {number}"
+                    );
+                }
+                seen.gets.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+async fn all_there(cluster: &Cluster, generation: u64) {
+    let client = cluster.client().await.namespace(NAME);
+    for number in 0..KEYS {
+        let found = client.get(key(number)).await.unwrap();
+        let found = found.map(|it| generation_of(&it.value));
+        assert_eq!(
+            found,
+            has(generation, number).then_some(generation),
+            "{number}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promotion_is_seen_by_every_get_that_begins_later_whatever_is_killed_or_joins() {
+    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    ok(&cluster.kvctl(&["namespace", "create", NAME, "--mode", "static"]));
+    let empty = cluster.kvctl(&["--namespace", NAME, "get", "x"]);
+    assert_eq!(empty.status.code(), Some(6), "there is nothing to get yet");
+    attach(&cluster, 1);
+    promote(&cluster, 1);
+    let seen = Arc::new(Seen::default());
+    seen.floor.store(1, Ordering::SeqCst);
+    let mut readers = JoinSet::new();
+    for reader in 0..READERS {
+        // Each with a view of its own.
+        let client = cluster.client().await.namespace(NAME);
+        readers.spawn(read(client, Arc::clone(&seen), reader * 97));
+    }
+    for generation in 2..=4 {
+        let victim = (generation % 3) as usize;
+        cluster.nodes[victim].kill_9();
+        // A node is missing: nothing is promoted, and what is current is served on.
+        let from = rows(cluster.dir.path(), generation);
+        let out = cluster.dir.path().join(format!("built-{generation}"));
+        ok(&cluster.kvctl(&[
+            "build",
+            "--from",
+            from.to_str().unwrap(),
+            "--key",
+            "key",
+            "--value",
+            "value",
+            "--into",
+            NAME,
+            "--out",
+            out.to_str().unwrap(),
+        ]));
+        cluster.nodes[victim].start();
+        let attached = cluster.kvctl(&["generation", "attach", out.to_str().unwrap()]);
+        ok(&attached);
+        promote(&cluster, generation);
+        seen.floor.store(generation, Ordering::SeqCst);
+        // Nobody needs it any more.
+        std::fs::remove_dir_all(&out).unwrap();
+        ready(&cluster.nodes[victim]).await;
+    }
+    let spare = cluster.spare("node-4").await;
+    let address = cluster.nodes[spare].grpc.to_string();
+    ok(&cluster.kvctl(&["join-node", &address]));
+    cluster.nodes[spare].kill_9();
+    cluster.nodes[spare].start();
+    ready(&cluster.nodes[spare]).await;
+    until("readers have read on", async || {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let enough = count(&seen.gets) > 100 && count(&seen.batches) > 5 && count(&seen.scans) > 2;
+        enough || readers.try_join_next().is_some()
+    })
+    .await;
+    seen.is_over.store(true, Ordering::Relaxed);
+    while let Some(reader) = readers.join_next().await {
+        reader.unwrap();
+    }
+    all_there(&cluster, 4).await;
+
+    // The way back: what was current before is whole on every node, the newcomer too.
+    ok(&cluster.kvctl(&["generation", "rollback", NAME]));
+    all_there(&cluster, 3).await;
+    let back = cluster.kvctl(&["generation", "promote", "4"]);
+    assert_eq!(back.status.code(), Some(6), "it has to be attached anew");
+    let current = cluster.kvctl(&["generation", "drop", "3"]);
+    assert_eq!(current.status.code(), Some(6), "gets are answered from it");
+    for number in ["1", "2", "4"] {
+        ok(&cluster.kvctl(&["generation", "drop", number]));
+    }
+    let list = ok(&cluster.kvctl(&["--output", "json", "generation", "list"]));
+    let left: serde_json::Value = serde_json::from_str(&list).unwrap();
+    assert_eq!(
+        (left["number"].as_u64(), left["state"].as_str()),
+        (Some(3), Some("current"))
+    );
+    let put = cluster.kvctl(&["--namespace", NAME, "put", "page-1", "x"]);
+    assert_eq!(put.status.code(), Some(6), "nothing is written to it");
+    all_there(&cluster, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
+    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    ok(&cluster.kvctl(&["namespace", "create", NAME, "--mode", "static"]));
+    attach(&cluster, 1);
+    promote(&cluster, 1);
+    attach(&cluster, 2);
+    // A voter that is not the leader, so that the group goes on at once.
+    let leader = cluster.topology_leader().await;
+    let victim = (leader + 1) % 3;
+    cluster.nodes[victim].kill_9();
+    let client = cluster.client().await.with_deadline(TIMEOUT / 30);
+    let promoted = client.promote(2, false);
+    let promoted = promoted.await.unwrap();
+    assert_eq!(
+        promoted.unheard.len(),
+        1,
+        "the killed one may be back with what it knew"
+    );
+    let refused = cluster.kvctl(&["generation", "drop", "1"]);
+    assert_eq!(
+        refused.status.code(),
+        Some(6),
+        "it may still be answered from"
+    );
+    cluster.nodes[victim].start();
+    ready(&cluster.nodes[victim]).await;
+    promote(&cluster, 2);
+    let behind = Client::builder().endpoints([cluster.nodes[victim].endpoint()]);
+    let behind = behind.connect().await.unwrap().namespace(NAME);
+    let found = behind.get(key(1)).await.unwrap().unwrap();
+    assert_eq!(generation_of(&found.value), 2);
+    ok(&cluster.kvctl(&["generation", "drop", "1"]));
+}

@@ -1,0 +1,407 @@
+//! Generations of static namespaces: the whole content of one, immutable, replaced at once.
+//!
+//! ```text
+//! reserved ── attach ──> attached ── promote ──> current ── promote another ──> previous
+//!                           ^                       │                             │
+//!                           └──── rolled back <── roll back        current again <┘
+//! ```
+//!
+//! * Reserving gives an id, under which records are stored, and with it a digest key and a ballot.
+//! * Attaching says what it is: from then on members fetch the slices of their partitions. A member
+//!   that has all of them is *ready*. Newcomers of moves say that they have copied a partition only when
+//!   they have its slices of every generation that is attached ([`Topology::generations`]), so that who
+//!   was ready stays so.
+//! * Promoting takes every replica of the namespace to be ready. The namespace's keys are those of the
+//!   current generation from then on ([`Topology::routing`]): whoever routes by an older topology computes
+//!   other digests, and is refused.
+//! * The *switch* is over when every member has adopted the topology of the promotion. No get that begins
+//!   later is answered from an older generation. A member that cannot say so is waited for, until
+//!   [`Command::StopWaiting`](super::Command::StopWaiting) gives up on that promise for it.
+//!
+//! Numbers are given once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use torc_record::{Ballot, Epoch, HybridTime, NamespaceId, NodeSlot};
+
+use super::{Namespace, NamespaceMode, Outcome, Topology, TopologyError};
+use crate::{NodeId, Partition, Partitions};
+
+/// Most generations that are not dropped, of all namespaces.
+pub const MAX_GENERATIONS: usize = 256;
+
+const MAX_SOURCE_LEN: usize = 1_024;
+
+/// How far a generation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GenerationState {
+    /// It can be built.
+    Reserved,
+    /// Members hold it, or fetch it.
+    Attached,
+    /// Gets are answered from it.
+    Current,
+    /// Gets were answered from it until that epoch.
+    Previous(Epoch),
+    /// It was current and is not wanted: it has to be attached anew.
+    RolledBack,
+}
+
+/// What a generation consists of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationContent {
+    /// BLAKE3 of its manifest: names every file.
+    pub manifest: [u8; 32],
+    /// Where nodes fetch it.
+    pub source: String,
+    /// Its keys.
+    pub records: u64,
+    /// Bytes of its keys and values.
+    pub bytes: u64,
+    /// Where on the circle it has keys.
+    pub arcs: Arcs,
+}
+
+/// Some of the arcs that partitions lie on, a bit each.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arcs(Vec<u8>);
+
+impl Arcs {
+    /// Those of these partitions, whatever their layer.
+    pub fn of(partitions: Partitions, some: impl IntoIterator<Item = Partition>) -> Self {
+        let mut bits = vec![0; (partitions.count() as usize).div_ceil(8)];
+        for partition in some {
+            let arc = partitions.in_layer(torc_record::Layer::BASE, partition);
+            if let Some(byte) = bits.get_mut(arc.index() / 8) {
+                *byte |= 1 << (arc.index() % 8);
+            }
+        }
+        Self(bits)
+    }
+
+    /// From [`Arcs::as_bytes`].
+    #[must_use]
+    pub const fn from_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// A bit an arc, the first of each byte its lowest.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Whether the arc of a partition is among them.
+    #[must_use]
+    pub fn contains(&self, partitions: Partitions, partition: Partition) -> bool {
+        let arc = partitions.in_layer(torc_record::Layer::BASE, partition);
+        let byte = self.0.get(arc.index() / 8).copied().unwrap_or_default();
+        byte & (1 << (arc.index() % 8)) != 0
+    }
+}
+
+/// A generation of a static namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Generation {
+    /// Under which its records are stored.
+    pub id: NamespaceId,
+    /// Whose content it is.
+    pub namespace: String,
+    /// The version of all of its records.
+    pub ballot: Ballot,
+    /// How far it is.
+    pub state: GenerationState,
+    /// What it is; none while it is reserved.
+    pub content: Option<GenerationContent>,
+    /// The members that hold all that they are to hold of it.
+    pub ready: BTreeSet<NodeId>,
+}
+
+impl Generation {
+    /// Whether members hold it, or fetch it.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        !matches!(self.state, GenerationState::Reserved)
+    }
+
+    /// Whether it has keys in a partition. One of another layer has none.
+    #[must_use]
+    pub fn has_keys_in(&self, partitions: Partitions, partition: Partition) -> bool {
+        let content = self.content.as_ref().filter(|_| self.is_held());
+        partitions.layer(partition) == Some(self.id.layer())
+            && content.is_some_and(|content| content.arcs.contains(partitions, partition))
+    }
+}
+
+/// A promotion that some members may not have heard of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Switch {
+    /// The topology that says what is current.
+    pub epoch: Epoch,
+    /// The members at that time, less those that have adopted it.
+    pub waiting: BTreeSet<NodeId>,
+}
+
+/// Getters.
+impl Topology {
+    /// All generations, in the order of their numbers.
+    pub fn generations(&self) -> impl Iterator<Item = &Generation> {
+        self.stored.generations.values()
+    }
+
+    /// The generation with this number.
+    #[must_use]
+    pub fn generation(&self, number: u32) -> Option<&Generation> {
+        self.stored.generations.get(&number)
+    }
+
+    /// The generation that gets of a namespace are answered from.
+    #[must_use]
+    pub fn current_generation(&self, namespace: &str) -> Option<&Generation> {
+        let is_it =
+            |it: &&Generation| it.namespace == namespace && it.state == GenerationState::Current;
+        self.generations().find(is_it)
+    }
+
+    /// The members that may still answer gets of a namespace from an older generation.
+    #[must_use]
+    pub fn unheard(&self, namespace: &str) -> BTreeSet<NodeId> {
+        let switch = self.stored.switches.get(namespace);
+        let waiting = switch.into_iter().flat_map(|switch| &switch.waiting);
+        let counts = |node: &&NodeId| {
+            self.stored.members.contains_key(node) && !self.stored.dead.contains(node)
+        };
+        waiting.filter(counts).copied().collect()
+    }
+
+    /// The switches that a member has to say it has heard of, by having adopted this epoch.
+    #[must_use]
+    pub fn must_tell(&self, node: NodeId, adopted: Epoch) -> bool {
+        let mut switches = self.stored.switches.values();
+        switches.any(|it| it.epoch <= adopted && it.waiting.contains(&node))
+    }
+
+    /// The members that are to hold a generation and have not said that they do.
+    #[must_use]
+    pub fn not_ready(&self, generation: &Generation) -> BTreeSet<NodeId> {
+        let layer = generation.id.layer();
+        let partitions = self.stored.partitions;
+        let configs = self.stored.configs.iter();
+        let of_layer = configs.filter(|it| partitions.layer(it.partition) == Some(layer));
+        let holders: BTreeSet<NodeId> = of_layer
+            .flat_map(|config| config.members.iter().map(|member| member.node))
+            .collect();
+        let lacks =
+            |node: &NodeId| !generation.ready.contains(node) && !self.stored.dead.contains(node);
+        holders.into_iter().filter(lacks).collect()
+    }
+
+    /// Those that members hold or fetch, by their ids.
+    pub(super) fn held_generations(&self) -> BTreeMap<NamespaceId, Arc<Generation>> {
+        let held = self.generations().filter(|it| it.is_held());
+        held.map(|it| (it.id, Arc::new(it.clone()))).collect()
+    }
+
+    /// A namespace as it is routed by: the keys of a static one are those of its current generation.
+    pub(super) fn as_routed(&self, name: &str, namespace: Namespace) -> Namespace {
+        let current = self.current_generation(name);
+        let id = current.map_or(namespace.id, |generation| generation.id);
+        Namespace { id, ..namespace }
+    }
+}
+
+/// Commands.
+impl Topology {
+    pub(super) fn reserve_generation(
+        &mut self,
+        namespace: String,
+        at_ms: u64,
+    ) -> Result<Outcome, TopologyError> {
+        let layer = self.static_namespace(&namespace)?.id.layer();
+        if self.stored.generations.len() >= MAX_GENERATIONS {
+            return Err(TopologyError::TooManyGenerations);
+        }
+        self.stored.next_generation += 1;
+        let number = self.stored.next_generation;
+        let epoch = self.advance_epoch();
+        let generation = Generation {
+            id: NamespaceId::generation(layer, number),
+            namespace,
+            ballot: Ballot {
+                epoch,
+                time: HybridTime::from_unix_ms(at_ms),
+                slot: NodeSlot(0),
+            },
+            state: GenerationState::Reserved,
+            content: None,
+            ready: BTreeSet::new(),
+        };
+        self.stored.generations.insert(number, generation);
+        Ok(Outcome::Reserved { number })
+    }
+
+    pub(super) fn attach_generation(
+        &mut self,
+        number: u32,
+        content: GenerationContent,
+    ) -> Result<Outcome, TopologyError> {
+        if content.source.len() > MAX_SOURCE_LEN {
+            return Err(TopologyError::setting("source", "at most 1,024 bytes"));
+        }
+        let bits = self.stored.partitions.count() as usize;
+        if content.arcs.0.len() != bits.div_ceil(8) {
+            return Err(TopologyError::setting("arcs", "a bit for each arc"));
+        }
+        let generation = self.known_generation(number)?;
+        match generation.state {
+            GenerationState::Attached if generation.content.as_ref() == Some(&content) => {
+                return Ok(Outcome::Done);
+            }
+            GenerationState::Reserved | GenerationState::Attached | GenerationState::RolledBack => {
+            }
+            GenerationState::Current | GenerationState::Previous(_) => {
+                return Err(TopologyError::GenerationInUse { number });
+            }
+        }
+        let known = generation.content.as_ref().map(|known| known.manifest);
+        if known.is_some_and(|known| known != content.manifest) {
+            return Err(TopologyError::OtherContent { number });
+        }
+        generation.content = Some(content);
+        generation.state = GenerationState::Attached;
+        generation.ready.clear();
+        self.advance_epoch();
+        Ok(Outcome::Done)
+    }
+
+    /// A member holds all that it is to hold of a generation.
+    pub(super) fn holds_generation(&mut self, node: NodeId, number: u32) -> Outcome {
+        if let Some(generation) = self.stored.generations.get_mut(&number)
+            && generation.is_held()
+        {
+            generation.ready.insert(node);
+        }
+        Outcome::Done
+    }
+
+    pub(super) fn promote_generation(&mut self, number: u32) -> Result<Outcome, TopologyError> {
+        let generation = self.known_generation(number)?.clone();
+        match generation.state {
+            GenerationState::Current => return Ok(Outcome::Done),
+            GenerationState::Attached => {}
+            GenerationState::Reserved
+            | GenerationState::Previous(_)
+            | GenerationState::RolledBack => {
+                return Err(TopologyError::NotAttached { number });
+            }
+        }
+        let waiting = self.not_ready(&generation);
+        if !waiting.is_empty() {
+            return Err(TopologyError::NotReady {
+                number,
+                waiting: waiting.into_iter().collect(),
+            });
+        }
+        let epoch = Epoch(self.stored.epoch.0 + 1);
+        self.leave_current(&generation.namespace, GenerationState::Previous(epoch));
+        self.switch_to(number, &generation.namespace);
+        Ok(Outcome::Done)
+    }
+
+    /// The current generation is not wanted: the one before is current again.
+    pub(super) fn roll_back(&mut self, namespace: &str) -> Result<Outcome, TopologyError> {
+        self.static_namespace(namespace)?;
+        let before = self.stored.generations.iter();
+        let before = before.filter_map(|(number, it)| match it.state {
+            GenerationState::Previous(until) if it.namespace == namespace => Some((until, *number)),
+            _ => None,
+        });
+        let Some((_, number)) = before.max() else {
+            return Err(TopologyError::NothingBefore {
+                name: namespace.to_owned(),
+            });
+        };
+        self.leave_current(namespace, GenerationState::RolledBack);
+        self.switch_to(number, namespace);
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn drop_generation(&mut self, number: u32) -> Result<Outcome, TopologyError> {
+        let generation = self.known_generation(number)?;
+        if generation.state == GenerationState::Current {
+            return Err(TopologyError::GenerationInUse { number });
+        }
+        let namespace = generation.namespace.clone();
+        let waiting = self.unheard(&namespace);
+        if !waiting.is_empty() {
+            return Err(TopologyError::Unheard {
+                name: namespace,
+                waiting: waiting.into_iter().collect(),
+            });
+        }
+        self.stored.generations.remove(&number);
+        self.advance_epoch();
+        Ok(Outcome::Done)
+    }
+
+    /// A member has adopted a topology: it answers by nothing older any more.
+    pub(super) fn told_of_switches(&mut self, node: NodeId, adopted: Epoch) -> Outcome {
+        for switch in self.stored.switches.values_mut() {
+            if switch.epoch <= adopted {
+                switch.waiting.remove(&node);
+            }
+        }
+        let done = |switch: &Switch| switch.waiting.is_empty();
+        self.stored.switches.retain(|_, switch| !done(switch));
+        Outcome::Done
+    }
+
+    pub(super) fn stop_waiting(&mut self, namespace: &str) -> Outcome {
+        self.stored.switches.remove(namespace);
+        Outcome::Done
+    }
+}
+
+impl Topology {
+    fn static_namespace(&self, name: &str) -> Result<Namespace, TopologyError> {
+        let known = self.stored.namespaces.get(name).copied();
+        let namespace = known.ok_or_else(|| TopologyError::UnknownNamespace {
+            name: name.to_owned(),
+        })?;
+        if namespace.mode == NamespaceMode::Static {
+            return Ok(namespace);
+        }
+        Err(TopologyError::NotStatic {
+            name: name.to_owned(),
+        })
+    }
+
+    fn known_generation(&mut self, number: u32) -> Result<&mut Generation, TopologyError> {
+        let known = self.stored.generations.get_mut(&number);
+        known.ok_or(TopologyError::UnknownGeneration { number })
+    }
+
+    fn leave_current(&mut self, namespace: &str, state: GenerationState) {
+        let mut all = self.stored.generations.values_mut();
+        let is_current = |it: &&mut Generation| {
+            it.namespace == namespace && it.state == GenerationState::Current
+        };
+        if let Some(current) = all.find(is_current) {
+            current.state = state;
+        }
+    }
+
+    fn switch_to(&mut self, number: u32, namespace: &str) {
+        if let Some(generation) = self.stored.generations.get_mut(&number) {
+            generation.state = GenerationState::Current;
+        }
+        let epoch = self.advance_epoch();
+        let switch = Switch {
+            epoch,
+            waiting: self.stored.members.keys().copied().collect(),
+        };
+        self.stored.switches.insert(namespace.to_owned(), switch);
+    }
+}

@@ -1,0 +1,231 @@
+//! Generations: what may follow what, who is waited for, and what is routed by.
+
+use std::collections::BTreeSet;
+
+use torc_record::{Epoch, NamespaceId};
+
+use super::replica_tests::{enrol, founded};
+use super::*;
+
+const NAME: &str = "pages";
+
+fn content(topology: &Topology, seed: u8) -> GenerationContent {
+    GenerationContent {
+        manifest: [seed; 32],
+        source: "file:///built".into(),
+        records: 10,
+        bytes: 100,
+        arcs: Arcs::of(topology.partitions(), [Partition(1)]),
+    }
+}
+
+fn static_cluster() -> Topology {
+    let mut topology = founded(3, 3, 1);
+    let new = NewNamespace {
+        name: NAME.into(),
+        mode: NamespaceMode::Static,
+        replicas: None,
+    };
+    topology.apply(Command::CreateNamespace(new)).unwrap();
+    topology
+}
+
+fn reserve(topology: &mut Topology) -> u32 {
+    let command = Command::ReserveGeneration {
+        namespace: NAME.into(),
+        at_ms: 5,
+    };
+    match topology.apply(command) {
+        Ok(Outcome::Reserved { number }) => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn attach(topology: &mut Topology, number: u32) -> Result<Outcome, TopologyError> {
+    let content = content(topology, number as u8);
+    topology.apply(Command::AttachGeneration { number, content })
+}
+
+fn hold(topology: &mut Topology, number: u32) {
+    for node in [1, 2, 3].map(NodeId) {
+        topology
+            .apply(Command::HoldsGeneration { node, number })
+            .unwrap();
+    }
+}
+
+fn promote(topology: &mut Topology, number: u32) -> Result<Outcome, TopologyError> {
+    topology.apply(Command::PromoteGeneration { number })
+}
+
+fn all_hear(topology: &mut Topology) {
+    let epoch = topology.epoch();
+    let members: Vec<_> = topology.members().keys().copied().collect();
+    for node in members {
+        topology.apply(Command::Adopted { node, epoch }).unwrap();
+    }
+}
+
+fn promoted(topology: &mut Topology) -> u32 {
+    let number = reserve(topology);
+    attach(topology, number).unwrap();
+    hold(topology, number);
+    promote(topology, number).unwrap();
+    all_hear(topology);
+    number
+}
+
+fn routed(topology: &Topology) -> NamespaceId {
+    topology.routing().namespaces[NAME].id
+}
+
+fn state(topology: &Topology, number: u32) -> GenerationState {
+    topology.generation(number).unwrap().state
+}
+
+fn roll_back(topology: &mut Topology) -> Result<Outcome, TopologyError> {
+    let namespace = NAME.into();
+    topology.apply(Command::RollBack { namespace })
+}
+
+#[test]
+fn a_generation_is_current_only_when_every_replica_has_it() {
+    let mut topology = static_cluster();
+    assert!(!routed(&topology).is_generation(), "none is current");
+    let number = reserve(&mut topology);
+    assert_eq!(
+        promote(&mut topology, number),
+        Err(TopologyError::NotAttached { number })
+    );
+    attach(&mut topology, number).unwrap();
+    let before = topology.epoch();
+    attach(&mut topology, number).unwrap();
+    assert_eq!(topology.epoch(), before, "the same again");
+    for node in [1, 2].map(NodeId) {
+        topology
+            .apply(Command::HoldsGeneration { node, number })
+            .unwrap();
+    }
+    let waiting = vec![NodeId(3)];
+    assert_eq!(
+        promote(&mut topology, number),
+        Err(TopologyError::NotReady { number, waiting })
+    );
+    hold(&mut topology, number);
+    promote(&mut topology, number).unwrap();
+    let generation = topology.generation(number).unwrap();
+    assert_eq!(routed(&topology), generation.id);
+    assert!(generation.has_keys_in(topology.partitions(), Partition(1)));
+    assert!(!generation.has_keys_in(topology.partitions(), Partition(2)));
+    assert_eq!(topology.unheard(NAME), [1, 2, 3].map(NodeId).into());
+}
+
+#[test]
+fn a_switch_waits_for_every_member_that_can_still_answer() {
+    let mut topology = static_cluster();
+    let old = promoted(&mut topology);
+    assert_eq!(topology.unheard(NAME), BTreeSet::new());
+    let number = reserve(&mut topology);
+    attach(&mut topology, number).unwrap();
+    hold(&mut topology, number);
+    let before = topology.epoch();
+    promote(&mut topology, number).unwrap();
+    for (node, epoch) in [(1, topology.epoch()), (2, before)] {
+        let node = NodeId(node);
+        topology.apply(Command::Adopted { node, epoch }).unwrap();
+    }
+    assert_eq!(topology.unheard(NAME), [2, 3].map(NodeId).into());
+    assert!(topology.must_tell(NodeId(2), topology.epoch()));
+    assert!(!topology.must_tell(NodeId(2), before));
+    let drop_old = Command::DropGeneration { number: old };
+    let refused = topology.apply(drop_old.clone());
+    assert!(matches!(refused, Err(TopologyError::Unheard { .. })));
+    // A member that came later starts with what is current.
+    enrol(&mut topology, 4);
+    assert_eq!(topology.unheard(NAME), [2, 3].map(NodeId).into());
+    let lost = Command::WriteOff {
+        node: NodeId(3),
+        at_ms: 0,
+    };
+    topology.apply(lost).unwrap();
+    assert_eq!(topology.unheard(NAME), [2].map(NodeId).into());
+    let namespace = NAME.to_owned();
+    topology.apply(Command::StopWaiting { namespace }).unwrap();
+    assert_eq!(topology.unheard(NAME), BTreeSet::new());
+    topology.apply(drop_old).unwrap();
+    assert_eq!(topology.generation(old), None);
+}
+
+#[test]
+fn what_was_rolled_back_has_to_be_attached_anew() {
+    let mut topology = static_cluster();
+    assert_eq!(
+        roll_back(&mut topology),
+        Err(TopologyError::NothingBefore { name: NAME.into() })
+    );
+    let one = promoted(&mut topology);
+    let two = promoted(&mut topology);
+    let three = promoted(&mut topology);
+    roll_back(&mut topology).unwrap();
+    assert_eq!(state(&topology, three), GenerationState::RolledBack);
+    assert_eq!(state(&topology, two), GenerationState::Current);
+    assert_eq!(topology.unheard(NAME).len(), 3, "a switch like any other");
+    all_hear(&mut topology);
+    let refused = promote(&mut topology, three);
+    assert_eq!(refused, Err(TopologyError::NotAttached { number: three }));
+    let other = content(&topology, 77);
+    let refused = topology.apply(Command::AttachGeneration {
+        number: three,
+        content: other,
+    });
+    assert_eq!(refused, Err(TopologyError::OtherContent { number: three }));
+    attach(&mut topology, three).unwrap();
+    assert!(matches!(
+        promote(&mut topology, three),
+        Err(TopologyError::NotReady { .. })
+    ));
+    roll_back(&mut topology).unwrap();
+    assert_eq!(state(&topology, one), GenerationState::Current);
+    let refused = topology.apply(Command::DropGeneration { number: one });
+    assert_eq!(refused, Err(TopologyError::GenerationInUse { number: one }));
+}
+
+#[test]
+fn only_static_namespaces_have_generations_and_numbers_are_given_once() {
+    let mut topology = static_cluster();
+    let command = Command::ReserveGeneration {
+        namespace: "default".into(),
+        at_ms: 0,
+    };
+    let name = "default".to_owned();
+    assert_eq!(
+        topology.apply(command),
+        Err(TopologyError::NotStatic { name })
+    );
+    let one = reserve(&mut topology);
+    topology
+        .apply(Command::DropGeneration { number: one })
+        .unwrap();
+    let two = reserve(&mut topology);
+    assert_ne!(one, two);
+    assert_eq!(
+        attach(&mut topology, one),
+        Err(TopologyError::UnknownGeneration { number: one })
+    );
+    let ballots: BTreeSet<Epoch> = topology.generations().map(|it| it.ballot.epoch).collect();
+    assert_eq!(ballots.len(), 1);
+    for _ in topology.generations().count()..MAX_GENERATIONS {
+        reserve(&mut topology);
+    }
+    let command = Command::ReserveGeneration {
+        namespace: NAME.into(),
+        at_ms: 0,
+    };
+    let refused = topology.apply(command);
+    assert_eq!(refused, Err(TopologyError::TooManyGenerations));
+    let bytes = serde_json::to_vec(&topology).unwrap();
+    assert_eq!(
+        serde_json::from_slice::<Topology>(&bytes).unwrap(),
+        topology
+    );
+}

@@ -1,0 +1,200 @@
+//! Generations of static namespaces: reserved, attached, promoted, rolled back, dropped, listed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use torc_proto::v1::{
+    self, AttachGeneration, ChangeGenerationRequest, ChangeGenerationResponse,
+    ListGenerationsRequest, ListGenerationsResponse, change_generation_request::Change,
+};
+use torc_proto::{Fault, Reason, WireError, version_to_wire};
+use torc_ring::topology::{
+    Arcs, Command, Generation, GenerationContent, GenerationState, Outcome, Topology,
+};
+
+use crate::clock::unix_ms;
+use crate::shared::Shared;
+
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+/// How long members have to hear of a promotion that is to wait for nobody.
+const FORCED_WAIT: Duration = Duration::from_secs(2);
+/// What is left of the deadline for the answer.
+const TO_ANSWER: Duration = Duration::from_millis(200);
+
+pub(super) async fn change(
+    shared: &Arc<Shared>,
+    request: ChangeGenerationRequest,
+    deadline: Instant,
+) -> Result<ChangeGenerationResponse, Fault> {
+    let missing = || Fault::from(WireError::Field { field: "change" });
+    let number = match request.change.ok_or_else(missing)? {
+        Change::Reserve(asked) => return reserve(shared, asked.namespace, deadline).await,
+        Change::Attach(asked) => {
+            let number = asked.number;
+            let content = content_of(asked)?;
+            let command = Command::AttachGeneration { number, content };
+            shared.group.propose(command, deadline).await?;
+            number
+        }
+        Change::Promote(asked) => {
+            let number = asked.number;
+            let command = Command::PromoteGeneration { number };
+            shared.group.propose(command, deadline).await?;
+            heard(shared, &name_of(shared, number)?, asked.force, deadline).await?;
+            number
+        }
+        Change::RollBack(asked) => {
+            let namespace = asked.namespace;
+            let command = Command::RollBack {
+                namespace: namespace.clone(),
+            };
+            shared.group.propose(command, deadline).await?;
+            heard(shared, &namespace, asked.force, deadline).await?;
+            let topology = shared.group.read_current(deadline).await?;
+            let current = topology.current_generation(&namespace);
+            current.map_or(0, |generation| generation.id.number())
+        }
+        Change::Drop(asked) => {
+            let number = asked.number;
+            let command = Command::DropGeneration { number };
+            shared.group.propose(command, deadline).await?;
+            number
+        }
+    };
+    let topology = shared.group.read_current(deadline).await?;
+    let generation = topology.generation(number);
+    Ok(ChangeGenerationResponse {
+        generation: generation.map(|generation| to_wire(&topology, generation)),
+        digest_key: bytes::Bytes::new(),
+    })
+}
+
+async fn reserve(
+    shared: &Shared,
+    namespace: String,
+    deadline: Instant,
+) -> Result<ChangeGenerationResponse, Fault> {
+    let command = Command::ReserveGeneration {
+        namespace,
+        at_ms: unix_ms(),
+    };
+    let outcome = shared.group.propose(command, deadline).await?;
+    let topology = shared.group.read_current(deadline).await?;
+    let reserved = match outcome {
+        Outcome::Reserved { number } => topology.generation(number),
+        _ => None,
+    };
+    let reserved = reserved.ok_or_else(|| Fault::unknown("the generation was dropped at once"))?;
+    let digest_key = topology.routing().digest_key.of_generation(reserved.id);
+    Ok(ChangeGenerationResponse {
+        generation: Some(to_wire(&topology, reserved)),
+        digest_key: digest_key.0.to_vec().into(),
+    })
+}
+
+pub(super) async fn list(
+    shared: &Shared,
+    request: &ListGenerationsRequest,
+    deadline: Instant,
+) -> Result<ListGenerationsResponse, Fault> {
+    let topology = shared.group.read_current(deadline).await?;
+    let wanted =
+        |it: &&Generation| request.namespace.is_empty() || it.namespace == request.namespace;
+    let generations = topology.generations().filter(wanted);
+    Ok(ListGenerationsResponse {
+        generations: generations.map(|it| to_wire(&topology, it)).collect(),
+    })
+}
+
+fn name_of(shared: &Shared, number: u32) -> Result<String, Fault> {
+    let topology = shared.group.topology();
+    let generation = topology.as_ref().and_then(|it| it.generation(number));
+    let name = generation.map(|generation| generation.namespace.clone());
+    name.ok_or_else(|| Fault::unknown("the generation was dropped meanwhile"))
+}
+
+/// Returns when no member answers from an older generation any more, or a little before the deadline.
+/// If that is `forced`, nobody is waited for in the end.
+async fn heard(
+    shared: &Shared,
+    namespace: &str,
+    forced: bool,
+    deadline: Instant,
+) -> Result<(), Fault> {
+    let until = deadline.checked_sub(TO_ANSWER).unwrap_or(deadline);
+    let until = if forced {
+        until.min(Instant::now() + FORCED_WAIT)
+    } else {
+        until
+    };
+    loop {
+        let topology = shared.group.read_current(deadline).await?;
+        if topology.unheard(namespace).is_empty() {
+            return Ok(());
+        }
+        if Instant::now() + ASK_AGAIN >= until {
+            break;
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+    if forced {
+        let namespace = namespace.to_owned();
+        let command = Command::StopWaiting { namespace };
+        shared.group.propose(command, deadline).await?;
+    }
+    Ok(())
+}
+
+fn content_of(asked: AttachGeneration) -> Result<GenerationContent, Fault> {
+    let manifest = <[u8; 32]>::try_from(&asked.manifest[..]);
+    let manifest = manifest.map_err(|_| Fault::from(WireError::Field { field: "manifest" }))?;
+    if !asked.source.starts_with("file:///") {
+        let message =
+            "the source of a generation is a directory that every node can read: file:///DIR";
+        return Err(Fault::new(Reason::Invalid, message));
+    }
+    Ok(GenerationContent {
+        manifest,
+        source: asked.source,
+        records: asked.records,
+        bytes: asked.payload_bytes,
+        arcs: Arcs::from_bytes(asked.arcs.to_vec()),
+    })
+}
+
+fn to_wire(topology: &Topology, generation: &Generation) -> v1::Generation {
+    let state = match generation.state {
+        GenerationState::Reserved => v1::GenerationState::Reserved,
+        GenerationState::Attached => v1::GenerationState::Attached,
+        GenerationState::Current => v1::GenerationState::Current,
+        GenerationState::Previous(_) => v1::GenerationState::Previous,
+        GenerationState::RolledBack => v1::GenerationState::RolledBack,
+    };
+    let ids = |nodes: std::collections::BTreeSet<torc_ring::NodeId>| {
+        nodes.into_iter().map(|node| node.0).collect::<Vec<_>>()
+    };
+    let content = generation.content.as_ref();
+    let is_current = generation.state == GenerationState::Current;
+    v1::Generation {
+        number: generation.id.number(),
+        namespace: generation.namespace.clone(),
+        id: generation.id.0,
+        version: Some(version_to_wire(generation.ballot)),
+        state: state.into(),
+        manifest: content.map_or_else(Default::default, |it| it.manifest.to_vec().into()),
+        source: content.map_or_else(String::new, |it| it.source.clone()),
+        records: content.map_or(0, |it| it.records),
+        payload_bytes: content.map_or(0, |it| it.bytes),
+        not_ready: if generation.is_held() {
+            ids(topology.not_ready(generation))
+        } else {
+            Vec::new()
+        },
+        unheard: if is_current {
+            ids(topology.unheard(&generation.namespace))
+        } else {
+            Vec::new()
+        },
+        partitions: topology.partitions().count(),
+    }
+}

@@ -1,0 +1,215 @@
+//! Brings the slices of generations to this node, drops those of generations that are gone, and tells
+//! the topology group.
+//!
+//! What is to be here follows from the topology that this node has adopted, and is looked at again
+//! and again: a partition that it is to hold, a generation that has keys there, and no slice of it in the
+//! store that can be read. So it does not matter why it is missing: the generation was attached, the
+//! partition is on its way here, the disk has lost it, or the node was killed in between.
+//!
+//! A slice comes from another replica that is ready, as in a move; else from where the generation
+//! was built (`source`).
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use torc_proto::v1::CopySlicesRequest;
+use torc_proto::{Fault, Reason};
+use torc_record::NamespaceId;
+use torc_ring::topology::{Command, Generation, RoutingTable};
+use torc_ring::{NodeId, Partition};
+
+use crate::moves::slices::receive;
+use crate::shared::{Shared, store_fault};
+
+/// Between looks where nothing is said to have changed.
+const LOOK: Duration = Duration::from_secs(1);
+const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Slices on their way from other nodes.
+const COPIES: usize = 16;
+
+/// Looks after generations until the node stops.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut adopted = shared.adopted.subscribe();
+    let looking = async {
+        loop {
+            if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
+                && let Err(fault) = look(&shared, &table, me).await
+            {
+                tracing::warn!(%fault, "generations of static namespaces are not complete here yet");
+            }
+            // Fails only when the node stops.
+            let _ = tokio::time::timeout(LOOK, adopted.changed()).await;
+        }
+    };
+    shared.cancel.run_until_cancelled(looking).await;
+}
+
+async fn look(shared: &Arc<Shared>, table: &Arc<RoutingTable>, me: NodeId) -> Result<(), Fault> {
+    if shared.registers.get().is_none() {
+        return Ok(());
+    }
+    tell_of_switches(shared, table, me).await?;
+    drop_what_is_gone(shared, table, me).await?;
+    let mut failed = None;
+    for generation in table.generations.values() {
+        let missing = missing(shared, table, me, generation);
+        let is_known = shared.group.topology().is_some_and(|topology| {
+            let known = topology.generation(generation.id.number());
+            known.is_none_or(|known| known.ready.contains(&me))
+        });
+        if missing.is_empty() && !is_known {
+            let number = generation.id.number();
+            propose(shared, Command::HoldsGeneration { node: me, number }).await?;
+        }
+        if !missing.is_empty() {
+            let count = missing.len();
+            let fetched = fetch(shared, table, me, generation, missing).await;
+            tracing::info!(
+                namespace = generation.namespace,
+                generation = generation.id.number(),
+                missing = count,
+                "fetched slices of a generation"
+            );
+            failed = failed.or(fetched.err());
+        }
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+async fn propose(shared: &Shared, command: Command) -> Result<(), Fault> {
+    let deadline = Instant::now() + PROPOSE_TIMEOUT;
+    shared.group.propose(command, deadline).await?;
+    Ok(())
+}
+
+/// This node acts by no older topology any more: its gets are answered from the generations that are
+/// current now.
+async fn tell_of_switches(shared: &Shared, table: &RoutingTable, me: NodeId) -> Result<(), Fault> {
+    let epoch = table.epoch;
+    let topology = shared.group.topology();
+    if topology.is_some_and(|topology| topology.must_tell(me, epoch)) {
+        propose(shared, Command::Adopted { node: me, epoch }).await?;
+    }
+    Ok(())
+}
+
+/// Slices of dropped generations, of partitions that this node has no part in, and damaged ones.
+async fn drop_what_is_gone(
+    shared: &Arc<Shared>,
+    table: &Arc<RoutingTable>,
+    me: NodeId,
+) -> Result<(), Fault> {
+    let (store, table) = (shared.store.clone(), Arc::clone(table));
+    let dropping = tokio::task::spawn_blocking(move || {
+        store.retain_generations(|partition, id| {
+            let state = table.state(partition);
+            let known = table.generations.contains_key(&id);
+            known && state.is_some_and(|state| state.config.index(me).is_some())
+        })
+    });
+    let dropped = dropping.await.map_err(|_| failed("dropping slices"))?;
+    let dropped = dropped.map_err(|error| store_fault(&error))?;
+    if dropped > 0 {
+        tracing::info!(dropped, "dropped slices of generations");
+    }
+    Ok(())
+}
+
+/// The partitions of which this node is to hold a slice and does not.
+fn missing(
+    shared: &Shared,
+    table: &RoutingTable,
+    me: NodeId,
+    generation: &Generation,
+) -> BTreeSet<Partition> {
+    table
+        .due(me, generation)
+        .filter(|partition| shared.store.generation(*partition, generation.id).is_none())
+        .collect()
+}
+
+/// Whether this node holds all that a replica of a partition is to hold of generations.
+pub(crate) fn holds_all(shared: &Shared, partition: Partition) -> bool {
+    let Ok(table) = shared.routing() else {
+        return false;
+    };
+    let mut due = table.generations_in(partition);
+    due.all(|generation| shared.store.generation(partition, generation.id).is_some())
+}
+
+async fn fetch(
+    shared: &Arc<Shared>,
+    table: &Arc<RoutingTable>,
+    me: NodeId,
+    generation: &Arc<Generation>,
+    missing: BTreeSet<Partition>,
+) -> Result<(), Fault> {
+    let topology = shared.group.topology();
+    let ready = topology.and_then(|topology| {
+        let known = topology.generation(generation.id.number())?;
+        Some(known.ready.clone())
+    });
+    let ready = ready.unwrap_or_default();
+    let registers = shared.registers()?;
+    let may_ask =
+        |node: &NodeId| *node != me && ready.contains(node) && !registers.is_out_of_reach(*node);
+    let mut by_peer: BTreeMap<Partition, NodeId> = BTreeMap::new();
+    for partition in &missing {
+        let config = table.state(*partition).map(|state| &state.config);
+        let nodes = config.into_iter().flat_map(|config| &config.members);
+        let mut holders = nodes.map(|member| member.node);
+        if let Some(peer) = holders.find(may_ask) {
+            by_peer.insert(*partition, peer);
+        }
+    }
+    let copies = by_peer.into_iter().map(|(partition, peer)| async move {
+        let copied = copy(shared, peer, partition, generation.id).await;
+        copied.map(|()| partition)
+    });
+    let copied: Vec<_> = futures::stream::iter(copies)
+        .buffer_unordered(COPIES)
+        .collect()
+        .await;
+    let (mut left, mut why) = (missing, None);
+    for copied in copied {
+        match copied {
+            Ok(partition) => drop(left.remove(&partition)),
+            Err(fault) => why = Some(fault),
+        }
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    let from_source = source::take(shared, generation, left).await;
+    from_source.map_err(|fault| why.unwrap_or(fault))
+}
+
+/// Copies a slice from another replica.
+async fn copy(
+    shared: &Arc<Shared>,
+    from: NodeId,
+    partition: Partition,
+    id: NamespaceId,
+) -> Result<(), Fault> {
+    let request = CopySlicesRequest {
+        partition: partition.0,
+        generation: id.0,
+        ..CopySlicesRequest::default()
+    };
+    let received = receive(shared, &shared.recipient(from)?, request).await?;
+    let ingest = received.ingest.ok_or_else(|| {
+        let message =
+            format!("node {from} does not hold the slice of partition {partition} either");
+        Fault::new(Reason::NotServing, message)
+    })?;
+    let published = ingest.publish().await;
+    published.map(drop).map_err(|error| store_fault(&error))
+}
+
+fn failed(what: &str) -> Fault {
+    Fault::new(Reason::Internal, format!("{what} has failed: report this"))
+}

@@ -1,0 +1,39 @@
+//! Generations of static namespaces: seeds with every rule holding, and with each rule broken.
+//!
+//! `TORC_SIM_SEEDS` sets how many.
+
+#![allow(clippy::panic, reason = "a test fails where it panics")]
+
+use torc_sim::generations::{Broken, Summary, run};
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "long runs are asked for by the environment"
+)]
+fn count() -> u64 {
+    let set = std::env::var("TORC_SIM_SEEDS").ok();
+    set.and_then(|text| text.parse().ok()).unwrap_or(300)
+}
+
+#[test]
+fn with_every_rule_holding_no_seed_shows_a_violation() {
+    let mut all = Summary::default();
+    for seed in 0..count() {
+        let one = run(seed, None);
+        assert_eq!(one.violation, None, "seed {seed}");
+        all.gets += one.gets;
+        all.switches += one.switches;
+        all.transitions += one.transitions;
+    }
+    // It is no use to check what did not happen.
+    assert!(all.gets > 5 * count() && all.switches > count(), "{all:?}");
+    assert!(all.transitions > count() / 2, "{all:?}");
+}
+
+#[test]
+fn each_broken_rule_is_noticed() {
+    for broken in Broken::ALL {
+        let noticed = (0..2_000).find(|seed| run(*seed, Some(broken)).violation.is_some());
+        assert!(noticed.is_some(), "{broken:?} is not noticed");
+    }
+}
