@@ -76,6 +76,8 @@ struct Sealed {
 }
 
 const FORMAT: u32 = 1;
+/// Bytes of a manifest: 100 for each of 65,536 slices in each of eight layers are less.
+const MAX_LEN: u64 = 1 << 28;
 
 impl FileEntry {
     /// Its name in the directory.
@@ -158,8 +160,13 @@ impl Manifest {
             what,
         };
         let path = dir.join(MANIFEST_FILE);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
+        let read = std::fs::metadata(&path).and_then(|found| match found.len() {
+            0..=MAX_LEN => std::fs::read(&path).map(Some),
+            _ => Ok(None),
+        });
+        let bytes = match read {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Err(none(format!("its {MANIFEST_FILE} is too long to be one"))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(none(format!("it has no {MANIFEST_FILE}")));
             }

@@ -74,6 +74,13 @@ enum Command {
         #[arg(long)]
         shrink: bool,
     },
+    /// Run seeds of attached, promoted and rolled-back generations; fails if one shows a violation, or a
+    /// broken rule is not noticed.
+    Generations {
+        /// How many.
+        #[arg(long, default_value_t = 10_000)]
+        seeds: u64,
+    },
     /// Put a cluster of real processes under faults, and check what clients saw.
     #[cfg(feature = "cluster")]
     Cluster(cluster::Options),
@@ -107,6 +114,7 @@ fn main() -> ExitCode {
             let mutant = mutation_named(mutant)?;
             Ok(replay(seed, profile, mutant, shrink))
         }),
+        Command::Generations { seeds } => Ok(generations(seeds)),
         #[cfg(feature = "cluster")]
         Command::Cluster(options) => cluster::run(&options).map_err(|error| error.to_string()),
         #[cfg(feature = "cluster")]
@@ -175,6 +183,34 @@ fn one(seed: u64, profile: Option<Profile>) -> Report {
         None => run_seed(seed),
         Some(profile) => run(seed, profile, Mutations::NONE, Trace::hashing()),
     }
+}
+
+fn generations(seeds: u64) -> bool {
+    use torc_sim::generations::{Broken, run};
+    let started = now();
+    let (mut gets, mut switches, mut transitions, mut violations) = (0, 0, 0, 0_u64);
+    for seed in 0..seeds {
+        let summary = run(seed, None);
+        gets += summary.gets;
+        switches += summary.switches;
+        transitions += summary.transitions;
+        if let Some(violation) = summary.violation {
+            violations += 1;
+            say(&format!("seed {seed}: {violation}"));
+        }
+    }
+    let missed = Broken::ALL.iter().filter(|broken| {
+        let noticed = |seed: u64| run(seed, Some(**broken)).violation.is_some();
+        !(0..seeds).any(noticed)
+    });
+    let missed: Vec<_> = missed.collect();
+    let seconds = started.elapsed().as_secs_f64();
+    say(&format!(
+        "{seeds} seeds, {gets} gets, {switches} switches, {transitions} transitions, {violations} violations; \
+         of {} broken rules not noticed: {missed:?}; {seconds:.0} s",
+        Broken::ALL.len()
+    ));
+    violations == 0 && missed.is_empty()
 }
 
 fn campaign(seeds: u64, first: u64, threads: u64, profile: Option<Profile>, json: bool) -> bool {

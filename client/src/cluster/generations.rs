@@ -19,6 +19,7 @@ pub struct Generation {
     /// Under which its records are stored.
     pub id: NamespaceId,
     /// The version of all of its records.
+    #[serde(serialize_with = "as_text")]
     pub version: Version,
     /// How far it is.
     pub state: GenerationState,
@@ -32,6 +33,11 @@ pub struct Generation {
     pub not_ready: Vec<NodeId>,
     /// Of the current one: members that may still answer from an older one.
     pub unheard: Vec<NodeId>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn as_text<S: serde::Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(version)
 }
 
 /// How far a generation is.

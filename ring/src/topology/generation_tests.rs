@@ -190,6 +190,28 @@ fn what_was_rolled_back_has_to_be_attached_anew() {
     assert_eq!(refused, Err(TopologyError::GenerationInUse { number: one }));
 }
 
+/// What a log that was lost had said may be on disks: under an id that means something else now, its
+/// records would be found again.
+#[test]
+fn no_id_that_a_lost_log_may_have_given_is_given_after_a_recovery() {
+    let mut topology = static_cluster();
+    let mut lost = topology.clone();
+    let number = reserve(&mut lost);
+    let other = |name: &str| {
+        Command::CreateNamespace(NewNamespace {
+            name: name.into(),
+            mode: NamespaceMode::Linearizable,
+            replicas: None,
+        })
+    };
+    lost.apply(other("one")).unwrap();
+    topology.recover(&BTreeSet::new(), 1).unwrap();
+    assert!(reserve(&mut topology) > number);
+    topology.apply(other("two")).unwrap();
+    let (lost, now) = (lost.routing(), topology.routing());
+    assert_ne!(lost.namespaces["one"].id, now.namespaces["two"].id);
+}
+
 #[test]
 fn only_static_namespaces_have_generations_and_numbers_are_given_once() {
     let mut topology = static_cluster();

@@ -19,6 +19,8 @@ use crate::{NodeId, Partition};
 /// Epochs that a recovery leaves out: the lost majority may have committed some of them, and no
 /// number may name two topologies.
 const RECOVERY_GAP: u64 = 1 << 20;
+/// More namespaces, or generations, than anybody makes in what a log may lack.
+const ID_GAP: u32 = 1 << 16;
 
 /// What partitions with one number of replicas lose without some nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +84,9 @@ impl Topology {
             return Err(TopologyError::UnknownNode { node });
         }
         self.stored.epoch.0 += RECOVERY_GAP;
+        // Ids that were given in what is lost may be on disks.
+        self.stored.next_namespace += ID_GAP;
+        self.stored.next_generation += ID_GAP;
         for node in dead {
             self.count_out(*node, at_ms);
         }

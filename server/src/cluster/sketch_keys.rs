@@ -168,8 +168,13 @@ fn checked_namespaces(
             let digest = digest.ok_or(WireError::Field { field: "digest" })?;
             Ok::<_, WireError>((digest, weight.accesses))
         };
+        let namespace = find_namespace(table, &wanted.name)?;
+        if namespace.is_generation() {
+            let message = "static namespaces cannot be compared: compare what they are built from";
+            return Err(Fault::new(Reason::Invalid, message));
+        }
         Ok(Set {
-            namespace: find_namespace(table, &wanted.name)?,
+            namespace,
             weights: wanted
                 .weights
                 .iter()

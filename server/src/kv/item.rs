@@ -9,12 +9,12 @@ use torc_proto::v1::{
     GetResponse, GetResult, PutRequest, PutResponse, PutResult, Route, get_result, put_result,
 };
 use torc_proto::{Fault, Reason, version_to_wire};
-use torc_record::{Ballot, Record};
+use torc_record::{Ballot, NamespaceId, Record};
 use torc_replication::{self as replication, Outcome, Request, Rules};
 use torc_ring::topology::RoutingTable;
 
 use super::fault;
-use super::request::{Condition, Target, check_value};
+use super::request::{Condition, Target, check_value, find_namespace};
 use crate::clock::unix_ms;
 use crate::peers::within;
 use crate::recipient::Recipient;
@@ -42,6 +42,10 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     const HARMLESS: bool;
 
     fn target(&self, table: &RoutingTable) -> Result<Target, Fault>;
+    /// The namespace that it names, if there is one.
+    fn namespace(&self, _table: &RoutingTable) -> Option<NamespaceId> {
+        None
+    }
     fn route_mut(&mut self) -> &mut Option<Route>;
     fn set_digest(&mut self, target: &Target);
     /// The answer, if this node may give it without asking anyone. Never waits for the disk.
@@ -85,6 +89,10 @@ impl Item for GetRequest {
         )?;
         target.check_consistency(self.consistency())?;
         Ok(target)
+    }
+
+    fn namespace(&self, table: &RoutingTable) -> Option<NamespaceId> {
+        find_namespace(table, &self.namespace).ok()
     }
 
     fn route_mut(&mut self) -> &mut Option<Route> {

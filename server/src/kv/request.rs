@@ -33,9 +33,14 @@ fn rules_of(mode: NamespaceMode, asked: i32) -> Result<Rules, Fault> {
         NamespaceMode::Eventual => Ok(Rules::Eventual(quorum)),
         NamespaceMode::Linearizable if asked == v1::Quorum::Unspecified => Ok(Rules::Linearizable),
         NamespaceMode::Static if asked == v1::Quorum::Unspecified => Ok(Rules::Static),
-        NamespaceMode::Linearizable | NamespaceMode::Static => Err(Fault::new(
+        NamespaceMode::Linearizable => Err(Fault::new(
             Reason::Invalid,
-            "a quorum is chosen in eventual namespaces only, and this is none: leave it out",
+            "a quorum is chosen in eventual namespaces only; this one is linearizable: leave \
+             it out",
+        )),
+        NamespaceMode::Static => Err(Fault::new(
+            Reason::Invalid,
+            "a quorum is chosen in eventual namespaces only; this one is static: leave it out",
         )),
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use torc_proto::v1::Route;
 use torc_proto::{Fault, Reason};
+use torc_record::NamespaceId;
 use torc_replication::{Locator, Rules};
 use torc_ring::topology::RoutingTable;
 
@@ -44,6 +45,7 @@ pub(super) async fn many<I: Item>(
 ) -> Vec<Result<I::Answer, Fault>> {
     let mut answers: Vec<_> = items.iter().map(|_| None).collect();
     let mut attempts = Attempts::new(deadline);
+    let mut all = Generations::of(shared, &items);
     let mut open: Vec<(usize, I)> = items.into_iter().enumerate().collect();
     while !open.is_empty() {
         // Only what the sender left to us is tried again; a route says that it knows better.
@@ -64,12 +66,55 @@ pub(super) async fn many<I: Item>(
         if !retry.is_empty() && attempts.wait(shared).await.is_err() {
             break;
         }
-        open = retry;
+        open = match &mut all {
+            Some(all) if !retry.is_empty() => all.anew(shared).unwrap_or(retry),
+            _ => retry,
+        };
     }
     let answers = answers.into_iter();
     answers
         .map(|answer| answer.unwrap_or_else(|| Err(lost())))
         .collect()
+}
+
+/// Items of static namespaces: what is tried again begins anew, all of it, once another generation is
+/// current, so that a batch sees one.
+struct Generations<I> {
+    items: Vec<I>,
+    began_with: Vec<NamespaceId>,
+}
+
+impl<I: Item> Generations<I> {
+    /// None if none of the items is of a generation.
+    fn of(shared: &Shared, items: &[I]) -> Option<Self> {
+        if items.len() < 2 || !I::HARMLESS {
+            return None;
+        }
+        let began_with = Self::targets(shared, items);
+        let is_of_one = began_with.iter().any(|id| id.is_generation());
+        is_of_one.then(|| Self {
+            items: items.to_vec(),
+            began_with,
+        })
+    }
+
+    fn targets(shared: &Shared, items: &[I]) -> Vec<NamespaceId> {
+        let Ok(table) = shared.routing() else {
+            return Vec::new();
+        };
+        let ids = items.iter().map(|item| item.namespace(&table));
+        ids.map(|id| id.unwrap_or(NamespaceId::DEFAULT)).collect()
+    }
+
+    /// All items, if one of their namespaces has another generation now.
+    fn anew(&mut self, shared: &Shared) -> Option<Vec<(usize, I)>> {
+        let now = Self::targets(shared, &self.items);
+        if now == self.began_with {
+            return None;
+        }
+        self.began_with = now;
+        Some(self.items.iter().cloned().enumerate().collect())
+    }
 }
 
 fn lost() -> Fault {
