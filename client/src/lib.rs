@@ -101,7 +101,7 @@ pub use builder::ClientBuilder;
 pub use client::Client;
 pub use cluster::{
     Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, HotKey,
-    HotKeyNode, HotKeys, HotMajority, HotNode, Losses, Member, MemberState, Namespace,
+    HotKeyNode, HotKeys, HotMajority, HotNode, LoadSample, Losses, Member, MemberState, Namespace,
     NamespaceMode, NodeMaintenance, NodeShare, NodeStatus, Overlap, OverlapEstimate, OverlapJoin,
     OverlapSet, Plan, Position, Quorum, SliceTrace, SliceVerdict, Stage, Transition,
 };

@@ -8,8 +8,10 @@
 
 mod admin;
 mod alter;
+mod browser;
 mod chaos;
 mod commands;
+mod console;
 mod data;
 mod hot;
 mod join;
