@@ -98,7 +98,7 @@ pub(super) fn state_json(status: &StatusResponse, now_ms: u64) -> Value {
 }
 
 /// How fast a transition has been since it began, and when it will have ended at that rate: the slower
-/// of bytes and partitions decides.
+/// of bytes and partitions decides. Partitions arrive in bursts, so that the first few tell nothing.
 fn pace(transition: &Transition, now_ms: u64) -> Value {
     let elapsed_s = now_ms.saturating_sub(transition.started_at_ms) as f64 / 1e3;
     let left = |done: u64, all: u64| match (done, all.saturating_sub(done)) {
@@ -112,10 +112,11 @@ fn pace(transition: &Transition, now_ms: u64) -> Value {
     );
     let bytes = left(transition.bytes_moved, transition.bytes_planned);
     let bytes_per_s = transition.bytes_moved as f64 / elapsed_s.max(0.001);
+    let begun = transition.partitions_done >= transition.partitions_total.div_ceil(20);
     json!({
         "elapsed_s": elapsed_s,
         "bytes_per_s": bytes_per_s,
-        "left_s": partitions.zip(bytes).map(|(one, other)| one.max(other)),
+        "left_s": partitions.zip(bytes).filter(|_| begun).map(|(one, other)| one.max(other)),
     })
 }
 
@@ -202,7 +203,7 @@ mod tests {
         assert_eq!(pace_of(&transition)["left_s"], 30.0);
         assert_eq!(pace_of(&transition)["bytes_per_s"], 5.0);
         let not_begun = Transition {
-            partitions_done: 0,
+            partitions_done: 1,
             ..transition
         };
         assert_eq!(pace_of(&not_begun)["left_s"], Value::Null);

@@ -5,6 +5,7 @@ import { Chart, angleOf, bar, bytes, clock, count, drawRing, h, micros, percent,
 const $ = (id) => document.getElementById(id);
 const LOST_AFTER_MS = 10_000;
 const HOT_EVERY_MS = 5000;
+const ERRORS = "Requests that nodes answered with an error; clients repeat many of them elsewhere by themselves, as during a join";
 const state = { now: null, ring: null, history: [], everyMs: 5000, found: null, nodes: [], zones: [] };
 
 const colour = (node) => `n${Math.max(0, state.nodes.indexOf(node)) % 10}`;
@@ -59,7 +60,7 @@ function summary({ status, samples }) {
     tile("Requests", "Gets, writes, batches and scans, over the last five seconds", requests === null ? "–" : rate(requests)),
     tile("Get, 99 %", "99 of 100 gets took at most so long; up to twice too high", micros(last?.get_p99_us)),
     tile("Write, 99 %", "99 of 100 puts and deletes took at most so long; up to twice too high", micros(last?.write_p99_us)),
-    tile("Failed", "Requests that failed", last ? rate(last.faults_per_s) : "–", "", last?.faults_per_s ? "warn" : ""),
+    tile("Errors", ERRORS, last ? rate(last.faults_per_s) : "–", "", last?.faults_per_s ? "warn" : ""),
     tile("Records", "Records at all nodes: a key counts once for each of its replicas", count(sum("records")), "with replicas"),
     tile("Data", "Bytes of keys and values at all nodes", bytes(sum("payload_bytes")), "with replicas"),
     tile("Index", "RAM of the indexes for each sealed key", keys ? `${((8 * sum("index_bytes")) / keys).toFixed(1)}` : "–", keys ? "bits per sealed key" : "nothing sealed yet"));
@@ -196,7 +197,7 @@ function hot(answer) {
 const charts = [
   new Chart($("rates"), "Requests", [
     { name: "gets", field: "gets_per_s" }, { name: "writes", field: "writes_per_s", help: "Puts and deletes" },
-    { name: "batches", field: "batches_per_s", help: "Of gets or of puts; each counts once" }, { name: "scans", field: "scans_per_s" }, { name: "failed", field: "faults_per_s" },
+    { name: "batches", field: "batches_per_s", help: "Of gets or of puts; each counts once" }, { name: "scans", field: "scans_per_s" }, { name: "errors", field: "faults_per_s", help: ERRORS },
   ], rate, false),
   ...[["gets", "get", "Gets took"], ["writes", "write", "Writes took"]].map(([id, kind, title]) => new Chart($(id), title, [
     { name: "half at most", field: `${kind}_p50_us`, help: "The median" }, { name: "99 %", field: `${kind}_p99_us` }, { name: "99.9 %", field: `${kind}_p999_us` },
