@@ -267,14 +267,14 @@ fn role(node: &NodeStatus, status: &ClusterStatus) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use torc_client::{ChangeKind, Member, Transition};
     use torc_record::{Epoch, NodeSlot};
     use torc_ring::topology::ClusterId;
     use torc_ring::{NodeId, Zone};
 
-    fn node(id: u64, reachable: bool) -> NodeStatus {
+    pub(crate) fn node(id: u64, reachable: bool) -> NodeStatus {
         NodeStatus {
             member: Member {
                 id: NodeId(id),
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    fn status() -> ClusterStatus {
+    pub(crate) fn status() -> ClusterStatus {
         ClusterStatus {
             cluster_id: ClusterId([0xab; 16]),
             epoch: Epoch(7),
