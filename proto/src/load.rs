@@ -32,11 +32,12 @@ pub const fn bucket_of(us: u64) -> usize {
 /// What `share` of all times are at most, microseconds; none if there are no times.
 #[must_use]
 pub fn percentile_us(counts: &[u64], share: f64) -> Option<u64> {
-    let all: u64 = counts.iter().sum();
+    let add = |sum: u64, count: &u64| sum.saturating_add(*count);
+    let all = counts.iter().fold(0, add);
     let wanted = ((all as f64 * share).ceil() as u64).max(1);
     let mut seen = 0;
     let reached = |count: &u64| {
-        seen += count;
+        seen = add(seen, count);
         seen >= wanted
     };
     let bucket = counts.iter().position(reached)?;

@@ -129,6 +129,8 @@ pub(crate) struct Totals {
     /// How long requests took, by operation.
     pub(crate) times: [[u64; BUCKETS]; Operation::ALL.len()],
     pub(crate) faults: u64,
+    /// Commands of Redis clients.
+    pub(crate) commands: u64,
 }
 
 impl Metrics {
@@ -259,6 +261,7 @@ impl Metrics {
         Totals {
             times: std::array::from_fn(|operation| self.seconds[operation].counts()),
             faults: self.failed.load(Ordering::Relaxed),
+            commands: self.resp.commands(),
         }
     }
 

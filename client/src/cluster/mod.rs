@@ -176,8 +176,9 @@ pub struct NodeStatus {
 pub struct LoadSample {
     /// When they began, Unix milliseconds.
     pub from_ms: u64,
-    /// Requests: gets, puts, deletes, batches of gets, batches of puts, scans.
-    pub requests: [u64; 6],
+    /// Requests: gets, puts, deletes, batches of gets, batches of puts, scans, commands of Redis
+    /// clients.
+    pub requests: [u64; 7],
     /// Requests that failed.
     pub faults: u64,
     /// How long gets took, by bucket.

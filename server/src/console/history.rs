@@ -23,6 +23,7 @@ pub(crate) struct Sample {
     from_ms: u64,
     received_bytes: u64,
     requests: [u32; Operation::ALL.len()],
+    commands: u32,
     faults: u32,
     get_times: [u32; BUCKETS],
     write_times: [u32; BUCKETS],
@@ -74,6 +75,7 @@ impl Sample {
             from_ms,
             received_bytes: 0,
             requests: Operation::ALL.map(|operation| fit(count(operation))),
+            commands: fit(after.commands - before.commands),
             faults: fit(after.faults - before.faults),
             get_times: of(Operation::Get),
             write_times: std::array::from_fn(|it| puts[it].saturating_add(deletes[it])),
@@ -84,7 +86,7 @@ impl Sample {
         let wide = |counts: &[u32]| counts.iter().map(|it| u64::from(*it)).collect();
         LoadSample {
             from_ms: self.from_ms,
-            requests: wide(&self.requests),
+            requests: wide(&[&self.requests[..], &[self.commands]].concat()),
             faults: self.faults.into(),
             get_times: wide(&self.get_times),
             write_times: wide(&self.write_times),
@@ -107,6 +109,7 @@ mod tests {
         totals.times[Operation::Put as usize][3] = puts;
         totals.times[Operation::Delete as usize][3] = deletes;
         totals.faults = deletes;
+        totals.commands = 2 * gets;
         totals
     }
 
@@ -117,8 +120,8 @@ mod tests {
         history.add(10_000, totals(15, 4, 3), 150);
         let samples = history.since(0);
         assert_eq!(samples.len(), 2);
-        assert_eq!(samples[0].requests, [10, 4, 1, 0, 0, 0]);
-        assert_eq!(samples[1].requests, [5, 0, 2, 0, 0, 0]);
+        assert_eq!(samples[0].requests, [10, 4, 1, 0, 0, 0, 20]);
+        assert_eq!(samples[1].requests, [5, 0, 2, 0, 0, 0, 10]);
         assert_eq!(samples[1].get_times[0], 5);
         assert_eq!(samples[1].write_times[3], 2, "a delete is a write");
         assert_eq!((samples[1].faults, samples[1].received_bytes), (2, 50));

@@ -17,8 +17,8 @@ pub(super) fn added_up<'a>(
     for sample in samples {
         let sum = sums.entry(sample.from_ms).or_default();
         sum.from_ms = sample.from_ms;
-        sum.faults += sample.faults;
-        sum.received_bytes += sample.received_bytes;
+        sum.faults = sum.faults.saturating_add(sample.faults);
+        sum.received_bytes = sum.received_bytes.saturating_add(sample.received_bytes);
         add(&mut sum.requests, &sample.requests);
         add(&mut sum.get_times, &sample.get_times);
         add(&mut sum.write_times, &sample.write_times);
@@ -47,6 +47,7 @@ pub(super) fn sample_json(sample: &LoadSample) -> Value {
         "writes_per_s": requests(1) + requests(2),
         "batches_per_s": requests(3) + requests(4),
         "scans_per_s": requests(5),
+        "redis_per_s": requests(6),
         "faults_per_s": per_s(sample.faults),
         "received_bytes_per_s": per_s(sample.received_bytes),
         "get_p50_us": get(0.5),
@@ -128,7 +129,7 @@ mod tests {
     fn sample(from_ms: u64, gets: u64) -> LoadSample {
         LoadSample {
             from_ms,
-            requests: vec![gets, 10, 5, 0, 0, 0],
+            requests: vec![gets, 10, 5, 0, 0, 0, 20],
             get_times: vec![gets - 1, 0, 1],
             ..LoadSample::default()
         }
@@ -169,6 +170,7 @@ mod tests {
         assert_eq!(samples.len(), 2);
         assert_eq!(samples[1]["gets_per_s"], 40.0);
         assert_eq!(samples[1]["writes_per_s"], 6.0);
+        assert_eq!(samples[1]["redis_per_s"], 8.0);
         assert_eq!(samples[1]["get_p50_us"], 10);
         assert_eq!(samples[1]["get_p99_us"], 10, "198 of 200");
         assert_eq!(samples[1]["get_p999_us"], 40);

@@ -17,6 +17,7 @@ pub(super) struct Load {
     writes_per_s: f64,
     batches_per_s: f64,
     scans_per_s: f64,
+    redis_per_s: f64,
     faults_per_s: f64,
     received_bytes_per_s: f64,
     get_p50_us: Option<u64>,
@@ -27,15 +28,16 @@ pub(super) struct Load {
 
 impl Load {
     fn of(sample: &LoadSample) -> Self {
-        let [gets, puts, deletes, batch_gets, batch_puts, scans] = sample.requests;
+        let [gets, puts, deletes, batch_gets, batch_puts, scans, redis] = sample.requests;
         let get = |share| LoadSample::percentile_us(&sample.get_times, share);
         let write = |share| LoadSample::percentile_us(&sample.write_times, share);
         Self {
             from_ms: sample.from_ms,
             gets_per_s: per_s(gets),
-            writes_per_s: per_s(puts + deletes),
-            batches_per_s: per_s(batch_gets + batch_puts),
+            writes_per_s: per_s(puts.saturating_add(deletes)),
+            batches_per_s: per_s(batch_gets.saturating_add(batch_puts)),
             scans_per_s: per_s(scans),
+            redis_per_s: per_s(redis),
             faults_per_s: per_s(sample.faults),
             received_bytes_per_s: per_s(sample.received_bytes),
             get_p50_us: get(0.5),
@@ -46,7 +48,11 @@ impl Load {
     }
 
     fn requests_per_s(&self) -> f64 {
-        self.gets_per_s + self.writes_per_s + self.batches_per_s + self.scans_per_s
+        self.gets_per_s
+            + self.writes_per_s
+            + self.batches_per_s
+            + self.scans_per_s
+            + self.redis_per_s
     }
 }
 
@@ -312,7 +318,11 @@ pub(super) fn hot_rows(hot: &HotKeys) -> impl Iterator<Item = [String; 4]> + '_ 
 fn past(status: &ClusterStatus) -> Vec<u64> {
     let mut sums = std::collections::BTreeMap::<u64, u64>::new();
     for sample in status.nodes.iter().flat_map(|node| &node.load) {
-        *sums.entry(sample.from_ms).or_default() += sample.requests.iter().sum::<u64>();
+        let sum = sums.entry(sample.from_ms).or_default();
+        *sum = sample
+            .requests
+            .iter()
+            .fold(*sum, |sum, it| sum.saturating_add(*it));
     }
     sums.into_values().map(|sum| per_s(sum) as u64).collect()
 }
@@ -329,7 +339,7 @@ pub(super) mod tests {
         status.nodes = vec![node(1, true), node(2, true), node(3, false)];
         let sample = |from_ms, gets, slow| LoadSample {
             from_ms,
-            requests: [gets, 10, 0, 0, 0, 0],
+            requests: [gets, 10, 0, 0, 0, 0, 0],
             get_times: vec![gets - slow, 0, 0, slow],
             write_times: vec![0, 10],
             ..LoadSample::default()

@@ -52,12 +52,12 @@ function summary({ status, samples }) {
   const last = wholeSample(samples);
   const sum = (field) => status.nodes.reduce((all, node) => all + node[field], 0);
   const ready = status.nodes.filter((it) => it.ready).length;
-  const requests = last ? last.gets_per_s + last.writes_per_s + last.batches_per_s + last.scans_per_s : null;
+  const requests = last ? perSecond(last) : null;
   const keys = sum("sealed_keys");
   const tile = (name, help, value, small, how = "") => h("div", {}, h("dt", { title: help }, name), h("dd", { class: how }, value, small ? h("small", {}, small) : null));
   show($("summary"),
     tile("Nodes ready", "Nodes that serve their partitions", `${ready} of ${status.nodes.length}`, "", ready === status.nodes.length ? "good" : "bad"),
-    tile("Requests", "Gets, writes, batches and scans, over the last five seconds", requests === null ? "–" : rate(requests)),
+    tile("Requests", "Gets, writes, batches, scans and commands of Redis clients, over the last five seconds", requests === null ? "–" : rate(requests)),
     tile("Get, 99 %", "99 of 100 gets took at most so long; up to twice too high", micros(last?.get_p99_us)),
     tile("Write, 99 %", "99 of 100 puts and deletes took at most so long; up to twice too high", micros(last?.write_p99_us)),
     tile("Errors", ERRORS, last ? rate(last.faults_per_s) : "–", "", last?.faults_per_s ? "warn" : ""),
@@ -65,6 +65,8 @@ function summary({ status, samples }) {
     tile("Data", "Bytes of keys and values at all nodes", bytes(sum("payload_bytes")), "with replicas"),
     tile("Index", "RAM of the indexes for each sealed key", keys ? `${((8 * sum("index_bytes")) / keys).toFixed(1)}` : "–", keys ? "bits per sealed key" : "nothing sealed yet"));
 }
+
+const perSecond = (it) => it.gets_per_s + it.writes_per_s + it.batches_per_s + it.scans_per_s + it.redis_per_s;
 
 /// The newest sample that all nodes have delivered.
 const wholeSample = (samples) => samples.at(samples.length > 1 && state.now.at_ms - samples.at(-1).from_ms < 2 * state.everyMs - 2000 ? -2 : -1);
@@ -119,7 +121,6 @@ const condition = (it) => (!it.reachable ? "unreachable" : it.state !== "active"
 function nodes({ status, nodes: loads, at_ms }) {
   const load = new Map(loads.map((it) => [it.node, it.load]));
   const of = (show) => (it) => (it.reachable ? show(it, load.get(it.id)) : "–");
-  const requests = (it) => it.gets_per_s + it.writes_per_s + it.batches_per_s + it.scans_per_s;
   const skew = (it) => (it.clock_ms - at_ms) / 1000;
   table("nodes", [
     { name: "node", of: (it) => [swatch(colour(it.id)), `${it.id}${it.id === status.answered_by ? " (this)" : ""}`] },
@@ -128,7 +129,7 @@ function nodes({ status, nodes: loads, at_ms }) {
     { name: "zone", of: (it) => it.zone },
     { name: "address", of: (it) => it.address },
     { name: "release", of: (it) => it.release },
-    { name: "requests", num: true, of: of((it, l) => (l ? rate(requests(l)) : "–")) },
+    { name: "requests", num: true, of: of((it, l) => (l ? rate(perSecond(l)) : "–")) },
     { name: "get 99 %", help: "99 of 100 gets took at most so long", num: true, of: of((it, l) => micros(l?.get_p99_us)) },
     { name: "write 99 %", help: "99 of 100 puts and deletes took at most so long", num: true, of: of((it, l) => micros(l?.write_p99_us)) },
     { name: "records", num: true, of: of((it) => count(it.records)) },
@@ -197,7 +198,7 @@ function hot(answer) {
 const charts = [
   new Chart($("rates"), "Requests", [
     { name: "gets", field: "gets_per_s" }, { name: "writes", field: "writes_per_s", help: "Puts and deletes" },
-    { name: "batches", field: "batches_per_s", help: "Of gets or of puts; each counts once" }, { name: "scans", field: "scans_per_s" }, { name: "errors", field: "faults_per_s", help: ERRORS },
+    { name: "batches", field: "batches_per_s", help: "Of gets or of puts; each counts once" }, { name: "scans", field: "scans_per_s" }, { name: "Redis", field: "redis_per_s", help: "Commands of Redis clients; not in the times below" }, { name: "errors", field: "faults_per_s", help: ERRORS },
   ], rate, false),
   ...[["gets", "get", "Gets took"], ["writes", "write", "Writes took"]].map(([id, kind, title]) => new Chart($(id), title, [
     { name: "half at most", field: `${kind}_p50_us`, help: "The median" }, { name: "99 %", field: `${kind}_p99_us` }, { name: "99.9 %", field: `${kind}_p999_us` },
