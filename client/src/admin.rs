@@ -1,5 +1,7 @@
 //! The client's operations on the cluster, which any node carries out.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use torc_proto::v1;
 use torc_proto::v1::cluster_client::ClusterClient;
@@ -23,8 +25,21 @@ impl Client {
     /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline) when no node of a cluster
     /// answered within the deadline.
     pub async fn status(&self) -> Result<ClusterStatus, Error> {
+        self.status_with_load(Duration::ZERO).await
+    }
+
+    /// As [`status`](Self::status), with what each node carried out in the time before now, one hour
+    /// at most.
+    ///
+    /// # Errors
+    /// As `status`.
+    pub async fn status_with_load(&self, load: Duration) -> Result<ClusterStatus, Error> {
+        let load_ms = load.as_millis() as u64;
         let sending = |channel, budget| async move {
-            let message = v1::StatusRequest { local: false };
+            let message = v1::StatusRequest {
+                local: false,
+                load_ms,
+            };
             ClusterClient::new(channel)
                 .status(request(message, budget))
                 .await

@@ -102,10 +102,10 @@ pub use builder::ClientBuilder;
 pub use client::Client;
 pub use cluster::{
     Change, ChangeKind, ClusterStatus, Explanation, Generation, GenerationContent, GenerationState,
-    Holding, Holds, HotEstimate, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode, Losses, Member,
-    MemberState, Namespace, NamespaceMode, NodeMaintenance, NodeShare, NodeStatus, Overlap,
-    OverlapEstimate, OverlapJoin, OverlapSet, Plan, Position, Quorum, Reservation, SliceTrace,
-    SliceVerdict, Stage, Transition,
+    Holding, Holds, HotEstimate, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode, LoadSample,
+    Losses, Member, MemberState, Namespace, NamespaceMode, NodeMaintenance, NodeShare, NodeStatus,
+    Overlap, OverlapEstimate, OverlapJoin, OverlapSet, Plan, Position, Quorum, Reservation,
+    SliceTrace, SliceVerdict, Stage, Transition,
 };
 pub use error::{Error, ErrorKind};
 pub use hot::HotGets;

@@ -110,6 +110,8 @@ enum Command {
     Abort(cmd::abort::Args),
     Namespace(cmd::namespace::Args),
     Status(cmd::status::Args),
+    Top(cmd::top::Args),
+    Doctor(cmd::doctor::Args),
     Ring(cmd::ring::Args),
     Explain(cmd::explain::Args),
     /// Write what is in memory to slices now, as nodes do by themselves from time to time.
@@ -262,6 +264,8 @@ async fn dispatch(cli: Cli, out: &mut Out) -> Result<(), Failure> {
         Command::Abort(args) => cmd::abort::run(args, &global, out).await,
         Command::Namespace(args) => cmd::namespace::run(args, &global, out).await,
         Command::Status(args) => cmd::status::run(args, &global, out).await,
+        Command::Top(args) => cmd::top::run(args, &global, out).await,
+        Command::Doctor(args) => cmd::doctor::run(args, &global, out).await,
         Command::Ring(args) => cmd::ring::run(args, &global, out).await,
         Command::Explain(args) => cmd::explain::run(args, &global, out).await,
         Command::Flush(args) => cmd::maintenance::run(Work::Flush, args, &global, out).await,

@@ -6,7 +6,7 @@
 //! | 1 | key not found |
 //! | 2 | usage: the command line, a local file, or a malformed line of it |
 //! | 3 | unavailable: nobody who could do it was reached in time; nothing changed |
-//! | 4 | a condition was not met; nothing changed |
+//! | 4 | a condition was not met, or `doctor` found something wrong; nothing changed |
 //! | 5 | the outcome of a write is unknown: it may happen, now or later |
 //! | 6 | refused: limits, the state of the cluster, or who asks; nothing changed |
 //!
@@ -86,6 +86,11 @@ pub(crate) enum Failure {
         /// All nodes that were asked.
         asked: usize,
     },
+    #[error("things found to be wrong: {count}; the standard output says what to do")]
+    Unhealthy {
+        /// Findings.
+        count: usize,
+    },
     #[error("interrupted")]
     Interrupted,
     #[error("cannot start: {0}")]
@@ -108,6 +113,7 @@ impl Failure {
             Self::Cluster(error) => code_of(error.kind(), error.maybe_applied()),
             Self::Stopped { what, .. } => what.code(),
             Self::LostSight { .. } | Self::NotEverywhere { .. } => Code::Unavailable,
+            Self::Unhealthy { .. } => Code::ConditionNotMet,
             Self::Interrupted => Code::Interrupted,
         }
     }

@@ -13,6 +13,7 @@ mod config;
 mod convert;
 mod fault;
 pub mod link;
+pub mod load;
 mod names;
 mod scan;
 mod topology;

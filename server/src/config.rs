@@ -558,6 +558,18 @@ impl Settings {
 }
 
 impl Settings {
+    /// What is served to other machines without TLS.
+    pub(crate) fn exposed(&self) -> Vec<String> {
+        let doors = [
+            ("grpc", Some(self.grpc_addr)),
+            ("http", Some(self.http_addr)),
+            ("resp", self.resp_addr),
+        ];
+        let is_exposed = |address: SocketAddr| self.tls.is_none() && !address.ip().is_loopback();
+        let exposed = doors.iter().filter(|(_, it)| it.is_some_and(is_exposed));
+        exposed.map(|(name, _)| (*name).to_owned()).collect()
+    }
+
     /// An address that stands for all of this machine's means nothing to others.
     fn check_advertised(&self) -> Result<(), ConfigError> {
         let pairs = [

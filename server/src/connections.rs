@@ -3,7 +3,8 @@
 //! A connection is a descriptor. Without a bound, strangers who connect and say nothing take all
 //! of them, and the store cannot open a file. So there are so many places for connections, and so
 //! many of them for one address; who gets none is hung up on at once. A connection whose
-//! greeting does not come in time gives its place back. Other members of the cluster need no
+//! greeting does not come in time gives its place back, and so does one of HTTP/1 that reads nothing of what
+//! is written to it. Other members of the cluster need no
 //! place: there are few, and without them nothing is replicated.
 
 use std::collections::HashMap;
@@ -28,6 +29,8 @@ use crate::shared::Shared;
 const GREETING_TIME: Duration = Duration::from_secs(5);
 /// How long it may still take when the node closes.
 const LAST_GREETING_TIME: Duration = Duration::from_millis(300);
+/// How long whoever is at the other end of HTTP/1 may read nothing.
+const READ_NOTHING_TIME: Duration = Duration::from_secs(20);
 /// What HTTP/2 begins with: the preface and the head of the first frame.
 const GREETING_LEN: usize = 24 + 9;
 /// Then those have their turn who take what was read, and count it: else HTTP/2 would read a whole
@@ -110,6 +113,10 @@ pub(crate) struct Connection {
     read_at_once: usize,
     /// Until the greeting has come.
     greeting: Option<(Pin<Box<Sleep>>, usize)>,
+    /// How long the other end may read nothing; none: HTTP/2 asks it by itself.
+    read_nothing_time: Option<Duration>,
+    /// While it reads nothing.
+    stalled: Option<Pin<Box<Sleep>>>,
 }
 
 impl Connection {
@@ -158,6 +165,28 @@ impl Connection {
             _place: place,
             read_at_once: 0,
             greeting,
+            read_nothing_time: (door == Door::Http).then_some(READ_NOTHING_TIME),
+            stalled: None,
+        }
+    }
+
+    /// Ends the connection if the other end has read nothing for long.
+    fn unless_stalled(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let Some(time) = self.read_nothing_time else {
+            return written;
+        };
+        let timer = self.stalled.get_or_insert_with(|| Box::pin(sleep(time)));
+        match timer.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => written,
         }
     }
 
@@ -281,7 +310,8 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.unless_stalled(written, context)
     }
 
     fn poll_write_vectored(
@@ -289,7 +319,8 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.unless_stalled(written, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -368,5 +399,27 @@ mod tests {
         greeted.read_exact(&mut heard).await.unwrap();
         let more = tokio::time::timeout(5 * TIME, greeted.read(&mut heard)).await;
         assert!(more.is_err(), "it may be silent now");
+    }
+
+    #[tokio::test]
+    async fn who_reads_nothing_for_long_loses_the_connection_and_who_reads_slowly_does_not() {
+        let (mut client, mut connection) = pair().await;
+        connection.read_nothing_time = Some(TIME);
+        // More than the system takes on the way.
+        let much = vec![7; 64 << 20];
+        let stalled = connection.write_all(&much).await.unwrap_err();
+        assert_eq!(stalled.kind(), io::ErrorKind::TimedOut);
+
+        connection.stalled = None;
+        connection.read_nothing_time = Some(600 * TIME);
+        let reading = async {
+            let mut heard = vec![0; 1 << 20];
+            while client.read(&mut heard).await.unwrap() > 0 {}
+        };
+        let writing = async {
+            connection.write_all(&much).await.unwrap();
+            drop(connection);
+        };
+        tokio::join!(reading, writing);
     }
 }

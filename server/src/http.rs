@@ -1,4 +1,4 @@
-//! HTTP: health for machines, metrics for Prometheus, the cluster's state as JSON.
+//! HTTP: health for machines, metrics for Prometheus, the cluster's state as JSON, and the console for people.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,12 +9,13 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
-use torc_proto::v1::HotKeysRequest;
+use torc_proto::v1::{HotKeysRequest, StatusRequest};
 use torc_proto::{Access, Reason};
 use torc_ring::topology::RingSummary;
 
 use crate::caller::Caller;
 use crate::cluster::status;
+use crate::console;
 use crate::hot;
 use crate::metrics::Readings;
 use crate::shared::{DEFAULT_DEADLINE, Shared};
@@ -25,6 +26,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/status", get(show_status))
         .route("/ring", get(ring))
         .route("/hot-keys", get(hot_keys))
+        .merge(console::router())
         .route_layer(from_fn_with_state(Arc::clone(&shared), may_observe))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(readyz))
@@ -82,7 +84,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn show_status(State(shared): State<Arc<Shared>>) -> Response {
-    match status::gather(&shared, false).await {
+    match status::gather(&shared, &StatusRequest::default()).await {
         Ok(status) => Json(status::to_json(&status)).into_response(),
         Err(fault) => (StatusCode::SERVICE_UNAVAILABLE, format!("{fault}\n")).into_response(),
     }

@@ -8,7 +8,7 @@
 //! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
 //! * `data_dir`: whether the parts of a data directory belong together; `boot`: whether it is an older copy or a clone.
 //! * `shared`: what all parts of a node hold.
-//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `caller`: who calls and what they may do; `renewal`: replaced certificates; `http`: health, metrics, JSON.
+//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `caller`: who calls and what they may do; `renewal`: replaced certificates; `http`: health, metrics, JSON; `console`: the page for people, and what it shows.
 //! * `resp`: the door of Redis clients.
 //! * [`links`]: messages between replicas.
 //! * `admission`: how many operations are taken on at a time.
@@ -28,6 +28,7 @@ mod clock;
 mod cluster;
 pub mod config;
 mod connections;
+mod console;
 mod data_dir;
 mod disk_faults;
 mod founding;
@@ -38,6 +39,7 @@ mod hot;
 mod http;
 mod identity;
 mod kv;
+mod latencies;
 pub mod links;
 mod memory;
 mod meter;

@@ -2,7 +2,7 @@
 //! material in any label.
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -12,10 +12,11 @@ use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use torc_proto::load::BUCKETS;
 use torc_proto::{Fault, Reason};
 
+use crate::latencies::Latencies;
 use crate::links::LinkMetrics;
 use crate::registers::RegisterMetrics;
 use crate::resp::RespMetrics;
@@ -32,7 +33,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Get,
         Self::Put,
         Self::Delete,
@@ -67,13 +68,14 @@ struct FaultLabels {
     reason: String,
 }
 
-type Histograms = Family<OperationLabels, Histogram, fn() -> Histogram>;
+type Histograms = Family<OperationLabels, Latencies>;
 
 /// All counters of a node.
 pub(crate) struct Metrics {
     registry: Registry,
     /// By operation.
-    seconds: [Histogram; Operation::ALL.len()],
+    seconds: [Latencies; Operation::ALL.len()],
+    failed: AtomicU64,
     faults: Family<FaultLabels, Counter>,
     pub(crate) forwarded: Counter,
     pub(crate) cold_reads: Counter,
@@ -121,15 +123,20 @@ pub(crate) struct Readings {
     pub(crate) in_flight_refused: u64,
 }
 
-fn latency_histogram() -> Histogram {
-    // 10 us to 10 s.
-    Histogram::new(exponential_buckets(1e-5, 2.0, 21))
+/// What was counted of clients' requests since the start.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Totals {
+    /// How long requests took, by operation.
+    pub(crate) times: [[u64; BUCKETS]; Operation::ALL.len()],
+    pub(crate) faults: u64,
+    /// Commands of Redis clients.
+    pub(crate) commands: u64,
 }
 
 impl Metrics {
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("torc");
-        let seconds = Histograms::new_with_constructor(latency_histogram);
+        let seconds = Histograms::default();
         registry.register_with_unit(
             "operation",
             "Time from the arrival of a request to its answer",
@@ -210,6 +217,7 @@ impl Metrics {
                     .get_or_create(&OperationLabels { operation })
                     .clone()
             }),
+            failed: AtomicU64::new(0),
             faults,
             forwarded,
             cold_reads,
@@ -240,12 +248,20 @@ impl Metrics {
 
     /// Counts an operation that has ended, and how long it took.
     pub(crate) fn ended(&self, operation: Operation, started: Instant, fault: Option<&Fault>) {
-        let elapsed = started.elapsed().as_secs_f64();
-        self.seconds[operation as usize].observe(elapsed);
+        self.seconds[operation as usize].observe(started.elapsed());
         if let Some(fault) = fault {
+            self.failed.fetch_add(1, Ordering::Relaxed);
             let reason = name_of(fault.reason);
             let labels = FaultLabels { operation, reason };
             self.faults.get_or_create(&labels).inc();
+        }
+    }
+
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            times: std::array::from_fn(|operation| self.seconds[operation].counts()),
+            faults: self.failed.load(Ordering::Relaxed),
+            commands: self.resp.commands(),
         }
     }
 

@@ -21,6 +21,7 @@ use crate::admission::Admission;
 use crate::budget::Budget;
 use crate::config::Settings;
 use crate::connections::{Connection, Places};
+use crate::console::{self, Console};
 use crate::data_dir::{DataDir, DataDirError};
 use crate::disk_faults::FaultyFs;
 use crate::founding::{EnlistByRpc, announce_address, found};
@@ -168,6 +169,13 @@ impl Node {
             confirm_and_announce(Arc::clone(&shared)),
         ));
         tasks.spawn(hot::keep(Arc::clone(&shared)));
+        let consoles = futures::future::join(
+            console::sample(Arc::clone(&shared)),
+            console::run(Arc::clone(&shared)),
+        );
+        tasks.spawn(until_cancelled(shared.cancel.clone(), async {
+            consoles.await;
+        }));
         if let Some(tls) = shared.tls.clone() {
             let renewing = renewal::run(Arc::clone(&shared), tls);
             tasks.spawn(until_cancelled(shared.cancel.clone(), renewing));
@@ -392,6 +400,7 @@ fn open(
         metrics: Metrics::new(),
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
         hot: Hot::new(settings.hot),
+        console: Console::default(),
         sketchers: tokio::sync::Semaphore::new(2),
         scans: Arc::new(tokio::sync::Semaphore::new(MOST_SCANS)),
         searchers: tokio::sync::Semaphore::new(settings.worker_threads),

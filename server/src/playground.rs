@@ -126,6 +126,9 @@ impl Playground {
             None => "kept",
         };
         let _ = writeln!(text, "  data     {} ({kept})", self.dir.display());
+        if let Some(node) = self.nodes.first() {
+            let _ = writeln!(text, "  console  http://{}/", node.http_addr());
+        }
         let kvctl = match self.nodes.first() {
             Some(node) if node.grpc_addr().port() != 7401 => {
                 format!("kvctl --endpoint http://{}", node.grpc_addr())

@@ -20,6 +20,7 @@ use crate::admission::Admission;
 use crate::budget::Budget;
 use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
+use crate::console::Console;
 use crate::group::TopologyGroup;
 use crate::hot::Hot;
 use crate::identity::Identity;
@@ -68,6 +69,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) throttle: Throttle,
     pub(crate) hot: Hot,
+    pub(crate) console: Console,
     /// Sketches of keys that are made at a time.
     pub(crate) sketchers: Semaphore,
     /// Scans under way.

@@ -166,7 +166,10 @@ async fn get(servers: &Servers, index: usize, key: &str) -> Option<String> {
 }
 
 async fn epoch(servers: &Servers, index: usize) -> u64 {
-    let local = StatusRequest { local: true };
+    let local = StatusRequest {
+        local: true,
+        ..StatusRequest::default()
+    };
     let status = servers.cluster(index).await.status(local).await.unwrap();
     status.into_inner().epoch
 }

@@ -313,7 +313,10 @@ async fn a_key_is_explained_by_all_its_replicas_and_a_missing_node_is_counted() 
     let explained = servers.explain("k").await;
     let lead = explained.partition.unwrap().lead;
     assert_eq!(explained.answered_by, lead);
-    let local = StatusRequest { local: true };
+    let local = StatusRequest {
+        local: true,
+        ..StatusRequest::default()
+    };
     let status = async |request: StatusRequest| {
         let mut cluster = servers.cluster(0).await;
         cluster.status(request).await.unwrap().into_inner()

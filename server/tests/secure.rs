@@ -9,12 +9,19 @@
 mod common;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use futures::stream;
 use http::uri::PathAndQuery;
 use prost::Message as _;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
@@ -249,6 +256,7 @@ async fn a_session_carries_what_each_of_its_messages_may_do() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_client_may_do_what_its_certificate_says() {
     use tower_service::Service as _;
+
     let office = Office::new();
     let (node, _data) = office.node().await;
     let address = node.resp_addr().unwrap();
@@ -382,4 +390,77 @@ async fn a_node_without_its_files_does_not_start_and_says_which() {
     // A node's own side is refused to a client's certificate.
     let alice = office.issue("alice", "torc://any/client/alice/admin");
     assert!(NodeTls::open(alice, false).is_err());
+}
+
+/// What a browser connects with; without roles it shows no certificate.
+fn browser(office: &Office, roles: Option<&str>) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    let authorities = office.dir.path().join("ca.pem");
+    for authority in CertificateDer::pem_file_iter(authorities).unwrap() {
+        roots.add(authority.unwrap()).unwrap();
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots);
+    let config = match roles {
+        None => config.with_no_client_auth(),
+        Some(roles) => {
+            let files = office.issue(roles, &format!("torc://any/client/alice/{roles}"));
+            let chain = CertificateDer::pem_file_iter(files.certificate).unwrap();
+            let key = PrivateKeyDer::from_pem_file(files.key).unwrap();
+            config
+                .with_client_auth_cert(chain.map(Result::unwrap).collect(), key)
+                .unwrap()
+        }
+    };
+    TlsConnector::from(Arc::new(config))
+}
+
+/// The first line of the answer to an HTTP request.
+async fn http_status(node: &Node, browser: &TlsConnector, path: &str) -> String {
+    let address = node.http_addr();
+    let stream = TcpStream::connect(address).await.unwrap();
+    let stream = browser.connect(address.ip().into(), stream).await.unwrap();
+    let mut stream = BufReader::new(stream);
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut line = String::new();
+    stream.read_line(&mut line).await.unwrap();
+    line
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_console_and_its_json_are_for_those_who_may_observe() {
+    let office = Office::new();
+    let (node, _data) = office.node().await;
+    let callers = [
+        (None, " 401 "),
+        (Some("read+write"), " 403 "),
+        (Some("observe"), " 200 "),
+    ];
+    for (roles, expected) in callers {
+        let browser = browser(&office, roles);
+        for path in [
+            "/",
+            "/console/console.js",
+            "/console/state",
+            "/console/history",
+            "/console/explain?key=k",
+            "/console/events",
+            "/status",
+            "/ring",
+            "/hot-keys",
+            "/metrics",
+        ] {
+            let mut status = String::new();
+            // Hot keys are told once every worker counts.
+            until("it serves", async || {
+                status = http_status(&node, &browser, path).await;
+                !status.contains(" 503 ")
+            })
+            .await;
+            assert!(status.contains(expected), "{roles:?} {path}: {status}");
+        }
+        let health = http_status(&node, &browser, "/healthz").await;
+        assert!(health.contains(" 200 "), "{health}");
+    }
+    node.stop().await.unwrap();
 }

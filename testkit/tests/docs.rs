@@ -4,12 +4,13 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "bench/README.md",
     "deploy/README.md",
+    "docs/console.md",
     "fuzz/README.md",
     "sim/README.md",
     "store/FORMAT.md",

@@ -6,9 +6,9 @@ use torc_ring::topology::ClusterId;
 use torc_ring::{NodeId, Partition, Token, Zone};
 
 use super::{
-    Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, Losses, Member,
-    MemberState, NodeShare, NodeStatus, Plan, Position, Quorum, SliceTrace, SliceVerdict, Stage,
-    Transition,
+    Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, LoadSample,
+    Losses, Member, MemberState, NodeShare, NodeStatus, Plan, Position, Quorum, SliceTrace,
+    SliceVerdict, Stage, Transition,
 };
 use crate::Error;
 use crate::answers::moment;
@@ -131,7 +131,35 @@ fn node_status(wire: v1::NodeStatus) -> Checked<NodeStatus> {
         index_bytes: wire.index_bytes,
         certificate_ends_at_ms: (wire.certificate_ends_at_ms > 0)
             .then_some(wire.certificate_ends_at_ms),
+        clock_ms: wire.clock_ms,
+        free_bytes: wire.free_bytes,
+        memtable_bytes: wire.memtable_bytes,
+        memtable_limit_bytes: wire.memtable_limit_bytes,
+        mphf_bytes: wire.mphf_bytes,
+        gate_bytes: wire.gate_bytes,
+        offset_bytes: wire.offset_bytes,
+        header_bytes: wire.header_bytes,
+        slices: wire.slices,
+        most_slices: wire.most_slices,
+        slice_bytes: wire.slice_bytes,
+        flushes: wire.flushes,
+        compactions: wire.compactions,
+        exposed: wire.exposed,
+        out_of_reach: wire.out_of_reach.into_iter().map(NodeId).collect(),
+        load: wire.load.into_iter().map(load_sample).collect(),
     })
+}
+
+fn load_sample(wire: v1::LoadSample) -> LoadSample {
+    let request = |kind: usize| wire.requests.get(kind).copied().unwrap_or(0);
+    LoadSample {
+        from_ms: wire.from_ms,
+        requests: std::array::from_fn(request),
+        faults: wire.faults,
+        get_times: wire.get_times,
+        write_times: wire.write_times,
+        received_bytes: wire.received_bytes,
+    }
 }
 
 fn slice_trace(wire: v1::SliceTrace) -> Checked<SliceTrace> {

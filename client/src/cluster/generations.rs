@@ -35,7 +35,6 @@ pub struct Generation {
     pub unheard: Vec<NodeId>,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
 fn as_text<S: serde::Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(version)
 }

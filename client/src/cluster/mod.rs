@@ -11,6 +11,8 @@ mod maintenance;
 mod namespaces;
 mod overlap;
 
+use std::time::Duration;
+
 use serde::Serialize;
 use torc_record::{Epoch, NodeSlot};
 use torc_ring::topology::ClusterId;
@@ -136,6 +138,68 @@ pub struct NodeStatus {
     pub index_bytes: u64,
     /// When its certificate ends, Unix time in milliseconds. None: it speaks no TLS.
     pub certificate_ends_at_ms: Option<u64>,
+    /// Its wall clock as it answered, Unix milliseconds; 0 where it does not tell.
+    pub clock_ms: u64,
+    /// Free space of the file system of its data directory.
+    pub free_bytes: Option<u64>,
+    /// Memory of its memtable.
+    pub memtable_bytes: u64,
+    /// What that may take.
+    pub memtable_limit_bytes: u64,
+    /// Memory of the minimal perfect hash functions of its slices.
+    pub mphf_bytes: u64,
+    /// Memory of their Bloom gates.
+    pub gate_bytes: u64,
+    /// Memory of their record offsets.
+    pub offset_bytes: u64,
+    /// Memory of their headers.
+    pub header_bytes: u64,
+    /// Slices it holds.
+    pub slices: u64,
+    /// Slices of the partition that has most.
+    pub most_slices: u64,
+    /// Bytes of slices on disk.
+    pub slice_bytes: u64,
+    /// Flushes since it started.
+    pub flushes: u64,
+    /// Compactions since it started.
+    pub compactions: u64,
+    /// What it serves to other machines without TLS: `grpc`, `http`, `resp`.
+    pub exposed: Vec<String>,
+    /// Nodes that it cannot reach, or that owe it an answer.
+    pub out_of_reach: Vec<NodeId>,
+    /// What it carried out, oldest first, where that was asked for.
+    #[serde(skip)]
+    pub load: Vec<LoadSample>,
+}
+
+/// What a node carried out in five seconds.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LoadSample {
+    /// When they began, Unix milliseconds.
+    pub from_ms: u64,
+    /// Requests: gets, puts, deletes, batches of gets, batches of puts, scans, commands of Redis
+    /// clients.
+    pub requests: [u64; 7],
+    /// Requests that failed.
+    pub faults: u64,
+    /// How long gets took, by bucket.
+    pub get_times: Vec<u64>,
+    /// How long puts and deletes took, by bucket.
+    pub write_times: Vec<u64>,
+    /// Bytes of keys and values that came in with moving partitions.
+    pub received_bytes: u64,
+}
+
+impl LoadSample {
+    /// The time it is of.
+    pub const LENGTH: Duration = Duration::from_secs(5);
+
+    /// What a share of these times are at most, microseconds; at most twice too high.
+    #[must_use]
+    pub fn percentile_us(times: &[u64], share: f64) -> Option<u64> {
+        torc_proto::load::percentile_us(times, share)
+    }
 }
 
 /// A change of the topology, while it runs or after it ended.

@@ -267,14 +267,14 @@ fn role(node: &NodeStatus, status: &ClusterStatus) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use torc_client::{ChangeKind, Member, Transition};
     use torc_record::{Epoch, NodeSlot};
     use torc_ring::topology::ClusterId;
     use torc_ring::{NodeId, Zone};
 
-    fn node(id: u64, reachable: bool) -> NodeStatus {
+    pub(crate) fn node(id: u64, reachable: bool) -> NodeStatus {
         NodeStatus {
             member: Member {
                 id: NodeId(id),
@@ -307,10 +307,26 @@ mod tests {
             sealed_keys: 500_000,
             index_bytes: 1_500_000,
             certificate_ends_at_ms: None,
+            clock_ms: 1_700_000_000_000,
+            free_bytes: Some(1 << 38),
+            memtable_bytes: 1 << 20,
+            memtable_limit_bytes: 1 << 26,
+            mphf_bytes: 140_000,
+            gate_bytes: 700_000,
+            offset_bytes: 600_000,
+            header_bytes: 60_000,
+            slices: 2048,
+            most_slices: 2,
+            slice_bytes: 66_000_000,
+            flushes: 3,
+            compactions: 1,
+            exposed: Vec::new(),
+            out_of_reach: Vec::new(),
+            load: Vec::new(),
         }
     }
 
-    fn status() -> ClusterStatus {
+    pub(crate) fn status() -> ClusterStatus {
         ClusterStatus {
             cluster_id: ClusterId([0xab; 16]),
             epoch: Epoch(7),

@@ -8,9 +8,12 @@
 
 mod admin;
 mod alter;
+mod browser;
 mod chaos;
 mod commands;
+mod console;
 mod data;
+mod doctor;
 mod generations;
 mod hot;
 mod join;
@@ -20,5 +23,6 @@ mod replicas;
 mod restart;
 mod secure;
 mod strangers;
+mod top;
 mod tour;
 mod traffic;

@@ -25,7 +25,7 @@ use crate::shared::{Shared, store_fault};
 /// How long a replica has to say what it holds.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
-pub(super) async fn explain(
+pub(crate) async fn explain(
     shared: &Arc<Shared>,
     request: ExplainRequest,
     deadline: Instant,

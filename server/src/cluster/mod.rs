@@ -8,7 +8,7 @@
 //! * `sketch_keys`: the keys of namespaces, so that they can be compared.
 
 mod change;
-mod explain;
+pub(crate) mod explain;
 mod generation;
 mod leader;
 mod maintenance;
@@ -160,8 +160,8 @@ impl Cluster for ClusterService {
         &self,
         request: Request<StatusRequest>,
     ) -> Result<Response<StatusResponse>, Status> {
-        let local = request.into_inner().local;
-        Ok(Response::new(status::gather(&self.shared, local).await?))
+        let answer = status::gather(&self.shared, request.get_ref()).await;
+        Ok(Response::new(answer?))
     }
 
     async fn flush(

@@ -14,27 +14,32 @@ use torc_ring::topology::{ClusterId, Member, RoutingTable, Topology, Transition}
 use torc_store::StoreHealth;
 
 use super::plan::{kind_to_wire, replaced, replicas_after};
+use crate::clock::unix_ms;
 use crate::peers::within;
 use crate::shared::Shared;
 
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Asks every member (unless `local`) and puts the answers together.
-pub(crate) async fn gather(shared: &Arc<Shared>, local: bool) -> Result<StatusResponse, Fault> {
+pub(crate) async fn gather(
+    shared: &Arc<Shared>,
+    request: &StatusRequest,
+) -> Result<StatusResponse, Fault> {
+    let StatusRequest { local, load_ms } = *request;
     let table = shared.routing()?;
     let me = shared.node()?;
     let nodes = if local {
         table
             .members
             .get(&me)
-            .map(|member| own(shared, &table, me, member))
+            .map(|member| own(shared, &table, me, member, load_ms))
             .into_iter()
             .collect()
     } else {
         let asked = table
             .members
             .iter()
-            .map(|(id, member)| one(shared, &table, *id, member));
+            .map(|(id, member)| one(shared, &table, *id, member, load_ms));
         join_all(asked).await
     };
     let topology = shared.group.topology();
@@ -107,11 +112,12 @@ async fn one(
     table: &RoutingTable,
     id: NodeId,
     member: &Member,
+    load_ms: u64,
 ) -> NodeStatus {
     if shared.identity.node() == Some(id) {
-        return own(shared, table, id, member);
+        return own(shared, table, id, member, load_ms);
     }
-    match ask(shared, id).await {
+    match ask_with_load(shared, id, load_ms).await {
         Ok(status) => NodeStatus {
             voter: is_voter(shared, id),
             ..status
@@ -127,10 +133,16 @@ async fn one(
 }
 
 pub(super) async fn ask(shared: &Shared, node: NodeId) -> Result<NodeStatus, Fault> {
+    ask_with_load(shared, node, 0).await
+}
+
+async fn ask_with_load(shared: &Shared, node: NodeId, load_ms: u64) -> Result<NodeStatus, Fault> {
     let mut client = shared.peers.cluster(&shared.recipient(node)?)?;
-    let answer = client
-        .status(within(ASK_TIMEOUT, StatusRequest { local: true }))
-        .await;
+    let request = StatusRequest {
+        local: true,
+        load_ms,
+    };
+    let answer = client.status(within(ASK_TIMEOUT, request)).await;
     let answer = answer
         .map_err(|status| Fault::from_status(&status))?
         .into_inner();
@@ -161,9 +173,22 @@ fn counts(table: &RoutingTable, id: NodeId) -> NodeStatus {
     }
 }
 
-fn own(shared: &Shared, table: &RoutingTable, id: NodeId, member: &Member) -> NodeStatus {
+fn own(
+    shared: &Shared,
+    table: &RoutingTable,
+    id: NodeId,
+    member: &Member,
+    load_ms: u64,
+) -> NodeStatus {
     let stats = shared.store.stats();
     let slices = &stats.sliced;
+    let registers = shared.registers.get();
+    let out_of_reach = registers.map(|it| it.out_of_reach()).unwrap_or_default();
+    let heat = if load_ms > 0 {
+        shared.hot.heat(table.partitions.count() as usize)
+    } else {
+        Vec::new()
+    };
     let index_bytes =
         slices.header_bytes + slices.gate_bytes + slices.mphf_bytes + slices.offset_bytes;
     let ready = shared.ready();
@@ -190,6 +215,23 @@ fn own(shared: &Shared, table: &RoutingTable, id: NodeId, member: &Member) -> No
             end.map_or(0, |end| end.as_millis() as u64)
         }),
         resp_address: shared.resp.address().unwrap_or_default().to_owned(),
+        clock_ms: unix_ms(),
+        free_bytes: stats.free_bytes,
+        memtable_bytes: stats.memtable_bytes,
+        memtable_limit_bytes: stats.memtable_limit_bytes,
+        mphf_bytes: slices.mphf_bytes,
+        gate_bytes: slices.gate_bytes,
+        offset_bytes: slices.offset_bytes,
+        header_bytes: slices.header_bytes,
+        slices: slices.slices,
+        most_slices: slices.most_slices,
+        slice_bytes: slices.slice_bytes,
+        flushes: stats.flushes,
+        compactions: stats.compactions,
+        exposed: shared.settings.exposed(),
+        out_of_reach: out_of_reach.into_iter().map(|node| node.0).collect(),
+        load: shared.console.load(load_ms),
+        heat,
         ..counts(table, id)
     }
 }
@@ -260,7 +302,8 @@ fn node_json(node: &NodeStatus) -> Value {
         MemberState::Leaving => "leaving",
         MemberState::Unspecified => "unknown",
     };
-    json!({
+    let mut fields = stored_json(node);
+    let others = json!({
         "id": member.id,
         "slot": member.slot,
         "address": member.address,
@@ -288,8 +331,33 @@ fn node_json(node: &NodeStatus) -> Value {
         "damaged_slices": node.damaged_slices,
         "disk_full": node.disk_full,
         "sealed_keys": node.sealed_keys,
-        "index_bytes": node.index_bytes,
         "certificate_ends_at_ms": (node.certificate_ends_at_ms > 0).then_some(node.certificate_ends_at_ms),
+    });
+    if let (Value::Object(fields), Value::Object(others)) = (&mut fields, others) {
+        fields.extend(others);
+    }
+    fields
+}
+
+/// What the store of a node says, and who reaches it.
+fn stored_json(node: &NodeStatus) -> Value {
+    json!({
+        "index_bytes": node.index_bytes,
+        "clock_ms": node.clock_ms,
+        "free_bytes": node.free_bytes,
+        "memtable_bytes": node.memtable_bytes,
+        "memtable_limit_bytes": node.memtable_limit_bytes,
+        "mphf_bytes": node.mphf_bytes,
+        "gate_bytes": node.gate_bytes,
+        "offset_bytes": node.offset_bytes,
+        "header_bytes": node.header_bytes,
+        "slices": node.slices,
+        "most_slices": node.most_slices,
+        "slice_bytes": node.slice_bytes,
+        "flushes": node.flushes,
+        "compactions": node.compactions,
+        "exposed": node.exposed,
+        "out_of_reach": node.out_of_reach,
     })
 }
 

@@ -8,6 +8,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, MissedTickBehavior, timeout_at};
 use torc_sketch::hot_keys::{HotKeysOptions, Interval, NodeWindow, hottest};
 
+use super::heat::Parts;
 use super::options_of;
 use super::trackers::{Cut, Delivery};
 use crate::clock::unix_ms;
@@ -115,11 +116,13 @@ impl Keeper {
         let deadline = Instant::now() + within;
         let mut waiting = self.shared.settings.worker_threads;
         let mut sum: Option<Interval> = None;
+        let mut parts = Parts::default();
         while waiting > 0 {
             let Ok(Some(delivery)) = timeout_at(deadline, self.inbox.recv()).await else {
                 break;
             };
             waiting -= usize::from(is_meant(&delivery));
+            parts.add(&delivery.parts);
             match (&mut sum, delivery.interval) {
                 (Some(sum), Some(interval)) => {
                     if let Err(error) = sum.merge(interval) {
@@ -130,6 +133,8 @@ impl Keeper {
                 (Some(_), None) => {}
             }
         }
+        let hot = &self.shared.hot;
+        hot.heat.add(&parts, hot.settings.interval);
         sum
     }
 

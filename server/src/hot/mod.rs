@@ -11,6 +11,7 @@
 //! * `keeper`: the task that has the trackers cut, and keeps what they counted.
 //! * `history`: the intervals of the past, thinned with age.
 //! * `gather`: the cluster's answer; `json`: the same for HTTP.
+//! * `heat`: how busy each part of the token circle is.
 //! * `hints`: what is hot here now, so that answers to gets can say so.
 //!
 //! What is an access: a get (single, of a batch, of a session), a put, a delete, counted
@@ -27,6 +28,7 @@
 //! hint in every answer.
 
 mod gather;
+mod heat;
 mod hints;
 mod history;
 mod json;
@@ -47,6 +49,7 @@ pub(crate) use json::to_json;
 pub(crate) use keeper::keep;
 pub(crate) use trackers::{count, hand_over_at_last, track};
 
+use heat::Heat;
 use hints::Hints;
 use history::History;
 use trackers::{Cut, Delivery};
@@ -78,6 +81,7 @@ pub(crate) struct Hot {
     inbox: Mutex<Option<mpsc::UnboundedReceiver<Delivery>>>,
     history: History,
     hints: Hints,
+    heat: Heat,
     queries: Semaphore,
     stats: Counted,
 }
@@ -111,6 +115,7 @@ impl Hot {
             inbox: Mutex::new(Some(inbox)),
             history: History::new(settings.history_bytes),
             hints: Hints::default(),
+            heat: Heat::default(),
             queries: Semaphore::new(QUERIES),
             stats: Counted::default(),
         }
@@ -133,6 +138,12 @@ impl Hot {
     #[inline]
     pub(crate) fn hint(&self, digest: &Digest) -> bool {
         self.hints.give(digest)
+    }
+
+    /// Thousandths of an access per second by parts of the token circle, as many as there are
+    /// partitions, or 4,096; empty while nothing is counted.
+    pub(crate) fn heat(&self, partitions: usize) -> Vec<u32> {
+        self.heat.by_part(partitions)
     }
 
     /// What it counts with, once it counts.

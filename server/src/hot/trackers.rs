@@ -10,6 +10,7 @@ use std::sync::Arc;
 use torc_record::{Digest, NamespaceId};
 use torc_sketch::hot_keys::{HotKeys, HotKeysOptions, Interval, KeyName};
 
+use super::heat::Parts;
 use crate::clock::unix_ms;
 use crate::shared::Shared;
 
@@ -27,12 +28,14 @@ pub(super) struct Delivery {
     pub(super) number: u64,
     /// None from a worker that had not begun.
     pub(super) interval: Option<Interval>,
+    pub(super) parts: Parts,
     /// The worker ends.
     pub(super) is_last: bool,
 }
 
 struct Tracker {
     keys: HotKeys,
+    parts: Parts,
     redact: bool,
 }
 
@@ -44,7 +47,13 @@ thread_local! {
 #[inline]
 pub(crate) fn count(namespace: NamespaceId, digest: &Digest, key: &[u8]) {
     TRACKER.with_borrow_mut(|tracker| {
-        if let Some(Tracker { keys, redact }) = tracker {
+        if let Some(Tracker {
+            keys,
+            parts,
+            redact,
+        }) = tracker
+        {
+            parts.count(digest);
             keys.record(digest, || KeyName {
                 namespace,
                 key: (!*redact).then(|| key.into()),
@@ -75,18 +84,22 @@ pub(crate) fn hand_over_at_last(shared: &Shared) {
 }
 
 fn deliver(shared: &Shared, cut: &Cut, is_last: bool) {
-    let interval = TRACKER.with_borrow_mut(|tracker| {
-        let counted = tracker.as_mut().map(|it| it.keys.snapshot(cut.now_ms));
+    let (interval, parts) = TRACKER.with_borrow_mut(|tracker| {
+        let counted = tracker.as_mut();
+        let counted =
+            counted.map(|it| (it.keys.snapshot(cut.now_ms), std::mem::take(&mut it.parts)));
         tracker.get_or_insert_with(|| Tracker {
             keys: HotKeys::new(&cut.options, cut.now_ms),
+            parts: Parts::default(),
             redact: shared.hot.settings.redact,
         });
-        counted
+        counted.unzip()
     });
     // Without a keeper the node is stopping.
     let _ = shared.hot.deliveries.send(Delivery {
         number: cut.number,
         interval,
+        parts: parts.unwrap_or_default(),
         is_last,
     });
 }

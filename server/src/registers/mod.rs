@@ -328,6 +328,11 @@ impl Registers {
         node != self.me.node && (links.is_unreachable(node) || links.is_silent(node))
     }
 
+    /// The nodes that cannot be reached or do not answer, as far as this one knows.
+    pub(crate) fn out_of_reach(&self) -> BTreeSet<NodeId> {
+        self.links.out_of_reach().silent
+    }
+
     /// The nodes that have not been reached, or owed an answer, for long.
     pub(crate) fn lost(&self) -> BTreeSet<NodeId> {
         self.links.out_of_reach().lost

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use torc_proto::Fault;
+use torc_proto::v1::StatusRequest;
 use torc_resp::{ClusterCommand, Reply, SLOTS};
 use torc_ring::NodeId;
 use torc_ring::topology::{ClusterId, RoutingTable};
@@ -40,7 +41,7 @@ impl Doors {
                 return Ok(known.by_node.clone());
             }
         }
-        let status = status::gather(shared, false).await?;
+        let status = status::gather(shared, &StatusRequest::default()).await?;
         let table = shared.routing()?;
         let mut known = self.0.lock();
         known.asked = Some(now);

@@ -92,7 +92,7 @@ impl RespMetrics {
     }
 
     /// Commands since the node started.
-    pub(super) fn commands(&self) -> u64 {
+    pub(crate) fn commands(&self) -> u64 {
         self.commands.iter().flatten().map(Counter::get).sum()
     }
 }

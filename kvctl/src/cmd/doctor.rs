@@ -1,0 +1,73 @@
+//! `kvctl doctor`: what operators get wrong, and what to do about it.
+
+mod examine;
+
+use torc_client::{Client, ClusterStatus, Error};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::text;
+use examine::{Finding, Level, examine};
+
+/// Looks at the clocks: a slow answer looks like a clock that is wrong, three rarely do.
+const LOOKS: usize = 3;
+
+/// Look for what is wrong with the cluster, or soon will be, and say what to do.
+///
+/// Looks at clocks, zones, disks, certificates, releases, nodes, links, replicas and what is open to other
+/// machines. Changes nothing. Exit code 0 if nothing is wrong, 4 if something is.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+pub(crate) async fn run(_: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let client = global.client()?;
+    let (status, skew_ms) = look(&client).await?;
+    let namespaces = client.namespaces().await?;
+    let findings = examine(&status, &namespaces, skew_ms, text::now_ms());
+    if global.json() {
+        let json = serde_json::json!({ "nodes": status.nodes.len(), "findings": findings });
+        out.json(&json)?;
+    } else {
+        out.line(describe(&status, &findings))?;
+    }
+    match findings.len() {
+        0 => Ok(()),
+        count => Err(Failure::Unhealthy { count }),
+    }
+}
+
+/// The status, and by how much the clocks of two nodes differ at the least.
+async fn look(client: &Client) -> Result<(ClusterStatus, u64), Error> {
+    let mut status = client.status().await?;
+    let mut skew_ms = skew_ms(&status);
+    for _ in 1..LOOKS {
+        status = client.status().await?;
+        skew_ms = skew_ms.min(self::skew_ms(&status));
+    }
+    Ok((status, skew_ms))
+}
+
+fn skew_ms(status: &ClusterStatus) -> u64 {
+    let clocks = status.nodes.iter().map(|node| node.clock_ms);
+    let told: Vec<u64> = clocks.filter(|clock| *clock > 0).collect();
+    let ends = told.iter().min().zip(told.iter().max());
+    ends.map_or(0, |(first, last)| last - first)
+}
+
+fn describe(status: &ClusterStatus, findings: &[Finding]) -> String {
+    let nodes = text::counted(status.nodes.len() as u64, "node");
+    if findings.is_empty() {
+        return format!("{nodes}: nothing is wrong");
+    }
+    let line = |finding: &Finding| {
+        let level = match finding.level {
+            Level::Critical => "CRITICAL",
+            Level::Warning => "warning ",
+        };
+        let (what, advice) = (text::one_line(&finding.what), &finding.advice);
+        format!("{level}  {what}\n          {advice}")
+    };
+    let lines: Vec<_> = findings.iter().map(line).collect();
+    lines.join("\n")
+}

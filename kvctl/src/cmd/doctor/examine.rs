@@ -1,0 +1,424 @@
+//! The examination itself: a pure function of what the nodes tell.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use torc_client::{ClusterStatus, MemberState, Namespace, NodeId, NodeStatus};
+
+use crate::text;
+
+/// Clocks that differ by more are told of; a node does not follow one that is 500 ms ahead.
+const MOST_SKEW_MS: u64 = 250;
+const MS_PER_DAY: u64 = 24 * 3_600_000;
+/// A certificate that ends sooner is told of.
+const CERTIFICATE_DAYS: u64 = 14;
+/// A disk with less free space is told of, and one with less than a tenth of what its slices take.
+const LEAST_FREE_BYTES: u64 = 1 << 30;
+/// So many replicas outlive a node.
+const SAFE_REPLICAS: u32 = 3;
+
+/// What is wrong, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) check: &'static str,
+    pub(super) level: Level,
+    /// The node that it is of, if it is of one.
+    pub(super) node: Option<NodeId>,
+    pub(super) what: String,
+    pub(super) advice: String,
+}
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Level {
+    /// Keys cannot be read or written, or soon cannot.
+    Critical,
+    /// The next failure may cost more than it has to.
+    Warning,
+}
+
+/// Everything that is wrong, the worst first.
+pub(super) fn examine(
+    status: &ClusterStatus,
+    namespaces: &[Namespace],
+    skew_ms: u64,
+    now_ms: u64,
+) -> Vec<Finding> {
+    let mut findings = of_cluster(status, skew_ms);
+    findings.extend(of_replicas(status, namespaces));
+    for node in &status.nodes {
+        if node.reachable {
+            findings.extend(of_node(node, status, now_ms));
+        } else {
+            findings.push(dead(node));
+        }
+    }
+    findings.sort_by_key(|finding| (finding.level, finding.node));
+    findings
+}
+
+fn finding(check: &'static str, level: Level, what: String, advice: &str) -> Finding {
+    Finding {
+        check,
+        level,
+        node: None,
+        what,
+        advice: advice.to_owned(),
+    }
+}
+
+fn of_cluster(status: &ClusterStatus, skew_ms: u64) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if skew_ms > MOST_SKEW_MS {
+        findings.push(finding(
+            "clock_skew",
+            Level::Warning,
+            format!("the clocks of the nodes differ by {skew_ms} ms"),
+            "run an NTP client on every node: writes through a node that is 500 ms ahead fail, and where \
+             the last writer wins, clocks decide who that is",
+        ));
+    }
+    if status.topology_leader.is_none() {
+        findings.push(finding(
+            "no_topology_leader",
+            Level::Critical,
+            "the topology group has no leader: joins, leaves and replacements wait".to_owned(),
+            "start a majority of its voters; if they are lost for good, see `kvd recover --help`",
+        ));
+    }
+    let releases: BTreeSet<&str> = reachable(status).map(|node| &node.version[..]).collect();
+    if releases.len() > 1 {
+        let releases: Vec<_> = releases.into_iter().collect();
+        findings.push(finding(
+            "releases_differ",
+            Level::Warning,
+            format!("the nodes run different releases: {}", releases.join(", ")),
+            "finish the upgrade, one node after the other: until then the older release's abilities count",
+        ));
+    }
+    findings.extend(zones(status));
+    findings
+}
+
+fn reachable(status: &ClusterStatus) -> impl Iterator<Item = &NodeStatus> {
+    status.nodes.iter().filter(|node| node.reachable)
+}
+
+/// Members that stay.
+fn staying(status: &ClusterStatus) -> impl Iterator<Item = &NodeStatus> {
+    let nodes = status.nodes.iter();
+    nodes.filter(|node| node.member.state != MemberState::Leaving)
+}
+
+fn zones(status: &ClusterStatus) -> Option<Finding> {
+    let zones: BTreeSet<_> = staying(status).map(|node| &node.member.zone).collect();
+    let nodes = staying(status).count();
+    let wanted = nodes.min(status.replicas as usize);
+    if wanted < 2 || zones.len() >= wanted {
+        return None;
+    }
+    let what = match zones.first().filter(|_| zones.len() == 1) {
+        Some(zone) => format!("all {nodes} nodes are in one zone, `{zone}`"),
+        None => format!(
+            "{} replicas of a key share {} zones",
+            status.replicas,
+            zones.len()
+        ),
+    };
+    let advice = "replace nodes by ones with another `--zone`, so that a rack or building that fails takes \
+                  one replica of a key";
+    Some(finding("zones", Level::Warning, what, advice))
+}
+
+fn of_replicas(status: &ClusterStatus, namespaces: &[Namespace]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let told = |count: Option<u32>| count.filter(|count| *count > 0).map(u64::from);
+    if let Some(count) = told(status.without_quorum) {
+        findings.push(finding(
+            "without_quorum",
+            Level::Critical,
+            format!(
+                "{} have no quorum: their keys cannot be read or written",
+                text::counted(count, "partition")
+            ),
+            "start the nodes that are down; for one that is lost for good see `kvctl replace-node --help`",
+        ));
+    }
+    if let Some(count) = told(status.under_replicated) {
+        findings.push(finding(
+            "under_replicated",
+            Level::Warning,
+            format!(
+                "{} have fewer replicas that answer than they are to have",
+                text::counted(count, "partition")
+            ),
+            "start the nodes that are down, or replace them; if there are fewer nodes than replicas, add nodes",
+        ));
+    }
+    let nodes = staying(status).count();
+    for namespace in namespaces {
+        let Namespace { name, replicas, .. } = namespace;
+        let what = match *replicas {
+            1 => format!(
+                "namespace `{name}` has one replica: a node that is lost takes its keys along"
+            ),
+            // Two are worth more than one only while both run: a write needs a majority.
+            2 if nodes >= SAFE_REPLICAS as usize => {
+                format!("namespace `{name}` has two replicas: a node that is down stops its keys")
+            }
+            _ => continue,
+        };
+        let replicas = SAFE_REPLICAS.min(nodes as u32);
+        let advice = if nodes >= SAFE_REPLICAS as usize {
+            format!("`kvctl namespace alter {name} --replicas {replicas}`; first look at `--plan`")
+        } else {
+            format!(
+                "add nodes until there are {SAFE_REPLICAS}, then alter the namespace; or keep backups"
+            )
+        };
+        findings.push(finding("few_replicas", Level::Warning, what, &advice));
+    }
+    findings
+}
+
+fn dead(node: &NodeStatus) -> Finding {
+    let (id, why) = (
+        node.member.id,
+        node.problem.as_deref().unwrap_or("no answer"),
+    );
+    let advice = format!(
+        "start it again; if it is lost for good, `kvctl replace-node {id} HOST:PORT --dead`, or \
+         `kvctl leave-node {id} --dead`"
+    );
+    Finding {
+        node: Some(id),
+        ..finding(
+            "dead_node",
+            Level::Critical,
+            format!("node {id} ({}) does not answer: {why}", node.member.address),
+            &advice,
+        )
+    }
+}
+
+fn of_node(node: &NodeStatus, status: &ClusterStatus, now_ms: u64) -> Vec<Finding> {
+    let id = node.member.id;
+    let mut findings: Vec<Finding> = [disk(node), certificate(node, now_ms), links(node, status)]
+        .into_iter()
+        .flatten()
+        .collect();
+    if !node.ready && node.member.state == MemberState::Active {
+        let why = node.problem.as_deref().unwrap_or("it does not say why");
+        findings.push(finding(
+            "not_ready",
+            Level::Critical,
+            format!("node {id} does not serve its partitions: {why}"),
+            "look at its log",
+        ));
+    }
+    if node.damaged_slices > 0 {
+        let slices = text::counted(node.damaged_slices, "damaged slice");
+        findings.push(finding(
+            "damaged",
+            Level::Warning,
+            format!("node {id} has {slices}"),
+            "check its disk, and replace the node if there are more: what was lost comes back from other replicas",
+        ));
+    }
+    if !node.exposed.is_empty() {
+        let doors = node.exposed.join(", ");
+        findings.push(finding(
+            "exposed",
+            Level::Warning,
+            format!("node {id} serves {doors} to other machines without TLS: who reaches it may do everything"),
+            "give it --tls-cert, --tls-key and --tls-ca, or bind 127.0.0.1",
+        ));
+    }
+    let of_it = |finding| Finding {
+        node: Some(id),
+        ..finding
+    };
+    findings.into_iter().map(of_it).collect()
+}
+
+fn disk(node: &NodeStatus) -> Option<Finding> {
+    let id = node.member.id;
+    if node.disk_full {
+        let what = format!("the disk of node {id} is full: it stores nothing");
+        let advice = "make space; it goes on by itself";
+        return Some(finding("disk", Level::Critical, what, advice));
+    }
+    let free = node.free_bytes?;
+    (free < LEAST_FREE_BYTES.max(node.slice_bytes / 10)).then(|| {
+        let what = format!("the disk of node {id} has {} left", text::bytes(free));
+        let advice =
+            "make space, or add nodes: without space it stores nothing, and compaction needs some";
+        finding("disk", Level::Warning, what, advice)
+    })
+}
+
+fn certificate(node: &NodeStatus, now_ms: u64) -> Option<Finding> {
+    let id = node.member.id;
+    let left_ms = node.certificate_ends_at_ms?.saturating_sub(now_ms);
+    let days = left_ms / MS_PER_DAY;
+    let advice = "replace its files: new connections use the new ones within 10 s";
+    match (left_ms, days) {
+        (0, _) => {
+            let what = format!("the certificate of node {id} has ended: nobody can connect");
+            Some(finding("certificate", Level::Critical, what, advice))
+        }
+        (_, 0..CERTIFICATE_DAYS) => {
+            let what = format!("the certificate of node {id} ends in {days} d");
+            Some(finding("certificate", Level::Warning, what, advice))
+        }
+        _ => None,
+    }
+}
+
+/// Nodes that others reach and this one does not.
+fn links(node: &NodeStatus, status: &ClusterStatus) -> Option<Finding> {
+    let id = node.member.id;
+    let lives = |node: &&NodeId| reachable(status).any(|other| other.member.id == **node);
+    let cut: Vec<_> = node.out_of_reach.iter().filter(lives).collect();
+    if cut.is_empty() {
+        return None;
+    }
+    let others: Vec<_> = cut.iter().map(ToString::to_string).collect();
+    let what = format!(
+        "node {id} does not reach node {}, which runs",
+        others.join(", ")
+    );
+    let advice = "check firewalls and routes between the two, and the addresses in `kvctl status`";
+    Some(finding("link", Level::Warning, what, advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cmd::status::tests::{node, status};
+    use torc_client::NamespaceMode;
+    use torc_record::NamespaceId;
+    use torc_ring::Zone;
+
+    const NOW_MS: u64 = 1_700_000_000_000;
+
+    fn healthy() -> ClusterStatus {
+        let nodes = (1..=3).map(|id| {
+            let mut node = node(id, true);
+            node.member.zone = Zone::new(format!("z{id}")).unwrap();
+            node
+        });
+        ClusterStatus {
+            replicas: 3,
+            under_replicated: Some(0),
+            without_quorum: Some(0),
+            nodes: nodes.collect(),
+            transition: None,
+            ..status()
+        }
+    }
+
+    fn namespace(replicas: u32) -> Namespace {
+        Namespace {
+            name: "default".into(),
+            id: NamespaceId(1),
+            mode: NamespaceMode::Linearizable,
+            replicas,
+        }
+    }
+
+    fn checks(change: impl FnOnce(&mut ClusterStatus)) -> Vec<(&'static str, Option<u64>)> {
+        let mut status = healthy();
+        change(&mut status);
+        let findings = examine(&status, &[namespace(3)], 0, NOW_MS);
+        let named = findings
+            .iter()
+            .map(|it| (it.check, it.node.map(|node| node.0)));
+        named.collect()
+    }
+
+    #[test]
+    fn a_healthy_cluster_has_no_findings() {
+        assert_eq!(checks(|_| {}), []);
+    }
+
+    #[test]
+    fn each_thing_that_is_wrong_is_found_and_nothing_else() {
+        let second = |change: fn(&mut NodeStatus)| checks(|status| change(&mut status.nodes[1]));
+        assert_eq!(second(|it| it.disk_full = true), [("disk", Some(2))]);
+        assert_eq!(
+            second(|it| it.free_bytes = Some(1 << 29)),
+            [("disk", Some(2))]
+        );
+        assert_eq!(second(|it| it.free_bytes = None), []);
+        assert_eq!(second(|it| it.damaged_slices = 1), [("damaged", Some(2))]);
+        assert_eq!(
+            second(|it| it.exposed = vec!["resp".into()]),
+            [("exposed", Some(2))]
+        );
+        assert_eq!(
+            second(|it| it.version = "0.3.0".into()),
+            [("releases_differ", None)]
+        );
+        assert_eq!(second(|it| it.reachable = false), [("dead_node", Some(2))]);
+        assert_eq!(second(|it| it.ready = false), [("not_ready", Some(2))]);
+        assert_eq!(
+            second(|it| it.out_of_reach = vec![NodeId(3)]),
+            [("link", Some(2))]
+        );
+        let ends = |days: u64| {
+            checks(|status| {
+                status.nodes[1].certificate_ends_at_ms = Some(NOW_MS + days * MS_PER_DAY);
+            })
+        };
+        assert_eq!(ends(14), []);
+        assert_eq!(ends(13), [("certificate", Some(2))]);
+        assert_eq!(ends(0), [("certificate", Some(2))]);
+        assert_eq!(
+            checks(|it| it.topology_leader = None),
+            [("no_topology_leader", None)]
+        );
+        assert_eq!(
+            checks(|it| it.without_quorum = Some(1)),
+            [("without_quorum", None)]
+        );
+        assert_eq!(
+            checks(|it| it.under_replicated = Some(1)),
+            [("under_replicated", None)]
+        );
+    }
+
+    #[test]
+    fn replicas_that_share_a_zone_are_found() {
+        let zone = |status: &mut ClusterStatus, index: usize| {
+            status.nodes[index].member.zone = Zone::new("z1".to_owned()).unwrap();
+        };
+        let two = checks(|status| zone(status, 1));
+        assert_eq!(two, [("zones", None)], "three replicas, two zones");
+        let alone = checks(|status| status.nodes.truncate(1));
+        assert_eq!(alone, [], "one node has no other zone to be in");
+        let mut one = healthy();
+        (1..3).for_each(|index| zone(&mut one, index));
+        let findings = examine(&one, &[], 0, NOW_MS);
+        assert_eq!(findings[0].what, "all 3 nodes are in one zone, `z1`");
+    }
+
+    #[test]
+    fn clocks_and_replicas_have_bounds_and_the_worst_comes_first() {
+        let of = |replicas, skew_ms| {
+            let findings = examine(&healthy(), &[namespace(replicas)], skew_ms, NOW_MS);
+            findings.iter().map(|it| it.check).collect::<Vec<_>>()
+        };
+        assert_eq!(of(3, 250), Vec::<&str>::new());
+        assert_eq!(of(3, 251), ["clock_skew"]);
+        assert_eq!(of(1, 0), ["few_replicas"]);
+        assert_eq!(of(2, 0), ["few_replicas"]);
+        let mut status = healthy();
+        status.nodes[2].reachable = false;
+        let findings = examine(&status, &[namespace(1)], 300, NOW_MS);
+        assert_eq!(findings[0].check, "dead_node");
+        assert_eq!(findings.len(), 3);
+        crate::out::assert_documented(&serde_json::json!({ "nodes": 3, "findings": findings }));
+    }
+}

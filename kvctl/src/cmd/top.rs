@@ -1,0 +1,194 @@
+//! `kvctl top`: what the cluster is doing now, on a terminal.
+
+mod frame;
+mod screen;
+
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tokio::sync::mpsc::{Receiver, UnboundedReceiver, channel, unbounded_channel};
+use torc_client::{Client, Error, HotKeysOptions};
+
+use crate::args::positive_duration;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::progress::ProgressRate;
+use crate::text;
+use frame::{Column, Frame};
+use screen::View;
+
+/// How far back requests are drawn.
+const PAST: Duration = Duration::from_secs(15 * 60);
+const HOT_KEYS: u32 = 10;
+/// How long the reader of the keyboard waits before it looks whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Show what the cluster is doing, again and again: requests, latencies, nodes, changes, hot keys.
+///
+/// Figures are of each node's last five seconds; a percentile is at most twice too high. `q` ends it, the
+/// arrows left and right sort by another column, `r` reverses.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Time from look to look.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = positive_duration)]
+    every: Duration,
+    /// Sort the nodes by this column.
+    #[arg(long, value_enum, value_name = "COLUMN", default_value_t = Column::Node)]
+    sort: Column,
+    /// The other way round.
+    #[arg(long)]
+    reverse: bool,
+    /// Print one frame as text and end, as where the output is no terminal.
+    #[arg(long)]
+    once: bool,
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let client = global.client()?;
+    if !args.once && !global.json() && out.screen().terminal {
+        return watch(&args, &client).await;
+    }
+    loop {
+        let frame = look(&client).await?;
+        if global.json() {
+            out.json(&frame)?;
+        } else {
+            out.line(frame.text(args.sort, args.reverse))?;
+        }
+        if args.once || !global.json() {
+            return Ok(());
+        }
+        out.flush()?;
+        tokio::time::sleep(args.every).await;
+    }
+}
+
+async fn look(client: &Client) -> Result<Frame, Error> {
+    let options = HotKeysOptions {
+        top: Some(HOT_KEYS),
+        ..HotKeysOptions::default()
+    };
+    let (status, hot) = tokio::join!(client.status_with_load(PAST), client.hot_keys(options));
+    // Where accesses are not counted, all else is worth showing.
+    Ok(Frame::of(status?, hot.ok(), text::now_ms()))
+}
+
+async fn watch(args: &Args, client: &Client) -> Result<(), Failure> {
+    let mut terminal = ratatui::try_init().map_err(Failure::Stdout)?;
+    let watched = watch_on(&mut terminal, args, client).await;
+    ratatui::restore();
+    watched
+}
+
+async fn watch_on(
+    terminal: &mut DefaultTerminal,
+    args: &Args,
+    client: &Client,
+) -> Result<(), Failure> {
+    let (started, mut keys) = (Instant::now(), keyboard());
+    let mut view = View {
+        sort: args.sort,
+        reverse: args.reverse,
+        pace: ProgressRate::default(),
+        problem: None,
+    };
+    let mut frame = None;
+    let mut looks = looks(client.clone(), args.every);
+    loop {
+        let drawing = terminal.draw(|canvas| screen::draw(canvas, frame.as_ref(), &view));
+        drawing.map_err(Failure::Stdout)?;
+        tokio::select! {
+            event = keys.recv() => match event {
+                Some(Event::Key(key)) if !obey(key, &mut view) => return Ok(()),
+                Some(_) => {}
+                None => return Ok(()),
+            },
+            Some(looked) = looks.recv() => match looked {
+                Ok(seen) => {
+                    match &seen.status.transition {
+                        Some(running) => view.pace.note(started.elapsed(), running),
+                        None => view.pace = ProgressRate::default(),
+                    }
+                    view.problem = None;
+                    frame = Some(seen);
+                }
+                Err(error) => view.problem = Some(Failure::from(error).line()),
+            },
+        }
+    }
+}
+
+/// Frames, one after the other, whatever is typed meanwhile.
+fn looks(client: Client, every: Duration) -> Receiver<Result<Frame, Error>> {
+    let (sender, receiver) = channel(1);
+    tokio::spawn(async move {
+        while sender.send(look(&client).await).await.is_ok() {
+            tokio::time::sleep(every).await;
+        }
+    });
+    receiver
+}
+
+/// False: it is to end.
+fn obey(key: KeyEvent, view: &mut View) -> bool {
+    if key.kind == KeyEventKind::Release {
+        return true;
+    }
+    let count = Column::ALL.len();
+    let at = Column::ALL.iter().position(|column| *column == view.sort);
+    let at = at.unwrap_or(0);
+    match key.code {
+        KeyCode::Char('q') | KeyCode::Esc => return false,
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return false,
+        KeyCode::Char('r') => view.reverse = !view.reverse,
+        KeyCode::Right => view.sort = Column::ALL[(at + 1) % count],
+        KeyCode::Left => view.sort = Column::ALL[(at + count - 1) % count],
+        _ => {}
+    }
+    true
+}
+
+/// What is typed. The terminal is read on a thread, which ends when nobody listens.
+fn keyboard() -> UnboundedReceiver<Event> {
+    let (sender, receiver) = unbounded_channel();
+    std::thread::spawn(move || {
+        while !sender.is_closed() {
+            match event::poll(LOOK_EVERY) {
+                Ok(false) => {}
+                Ok(true) => match event::read() {
+                    Ok(event) => drop(sender.send(event)),
+                    Err(_) => return,
+                },
+                Err(_) => return,
+            }
+        }
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_reverse_and_end() {
+        let mut view = View {
+            sort: Column::Node,
+            reverse: false,
+            pace: ProgressRate::default(),
+            problem: None,
+        };
+        let press = |code, view: &mut View| obey(KeyEvent::from(code), view);
+        assert!(press(KeyCode::Left, &mut view));
+        assert_eq!(view.sort, Column::FreeDisk, "the columns are a circle");
+        assert!(press(KeyCode::Right, &mut view) && press(KeyCode::Right, &mut view));
+        assert_eq!(view.sort, Column::Zone);
+        assert!(press(KeyCode::Char('r'), &mut view) && view.reverse);
+        assert!(press(KeyCode::Char('x'), &mut view));
+        assert!(!press(KeyCode::Char('q'), &mut view));
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert!(!obey(interrupt, &mut view));
+    }
+}

@@ -1,0 +1,110 @@
+//! `kvctl doctor` beside real processes with real problems.
+
+use std::collections::BTreeSet;
+use std::process::Output;
+
+use crate::processes::{Cluster, Node, ready, until};
+
+/// The checks that found something; how full the disk of this machine is does not matter.
+fn checks(output: &Output) -> BTreeSet<String> {
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = told["findings"].as_array().unwrap().iter();
+    let checks = findings.map(|it| it["check"].as_str().unwrap().to_owned());
+    checks.filter(|check| check != "disk").collect()
+}
+
+fn doctor(cluster: &Cluster) -> Output {
+    cluster.kvctl(&["doctor", "--output", "json"])
+}
+
+fn set<const N: usize>(checks: [&str; N]) -> BTreeSet<String> {
+    checks.map(str::to_owned).into()
+}
+
+/// Three nodes, each with flags of its own.
+async fn three(flags: [&[&str]; 3], prepare: impl FnOnce(&mut [Node])) -> Cluster {
+    let dir = tempfile::tempdir().unwrap();
+    let common = ["--replicas=3", "--partitions=64"];
+    let mut nodes: Vec<Node> = (1..=3)
+        .zip(flags)
+        .map(|(number, flags)| {
+            Node::prepare(
+                dir.path(),
+                &format!("node-{number}"),
+                &[&common, flags].concat(),
+            )
+        })
+        .collect();
+    let others = format!("{},{}", nodes[1].grpc, nodes[2].grpc);
+    nodes[0].variable("TORC_BOOTSTRAP", "true");
+    nodes[0].variable("TORC_FOUND_WITH", &others);
+    prepare(&mut nodes);
+    nodes.iter_mut().for_each(Node::start);
+    let cluster = Cluster { nodes, dir };
+    for node in &cluster.nodes {
+        ready(node).await;
+    }
+    cluster
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_healthy_cluster_passes_and_a_dead_node_is_found() {
+    let zones: [&[&str]; 3] = [&["--zone=a"], &["--zone=b"], &["--zone=c"]];
+    let mut cluster = three(zones, |_| {}).await;
+    until("nothing is wrong", async || {
+        checks(&doctor(&cluster)).is_empty()
+    })
+    .await;
+    cluster.nodes[2].kill_9();
+    let mut told = doctor(&cluster);
+    until("the dead node is found", async || {
+        told = doctor(&cluster);
+        checks(&told) == set(["dead_node", "under_replicated"])
+    })
+    .await;
+    assert_eq!(told.status.code(), Some(4));
+    let text = cluster.kvctl(&["doctor"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.starts_with("CRITICAL  node 3 ("),
+        "the worst comes first: {text}"
+    );
+    assert!(
+        text.contains("kvctl replace-node 3 HOST:PORT --dead"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_clock_one_zone_one_replica_and_an_open_door_are_found() {
+    let shift = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(shift.path(), "2000").unwrap();
+    let cluster = three([&[], &["--insecure"], &[]], |nodes| {
+        let port = nodes[1].resp.port();
+        let advertised = format!("127.0.0.1:{port}");
+        nodes[1].resp = ([0, 0, 0, 0], port).into();
+        nodes[1].variable("TORC_ADVERTISE_RESP_ADDR", &advertised);
+        let file = shift.path().display().to_string();
+        nodes[2].variable("TORC_TEST_CLOCK_SHIFT", &file);
+    })
+    .await;
+    let create = ["namespace", "create", "cache", "--replicas", "1"];
+    assert!(cluster.kvctl(&create).status.success());
+    let expected = set(["clock_skew", "zones", "few_replicas", "exposed"]);
+    let mut told = doctor(&cluster);
+    until("all of it is found", async || {
+        told = doctor(&cluster);
+        checks(&told) == expected
+    })
+    .await;
+    assert_eq!(told.status.code(), Some(4));
+    let text = String::from_utf8(cluster.kvctl(&["doctor"]).stdout).unwrap();
+    for part in [
+        "all 3 nodes are in one zone, `default`",
+        "namespace `cache` has one replica",
+        "node 2 serves resp to other machines without TLS",
+        "the clocks of the nodes differ by 20",
+    ] {
+        assert!(text.contains(part), "{part}:\n{text}");
+    }
+}

@@ -1,0 +1,198 @@
+//! The console: one page for people that shows what the cluster is doing.
+//!
+//! * `history`: what a node carried out in the last hour; every node samples its own.
+//! * `model`, `explain`: what is shown, as JSON; the members' answers added up.
+//! * `stream`: the live state, to a bounded number of viewers; `page`: HTML, CSS and JavaScript.
+//!
+//! Invariants:
+//! * It reads only, and each of its addresses is for those who may see `/status` and `/hot-keys`.
+//! * The page takes nothing from anywhere else, and no text becomes markup: names of nodes and keys are
+//!   a stranger's.
+//! * For the live state the members are asked once every two seconds while anybody looks, however many do.
+//!
+//! Absent on purpose: changing anything, and what Prometheus is for: more than an hour, and alerts.
+
+mod explain;
+mod history;
+mod model;
+mod stream;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::{Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use parking_lot::Mutex;
+use torc_proto::v1::{ExplainRequest, LoadSample, StatusRequest, StatusResponse};
+use torc_proto::{Fault, Reason};
+
+use crate::clock::unix_ms;
+use crate::cluster::{explain as explaining, status};
+use crate::shared::{DEFAULT_DEADLINE, Shared};
+use history::{EVERY_MS, History, MOST_SAMPLES};
+use stream::Stream;
+
+pub(crate) use stream::run;
+
+/// What a node keeps for consoles.
+#[derive(Debug, Default)]
+pub(crate) struct Console {
+    history: Mutex<History>,
+    stream: Stream,
+}
+
+/// What the live state has of the load: enough to show the last whole sample of each node.
+const RECENT_MS: u64 = 4 * EVERY_MS;
+
+impl Console {
+    /// What this node carried out in so many milliseconds until now.
+    pub(crate) fn load(&self, load_ms: u64) -> Vec<LoadSample> {
+        self.history.lock().since(unix_ms().saturating_sub(load_ms))
+    }
+}
+
+/// Takes the samples of this node until it stops.
+pub(crate) async fn sample(shared: Arc<Shared>) {
+    loop {
+        let from_ms = unix_ms() / EVERY_MS * EVERY_MS;
+        let left = (from_ms + EVERY_MS).saturating_sub(unix_ms());
+        tokio::time::sleep(Duration::from_millis(left)).await;
+        let metrics = &shared.metrics;
+        let received = metrics.transfer_received_bytes.get();
+        let mut history = shared.console.history.lock();
+        history.add(from_ms, metrics.totals(), received);
+    }
+}
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+
+/// The page and its JSON.
+pub(crate) fn router() -> Router<Arc<Shared>> {
+    let file = |kind: &'static str, text: &'static str| {
+        get(move || std::future::ready(([(header::CONTENT_TYPE, kind)], text)))
+    };
+    Router::new()
+        .route(
+            "/",
+            file(
+                "text/html; charset=utf-8",
+                include_str!("page/console.html"),
+            ),
+        )
+        .route(
+            "/console/console.css",
+            file("text/css; charset=utf-8", include_str!("page/console.css")),
+        )
+        .route(
+            "/console/console.js",
+            file(SCRIPT, include_str!("page/console.js")),
+        )
+        .route(
+            "/console/draw.js",
+            file(SCRIPT, include_str!("page/draw.js")),
+        )
+        .route(
+            "/console/icon.svg",
+            file("image/svg+xml", include_str!("page/icon.svg")),
+        )
+        .route("/console/state", get(show_state))
+        .route("/console/history", get(show_history))
+        .route("/console/explain", get(show_explanation))
+        .route("/console/events", get(stream::events))
+        .layer(map_response(harden))
+}
+
+async fn harden(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, POLICY);
+    for (name, value) in [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+async fn gathered(shared: &Arc<Shared>, load_ms: u64) -> Result<StatusResponse, Fault> {
+    let request = StatusRequest {
+        local: false,
+        load_ms,
+    };
+    status::gather(shared, &request).await
+}
+
+async fn show_state(State(shared): State<Arc<Shared>>) -> Response {
+    let status = gathered(&shared, RECENT_MS).await;
+    answer(status.map(|status| model::state_json(&status, unix_ms())))
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryQuery {
+    node: Option<u64>,
+}
+
+async fn show_history(
+    State(shared): State<Arc<Shared>>,
+    Query(query): Query<HistoryQuery>,
+) -> Response {
+    let status = gathered(&shared, MOST_SAMPLES as u64 * EVERY_MS).await;
+    answer(status.map(|status| model::history_json(&status, query.node)))
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExplainQuery {
+    key: Option<String>,
+    key_base64: Option<String>,
+    namespace: Option<String>,
+}
+
+async fn show_explanation(
+    State(shared): State<Arc<Shared>>,
+    Query(query): Query<ExplainQuery>,
+) -> Response {
+    let key = match (query.key, query.key_base64) {
+        (Some(key), None) => Some(key.into_bytes()),
+        (None, Some(key)) => STANDARD.decode(key).ok(),
+        _ => None,
+    };
+    let Some(key) = key else {
+        let advice = "give either key or key_base64\n";
+        return (StatusCode::BAD_REQUEST, advice).into_response();
+    };
+    let request = ExplainRequest {
+        namespace: query.namespace.unwrap_or_default(),
+        key: key.into(),
+        local: false,
+    };
+    let deadline = Instant::now() + DEFAULT_DEADLINE;
+    let explained = explaining::explain(&shared, request, deadline).await;
+    answer(explained.map(|explained| explain::to_json(&explained)))
+}
+
+fn answer(result: Result<serde_json::Value, Fault>) -> Response {
+    match result {
+        Ok(value) => Json(value).into_response(),
+        Err(fault) => {
+            let status = match fault.reason {
+                Reason::Invalid => StatusCode::BAD_REQUEST,
+                Reason::NoSuchNode | Reason::NoSuchNamespace => StatusCode::NOT_FOUND,
+                _ => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            (status, format!("{fault}\n")).into_response()
+        }
+    }
+}

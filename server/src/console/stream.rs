@@ -1,0 +1,90 @@
+//! The live state, by server-sent events.
+//!
+//! One task asks the members while anybody looks, and every viewer gets the newest state. A viewer
+//! that reads slowly misses states and holds one of them at most; one that reads nothing for long
+//! loses its connection (`connections.rs`).
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt as _;
+use serde_json::json;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio_stream::wrappers::WatchStream;
+
+use super::{RECENT_MS, gathered, model};
+use crate::clock::unix_ms;
+use crate::shared::Shared;
+
+/// Viewers at a time.
+const MOST_STREAMS: usize = 32;
+/// Time from state to state.
+const EVERY: Duration = Duration::from_secs(2);
+/// Of one state: some hundred members have it.
+const MOST_BYTES: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    places: Arc<Semaphore>,
+    newest: watch::Sender<Arc<str>>,
+    wanted: Notify,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(MOST_STREAMS)),
+            newest: watch::Sender::new(Arc::from("")),
+            wanted: Notify::new(),
+        }
+    }
+}
+
+/// Asks the members while anybody looks, until the node stops.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let stream = &shared.console.stream;
+    loop {
+        while stream.newest.receiver_count() == 0 {
+            stream.wanted.notified().await;
+        }
+        let state = match gathered(&shared, RECENT_MS).await {
+            Ok(status) => model::state_json(&status, unix_ms()),
+            Err(fault) => json!({ "problem": fault.to_string() }),
+        };
+        let mut text = state.to_string();
+        if text.len() > MOST_BYTES {
+            let problem = "the cluster is too large for the live view: use kvctl status";
+            text = json!({ "problem": problem }).to_string();
+        }
+        stream.newest.send_replace(text.into());
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+pub(super) async fn events(State(shared): State<Arc<Shared>>) -> Response {
+    let stream = &shared.console.stream;
+    let Ok(place) = Arc::clone(&stream.places).try_acquire_owned() else {
+        let retry = [(header::RETRY_AFTER, "10")];
+        let why = format!(
+            "{MOST_STREAMS} consoles look at this node: try again later, or use another node\n"
+        );
+        return (StatusCode::SERVICE_UNAVAILABLE, retry, why).into_response();
+    };
+    let states = WatchStream::from_changes(stream.newest.subscribe());
+    stream.wanted.notify_one();
+    let events = states
+        .map(move |state| {
+            // Given back with the stream.
+            let _ = &place;
+            Ok::<_, Infallible>(Event::default().event("state").data(state))
+        })
+        .take_until(shared.cancel.clone().cancelled_owned());
+    Sse::new(events)
+        .keep_alive(KeepAlive::default())
+        .into_response()
+}
