@@ -1,0 +1,34 @@
+//! The extension module of the Python package `torc`: the Rust client library as Python sees it.
+//!
+//! [`operations`] turns arguments of Python into operations and their answers into objects; [`client`] waits for
+//! them on the thread that calls, [`aio`] lets an event loop know. Nothing else differs between the two.
+//!
+//! Invariants:
+//! * Every wait is outside of the GIL.
+//! * No thread of the runtime ever takes the GIL, so Python code that computes holds up no connection.
+//! * What belongs to the process that made it is neither used nor dropped in a forked one ([`process::Owned`]).
+
+mod aio;
+mod answer;
+mod client;
+mod convert;
+mod error;
+mod operations;
+mod process;
+mod scan;
+mod version;
+
+use pyo3::pymodule;
+
+/// What `torc` is made of.
+#[pymodule]
+mod _torc {
+    #[pymodule_export]
+    use crate::aio::{Core, Ticket};
+    #[pymodule_export]
+    use crate::client::Client;
+    #[pymodule_export]
+    use crate::scan::Scan;
+    #[pymodule_export]
+    use crate::version::Version;
+}
