@@ -251,6 +251,21 @@ impl Core {
         )
     }
 
+    fn get_arrow(&self, future: Object<'_, '_>, keys: Object<'_, '_>) -> PyResult<Ticket> {
+        self.start(future, self.operations.get_arrow(keys)?)
+    }
+
+    fn put_arrow(
+        &self,
+        future: Object<'_, '_>,
+        table: Object<'_, '_>,
+        key: &str,
+        value: &str,
+        ttl: Option<Object<'_, '_>>,
+    ) -> PyResult<Ticket> {
+        self.start(future, self.operations.put_arrow(table, key, value, ttl)?)
+    }
+
     fn scan(
         &self,
         py: Python<'_>,

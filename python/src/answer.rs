@@ -6,6 +6,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyList};
 use torc_client::{Entry, Error, Value};
 
+use crate::arrow::Values;
 use crate::error;
 use crate::version::Version;
 
@@ -18,6 +19,10 @@ pub(crate) enum Answer {
     Existed(bool),
     Values(Many<Option<Value>>),
     Versions(Many<torc_client::Version>),
+    /// Values as a column.
+    Column(Many<Option<Value>>),
+    /// The number of records that were put.
+    Stored(Many<torc_client::Version>),
 }
 
 /// The outcomes of a batch.
@@ -39,11 +44,21 @@ impl Answer {
             Self::Versions(many) => {
                 many.into_python(py, true, |version| Version(version).into_bound_py_any(py))
             }
+            Self::Column(many) => Values::new(&many.all(py, false)?).into_bound_py_any(py),
+            Self::Stored(many) => many.all(py, true)?.len().into_bound_py_any(py),
         }
     }
 }
 
 impl<T> Many<T> {
+    /// Those of a call that fails if one of them does.
+    pub(crate) const fn new(outcomes: Vec<Result<T, Error>>) -> Self {
+        Self {
+            outcomes,
+            return_exceptions: false,
+        }
+    }
+
     fn into_python<'py>(
         self,
         py: Python<'py>,
@@ -64,6 +79,14 @@ impl<T> Many<T> {
         };
         let objects: PyResult<Vec<_>> = self.outcomes.into_iter().map(one).collect();
         PyList::new(py, objects?).map(Bound::into_any)
+    }
+
+    /// What was returned for all of them.
+    fn all(self, py: Python<'_>, writes: bool) -> PyResult<Vec<T>> {
+        match self.failure(py, writes) {
+            Some(failed) => Err(failed),
+            None => Ok(self.outcomes.into_iter().flatten().collect()),
+        }
     }
 
     /// The first failure. Of a batch of writes something has changed unless all failed without.

@@ -118,6 +118,24 @@ impl Client {
         )
     }
 
+    fn get_arrow<'py>(&self, keys: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.wait(keys.py(), self.operations.get_arrow(keys)?)
+    }
+
+    #[pyo3(signature = (table, *, key = "key", value = "value", ttl = None))]
+    fn put_arrow<'py>(
+        &self,
+        table: &Bound<'py, PyAny>,
+        key: &str,
+        value: &str,
+        ttl: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.wait(
+            table.py(),
+            self.operations.put_arrow(table, key, value, ttl)?,
+        )
+    }
+
     #[pyo3(signature = (*, keys_only = false, limit = None, contains = None, after = None))]
     fn scan(
         &self,

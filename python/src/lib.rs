@@ -10,6 +10,7 @@
 
 mod aio;
 mod answer;
+mod arrow;
 mod client;
 mod convert;
 mod error;
@@ -25,6 +26,8 @@ use pyo3::pymodule;
 mod _torc {
     #[pymodule_export]
     use crate::aio::{Core, Ticket};
+    #[pymodule_export]
+    use crate::arrow::Values;
     #[pymodule_export]
     use crate::client::Client;
     #[pymodule_export]

@@ -9,10 +9,14 @@ use pyo3::prelude::*;
 use torc_client::{Client, Consistency, Error, GetOptions, ScanCursor, ScanOptions};
 
 use crate::answer::{Answer, Many};
+use crate::arrow;
 use crate::convert::{self, Settings};
 use crate::error::{self, Unusable};
 use crate::process::Owned;
 use crate::scan::Records;
+
+/// Rows of a table that are copied and sent together.
+const ROWS_AT_A_TIME: usize = 8_192;
 
 /// A future that may run on any thread, and yields what Python gets.
 pub(crate) trait Operation: Future<Output = Result<Answer, Error>> + Send + 'static {}
@@ -170,6 +174,46 @@ impl Operations {
                 outcomes,
                 return_exceptions,
             }))
+        })
+    }
+
+    pub(crate) fn get_arrow(&self, keys: Object<'_, '_>) -> PyResult<impl Operation + use<>> {
+        let client = self.client(keys.py())?;
+        let keys = arrow::keys(keys)?;
+        Ok(async move {
+            let outcomes = client.batch_get(keys).await?;
+            Ok(Answer::Column(Many::new(outcomes)))
+        })
+    }
+
+    /// A batch at a time, each within the time limit. The first one with a failure is the last.
+    pub(crate) fn put_arrow(
+        &self,
+        table: Object<'_, '_>,
+        key: &str,
+        value: &str,
+        ttl: Option<Object<'_, '_>>,
+    ) -> PyResult<impl Operation + use<>> {
+        let client = self.client(table.py())?;
+        let options = convert::put_options(false, None, ttl)?;
+        let rows = arrow::rows(table, key, value)?;
+        Ok(async move {
+            let mut outcomes = Vec::new();
+            for (keys, values) in rows {
+                for start in (0..keys.len()).step_by(ROWS_AT_A_TIME) {
+                    let end = keys.len().min(start + ROWS_AT_A_TIME);
+                    let record = |row| (keys.get(row), values.get(row), options);
+                    let batch = client.batch_put_with((start..end).map(record)).await;
+                    match batch {
+                        Ok(batch) => outcomes.extend(batch),
+                        Err(failed) => outcomes.push(Err(failed)),
+                    }
+                    if outcomes.iter().any(Result::is_err) {
+                        return Ok(Answer::Stored(Many::new(outcomes)));
+                    }
+                }
+            }
+            Ok(Answer::Stored(Many::new(outcomes)))
         })
     }
 

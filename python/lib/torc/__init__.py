@@ -15,7 +15,7 @@ from typing import Optional, Union
 from torc import aio
 from torc._errors import Conflict, OutcomeUnknown, Refused, Timeout, TorcError, Unavailable, Unusable
 from torc._settings import Path, Seconds, settings
-from torc._torc import Client, Scan, Version
+from torc._torc import Client, Scan, Values, Version
 from torc._types import Entry, Versioned
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "TorcError",
     "Unavailable",
     "Unusable",
+    "Values",
     "Version",
     "Versioned",
     "aio",

@@ -7,7 +7,7 @@ from typing_extensions import Buffer, Self
 
 from torc._errors import TorcError
 from torc._settings import Seconds
-from torc._types import Entry, Versioned
+from torc._types import Arrow, Entry, Versioned
 
 @final
 class Version:
@@ -32,6 +32,14 @@ class Scan(Iterator[Entry]):
     def cursor(self) -> bytes:
         """The position behind the last record given: `scan(after=cursor)` goes on there, in any process."""
     def step(self) -> tuple[bool, Optional[Entry]]: ...
+
+@final
+class Values:
+    """Values in the order of their keys, null where there is none, as Arrow's `large_binary`."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: Optional[object] = None) -> tuple[object, object]: ...
 
 @final
 class Client:
@@ -86,6 +94,16 @@ class Client:
         ttl: Optional[Seconds] = None,
         return_exceptions: bool,
     ) -> list[Union[Version, TorcError]]: ...
+    def get_arrow(self, keys: Union[Arrow, Iterable[Buffer]]) -> Values:
+        """`get_many` as a column: `pyarrow.array(values)` and `polars.Series(values)` take it without a copy."""
+    def put_arrow(
+        self, table: Arrow, *, key: str = "key", value: str = "value", ttl: Optional[Seconds] = None
+    ) -> int:
+        """Store the rows of a table of pyarrow, polars or any other with the Arrow PyCapsule interface.
+
+        `key` and `value` name its columns, of bytes or text. Rows are stored in batches, in their order; the first one
+        with a failure is the last, and `timeout` limits each. The number of rows.
+        """
     def scan(
         self,
         *,
@@ -143,6 +161,10 @@ class Core:
         records: Union[Mapping[bytes, Buffer], Iterable[tuple[Buffer, Buffer]]],
         ttl: Optional[Seconds],
         return_exceptions: bool,
+    ) -> Ticket: ...
+    def get_arrow(self, future: asyncio.Future[Any], keys: Union[Arrow, Iterable[Buffer]]) -> Ticket: ...
+    def put_arrow(
+        self, future: asyncio.Future[Any], table: Arrow, key: str, value: str, ttl: Optional[Seconds]
     ) -> Ticket: ...
     def scan(
         self,

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
     from torc._errors import TorcError
-    from torc._torc import Ticket, Version
-    from torc._types import Entry, Versioned
+    from torc._torc import Ticket, Values, Version
+    from torc._types import Arrow, Entry, Versioned
 
 __all__ = ["Client", "Scan", "connect"]
 
@@ -44,7 +44,7 @@ async def connect(
     core = Core(settings(endpoints, namespace, timeout, connect_timeout, tls_ca, tls_cert, tls_key))
     client = Client(core, _Loop(core))
     try:
-        await client._read(core.reach)
+        await client._cancellable(core.reach)
     except BaseException:
         await client.close()
         raise
@@ -85,7 +85,7 @@ class Client:
             raise Unusable("this client belongs to another event loop: connect in this one", kind="other_loop")
         return loop.create_future()
 
-    async def _read(self, start: Callable[..., Ticket], *arguments: Any) -> Any:
+    async def _cancellable(self, start: Callable[..., Ticket], *arguments: Any) -> Any:
         future = self._future()
         ticket = start(future, *arguments)
         try:
@@ -104,12 +104,12 @@ class Client:
 
     async def get(self, key: Buffer, *, stale: bool = False) -> Optional[bytes]:
         """The newest acknowledged value, or None. `stale`: any replica may answer, perhaps with an older one."""
-        value: Optional[bytes] = await self._read(self._core.get, key, stale, False)
+        value: Optional[bytes] = await self._cancellable(self._core.get, key, stale, False)
         return value
 
     async def get_versioned(self, key: Buffer, *, stale: bool = False) -> Optional[Versioned]:
         """`get` with the version of the value and when it expires."""
-        value: Optional[Versioned] = await self._read(self._core.get, key, stale, True)
+        value: Optional[Versioned] = await self._cancellable(self._core.get, key, stale, True)
         return value
 
     async def put(
@@ -144,7 +144,7 @@ class Client:
     ) -> list[Union[bytes, TorcError, None]]: ...
     async def get_many(self, keys: Iterable[Buffer], *, return_exceptions: bool = False) -> Any:
         """The values of many keys, in their order. `return_exceptions`: failures of single keys stand in the list."""
-        return await self._read(self._core.get_many, keys, return_exceptions)
+        return await self._cancellable(self._core.get_many, keys, return_exceptions)
 
     @overload
     async def put_many(
@@ -173,6 +173,18 @@ class Client:
         future = self._future()
         self._core.put_many(future, records, ttl, return_exceptions)
         return await future
+
+    async def get_arrow(self, keys: Union[Arrow, Iterable[Buffer]]) -> Values:
+        """`get_many` as a column: `pyarrow.array(values)` and `polars.Series(values)` take it without a copy."""
+        values: Values = await self._cancellable(self._core.get_arrow, keys)
+        return values
+
+    async def put_arrow(
+        self, table: Arrow, *, key: str = "key", value: str = "value", ttl: Optional[Seconds] = None
+    ) -> int:
+        """Store the rows of a table; see `torc.Client.put_arrow`. Cancelling it leaves the batch under way in doubt."""
+        stored: int = await self._cancellable(self._core.put_arrow, table, key, value, ttl)
+        return stored
 
     def scan(
         self,
@@ -224,4 +236,4 @@ class Scan(AsyncIterator["Entry"]):
                 if entry is None:
                     raise StopAsyncIteration
                 return entry
-            await self._client._read(self._client._core.ahead, self._scan)
+            await self._client._cancellable(self._client._core.ahead, self._scan)
