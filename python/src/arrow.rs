@@ -28,20 +28,20 @@ pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
         || object.hasattr(intern!(py, "__arrow_c_array__"))?)
 }
 
-/// The chunks of a column or table.
-fn chunks(object: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayRef>> {
+type Chunks = Box<dyn Iterator<Item = PyResult<ArrayRef>>>;
+
+/// The chunks of a column or table, as its producer makes them.
+fn chunks(object: &Bound<'_, PyAny>) -> PyResult<Chunks> {
     let py = object.py();
     if object.hasattr(intern!(py, "__arrow_c_stream__"))? {
         let capsule = object.call_method0(intern!(py, "__arrow_c_stream__"))?;
-        let pointer = capsule
-            .cast::<PyCapsule>()?
-            .pointer_checked(Some(c"arrow_array_stream"))?;
+        let capsule = capsule.cast::<PyCapsule>()?;
+        let pointer = capsule.pointer_checked(Some(c"arrow_array_stream"))?;
         // SAFETY: the interface says what a capsule of this name points to, and that it may be moved out.
         let reader = unsafe { ArrayStreamReader::from_raw(pointer.as_ptr().cast()) };
-        return reader
-            .map_err(refused)?
-            .collect::<Result<_, _>>()
-            .map_err(refused);
+        return Ok(Box::new(
+            reader.map_err(refused)?.map(|chunk| chunk.map_err(refused)),
+        ));
     }
     let pair = object.call_method0(intern!(py, "__arrow_c_array__"))?;
     let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = pair.extract()?;
@@ -52,7 +52,8 @@ fn chunks(object: &Bound<'_, PyAny>) -> PyResult<Vec<ArrayRef>> {
         let array = FFI_ArrowArray::from_raw(array.as_ptr().cast());
         from_ffi(array, schema.cast::<FFI_ArrowSchema>().as_ref())
     };
-    Ok(vec![make_array(data.map_err(refused)?)])
+    let chunk = make_array(data.map_err(refused)?);
+    Ok(Box::new(std::iter::once(Ok(chunk))))
 }
 
 /// A column of byte strings without nulls.
@@ -108,23 +109,25 @@ pub(crate) fn keys(object: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
     }
     let mut keys = Vec::new();
     for chunk in chunks(object)? {
-        let column = Column::new(chunk, "keys")?;
+        let column = Column::new(chunk?, "keys")?;
         keys.extend((0..column.len()).map(|row| column.get(row)));
     }
     Ok(keys)
 }
 
-/// Rows of a table: pairs of columns of the same length.
-pub(crate) type Rows = Vec<(Column, Column)>;
-
-pub(crate) fn rows(table: &Bound<'_, PyAny>, key: &str, value: &str) -> PyResult<Rows> {
+/// The rows of a table, a chunk at a time: columns of keys and of values, of the same length.
+pub(crate) fn rows(
+    table: &Bound<'_, PyAny>,
+    key: &str,
+    value: &str,
+) -> PyResult<impl Iterator<Item = PyResult<(Column, Column)>>> {
     if !is_arrow(table)? {
         let message =
             "a table has the Arrow PyCapsule interface, as those of pyarrow and polars have";
         return Err(PyTypeError::new_err(message));
     }
-    let rows = |chunk: ArrayRef| Ok((column(&chunk, key)?, column(&chunk, value)?));
-    chunks(table)?.into_iter().map(rows).collect()
+    let pair = move |chunk: &ArrayRef| Ok((column(chunk, key)?, column(chunk, value)?));
+    Ok(chunks(table)?.map(move |chunk| pair(&chunk?)))
 }
 
 fn column(chunk: &ArrayRef, name: &str) -> PyResult<Column> {

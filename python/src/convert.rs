@@ -49,17 +49,22 @@ pub(crate) fn keys(keys: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
     Ok(copied)
 }
 
-/// Pairs of key and value, or a mapping of them.
+/// Pairs of key and value, also of a mapping.
+pub(crate) fn pairs<'py>(records: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match records.cast::<PyMapping>() {
+        Ok(mapping) => Ok(mapping.items()?.into_any()),
+        Err(_) => Ok(records.clone()),
+    }
+}
+
+pub(crate) fn record(pair: &Bound<'_, PyAny>) -> PyResult<(Bytes, Bytes)> {
+    let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+    Ok((bytes(&key, "key")?, bytes(&value, "value")?))
+}
+
 pub(crate) fn records(records: &Bound<'_, PyAny>) -> PyResult<Vec<(Bytes, Bytes)>> {
-    let pairs = match records.cast::<PyMapping>() {
-        Ok(mapping) => mapping.items()?.into_any(),
-        Err(_) => records.clone(),
-    };
-    let pair = |pair: PyResult<Bound<'_, PyAny>>| {
-        let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair?.extract()?;
-        Ok((bytes(&key, "key")?, bytes(&value, "value")?))
-    };
-    pairs.try_iter()?.map(pair).collect()
+    let pairs = pairs(records)?;
+    pairs.try_iter()?.map(|pair| record(&pair?)).collect()
 }
 
 /// Seconds or a `timedelta`.

@@ -45,6 +45,11 @@ pub(crate) fn unusable(py: Python<'_>, why: Unusable) -> PyErr {
     make(py, why.kind(), (why.to_string(), false, false, None))
 }
 
+/// A build that cannot go on. No cluster was asked.
+pub(crate) fn of_build(py: Python<'_>, kind: &str, message: String) -> PyErr {
+    make(py, kind, (message, false, false, None))
+}
+
 /// `torc._errors.make` knows the classes.
 fn make(py: Python<'_>, kind: &str, details: (String, bool, bool, Option<f64>)) -> PyErr {
     static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();

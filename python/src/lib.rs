@@ -3,6 +3,8 @@
 //! [`operations`] turns arguments of Python into operations and their answers into objects; [`client`] waits for
 //! them on the thread that calls, [`aio`] lets an event loop know. Nothing else differs between the two.
 //!
+//! [`generation`] is apart: it builds on this machine's disk and asks no cluster.
+//!
 //! Invariants:
 //! * Every wait is outside of the GIL.
 //! * No thread of the runtime ever takes the GIL, so Python code that computes holds up no connection.
@@ -14,6 +16,7 @@ mod arrow;
 mod client;
 mod convert;
 mod error;
+mod generation;
 mod operations;
 mod process;
 mod scan;
@@ -30,6 +33,8 @@ mod _torc {
     use crate::arrow::Values;
     #[pymodule_export]
     use crate::client::Client;
+    #[pymodule_export]
+    use crate::generation::{Generation, build};
     #[pymodule_export]
     use crate::scan::Scan;
     #[pymodule_export]

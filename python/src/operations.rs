@@ -196,7 +196,7 @@ impl Operations {
     ) -> PyResult<impl Operation + use<>> {
         let client = self.client(table.py())?;
         let options = convert::put_options(false, None, ttl)?;
-        let rows = arrow::rows(table, key, value)?;
+        let rows: Vec<_> = arrow::rows(table, key, value)?.collect::<PyResult<_>>()?;
         Ok(async move {
             let mut outcomes = Vec::new();
             for (keys, values) in rows {

@@ -30,6 +30,13 @@ def kvd() -> str:
     pytest.skip("no kvd: build it with `cargo build -p torc-server --bin kvd`, or name one by TORC_KVD")
 
 
+def beside_kvd(program: str) -> str:
+    path = Path(kvd()).with_name(program)
+    if not path.is_file():
+        pytest.skip(f"no {program} beside {kvd()}")
+    return str(path)
+
+
 def free_run(count: int) -> int:
     """The first of so many ports in a row that nobody uses."""
     while True:

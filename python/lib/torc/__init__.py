@@ -13,15 +13,17 @@ from collections.abc import Iterable
 from typing import Optional, Union
 
 from torc import aio
+from torc._build import build
 from torc._errors import Conflict, OutcomeUnknown, Refused, Timeout, TorcError, Unavailable, Unusable
 from torc._settings import Path, Seconds, settings
-from torc._torc import Client, Scan, Values, Version
+from torc._torc import Client, Generation, Scan, Values, Version
 from torc._types import Entry, Versioned
 
 __all__ = [
     "Client",
     "Conflict",
     "Entry",
+    "Generation",
     "OutcomeUnknown",
     "Refused",
     "Scan",
@@ -33,6 +35,7 @@ __all__ = [
     "Version",
     "Versioned",
     "aio",
+    "build",
     "connect",
 ]
 

@@ -1,4 +1,5 @@
 import asyncio
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Optional, Union, final, overload
@@ -174,3 +175,28 @@ class Core:
         after: Optional[bytes],
     ) -> Scan: ...
     def ahead(self, future: asyncio.Future[Any], scan: Scan) -> Ticket: ...
+
+def build(rows: object, settings: dict[str, Any]) -> Generation: ...
+@final
+class Generation:
+    """A generation in a directory: its indexes in memory, its values in their files. Threads may share it."""
+
+    def __new__(cls, directory: Union[str, os.PathLike[str]]) -> Self: ...
+    def get(self, key: Buffer) -> Optional[bytes]:
+        """The value of a key, or None. Of an absent key it may have one with `false_positive_rate`."""
+    def __len__(self) -> int:
+        """Its keys."""
+    @property
+    def digest(self) -> bytes:
+        """What it is named by: the same rows give the same."""
+    @property
+    def duplicates(self) -> int:
+        """Rows that were left out, because another row of their key counts."""
+    @property
+    def file_bytes(self) -> int: ...
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of memory that its indexes take."""
+    @property
+    def false_positive_rate(self) -> float:
+        """The probability that an absent key is taken for one that is there. 0 with keys."""
