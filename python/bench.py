@@ -28,6 +28,9 @@ VALUE = b"x" * 100
 BATCH = 100
 IN_FLIGHT = 64
 
+#: Operations between two looks at the clock.
+STEP = 2_000
+
 #: Does so many operations, and knows nothing of time.
 Work = Callable[[int], Any]
 
@@ -80,10 +83,10 @@ def redis_server(program: str, directory: str) -> Iterator[int]:
 
 def rate(work: Work, seconds: float) -> float:
     """Operations per second, of at least so many seconds."""
-    count, step, began = 0, 200, time.perf_counter()
+    count, began = 0, time.perf_counter()
     while True:
-        work(step)
-        count += step
+        work(STEP)
+        count += STEP
         passed = time.perf_counter() - began
         if passed >= seconds:
             return count / passed
@@ -92,7 +95,7 @@ def rate(work: Work, seconds: float) -> float:
 def compare(name: str, torc_work: Work, redis_work: Work, rounds: int, seconds: float) -> None:
     pairs = []
     for work in (torc_work, redis_work):
-        work(200)
+        work(STEP)
     for _ in range(rounds):
         pairs.append((rate(torc_work, seconds), rate(redis_work, seconds)))
     ours, theirs = (statistics.median(side) for side in zip(*pairs))
@@ -128,7 +131,7 @@ def aio_get(loop: asyncio.AbstractEventLoop, get: Callable[[bytes], Awaitable[An
         keys = iter([KEYS[number % len(KEYS)] for number in range(count)])
         await asyncio.gather(*(worker(keys) for _ in range(IN_FLIGHT)))
 
-    return lambda count: loop.run_until_complete(run(max(count, 2000)))
+    return lambda count: loop.run_until_complete(run(count))
 
 
 def run(nodes: int, endpoints: list[str], redis_port: int, rounds: int, seconds: float) -> None:

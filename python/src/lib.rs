@@ -24,6 +24,10 @@ mod version;
 
 use pyo3::pymodule;
 
+// Requests are made on one thread and freed on another one.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What `torc` is made of.
 #[pymodule]
 mod _torc {

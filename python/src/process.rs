@@ -4,16 +4,18 @@ use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::pin;
 use std::process;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
 
 use crate::error::{self, Unusable};
 
-/// Connections are all that it drives. Operations are polled by who waits for them.
+/// It drives connections and what event loops wait for; threads poll what they wait for.
 const WORKERS: usize = 1;
 /// A wait takes note of Ctrl-C so often.
 const SIGNALS_EVERY: Duration = Duration::from_millis(100);
@@ -41,6 +43,9 @@ pub(crate) fn runtime(_: Python<'_>) -> PyResult<&'static Runtime> {
 
 /// Waits outside of the GIL.
 ///
+/// The thread polls by itself. `Runtime::block_on` with a timeout for signals would do the same, but a timer that ends
+/// before all others wakes the runtime's thread up, with each operation.
+///
 /// # Errors
 /// What a signal handler raises, `KeyboardInterrupt` above all. The future is dropped then.
 pub(crate) fn wait<F>(py: Python<'_>, runtime: &Runtime, future: F) -> PyResult<F::Output>
@@ -48,16 +53,46 @@ where
     F: Future + Send,
     F::Output: Send,
 {
-    let watched = async move {
+    py.detach(|| {
+        let _entered = runtime.enter();
+        let woken = Arc::new(Woken {
+            thread: thread::current(),
+            is_woken: AtomicBool::new(false),
+        });
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
         loop {
-            if let Ok(output) = timeout(SIGNALS_EVERY, &mut future).await {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                 return Ok(output);
             }
-            check_signals()?;
+            while !woken.is_woken.swap(false, Ordering::Acquire) {
+                let began = Instant::now();
+                thread::park_timeout(SIGNALS_EVERY);
+                if began.elapsed() >= SIGNALS_EVERY {
+                    check_signals()?;
+                }
+            }
         }
-    };
-    py.detach(|| runtime.block_on(watched))
+    })
+}
+
+/// A thread that waits.
+struct Woken {
+    thread: Thread,
+    is_woken: AtomicBool,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_woken.swap(true, Ordering::Release) {
+            self.thread.unpark();
+        }
+    }
 }
 
 #[expect(

@@ -13,8 +13,8 @@ from nodes import PATIENCE_S, Node, connected, free_run
 
 
 @pytest.fixture(scope="session")
-def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """The endpoints of three nodes in one process."""
+def three_in_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[str], Node]]:
+    """Three nodes in one process."""
     directory = tmp_path_factory.mktemp("playground")
     first = free_run(9)
     arguments = ["playground", "--first-grpc-port", str(first)]
@@ -23,10 +23,19 @@ def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     endpoints = [f"127.0.0.1:{first + number}" for number in range(3)]
     try:
         connected(endpoints, [node]).close()
-        yield endpoints
+        yield endpoints, node
     finally:
         node.kill()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def playground(three_in_one: tuple[list[str], Node]) -> Iterator[list[str]]:
+    """The endpoints of three nodes."""
+    endpoints, node = three_in_one
+    assert node.process.poll() is None, node.log.read_text()
+    yield endpoints
+    assert node.process.poll() is None, node.log.read_text()
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def test_a_cancelled_get_is_dropped_and_the_client_goes_on(playground: list[str]
 
 def test_a_cancelled_scan_step_loses_no_record(playground: list[str], key: bytes) -> None:
     async def test(client: torc.aio.Client) -> None:
-        records = {b"%b/%d" % (key, number): key for number in range(50)}
+        records = {b"%b/%d" % (key, number): key for number in range(20)}
         await client.put_many(records)
         scan, seen = client.scan(contains=[key]), []
         while True:

@@ -13,7 +13,8 @@ import torc
 pa = pytest.importorskip("pyarrow")
 pl = pytest.importorskip("polars")
 
-COUNT = 20_000
+#: More rows than are sent together.
+COUNT = 9_000
 
 
 def records(key: bytes) -> tuple[list[bytes], list[bytes]]:
@@ -34,7 +35,7 @@ def test_a_table_is_stored_and_found(client: torc.Client, key: bytes) -> None:
 def test_a_data_frame_of_polars_is_stored_and_found(client: torc.Client, key: bytes) -> None:
     keys, values = records(key)
     frame = pl.DataFrame({"id": keys, "text": [value.decode() for value in values]})
-    chunks = pl.concat([frame[:7], frame[7:9000], frame[9000:]], rechunk=False)
+    chunks = pl.concat([frame[:7], frame[7:8500], frame[8500:]], rechunk=False)
     assert client.put_arrow(chunks, key="id", value="text", ttl=3600) == COUNT
     assert pl.Series(client.get_arrow(chunks["id"])).to_list() == values
 

@@ -41,14 +41,14 @@ def test_settings_are_checked(tmp_path: Path) -> None:
 def test_one_node_of_three_is_killed_and_work_goes_on(cluster: tuple[list[str], list[Node]]) -> None:
     endpoints, nodes = cluster
     with torc.connect(endpoints, timeout=PATIENCE_S) as client:
-        records = {b"before/%d" % number: b"%d" % number for number in range(200)}
+        records = {b"before/%d" % number: b"%d" % number for number in range(60)}
         client.put_many(records)
         nodes[2].kill()
         assert [client.get(key) for key in records] == list(records.values())
         assert client.get_many(records) == list(records.values())
-        for number in range(200):
+        for number in range(60):
             put_in_doubt(client, b"after/%d" % number)
-        assert len([entry for entry in client.scan() if entry.key.startswith(b"after/")]) == 200
+        assert len([entry for entry in client.scan() if entry.key.startswith(b"after/")]) == 60
     with torc.connect(endpoints, timeout=PATIENCE_S) as late:
         assert late.get(b"before/7") == b"7"
 
@@ -81,7 +81,7 @@ def test_without_a_majority_writes_are_not_called_done(cluster: tuple[list[str],
 FORK = """
 import os, sys, torc
 client = torc.connect(sys.argv[1:])
-client.put(b"fork", b"parent")
+client.put_many({b"fork": b"parent", b"other": b"", b"third": b""})
 scan = client.scan()
 next(scan)
 child = os.fork()
@@ -100,7 +100,7 @@ if child == 0:
 _, status = os.waitpid(child, 0)
 assert os.waitstatus_to_exitcode(status) == 7, status
 assert client.get(b"fork") == b"child"
-assert len(list(scan)) >= 0
+next(scan)
 """
 
 

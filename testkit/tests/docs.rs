@@ -4,13 +4,14 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "bench/README.md",
     "deploy/README.md",
     "fuzz/README.md",
+    "python/README.md",
     "sim/README.md",
     "store/FORMAT.md",
 ];
