@@ -12,6 +12,7 @@ const DOCUMENTS: [&str; 9] = [
     "deploy/README.md",
     "docs/console.md",
     "fuzz/README.md",
+    "python/README.md",
     "sim/README.md",
     "store/FORMAT.md",
 ];

@@ -1,0 +1,59 @@
+"""Torc, a distributed key-value service, from Python.
+
+>>> with torc.connect("127.0.0.1:7401") as client:
+...     client.put(b"user/1", b"Ada")
+...     client.get(b"user/1")
+
+`torc.aio` has the same for asyncio. Keys and values are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Optional, Union
+
+from torc import aio
+from torc._build import build
+from torc._errors import Conflict, OutcomeUnknown, Refused, Timeout, TorcError, Unavailable, Unusable
+from torc._settings import Path, Seconds, settings
+from torc._torc import Client, Generation, Scan, Values, Version
+from torc._types import Entry, Versioned
+
+__all__ = [
+    "Client",
+    "Conflict",
+    "Entry",
+    "Generation",
+    "OutcomeUnknown",
+    "Refused",
+    "Scan",
+    "Timeout",
+    "TorcError",
+    "Unavailable",
+    "Unusable",
+    "Values",
+    "Version",
+    "Versioned",
+    "aio",
+    "build",
+    "connect",
+]
+
+
+def connect(
+    endpoints: Union[str, Iterable[str]],
+    *,
+    namespace: str = "default",
+    timeout: Seconds = 10.0,
+    connect_timeout: Seconds = 1.0,
+    tls_ca: Optional[Path] = None,
+    tls_cert: Optional[Path] = None,
+    tls_key: Optional[Path] = None,
+) -> Client:
+    """Connect to the cluster of which these are nodes: `host:port`, one or several.
+
+    `timeout` is the longest time of each operation with all its retries, in seconds; `connect_timeout` that of
+    reaching one address. `tls_ca` encrypts: a PEM file of the authorities that issued the nodes' certificates;
+    `tls_cert` and `tls_key` say who this client is.
+    """
+    return Client(settings(endpoints, namespace, timeout, connect_timeout, tls_ca, tls_cert, tls_key))

@@ -1,0 +1,41 @@
+"""What operations return."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Protocol, Union
+
+from torc._torc import Version
+
+
+class Versioned(NamedTuple):
+    """A value, which write it comes from, and when it expires."""
+
+    value: bytes
+    version: Version
+    #: Unix milliseconds from which on the key counts as absent. None: never.
+    expires_at_ms: Optional[int]
+
+
+class Entry(NamedTuple):
+    """A record of a scan. Its value is empty where only keys were asked for."""
+
+    key: bytes
+    value: bytes
+    version: Version
+    #: Unix milliseconds from which on the key counts as absent. None: never.
+    expires_at_ms: Optional[int]
+
+
+class ArrowArray(Protocol):
+    """A column or batch of Arrow, in one piece."""
+
+    def __arrow_c_array__(self, requested_schema: Optional[object] = None) -> tuple[object, object]: ...
+
+
+class ArrowStream(Protocol):
+    """A column or table of Arrow, in pieces."""
+
+    def __arrow_c_stream__(self, requested_schema: Optional[object] = None) -> object: ...
+
+
+Arrow = Union[ArrowArray, ArrowStream]

@@ -1,0 +1,158 @@
+//! What Python gives: byte strings, times, conditions.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDelta, PyMapping, PyMemoryView, PyString};
+use torc_client::{ClientTls, Condition, PutOptions};
+
+use crate::version::Version;
+
+/// Any object with a buffer, copied.
+///
+/// # Errors
+/// `TypeError`, for text too: it has many encodings, and what is read again is bytes.
+pub(crate) fn bytes(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Bytes> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(Bytes::copy_from_slice(bytes.as_bytes()));
+    }
+    if let Ok(array) = object.cast::<PyByteArray>() {
+        return Ok(array.to_vec().into());
+    }
+    let refused = |hint: &str| {
+        let given = object.get_type().name();
+        let given = given.map_or_else(|_| "that".to_owned(), |name| name.to_string());
+        PyTypeError::new_err(format!("a {what} is bytes, not {given}{hint}"))
+    };
+    if object.is_instance_of::<PyString>() {
+        return Err(refused(": encode it, for example with .encode()"));
+    }
+    let view = PyMemoryView::from(object).map_err(|_| refused(""))?;
+    let copied = view.call_method0("tobytes")?;
+    Ok(Bytes::copy_from_slice(copied.cast::<PyBytes>()?.as_bytes()))
+}
+
+pub(crate) fn keys(keys: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
+    // A single key is iterable as well.
+    if keys.is_instance_of::<PyBytes>() || keys.is_instance_of::<PyString>() {
+        return Err(PyTypeError::new_err(
+            "keys are given as a list or another iterable",
+        ));
+    }
+    let len = keys.len().unwrap_or_default().min(1 << 16);
+    let mut copied = Vec::with_capacity(len);
+    for key in keys.try_iter()? {
+        copied.push(bytes(&key?, "key")?);
+    }
+    Ok(copied)
+}
+
+/// Pairs of key and value, also of a mapping.
+pub(crate) fn pairs<'py>(records: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    match records.cast::<PyMapping>() {
+        Ok(mapping) => Ok(mapping.items()?.into_any()),
+        Err(_) => Ok(records.clone()),
+    }
+}
+
+pub(crate) fn record(pair: &Bound<'_, PyAny>) -> PyResult<(Bytes, Bytes)> {
+    let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
+    Ok((bytes(&key, "key")?, bytes(&value, "value")?))
+}
+
+pub(crate) fn records(records: &Bound<'_, PyAny>) -> PyResult<Vec<(Bytes, Bytes)>> {
+    let pairs = pairs(records)?;
+    pairs.try_iter()?.map(|pair| record(&pair?)).collect()
+}
+
+/// Seconds or a `timedelta`.
+pub(crate) fn duration(time: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    let seconds: f64 = if time.is_instance_of::<PyDelta>() {
+        time.call_method0("total_seconds")?.extract()?
+    } else {
+        time.extract()?
+    };
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{seconds} seconds: use a time above 0")))
+}
+
+fn version(version: &Bound<'_, PyAny>) -> PyResult<torc_client::Version> {
+    version
+        .extract::<Version>()
+        .map(|version| version.0)
+        .map_err(|_| {
+            PyTypeError::new_err(
+                "a version is a torc.Version: make one of text by torc.Version(text)",
+            )
+        })
+}
+
+pub(crate) fn if_version(given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Condition>> {
+    given
+        .map(|given| version(given).map(Condition::IfVersion))
+        .transpose()
+}
+
+pub(crate) fn put_options(
+    if_absent: bool,
+    version: Option<&Bound<'_, PyAny>>,
+    ttl: Option<&Bound<'_, PyAny>>,
+) -> PyResult<PutOptions> {
+    let condition = match (if_absent, if_version(version)?) {
+        (true, Some(_)) => {
+            let why = "if_absent and if_version exclude each other";
+            return Err(PyValueError::new_err(why));
+        }
+        (true, None) => Some(Condition::IfAbsent),
+        (false, condition) => condition,
+    };
+    let ttl = ttl.map(duration).transpose()?;
+    Ok(PutOptions { condition, ttl })
+}
+
+/// What `connect` takes, as a dictionary.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Settings {
+    endpoints: Vec<String>,
+    namespace: String,
+    #[pyo3(from_py_with = duration)]
+    timeout: Duration,
+    #[pyo3(from_py_with = duration)]
+    connect_timeout: Duration,
+    tls_ca: Option<std::path::PathBuf>,
+    tls_cert: Option<std::path::PathBuf>,
+    tls_key: Option<std::path::PathBuf>,
+}
+
+impl Settings {
+    /// A client that has not talked to anybody.
+    pub(crate) fn client(self, py: Python<'_>) -> PyResult<torc_client::Client> {
+        let own = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
+            (None, None) => None,
+            _ => return Err(PyValueError::new_err("tls_cert and tls_key go together")),
+        };
+        let mut builder = torc_client::Client::builder()
+            .endpoints(self.endpoints)
+            .namespace(self.namespace)
+            .deadline(self.timeout)
+            .connect_timeout(self.connect_timeout);
+        match &self.tls_ca {
+            Some(authorities) => {
+                let tls = ClientTls::open(authorities, own);
+                builder =
+                    builder.tls(tls.map_err(|error| PyValueError::new_err(error.to_string()))?);
+            }
+            None if own.is_some() => {
+                return Err(PyValueError::new_err("tls_cert goes with tls_ca"));
+            }
+            None => {}
+        }
+        builder
+            .connect_lazy()
+            .map_err(|error| crate::error::raised(py, &error))
+    }
+}

@@ -1,0 +1,112 @@
+"""Generations, built and read on this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import torc
+from nodes import beside_kvd
+
+ROWS = {b"key/%d" % number: b"value %d" % number for number in range(5000)}
+
+
+def test_every_key_is_found_and_no_other(tmp_path: Path) -> None:
+    built = torc.build(ROWS, tmp_path / "out")
+    assert len(built) == len(ROWS) and built.false_positive_rate == 0 and built.duplicates == 0
+    again = torc.Generation(tmp_path / "out")
+    assert again.digest == built.digest and again.file_bytes > again.index_bytes > 0
+    assert all(again.get(key) == value for key, value in ROWS.items())
+    assert again.get(b"key/5000") is None
+
+
+def test_the_order_of_rows_and_where_they_come_from_make_no_difference(tmp_path: Path) -> None:
+    built = torc.build(ROWS, tmp_path / "mapping")
+    backwards = torc.build(reversed(list(ROWS.items())), tmp_path / "pairs")
+    assert backwards.digest == built.digest
+    other = torc.build(ROWS, tmp_path / "other", digest_key=bytes(32))
+    assert other.digest != built.digest
+
+
+def test_a_table_or_a_stream_of_arrow_makes_the_same(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    built = torc.build(ROWS, tmp_path / "mapping")
+    batch = pa.record_batch({"id": list(ROWS), "text": list(ROWS.values())})
+    reader = pa.RecordBatchReader.from_batches(batch.schema, (batch.slice(at, 1000) for at in range(0, 5000, 1000)))
+    assert torc.build(reader, tmp_path / "arrow", key="id", value="text").digest == built.digest
+
+
+def test_the_command_line_makes_the_same(tmp_path: Path) -> None:
+    kvctl = beside_kvd("kvctl")
+    text = "\n".join(f"{key.decode()}\t{value.decode()}" for key, value in ROWS.items())
+    (tmp_path / "rows.tsv").write_text(text + "\n")
+    command = [kvctl, "build", "--no-header", "--from", str(tmp_path / "rows.tsv"), "--out", str(tmp_path / "kvctl")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    # Files depend on the number of buckets too, which `kvctl` takes from the length of its input.
+    ours, theirs = torc.build(ROWS, tmp_path / "torc"), torc.Generation(tmp_path / "kvctl")
+    assert len(theirs) == len(ours)
+    assert all(theirs.get(key) == value for key, value in ROWS.items())
+
+
+def test_sets_and_payloads_keep_no_keys(tmp_path: Path) -> None:
+    names = torc.build(((key, b"ignored") for key in ROWS), tmp_path / "set", shape="set", fingerprint_bits=20)
+    assert all(names.get(key) == b"" for key in ROWS) and names.false_positive_rate == 0.5**20
+    payloads = ((key, b"%04d" % number) for number, key in enumerate(ROWS))
+    table = torc.build(payloads, tmp_path / "keyless", shape="keyless", payload_bytes=4)
+    assert [table.get(key) for key in ROWS] == [b"%04d" % number for number in range(len(ROWS))]
+
+
+def test_one_row_of_a_key_counts(tmp_path: Path) -> None:
+    twice = [(b"key", b"1"), (b"other", b""), (b"key", b"2")]
+    with pytest.raises(torc.Refused, match="more than once"):
+        torc.build(twice, tmp_path / "error")
+    assert torc.build(twice, tmp_path / "first", duplicates="first").get(b"key") == b"1"
+    last = torc.build(twice, tmp_path / "last", duplicates="last")
+    assert (last.get(b"key"), last.duplicates) == (b"2", 1)
+
+
+def test_a_build_goes_on_with_the_same_rows_only(tmp_path: Path) -> None:
+    def broken() -> Iterator[tuple[bytes, bytes]]:
+        yield from list(ROWS.items())[:3000]
+        raise ConnectionError("the source went away")
+
+    for source in ("rows of today", None):
+        with pytest.raises(ConnectionError):
+            torc.build(broken(), tmp_path / str(source), source=source)
+    taken_before: list[Any] = [None] * 3000
+    rest = [*taken_before, *list(ROWS.items())[3000:]]
+    resumed = torc.build(rest, tmp_path / "rows of today", source="rows of today")
+    assert resumed.digest == torc.build(ROWS, tmp_path / "at once").digest
+    for out, source in ((tmp_path / "None", None), (tmp_path / "None", "rows of yesterday")):
+        with pytest.raises(torc.Refused, match="another source"):
+            torc.build(ROWS, out, source=source)
+    with pytest.raises(torc.Refused, match="complete generation"):
+        torc.build(ROWS, tmp_path / "at once")
+
+
+def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(torc.Refused, match="row 2"):
+        torc.build([(b"a", b""), (b"", b"")], tmp_path / "key")
+    with pytest.raises(torc.Refused, match="where each has 4"):
+        torc.build([(b"a", b"12345")], tmp_path / "payload", shape="keyless", payload_bytes=4)
+    with pytest.raises(TypeError, match="a key is bytes, not str"):
+        torc.build([("a", b"")], tmp_path / "text")  # type: ignore[list-item]
+    with pytest.raises(ValueError, match="32 bytes"):
+        torc.build(ROWS, tmp_path / "digest", digest_key=b"short")
+    with pytest.raises(ValueError, match="shape is"):
+        torc.build(ROWS, tmp_path / "shape", shape="round")  # type: ignore[arg-type]
+    with pytest.raises(torc.Refused, match="no complete generation"):
+        torc.Generation(tmp_path / "nowhere")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(torc.Refused, match="not empty"):
+        torc.build(ROWS, tmp_path / "full")
+    assert os.listdir(tmp_path / "full") != []
+    with pytest.raises(OSError):
+        torc.build(ROWS, tmp_path / "full" / "letter.txt")

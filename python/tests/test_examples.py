@@ -1,0 +1,27 @@
+"""The examples do what they say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nodes import PATIENCE_S
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("counter", "counted to 100\n"), ("crawl", "500 visits, 100 first ones, 100 pages known\n")],
+)
+def test_an_example(playground: list[str], name: str, said: str) -> None:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *playground]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.stdout, done.stderr) == (said, "")
+
+
+def test_every_example_is_run() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"counter", "crawl"}
