@@ -78,7 +78,7 @@ impl HybridTime {
 pub struct NodeSlot(pub u16);
 
 /// The version of a record: (epoch, hybrid time, node slot), in that order of
-/// weight. Two different writes never carry the same ballot.
+/// weight. Two different writes of one key never carry the same ballot.
 ///
 /// Its text form `epoch.time.slot` (decimal) is what users see as a version.
 #[derive(
