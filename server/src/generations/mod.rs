@@ -67,14 +67,15 @@ async fn look(shared: &Arc<Shared>, table: &Arc<RoutingTable>, me: NodeId) -> Re
         }
         if !missing.is_empty() {
             let count = missing.len();
-            let fetched = fetch(shared, table, me, generation, missing).await;
-            tracing::info!(
-                namespace = generation.namespace,
-                generation = generation.id.number(),
-                missing = count,
-                "fetched slices of a generation"
-            );
-            failed = failed.or(fetched.err());
+            match fetch(shared, table, me, generation, missing).await {
+                Ok(()) => tracing::info!(
+                    namespace = generation.namespace,
+                    generation = generation.id.number(),
+                    slices = count,
+                    "fetched slices of a generation"
+                ),
+                Err(fault) => failed = failed.or(Some(fault)),
+            }
         }
     }
     failed.map_or(Ok(()), Err)

@@ -17,6 +17,8 @@ use crate::text;
 
 /// Between looks at who holds a generation.
 const LOOK: Duration = Duration::from_millis(200);
+/// So many looks: half a minute.
+const SAYS_WHY_AFTER: u32 = 150;
 
 /// What a reserved generation has to be built for.
 pub(crate) fn target_of(reserved: &Reservation) -> Target {
@@ -94,7 +96,16 @@ pub(crate) async fn attach(
     };
     let mut attached = client.attach_generation(id.number(), &content).await?;
     let bar = input::bar(None);
+    let mut looks = 0_u32;
     while !attached.not_ready.is_empty() {
+        looks += 1;
+        if looks == SAYS_WHY_AFTER {
+            note(format_args!(
+                "still waiting for {}: if that does not end, see their logs; all nodes must be able to read {}",
+                nodes(&attached.not_ready),
+                content.source
+            ));
+        }
         bar.set_message(format!("waiting for {};", nodes(&attached.not_ready)));
         bar.tick();
         tokio::time::sleep(LOOK).await;
