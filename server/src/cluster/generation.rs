@@ -13,6 +13,7 @@ use torc_ring::topology::{
 };
 
 use crate::clock::unix_ms;
+use crate::kv::find_namespace;
 use crate::shared::Shared;
 
 const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -98,6 +99,9 @@ pub(super) async fn list(
     deadline: Instant,
 ) -> Result<ListGenerationsResponse, Fault> {
     let topology = shared.group.read_current(deadline).await?;
+    if !request.namespace.is_empty() {
+        find_namespace(&topology.routing(), &request.namespace)?;
+    }
     let wanted =
         |it: &&Generation| request.namespace.is_empty() || it.namespace == request.namespace;
     let generations = topology.generations().filter(wanted);

@@ -91,9 +91,9 @@ fn scanned_namespace(table: &RoutingTable, request: &ScanRequest) -> Result<Name
     if known.is_some_and(|known| known.namespace == request.namespace) {
         return Ok(began_with);
     }
-    let message = "this node does not know the generation that the scan reads: if it was dropped, begin \
-                   the scan anew";
-    Err(Fault::new(Reason::NotServing, message))
+    let message = "this node does not know the generation that the scan reads: refresh the topology; if \
+                   it was dropped, begin the scan anew";
+    Err(Fault::new(Reason::StaleEpoch, message).at(table.epoch))
 }
 
 /// A cursor is of this namespace of this cluster.
