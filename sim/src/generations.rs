@@ -280,6 +280,7 @@ impl World {
             70..=84 => self.begin_get(),
             _ => self.answer_get(),
         }
+        self.stop_who_has_left();
         self.note_returned();
     }
 
@@ -386,6 +387,14 @@ impl World {
             force: false,
         };
         self.commit(Command::Begin(proposal));
+    }
+
+    /// Who is no member any more is stopped, as operators are told: it may never hear of another topology.
+    fn stop_who_has_left(&mut self) {
+        let members = self.group.members();
+        self.nodes.retain(|id, _| members.contains_key(id));
+        let nodes = &self.nodes;
+        self.gets.retain(|get| nodes.contains_key(&get.through));
     }
 
     fn kill_or_start(&mut self) {
@@ -508,17 +517,6 @@ impl World {
         self.commit(Command::Report { node: id, reports });
         if before && self.group.transition().is_none() {
             self.summary.transitions += 1;
-            let members = self.group.members();
-            let gone: Vec<_> = self.nodes.keys().copied().collect();
-            let gone: Vec<_> = gone
-                .into_iter()
-                .filter(|node| !members.contains_key(node))
-                .collect();
-            for node in gone {
-                // Who has left is stopped.
-                self.nodes.remove(&node);
-                self.gets.retain(|get| get.through != node);
-            }
         }
     }
 

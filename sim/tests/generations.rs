@@ -30,6 +30,14 @@ fn with_every_rule_holding_no_seed_shows_a_violation() {
     assert!(all.transitions > count() / 2, "{all:?}");
 }
 
+/// A node that had left answered from what it knew: who is no member is stopped.
+#[test]
+fn seeds_that_showed_a_violation_once_show_none() {
+    for seed in [10_061, 13_719] {
+        assert_eq!(run(seed, None).violation, None, "seed {seed}");
+    }
+}
+
 #[test]
 fn each_broken_rule_is_noticed() {
     for broken in Broken::ALL {
