@@ -51,7 +51,7 @@ pub enum GenerationState {
     Current,
     /// Gets were answered from it before.
     Previous,
-    /// It was current and is not wanted: it has to be attached anew.
+    /// It was current and was rolled back: attach it again before promoting it.
     RolledBack,
 }
 

@@ -54,7 +54,7 @@ enum Command {
         /// Its number, as `list` shows it.
         #[arg(value_name = "NUMBER")]
         number: u32,
-        /// Wait for nobody: a node that was not reached may answer from the older one until it hears of this.
+        /// Do not wait: a node that cannot be reached may answer from the older one until it can.
         #[arg(long)]
         force: bool,
     },
