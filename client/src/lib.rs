@@ -76,6 +76,7 @@
 
 mod admin;
 mod answers;
+mod backup;
 mod batch;
 mod breaker;
 mod builder;
@@ -98,6 +99,7 @@ mod session;
 mod view;
 
 pub use answers::{Deleted, Entry, Value};
+pub use backup::{BackupProgress, BackupRequest};
 pub use builder::ClientBuilder;
 pub use client::Client;
 pub use cluster::{

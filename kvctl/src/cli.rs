@@ -127,6 +127,8 @@ enum Command {
     Bench(cmd::bench::Args),
     Build(cmd::build::Args),
     Generation(cmd::generation::Args),
+    Backup(cmd::backup::Args),
+    Restore(cmd::restore::Args),
     Ca(cmd::certificates::AuthorityArgs),
     Cert(cmd::certificates::CertificateArgs),
     GenerateUrls(cmd::generate_urls::Args),
@@ -134,6 +136,11 @@ enum Command {
 }
 
 impl Global {
+    /// The key space to work in.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// Whether output is for programs.
     pub(crate) fn json(&self) -> bool {
         self.output == Output::Json
@@ -274,6 +281,8 @@ async fn dispatch(cli: Cli, out: &mut Out) -> Result<(), Failure> {
         Command::Bench(args) => cmd::bench::run(args, &global, out).await,
         Command::Build(args) => cmd::build::run(&args, &global, out).await,
         Command::Generation(args) => cmd::generation::run(&args, &global, out).await,
+        Command::Backup(args) => cmd::backup::run(args, &global, out).await,
+        Command::Restore(args) => cmd::restore::run(args, &global, out).await,
         Command::Ca(args) => cmd::certificates::authority(&args, &global, out),
         Command::Cert(args) => cmd::certificates::certificate(&args, &global, out),
         Command::GenerateUrls(args) => cmd::generate_urls::run(&args, out),

@@ -1,6 +1,7 @@
 //! One command a file: its arguments, and a `run` that carries it out.
 
 pub(crate) mod abort;
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod build;
 pub(crate) mod certificates;
@@ -21,6 +22,7 @@ pub(crate) mod maintenance;
 pub(crate) mod namespace;
 pub(crate) mod put;
 pub(crate) mod replace_node;
+pub(crate) mod restore;
 pub(crate) mod reweight_node;
 pub(crate) mod ring;
 pub(crate) mod scan;

@@ -6,7 +6,7 @@
 //! | 1 | key not found |
 //! | 2 | usage: the command line, a local file, or a malformed line of it |
 //! | 3 | unavailable: nobody who could do it was reached in time; nothing changed |
-//! | 4 | a condition was not met, or `doctor` found something wrong; nothing changed |
+//! | 4 | a condition was not met, `doctor` found something wrong, or a backup is damaged; nothing changed |
 //! | 5 | the outcome of a write is unknown: it may happen, now or later |
 //! | 6 | refused: limits, the state of the cluster, or who asks; nothing changed |
 //!
@@ -15,6 +15,7 @@
 
 use std::io;
 
+use torc_backup::BackupError;
 use torc_client::{ErrorKind, NodeId};
 
 use crate::format::ReadError;
@@ -54,6 +55,8 @@ pub(crate) enum Failure {
     Input { path: String, error: ReadError },
     #[error("{0}")]
     Cluster(#[from] torc_client::Error),
+    #[error("{0}")]
+    Backup(#[from] torc_backup::BackupError),
     #[error("{what}; {done}")]
     Stopped {
         /// Why it went no further.
@@ -111,6 +114,14 @@ impl Failure {
                 ReadError::Bad(_) | ReadError::Io(_) | ReadError::Aside { .. } => Code::Usage,
             },
             Self::Cluster(error) => code_of(error.kind(), error.maybe_applied()),
+            Self::Backup(error) => match error {
+                BackupError::Url { .. } | BackupError::Name { .. } | BackupError::Io { .. } => {
+                    Code::Usage
+                }
+                BackupError::NoBackup { .. } => Code::Refused,
+                BackupError::Damaged { .. } => Code::ConditionNotMet,
+                _ => Code::Unavailable,
+            },
             Self::Stopped { what, .. } => what.code(),
             Self::LostSight { .. } | Self::NotEverywhere { .. } => Code::Unavailable,
             Self::Unhealthy { .. } => Code::ConditionNotMet,

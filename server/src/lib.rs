@@ -13,6 +13,7 @@
 //! * [`links`]: messages between replicas.
 //! * `admission`: how many operations are taken on at a time.
 //! * `budget`: how many bytes of clients' requests and answers are held at a time; `meter`: charging them.
+//! * `backup`: what this node copies to a backup.
 //! * `hot`: which keys are accessed most.
 //! * [`group`]: the topology group; `adopt`: taking a new topology into force;
 //!   `registers`: replicas and coordinators; `moves`: receiving slices and reporting facts.
@@ -21,6 +22,8 @@
 
 mod admission;
 mod adopt;
+#[cfg(feature = "backup")]
+mod backup;
 mod boot;
 mod budget;
 mod caller;

@@ -405,6 +405,8 @@ fn open(
         scans: Arc::new(tokio::sync::Semaphore::new(MOST_SCANS)),
         searchers: tokio::sync::Semaphore::new(settings.worker_threads),
         sketch_requests: Arc::new(tokio::sync::Semaphore::new(8)),
+        #[cfg(feature = "backup")]
+        backups: Arc::new(tokio::sync::Semaphore::new(1)),
         readers: tokio::sync::Semaphore::new(READERS),
         ingests: tokio::sync::Semaphore::new(settings.worker_threads),
         started: now,

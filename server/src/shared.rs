@@ -78,6 +78,9 @@ pub(crate) struct Shared {
     pub(crate) searchers: Semaphore,
     /// Requests for such sketches that are made or wait.
     pub(crate) sketch_requests: Arc<Semaphore>,
+    /// Requests to write to a backup: one at a time.
+    #[cfg(feature = "backup")]
+    pub(crate) backups: Arc<Semaphore>,
     /// Stale gets that read the disk at a time.
     pub(crate) readers: Semaphore,
     /// Ingests that are written and verified at a time, as many as there are threads that

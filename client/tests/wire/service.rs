@@ -165,6 +165,7 @@ impl Service {
 #[tonic::async_trait]
 impl Cluster for Service {
     type SketchKeysStream = BoxStream<'static, Result<v1::SketchKeysResponse, Status>>;
+    type WriteBackupStream = BoxStream<'static, Result<v1::WriteBackupResponse, Status>>;
 
     async fn get_topology(
         &self,
@@ -376,6 +377,13 @@ impl Cluster for Service {
         &self,
         _: Request<v1::SketchKeysRequest>,
     ) -> Answer<Self::SketchKeysStream> {
+        Err(tonic::Status::unimplemented("real nodes are asked"))
+    }
+
+    async fn write_backup(
+        &self,
+        _: Request<v1::WriteBackupRequest>,
+    ) -> Answer<Self::WriteBackupStream> {
         Err(tonic::Status::unimplemented("real nodes are asked"))
     }
 

@@ -1,12 +1,11 @@
 //! `kvctl load`: stores the records of a file.
 
-mod source;
+pub(super) mod source;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use futures::future::join_all;
 use serde::Serialize;
 use torc_client::{Client, Error, PutOptions, Version};
 
@@ -133,54 +132,39 @@ fn options(args: &Args) -> LoadOptions {
 }
 
 /// Stores rows of different keys; one result a row, in order.
-async fn store(client: Client, rows: Vec<Row>) -> Vec<Stored> {
-    let (expiring, lasting): (Vec<_>, Vec<_>) = rows
-        .into_iter()
-        .enumerate()
-        .partition(|(_, row)| row.expires_at_ms.is_some());
-    let (lasting, expiring) = tokio::join!(
-        store_lasting(&client, lasting),
-        store_expiring(&client, expiring)
-    );
-    let mut results: Vec<(usize, Stored)> = lasting.into_iter().chain(expiring).collect();
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, stored)| stored).collect()
-}
-
-async fn store_lasting(client: &Client, rows: Vec<(usize, Row)>) -> Vec<(usize, Stored)> {
-    if rows.is_empty() {
-        return Vec::new();
-    }
-    let records = rows
-        .iter()
-        .map(|(_, row)| (row.key.clone(), row.value.clone()));
-    let results = match client.batch_put(records).await {
-        Ok(results) => results,
-        Err(error) => rows.iter().map(|_| Err(error.clone())).collect(),
+pub(super) async fn store(client: Client, rows: Vec<Row>) -> Vec<Stored> {
+    let now = Duration::from_millis(text::now_ms());
+    // None: it has expired.
+    let ttl = |row: &Row| match row.expires_at_ms {
+        None => Some(None),
+        Some(at) => {
+            let left = Duration::from_millis(at).checked_sub(now);
+            left.filter(|left| !left.is_zero()).map(Some)
+        }
     };
-    let indices = rows.into_iter().map(|(index, _)| index);
-    indices.zip(results.into_iter().map(stored)).collect()
-}
-
-async fn store_expiring(client: &Client, rows: Vec<(usize, Row)>) -> Vec<(usize, Stored)> {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let puts = rows.into_iter().map(|(index, row)| async move {
-        let at = Duration::from_millis(row.expires_at_ms.unwrap_or_default());
-        let Some(ttl) = at.checked_sub(now).filter(|ttl| ttl.as_millis() > 0) else {
-            return (index, Stored::Expired);
-        };
-        let options = PutOptions {
-            ttl: Some(ttl),
-            ..PutOptions::default()
-        };
-        (
-            index,
-            stored(client.put_with(row.key, row.value, options).await),
-        )
+    let ttls: Vec<_> = rows.iter().map(ttl).collect();
+    let live = rows.into_iter().zip(&ttls);
+    let live: Vec<_> = live
+        .filter_map(|(row, ttl)| {
+            let ttl = (*ttl)?;
+            let options = PutOptions {
+                ttl,
+                ..PutOptions::default()
+            };
+            Some((row.key, row.value, options))
+        })
+        .collect();
+    let sent = live.len();
+    let results = match client.batch_put_with(live).await {
+        Ok(results) => results,
+        Err(error) => vec![Err(error); sent],
+    };
+    let mut results = results.into_iter();
+    let outcomes = ttls.into_iter().map(|ttl| match ttl {
+        None => Some(Stored::Expired),
+        Some(_) => results.next().map(stored),
     });
-    join_all(puts).await
+    outcomes.flatten().collect()
 }
 
 fn stored(result: Result<Version, Error>) -> Stored {

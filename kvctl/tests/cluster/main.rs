@@ -8,6 +8,7 @@
 
 mod admin;
 mod alter;
+mod backup;
 mod browser;
 mod chaos;
 mod commands;

@@ -31,14 +31,22 @@ use torc_proto::v1::{
     HotKeysResponse, HotWindowRequest, HotWindowResponse, JoinRequest, LeaveRequest,
     ListGenerationsRequest, ListGenerationsResponse, MaintenanceRequest, MaintenanceResponse,
     ReplaceRequest, ReweightRequest, SketchKeysRequest, StatusRequest, StatusResponse,
+    WriteBackupRequest,
 };
+#[cfg(not(feature = "backup"))]
+use torc_proto::{Fault, Reason};
 use torc_record::Epoch;
 
 use maintenance::Work;
 pub(crate) use newcomer::release_of;
 
+#[cfg(feature = "backup")]
+use crate::backup::BackupStream;
 use crate::hot;
 use crate::shared::{Shared, deadline_of};
+
+#[cfg(not(feature = "backup"))]
+type BackupStream = futures::stream::Empty<Result<torc_proto::v1::WriteBackupResponse, Status>>;
 
 /// The service. Cloning shares the node.
 #[derive(Debug, Clone)]
@@ -65,6 +73,7 @@ impl ClusterService {
 #[tonic::async_trait]
 impl Cluster for ClusterService {
     type SketchKeysStream = sketch_keys::SketchStream;
+    type WriteBackupStream = BackupStream;
 
     async fn get_topology(
         &self,
@@ -210,5 +219,23 @@ impl Cluster for ClusterService {
     ) -> Result<Response<Self::SketchKeysStream>, Status> {
         let answer = sketch_keys::start(&self.shared, request.into_inner()).await;
         Ok(Response::new(answer?))
+    }
+
+    #[cfg(feature = "backup")]
+    async fn write_backup(
+        &self,
+        request: Request<WriteBackupRequest>,
+    ) -> Result<Response<Self::WriteBackupStream>, Status> {
+        let answer = crate::backup::start(&self.shared, request.into_inner()).await;
+        Ok(Response::new(answer?))
+    }
+
+    #[cfg(not(feature = "backup"))]
+    async fn write_backup(
+        &self,
+        _: Request<WriteBackupRequest>,
+    ) -> Result<Response<Self::WriteBackupStream>, Status> {
+        let message = "this node was built without the feature backup";
+        Err(Fault::new(Reason::Refused, message).into())
     }
 }

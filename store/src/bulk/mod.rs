@@ -13,10 +13,12 @@
 //! Absent: what a set of such files means together, which is the builder's manifest.
 
 mod file;
+mod loose;
 mod writer;
 
 pub use file::SliceFile;
-pub use writer::{SliceFileInfo, SliceFileWriter};
+pub use loose::{LooseSlice, MergedRecords};
+pub use writer::{Placed, SliceFileInfo, SliceFileWriter};
 
 use torc_record::{Ballot, Digest, NamespaceId, Record, RecordError};
 

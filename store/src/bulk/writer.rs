@@ -9,11 +9,12 @@ use torc_ring::{Partition, Partitions};
 
 use super::PackedRecord;
 use crate::format::{FileKind, Header};
+use crate::ingest::SealedSlice;
 use crate::segment::{Row, align, encode_table};
 use crate::slice::{GateRates, SLICE_DIGEST_LEN, SliceInput};
 use crate::{PartitionSummary, StoreError};
 
-/// Bytes gathered before they are written.
+/// Bytes gathered before they are written, and read together.
 const BUFFER_LEN: usize = 1 << 20;
 
 /// A file of slices on its way to the disk. It counts once [`finish`](Self::finish) has returned.
@@ -44,6 +45,17 @@ pub struct SliceFileInfo {
     pub slices: u32,
     /// What its records come to.
     pub summary: PartitionSummary,
+}
+
+/// Where a slice lies in a file, and what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// Where it starts.
+    pub at: u64,
+    /// Its length, bytes.
+    pub len: u64,
+    /// Its digest.
+    pub digest: [u8; 32],
 }
 
 impl SliceFileWriter {
@@ -87,7 +99,7 @@ impl SliceFileWriter {
         &mut self,
         partition: Partition,
         records: &[PackedRecord<'_>],
-    ) -> Result<(), StoreError> {
+    ) -> Result<Placed, StoreError> {
         let digests: Vec<Digest> = records.iter().map(|record| record.digest()).collect();
         if !digests.is_sorted_by(|one, other| one < other) {
             return Err(StoreError::Unflushable {
@@ -130,7 +142,53 @@ impl SliceFileWriter {
             highest: built.header.highest(),
             is_generation: built.header.generation().is_some(),
         });
-        Ok(())
+        Ok(Placed {
+            at,
+            len: self.at - at,
+            digest,
+        })
+    }
+
+    /// Adds a slice of a store as it is. What was copied is compared with its digest: a slice that the disk
+    /// gives back otherwise is not taken on.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`]: the file is of no use then. [`StoreError::OutOfSpace`],
+    /// [`StoreError::Io`].
+    pub fn push_sealed(&mut self, slice: &SealedSlice) -> Result<Placed, StoreError> {
+        let zeros = [0; 64];
+        self.put(&zeros[..(align(self.at) - self.at) as usize])?;
+        let start = self.at;
+        let info = slice.info()?;
+        let content_len = info.len.saturating_sub(SLICE_DIGEST_LEN as u64);
+        let (mut at, mut hasher) = (0, blake3::Hasher::new());
+        while at < info.len {
+            let bytes = slice.read(at, BUFFER_LEN)?;
+            let content = content_len.saturating_sub(at).min(bytes.len() as u64);
+            hasher.update(&bytes[..content as usize]);
+            self.put(&bytes)?;
+            at += bytes.len() as u64;
+        }
+        if *hasher.finalize().as_bytes() != info.digest {
+            return Err(slice.note_damage());
+        }
+        let partition = slice.0.partition();
+        self.digests.push((partition, info.digest));
+        if let Some(header) = slice.0.header() {
+            self.summary.merge(&header.held());
+        }
+        self.rows.push(Row {
+            partition,
+            at: start,
+            len: info.len,
+            highest: slice.0.highest(),
+            is_generation: slice.0.is_generation(),
+        });
+        Ok(Placed {
+            at: start,
+            len: info.len,
+            digest: info.digest,
+        })
     }
 
     /// The slices so far, each with its digest, which is its last 32 bytes.

@@ -1,0 +1,531 @@
+//! What a backup says of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde::{Deserialize, Serialize};
+use torc_record::DigestKey;
+use torc_ring::Partition;
+
+use crate::{BackupError, Location};
+
+const FORMAT: u32 = 1;
+const LONGEST_NAME: usize = 64;
+const LONGEST_PLAN: u64 = 16 << 20;
+/// 200 bytes for each of 65,536 slices in each of eight layers, ten times over.
+const LONGEST_MANIFEST: u64 = 1 << 30;
+const LONGEST_FOOT: u64 = 1024;
+/// Objects that are asked for together.
+const TOGETHER: usize = 16;
+const MANIFEST: &str = "manifest.ndjson";
+
+/// What is backed up, decided when a backup begins and never again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    format: u32,
+    /// The backup's name: when it began, so that names are in the order of time.
+    pub name: String,
+    /// Of which cluster.
+    pub cluster: String,
+    /// What digests of keys are computed with there.
+    #[serde(with = "hex32")]
+    pub digest_key: [u8; 32],
+    /// Partitions of each layer there.
+    pub partitions: u32,
+    /// The partitions in use, as ranges: the first number and the last.
+    pub ranges: Vec<[u32; 2]>,
+    /// The namespaces.
+    pub namespaces: Vec<Namespace>,
+    /// When it began, Unix milliseconds, by the clock of whoever began it.
+    pub begun_ms: u64,
+    /// The backup whose slices it need not copy again.
+    pub base: Option<String>,
+}
+
+/// A namespace as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Its name.
+    pub name: String,
+    /// Its id, or that of the current generation of a static one.
+    pub id: u32,
+    /// `linearizable`, `eventual` or `static`.
+    pub mode: String,
+    /// Replicas of each key.
+    pub replicas: u32,
+}
+
+/// What a backup has of a partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Which.
+    pub partition: u32,
+    /// Slices; of each key the highest ballot counts.
+    pub slices: Vec<PackSlice>,
+}
+
+/// A slice in a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackSlice {
+    /// BLAKE3 of the pack, by which it is named.
+    #[serde(with = "hex32")]
+    pub pack: [u8; 32],
+    /// Where the slice starts.
+    pub at: u64,
+    /// Its length, bytes.
+    pub len: u64,
+    /// BLAKE3 of it without its last 32 bytes, which these are.
+    #[serde(with = "hex32")]
+    pub digest: [u8; 32],
+    /// Its records, tombstones and superseded ones included.
+    pub records: u64,
+}
+
+impl PackSlice {
+    pub(crate) fn object(&self) -> String {
+        pack_object(&self.pack)
+    }
+
+    pub(crate) const fn range(&self) -> Range<u64> {
+        self.at..self.at.saturating_add(self.len)
+    }
+}
+
+pub(crate) fn pack_object(digest: &[u8; 32]) -> String {
+    let digest = blake3::Hash::from_bytes(*digest);
+    format!("packs/{}.pack", digest.to_hex())
+}
+
+/// What a backup comes to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sums {
+    /// Partitions that hold something.
+    pub partitions: u64,
+    /// Slices.
+    pub slices: u64,
+    /// Records in them, superseded ones and tombstones included.
+    pub records: u64,
+    /// Bytes of the slices.
+    pub bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Foot {
+    sums: Sums,
+    /// BLAKE3 of everything before this line, and of the sums.
+    #[serde(with = "hex32")]
+    digest: [u8; 32],
+}
+
+impl Foot {
+    fn of(before: &[u8], sums: Sums) -> Self {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(before).update(&line_of(&sums));
+        let digest = *hasher.finalize().as_bytes();
+        Self { sums, digest }
+    }
+}
+
+/// One line of a plan, a part, or a manifest.
+fn line_of(what: &impl Serialize) -> Vec<u8> {
+    // Of types without maps: it cannot fail.
+    let mut text = serde_json::to_vec(what).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// A name that is an object's name everywhere, and no path.
+fn check_name(name: &str) -> Result<(), BackupError> {
+    let fits = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
+    if (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fits) {
+        return Ok(());
+    }
+    Err(BackupError::Name {
+        name: name.chars().take(LONGEST_NAME).collect(),
+        what: "use 1 to 64 letters, digits, `-` and `_`",
+    })
+}
+
+impl Plan {
+    /// A plan for what a cluster holds.
+    #[must_use]
+    pub fn new(
+        name: String,
+        (cluster, digest_key): (String, DigestKey),
+        (partitions, in_use): (u32, impl IntoIterator<Item = Partition>),
+        namespaces: Vec<Namespace>,
+        (begun_ms, base): (u64, Option<String>),
+    ) -> Self {
+        let mut ranges: Vec<[u32; 2]> = Vec::new();
+        let in_use: BTreeSet<Partition> = in_use.into_iter().collect();
+        for Partition(partition) in in_use {
+            match ranges.last_mut() {
+                Some([_, last]) if *last + 1 == partition => *last = partition,
+                _ => ranges.push([partition, partition]),
+            }
+        }
+        Self {
+            format: FORMAT,
+            name,
+            cluster,
+            digest_key: digest_key.0,
+            partitions,
+            ranges,
+            namespaces,
+            begun_ms,
+            base,
+        }
+    }
+
+    /// The partitions that the backup is to have.
+    pub fn all(&self) -> impl Iterator<Item = Partition> + '_ {
+        let ranges = self.ranges.iter();
+        ranges.flat_map(|[first, last]| (*first..=*last).map(Partition))
+    }
+
+    fn object(name: &str) -> String {
+        format!("backups/{name}/plan.json")
+    }
+
+    /// Reads the plan of a backup, finished or not.
+    ///
+    /// # Errors
+    /// [`BackupError::NoBackup`], [`BackupError::Damaged`], [`BackupError::Object`].
+    pub async fn read(location: &Location, name: &str) -> Result<Self, BackupError> {
+        check_name(name)?;
+        let object = Self::object(name);
+        let text = location.read(&object, LONGEST_PLAN).await?;
+        let text = text.ok_or_else(|| BackupError::NoBackup {
+            name: name.to_owned(),
+            hint: "",
+        })?;
+        Self::parse(&object, &text)
+    }
+
+    fn parse(object: &str, text: &[u8]) -> Result<Self, BackupError> {
+        let plan: Self = serde_json::from_slice(text)
+            .map_err(|error| BackupError::damaged(object, error.to_string()))?;
+        if plan.format != FORMAT {
+            return Err(BackupError::damaged(
+                object,
+                "it is of another release's format",
+            ));
+        }
+        let most = u64::from(u32::MAX);
+        let count = plan.ranges.iter().try_fold(0_u64, |sum, [first, last]| {
+            Some(sum + u64::from(last.checked_sub(*first)?) + 1).filter(|sum| *sum <= most >> 8)
+        });
+        if count.is_none() {
+            return Err(BackupError::damaged(object, "it has impossible partitions"));
+        }
+        Ok(plan)
+    }
+}
+
+/// A backup that is being written: who directs it asks nodes for parts until none is missing.
+#[derive(Debug)]
+pub struct Writing {
+    location: Location,
+    /// What is written.
+    pub plan: Plan,
+    lines: BTreeMap<u32, Line>,
+}
+
+impl Writing {
+    /// Begins a backup.
+    ///
+    /// # Errors
+    /// [`BackupError::Name`], [`BackupError::Object`].
+    pub async fn begin(location: &Location, plan: Plan) -> Result<Self, BackupError> {
+        check_name(&plan.name)?;
+        let object = Plan::object(&plan.name);
+        if !location.create(&object, line_of(&plan).into()).await? {
+            return Err(BackupError::Name {
+                name: plan.name,
+                what: "one of that name exists",
+            });
+        }
+        Ok(Self {
+            location: location.clone(),
+            plan,
+            lines: BTreeMap::new(),
+        })
+    }
+
+    /// Goes on with one that was begun, by its plan.
+    ///
+    /// # Errors
+    /// [`BackupError::NoBackup`]; [`BackupError::Name`] if it is finished; [`BackupError::Damaged`],
+    /// [`BackupError::Object`].
+    pub async fn resume(location: &Location, name: &str) -> Result<Self, BackupError> {
+        let plan = Plan::read(location, name).await?;
+        if location.len(&manifest_object(name)).await?.is_some() {
+            return Err(BackupError::Name {
+                name: name.to_owned(),
+                what: "the backup of that name is finished",
+            });
+        }
+        let mut writing = Self {
+            location: location.clone(),
+            plan,
+            lines: BTreeMap::new(),
+        };
+        let below = parts_of(name);
+        for (part, _) in location.list(&below).await? {
+            // One that cannot be read is written anew.
+            let _ = writing.take(&part).await;
+        }
+        Ok(writing)
+    }
+
+    /// Takes a part that a node has written.
+    ///
+    /// # Errors
+    /// [`BackupError::Damaged`], [`BackupError::Object`].
+    pub async fn take(&mut self, part: &str) -> Result<(), BackupError> {
+        let object = format!("{}/{part}", parts_of(&self.plan.name));
+        let text = self.location.read(&object, LONGEST_MANIFEST).await?;
+        let text = text.ok_or_else(|| BackupError::damaged(&object, "it is missing"))?;
+        let named = part.strip_suffix(".ndjson");
+        if named != Some(blake3::hash(&text).to_hex().as_str()) {
+            return Err(BackupError::damaged(&object, "its digest is another"));
+        }
+        for line in text
+            .split(|byte| *byte == b'\n')
+            .filter(|it| !it.is_empty())
+        {
+            let line: Line = serde_json::from_slice(line)
+                .map_err(|error| BackupError::damaged(&object, error.to_string()))?;
+            self.lines.entry(line.partition).or_insert(line);
+        }
+        Ok(())
+    }
+
+    /// The partitions of which no part has come.
+    #[must_use]
+    pub fn missing(&self) -> BTreeSet<Partition> {
+        let all = self.plan.all();
+        all.filter(|it| !self.lines.contains_key(&it.0)).collect()
+    }
+
+    /// Writes the manifest; from then on the backup is one.
+    ///
+    /// # Errors
+    /// [`BackupError::Damaged`] while a partition is missing, or a pack is; [`BackupError::Object`].
+    pub async fn finish(self) -> Result<Backup, BackupError> {
+        let object = manifest_object(&self.plan.name);
+        if let Some(missing) = self.missing().first() {
+            let what = format!("partition {missing} was not written");
+            return Err(BackupError::damaged(&object, what));
+        }
+        let packs = self.lines.values().flat_map(|line| &line.slices);
+        let mut ends: BTreeMap<[u8; 32], u64> = BTreeMap::new();
+        for slice in packs {
+            let end = ends.entry(slice.pack).or_default();
+            *end = slice.range().end.max(*end);
+        }
+        let location = &self.location;
+        stream::iter(ends)
+            .map(async |(pack, end)| {
+                let object = pack_object(&pack);
+                match location.len(&object).await? {
+                    Some(len) if len >= end => Ok(()),
+                    _ => Err(BackupError::damaged(&object, "it is missing or cut off")),
+                }
+            })
+            .buffer_unordered(TOGETHER)
+            .try_collect::<()>()
+            .await?;
+        let mut text = line_of(&self.plan);
+        let mut sums = Sums::default();
+        let kept = self.plan.all().filter_map(|it| self.lines.get(&it.0));
+        for line in kept.filter(|line| !line.slices.is_empty()) {
+            text.extend_from_slice(&line_of(line));
+            sums.partitions += 1;
+            sums.slices += line.slices.len() as u64;
+            sums.records += line.slices.iter().map(|it| it.records).sum::<u64>();
+            sums.bytes += line.slices.iter().map(|it| it.len).sum::<u64>();
+        }
+        let foot = line_of(&Foot::of(&text, sums));
+        text.extend_from_slice(&foot);
+        let text = Bytes::from(text);
+        // If the answer to an earlier try was lost it is there, and says the same or was made of other parts:
+        // either is whole.
+        location.create(&object, text).await?;
+        let backup = Backup::read(location, &self.plan.name).await?;
+        let below = parts_of(&self.plan.name);
+        for (part, _) in location.list(&below).await? {
+            location.remove(&format!("{below}/{part}")).await?;
+        }
+        Ok(backup)
+    }
+}
+
+pub(crate) fn manifest_object(name: &str) -> String {
+    format!("backups/{name}/{MANIFEST}")
+}
+
+pub(crate) fn parts_of(name: &str) -> String {
+    format!("backups/{name}/parts")
+}
+
+/// Writes what a node has of some partitions, and returns the part's name.
+pub(crate) async fn write_part(
+    location: &Location,
+    name: &str,
+    lines: &[Line],
+) -> Result<String, BackupError> {
+    check_name(name)?;
+    let text: Vec<u8> = lines.iter().flat_map(line_of).collect();
+    let part = format!("{}.ndjson", blake3::hash(&text).to_hex());
+    let object = format!("{}/{part}", parts_of(name));
+    location.create(&object, text.into()).await?;
+    Ok(part)
+}
+
+/// A backup that is whole.
+#[derive(Debug)]
+pub struct Backup {
+    /// What it is of.
+    pub plan: Plan,
+    /// What it comes to.
+    pub sums: Sums,
+    text: Bytes,
+    /// Where the line of each partition is.
+    lines: BTreeMap<u32, Range<usize>>,
+}
+
+impl Backup {
+    /// Reads a backup's manifest: some 200 bytes a slice.
+    ///
+    /// # Errors
+    /// [`BackupError::NoBackup`], [`BackupError::Damaged`], [`BackupError::Object`].
+    pub async fn read(location: &Location, name: &str) -> Result<Self, BackupError> {
+        check_name(name)?;
+        let object = manifest_object(name);
+        let text = location.read(&object, LONGEST_MANIFEST).await?;
+        let Some(text) = text else {
+            let begun = location.len(&Plan::object(name)).await?;
+            return Err(BackupError::NoBackup {
+                name: name.to_owned(),
+                hint: if begun.is_some() {
+                    ": it was begun and is not finished"
+                } else {
+                    ""
+                },
+            });
+        };
+        Self::parse(&object, text)
+    }
+
+    fn parse(object: &str, text: Bytes) -> Result<Self, BackupError> {
+        let damaged = |what: &str| BackupError::damaged(object, what);
+        let mut ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        let mut lines: Vec<Range<usize>> = Vec::new();
+        let mut from = 0;
+        for (end, _) in &mut ends {
+            lines.push(from..end);
+            from = end + 1;
+        }
+        if from != text.len() || lines.len() < 2 {
+            return Err(damaged("it is cut off"));
+        }
+        let foot = lines.pop().unwrap_or_default();
+        let before = foot.start;
+        let foot: Foot = serde_json::from_slice(&text[foot])
+            .map_err(|error| damaged(&format!("its last line: {error}")))?;
+        // Byte for byte: a digit may have two forms.
+        if line_of(&Foot::of(&text[..before], foot.sums)) != text[before..] {
+            return Err(damaged("its digest is another"));
+        }
+        let plan = Plan::parse(object, &text[lines[0].clone()])?;
+        let mut by_partition = BTreeMap::new();
+        for range in lines.drain(1..) {
+            let line: Line = serde_json::from_slice(&text[range.clone()])
+                .map_err(|error| damaged(&error.to_string()))?;
+            by_partition.insert(line.partition, range);
+        }
+        Ok(Self {
+            plan,
+            sums: foot.sums,
+            text,
+            lines: by_partition,
+        })
+    }
+
+    /// What it has of a partition.
+    #[must_use]
+    pub fn line(&self, partition: Partition) -> Option<Line> {
+        let range = self.lines.get(&partition.0)?;
+        // It could be read before.
+        serde_json::from_slice(&self.text[range.clone()]).ok()
+    }
+
+    /// What it has of each partition that holds something.
+    pub fn lines(&self) -> impl Iterator<Item = Line> + '_ {
+        let partitions = self.lines.keys();
+        partitions.filter_map(|partition| self.line(Partition(*partition)))
+    }
+
+    /// The names of the backups at a place, finished or not, the oldest first.
+    ///
+    /// # Errors
+    /// [`BackupError::Object`], [`BackupError::Damaged`].
+    pub async fn list(location: &Location) -> Result<Vec<Listed>, BackupError> {
+        let mut lens: BTreeMap<String, Option<u64>> = BTreeMap::new();
+        for (object, len) in location.list("backups").await? {
+            let Some((name, rest)) = object.split_once('/') else {
+                continue;
+            };
+            let manifest = lens.entry(name.to_owned()).or_default();
+            if rest == MANIFEST {
+                *manifest = Some(len);
+            }
+        }
+        let listed = stream::iter(lens).map(async |(name, manifest)| {
+            let plan = Plan::read(location, &name).await?;
+            let sums = match manifest {
+                Some(len) => Some(read_foot(location, &name, len).await?.sums),
+                None => None,
+            };
+            Ok(Listed { plan, sums })
+        });
+        listed.buffered(TOGETHER).try_collect().await
+    }
+}
+
+/// A backup that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// What it is of.
+    pub plan: Plan,
+    /// What it comes to; none while it is not finished.
+    pub sums: Option<Sums>,
+}
+
+async fn read_foot(location: &Location, name: &str, len: u64) -> Result<Foot, BackupError> {
+    let object = manifest_object(name);
+    let from = len.saturating_sub(LONGEST_FOOT);
+    let text = location.read_range(&object, from..len).await?;
+    let text = text.strip_suffix(b"\n").unwrap_or(&text);
+    let last = text.rsplit(|byte| *byte == b'\n').next();
+    serde_json::from_slice(last.unwrap_or_default())
+        .map_err(|error| BackupError::damaged(&object, format!("its last line: {error}")))
+}
+
+/// 32 bytes in hexadecimal.
+mod hex32 {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&blake3::Hash::from_bytes(*bytes).to_hex())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(from)?;
+        let hash = blake3::Hash::from_hex(text).map_err(serde::de::Error::custom)?;
+        Ok(*hash.as_bytes())
+    }
+}

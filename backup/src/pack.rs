@@ -1,0 +1,217 @@
+//! Writing packs: what a node does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use torc_record::Record;
+use torc_ring::{Partition, Partitions};
+use torc_store::bulk::{PackedRecord, Placed, SliceFileWriter, pack};
+use torc_store::{SealedSlice, StoreError};
+
+use crate::manifest::{pack_object, write_part};
+use crate::{Backup, BackupError, Line, Location, PackSlice};
+
+/// A pack that has come to this length is complete.
+const PACK_LEN: u64 = 256 << 20;
+/// Gates of slices that are made here are looked at by nobody but `kvctl backup get`.
+const GATE_RATE: f64 = 0.01;
+
+/// Slices that an earlier backup has.
+#[derive(Debug, Default)]
+pub struct Known(BTreeMap<[u8; 32], PackSlice>);
+
+impl Known {
+    /// Those of some partitions.
+    #[must_use]
+    pub fn of(backup: &Backup, partitions: &BTreeSet<Partition>) -> Self {
+        let lines = partitions.iter().filter_map(|it| backup.line(*it));
+        let slices = lines.flat_map(|line| line.slices);
+        Self(slices.map(|slice| (slice.digest, slice)).collect())
+    }
+}
+
+/// Writes what a node has of some partitions: packs to a directory of this machine, one at a time, and from there to
+/// where the backup lies.
+#[derive(Debug)]
+pub struct PackWriter {
+    dir: PathBuf,
+    partitions: Partitions,
+    known: Known,
+    pack: Option<SliceFileWriter>,
+    /// What is in the pack that is being written.
+    placed: Vec<(Partition, Placed, u64)>,
+    lines: BTreeMap<Partition, Vec<PackSlice>>,
+    counts: Part,
+}
+
+/// What has been written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Records in the slices, those that an earlier backup has included.
+    pub records: u64,
+    /// Bytes of slices that were copied.
+    pub copied: u64,
+    /// Bytes of slices that an earlier backup has.
+    pub known: u64,
+}
+
+impl PackWriter {
+    /// Nothing was written yet. `dir` is there and holds nothing that matters.
+    #[must_use]
+    pub fn new(dir: &Path, partitions: Partitions, known: Known) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            partitions,
+            known,
+            pack: None,
+            placed: Vec::new(),
+            lines: BTreeMap::new(),
+            counts: Part::default(),
+        }
+    }
+
+    /// What has been written so far.
+    #[must_use]
+    pub const fn counts(&self) -> Part {
+        self.counts
+    }
+
+    /// Says that a partition is among those that were looked at, whether or not it holds anything.
+    pub fn begin(&mut self, partition: Partition) {
+        self.lines.entry(partition).or_default();
+    }
+
+    /// Adds a slice of the node's store, unless an earlier backup has it. Reads and writes files.
+    ///
+    /// # Errors
+    /// [`BackupError::Store`]: the pack is of no use any more.
+    pub fn push_sealed(
+        &mut self,
+        partition: Partition,
+        slice: &SealedSlice,
+    ) -> Result<(), BackupError> {
+        let info = slice.info()?;
+        let (records, _) = slice.sizes();
+        if let Some(known) = self.known.0.get(&info.digest) {
+            self.counts.records += known.records;
+            self.counts.known += known.len;
+            self.lines.entry(partition).or_default().push(*known);
+            return Ok(());
+        }
+        let placed = self.pack()?.push_sealed(slice)?;
+        self.place(partition, placed, records);
+        Ok(())
+    }
+
+    /// Adds a slice of records: of each key one. Their order does not matter.
+    ///
+    /// # Errors
+    /// [`BackupError::Store`]: the pack is of no use any more.
+    pub fn push_records(
+        &mut self,
+        partition: Partition,
+        records: &[Record],
+    ) -> Result<(), BackupError> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let mut packed = Vec::with_capacity(records.len());
+        for record in records {
+            let mut bytes = Vec::new();
+            pack(record, &mut bytes).map_err(|error| StoreError::Unflushable {
+                why: error.to_string().into(),
+            })?;
+            packed.push((record.digest, bytes));
+        }
+        packed.sort_unstable_by_key(|(digest, _)| *digest);
+        let refs: Result<Vec<_>, _> = packed
+            .iter()
+            .map(|(_, bytes)| PackedRecord::at_start_of(bytes))
+            .collect();
+        let refs = refs.map_err(|why| StoreError::Unflushable { why: why.into() })?;
+        let placed = self.pack()?.push(partition, &refs)?;
+        self.place(partition, placed, records.len() as u64);
+        Ok(())
+    }
+
+    fn pack(&mut self) -> Result<&mut SliceFileWriter, BackupError> {
+        let writer = match self.pack.take() {
+            Some(writer) => writer,
+            None => SliceFileWriter::create(&self.path(), self.partitions, GATE_RATE)?,
+        };
+        Ok(self.pack.insert(writer))
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join("next.pack")
+    }
+
+    fn place(&mut self, partition: Partition, placed: Placed, records: u64) {
+        self.counts.records += records;
+        self.counts.copied += placed.len;
+        self.placed.push((partition, placed, records));
+    }
+
+    /// Whether the pack should be sent before more is added.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.pack
+            .as_ref()
+            .is_some_and(|pack| pack.len() >= PACK_LEN)
+    }
+
+    /// Completes the pack and sends it; without one this does nothing. `pace` is asked before each piece is sent.
+    ///
+    /// # Errors
+    /// [`BackupError::Store`], [`BackupError::Object`], [`BackupError::Io`].
+    pub async fn send<F: Future<Output = ()> + Send>(
+        &mut self,
+        location: &Location,
+        pace: impl Fn(u64) -> F + Send,
+    ) -> Result<(), BackupError> {
+        let Some(pack) = self.pack.take() else {
+            return Ok(());
+        };
+        let finished = tokio::task::spawn_blocking(move || pack.finish()).await;
+        let info = finished.map_err(|error| {
+            BackupError::io("write a pack")(std::io::Error::other(error.to_string()))
+        })??;
+        let object = pack_object(&info.digest);
+        // One that is there is the same, if it is as long.
+        if location.len(&object).await? != Some(info.len) {
+            location.upload(&object, &self.path(), pace).await?;
+        }
+        for (partition, placed, records) in std::mem::take(&mut self.placed) {
+            let slice = PackSlice {
+                pack: info.digest,
+                at: placed.at,
+                len: placed.len,
+                digest: placed.digest,
+                records,
+            };
+            self.lines.entry(partition).or_default().push(slice);
+        }
+        Ok(())
+    }
+
+    /// Sends what is left and says what there is; returns the name of the part.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn finish<F: Future<Output = ()> + Send>(
+        mut self,
+        location: &Location,
+        name: &str,
+        pace: impl Fn(u64) -> F + Send,
+    ) -> Result<String, BackupError> {
+        self.send(location, pace).await?;
+        let lines = self.lines.into_iter();
+        let lines: Vec<Line> = lines
+            .map(|(partition, slices)| Line {
+                partition: partition.0,
+                slices,
+            })
+            .collect();
+        write_part(location, name, &lines).await
+    }
+}

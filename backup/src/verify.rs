@@ -1,0 +1,106 @@
+//! Looking at a backup without restoring it.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use torc_record::DigestKey;
+use torc_ring::Partition;
+
+use crate::manifest::pack_object;
+use crate::{Backup, BackupError, Location, Sums};
+
+/// Objects that are read together.
+const TOGETHER: usize = 8;
+/// Bytes of a pack that are read together.
+const PIECE: u64 = 8 << 20;
+
+/// How closely a backup is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// That every pack is there and long enough.
+    Names,
+    /// Also that every byte of each is as it was written.
+    Bytes,
+    /// Also that every record can be read, belongs where it is, and is found: what restoring reads.
+    Restore,
+}
+
+/// What was looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verified {
+    /// What the backup comes to.
+    pub sums: Sums,
+    /// Packs that it uses.
+    pub packs: u64,
+    /// Their bytes; those of slices of other backups included.
+    pub pack_bytes: u64,
+}
+
+/// Looks at a backup. `told` hears of each pack or partition that is as it should be.
+///
+/// # Errors
+/// [`BackupError::Damaged`] names the first object that is missing or damaged; [`BackupError::NoBackup`],
+/// [`BackupError::Object`].
+pub async fn verify(
+    location: &Location,
+    name: &str,
+    depth: Depth,
+    told: impl Fn(),
+) -> Result<Verified, BackupError> {
+    let backup = Backup::read(location, name).await?;
+    let mut ends: BTreeMap<[u8; 32], u64> = BTreeMap::new();
+    for slice in backup.lines().flat_map(|line| line.slices) {
+        let end = ends.entry(slice.pack).or_default();
+        *end = slice.range().end.max(*end);
+    }
+    let packs = ends.len() as u64;
+    let told = &told;
+    let looking = stream::iter(ends).map(async |(pack, end)| {
+        let len = check_pack(location, &pack, end, depth).await?;
+        told();
+        Ok::<u64, BackupError>(len)
+    });
+    let looking = looking.buffer_unordered(TOGETHER);
+    let pack_bytes = looking.try_fold(0, async |sum, len| Ok(sum + len)).await?;
+    if depth == Depth::Restore {
+        let key = DigestKey(backup.plan.digest_key);
+        for line in backup.lines() {
+            let partition = Partition(line.partition);
+            let slices = backup.read_partition(location, partition).await?;
+            slices.verify(&key)?;
+            told();
+        }
+    }
+    Ok(Verified {
+        sums: backup.sums,
+        packs,
+        pack_bytes,
+    })
+}
+
+async fn check_pack(
+    location: &Location,
+    pack: &[u8; 32],
+    end: u64,
+    depth: Depth,
+) -> Result<u64, BackupError> {
+    let object = pack_object(pack);
+    let len = location.len(&object).await?;
+    let len = len.ok_or_else(|| BackupError::damaged(&object, "it is missing"))?;
+    if len < end {
+        return Err(BackupError::damaged(&object, "it is cut off"));
+    }
+    if depth == Depth::Names {
+        return Ok(len);
+    }
+    let (mut hasher, mut at) = (blake3::Hasher::new(), 0);
+    while at < len {
+        let to = len.min(at + PIECE);
+        hasher.update(&location.read_range(&object, at..to).await?);
+        at = to;
+    }
+    if hasher.finalize().as_bytes() != pack {
+        return Err(BackupError::damaged(&object, "its digest is another"));
+    }
+    Ok(len)
+}

@@ -1,0 +1,392 @@
+//! Backups of real stores, in a directory, and in an object store where `TORC_TEST_S3` names one: written, gone on with,
+//! read, pruned; and every damage is found.
+
+#![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use tempfile::TempDir;
+use torc_backup::{
+    Backup, BackupError, Depth, Known, Location, Namespace, PackWriter, Part, Plan, Writing, prune,
+    verify,
+};
+use torc_record::{
+    Ballot, Digest, DigestKey, Epoch, HybridTime, Key, NamespaceId, NodeSlot, Record, State,
+};
+use torc_ring::{Partition, Partitions, Token};
+use torc_store::{Store, StoreOptions};
+
+const CLUSTER: DigestKey = DigestKey([7; 32]);
+const KEYS: u64 = 60;
+
+fn partitions() -> Partitions {
+    Partitions::new(8).unwrap()
+}
+
+fn record(key: u64, time: u64, value: Option<&str>) -> Record {
+    let bytes = format!("key-{key}").into_bytes();
+    Record {
+        namespace: NamespaceId::DEFAULT,
+        digest: Digest::of(&CLUSTER, NamespaceId::DEFAULT, &bytes),
+        key: Key::new(bytes).unwrap(),
+        ballot: Ballot {
+            epoch: Epoch(1),
+            time: HybridTime(time),
+            slot: NodeSlot(0),
+        },
+        origin: None,
+        state: value.map_or(State::Tombstone, |value| State::Value {
+            value: Bytes::copy_from_slice(value.as_bytes()),
+            expires_at_ms: None,
+        }),
+    }
+}
+
+fn partition_of(record: &Record) -> Partition {
+    partitions().of(Token::of(&record.digest))
+}
+
+/// A node's store, and where backups of it go.
+struct Fixture {
+    dir: TempDir,
+    store: Store,
+    location: Location,
+}
+
+/// Where backups lie: a directory, or a prefix of its own in the object store that a test is given.
+fn url(dir: &Path, name: &str) -> String {
+    match std::env::var("TORC_TEST_S3") {
+        Ok(bucket) => {
+            let unique = dir.file_name().unwrap().to_str().unwrap();
+            format!("{bucket}/{unique}/{name}")
+        }
+        Err(_) => format!("file://{}", dir.join(name).display()),
+    }
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let mut options = StoreOptions::new(dir.path().join("store"));
+        options.partitions = partitions();
+        options.auto_compact = false;
+        let (store, _) = Store::open(options).unwrap();
+        let location = Location::open(&url(dir.path(), "backups")).unwrap();
+        Self {
+            dir,
+            store,
+            location,
+        }
+    }
+
+    async fn put(&self, keys: impl IntoIterator<Item = u64>, time: u64, value: Option<&str>) {
+        for key in keys {
+            self.store.write(record(key, time, value)).await.unwrap();
+        }
+        self.store.flush().await.unwrap();
+    }
+
+    fn plan(&self, name: &str, base: Option<&str>) -> Plan {
+        let namespace = Namespace {
+            name: "default".to_owned(),
+            id: NamespaceId::DEFAULT.0,
+            mode: "linearizable".to_owned(),
+            replicas: 3,
+        };
+        let all = (0..partitions().count()).map(Partition);
+        Plan::new(
+            name.to_owned(),
+            ("cluster".to_owned(), CLUSTER),
+            (partitions().count(), all),
+            vec![namespace],
+            (1, base.map(str::to_owned)),
+        )
+    }
+
+    /// Writes what the store has of some partitions, and `extra`.
+    async fn write_part(
+        &self,
+        plan: &Plan,
+        wanted: BTreeSet<Partition>,
+        extra: &[Record],
+    ) -> (String, Part) {
+        let known = match &plan.base {
+            Some(base) => {
+                let base = Backup::read(&self.location, base).await.unwrap();
+                Known::of(&base, &wanted)
+            }
+            None => Known::default(),
+        };
+        let packs = TempDir::new_in(self.dir.path()).unwrap();
+        let mut writer = PackWriter::new(packs.path(), partitions(), known);
+        for partition in wanted {
+            writer.begin(partition);
+            let here = extra.iter().filter(|it| partition_of(it) == partition);
+            let here: Vec<_> = here.cloned().collect();
+            writer.push_records(partition, &here).unwrap();
+            for slice in self.store.sealed(partition).unwrap().slices {
+                writer.push_sealed(partition, &slice).unwrap();
+            }
+        }
+        let counts = writer.counts();
+        let pace = |_| std::future::ready(());
+        let part = writer.finish(&self.location, &plan.name, pace).await;
+        (part.unwrap(), counts)
+    }
+
+    /// A whole backup.
+    async fn back_up(&self, name: &str, base: Option<&str>) -> (Backup, Part) {
+        let plan = self.plan(name, base);
+        let mut writing = Writing::begin(&self.location, plan).await.unwrap();
+        let missing = writing.missing();
+        let (part, counts) = self.write_part(&writing.plan, missing, &[]).await;
+        writing.take(&part).await.unwrap();
+        (writing.finish().await.unwrap(), counts)
+    }
+
+    async fn values(&self, backup: &Backup) -> BTreeMap<Bytes, Bytes> {
+        let mut values = BTreeMap::new();
+        for line in backup.lines() {
+            let partition = Partition(line.partition);
+            let slices = backup.read_partition(&self.location, partition).await;
+            for record in slices.unwrap().records().unwrap() {
+                let record = record.unwrap();
+                if let State::Value { value, .. } = record.state {
+                    let before = values.insert(record.key.into_bytes(), value);
+                    assert_eq!(before, None, "a key comes once");
+                }
+            }
+        }
+        values
+    }
+}
+
+fn wanted(values: impl IntoIterator<Item = (u64, &'static str)>) -> BTreeMap<Bytes, Bytes> {
+    let pair = |(key, value): (u64, &'static str)| (format!("key-{key}").into(), value.into());
+    values.into_iter().map(pair).collect()
+}
+
+#[tokio::test]
+async fn a_second_backup_copies_only_what_is_new_and_stands_by_itself() {
+    let node = Fixture::new();
+    node.put(0..KEYS, 1, Some("first")).await;
+    let (first, of_first) = node.back_up("a", None).await;
+    assert_eq!((first.sums.records, of_first.known), (KEYS, 0));
+    assert_eq!(of_first.copied, first.sums.bytes);
+
+    node.put([3], 2, Some("second")).await;
+    node.put([4], 2, None).await;
+    let (second, of_second) = node.back_up("b", Some("a")).await;
+    assert_eq!(of_second.known, first.sums.bytes, "nothing twice");
+    assert!(of_second.copied < of_first.copied / 4, "{of_second:?}");
+    let all = (0..KEYS).map(|key| (key, "first"));
+    assert_eq!(node.values(&first).await, wanted(all.clone()));
+    let changed = all
+        .filter(|(key, _)| *key != 4)
+        .map(|(key, value)| (key, if key == 3 { "second" } else { value }));
+    assert_eq!(node.values(&second).await, wanted(changed));
+
+    let get = async |backup: &Backup, key: &str| {
+        let key = key.as_bytes();
+        let found = backup.get(&node.location, NamespaceId::DEFAULT, key).await;
+        found.unwrap().map(|record| record.state)
+    };
+    let value = |text: &'static str| {
+        Some(State::Value {
+            value: text.into(),
+            expires_at_ms: None,
+        })
+    };
+    assert_eq!(get(&first, "key-3").await, value("first"));
+    assert_eq!(get(&second, "key-3").await, value("second"));
+    assert_eq!(get(&second, "key-4").await, Some(State::Tombstone));
+    assert_eq!(get(&second, "key-99").await, None);
+}
+
+#[tokio::test]
+async fn what_a_node_adds_counts_by_its_version() {
+    let node = Fixture::new();
+    node.put(0..KEYS, 5, Some("held")).await;
+    let mut writing = Writing::begin(&node.location, node.plan("a", None))
+        .await
+        .unwrap();
+    let extra = [
+        record(1, 6, Some("newer")),
+        record(2, 4, Some("older")),
+        record(3, 6, None),
+        record(KEYS, 1, Some("lacking")),
+    ];
+    let (part, _) = node
+        .write_part(&writing.plan, writing.missing(), &extra)
+        .await;
+    writing.take(&part).await.unwrap();
+    let backup = writing.finish().await.unwrap();
+    let values = (0..KEYS).filter(|key| *key != 3).map(|key| match key {
+        1 => (1, "newer"),
+        key => (key, "held"),
+    });
+    let all = wanted(values.chain([(KEYS, "lacking")]));
+    assert_eq!(node.values(&backup).await, all);
+    verify(&node.location, "a", Depth::Restore, || {})
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_backup_that_was_interrupted_goes_on_with_what_is_missing() {
+    let node = Fixture::new();
+    node.put(0..KEYS, 1, Some("v")).await;
+    let writing = Writing::begin(&node.location, node.plan("a", None))
+        .await
+        .unwrap();
+    let half: BTreeSet<_> = (0..4).map(Partition).collect();
+    node.write_part(&writing.plan, half.clone(), &[]).await;
+    drop(writing);
+
+    let unfinished = Backup::read(&node.location, "a").await.unwrap_err();
+    assert!(unfinished.to_string().contains("not finished"));
+    assert_eq!(Backup::list(&node.location).await.unwrap()[0].sums, None);
+    let refused = prune(&node.location, 1, false, false).await.unwrap_err();
+    assert!(matches!(refused, BackupError::Name { .. }), "{refused}");
+
+    let mut writing = Writing::resume(&node.location, "a").await.unwrap();
+    let left: BTreeSet<_> = (4..8).map(Partition).collect();
+    assert_eq!(writing.missing(), left);
+    let (part, _) = node.write_part(&writing.plan, left, &[]).await;
+    writing.take(&part).await.unwrap();
+    let backup = writing.finish().await.unwrap();
+    let all = (0..KEYS).map(|key| (key, "v"));
+    assert_eq!(node.values(&backup).await, wanted(all));
+    let twice = Writing::resume(&node.location, "a").await.unwrap_err();
+    assert!(matches!(twice, BackupError::Name { .. }), "{twice}");
+    let taken = Writing::begin(&node.location, node.plan("a", None)).await;
+    assert!(matches!(taken, Err(BackupError::Name { .. })));
+}
+
+#[tokio::test]
+async fn without_a_part_or_a_pack_there_is_no_manifest() {
+    let node = Fixture::new();
+    node.put(0..KEYS, 1, Some("v")).await;
+    let mut writing = Writing::begin(&node.location, node.plan("a", None))
+        .await
+        .unwrap();
+    let most: BTreeSet<_> = (1..8).map(Partition).collect();
+    let (part, _) = node.write_part(&writing.plan, most, &[]).await;
+    writing.take(&part).await.unwrap();
+    let missing = writing.finish().await.unwrap_err();
+    assert!(missing.to_string().contains("partition 0"), "{missing}");
+    assert!(Backup::read(&node.location, "a").await.is_err());
+}
+
+#[tokio::test]
+async fn pruning_keeps_what_the_newest_use() {
+    let node = Fixture::new();
+    node.put(0..KEYS, 1, Some("v")).await;
+    node.back_up("a", None).await;
+    node.put([1], 2, Some("w")).await;
+    node.back_up("b", Some("a")).await;
+    node.store.compact().await.unwrap();
+    let (last, _) = node.back_up("c", Some("b")).await;
+
+    let planned = prune(&node.location, 2, false, true).await.unwrap();
+    assert_eq!(
+        (&planned.backups[..], planned.packs),
+        (&["a".to_owned()][..], 0)
+    );
+    assert_eq!(
+        prune(&node.location, 2, false, false).await.unwrap(),
+        planned
+    );
+    let before = node.values(&last).await;
+    let pruned = prune(&node.location, 1, false, false).await.unwrap();
+    assert_eq!(pruned.backups, ["b"]);
+    verify(&node.location, "c", Depth::Restore, || {})
+        .await
+        .unwrap();
+    assert_eq!(node.values(&last).await, before);
+    let names = Backup::list(&node.location).await.unwrap();
+    assert_eq!(names.len(), 1);
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn every_damaged_byte_and_every_missing_object_is_found() {
+    if std::env::var("TORC_TEST_S3").is_ok() {
+        eprintln!("skipped: it damages files");
+        return;
+    }
+    let node = Fixture::new();
+    node.put(0..8, 1, Some("v")).await;
+    node.back_up("a", None).await;
+    let check = async || verify(&node.location, "a", Depth::Bytes, || {}).await;
+    check().await.unwrap();
+    // The plan is in the manifest again, and nobody reads it once that is there but to list backups.
+    let dir = node.dir.path().join("backups");
+    let objects: Vec<_> = files(&dir)
+        .into_iter()
+        .filter(|path| !path.ends_with("plan.json"))
+        .collect();
+    assert_eq!(objects.len(), 2, "{objects:?}");
+    for path in objects {
+        let whole = std::fs::read(&path).unwrap();
+        for (at, flipped) in (0..whole.len()).flat_map(|at| [(at, 1), (at, 0x20)]) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= flipped;
+            std::fs::write(&path, &damaged).unwrap();
+            let found = check().await;
+            assert!(
+                matches!(found, Err(BackupError::Damaged { .. })),
+                "byte {at} of {}: {found:?}",
+                path.display()
+            );
+        }
+        for len in [0, 1, whole.len() / 2, whole.len() - 1] {
+            std::fs::write(&path, &whole[..len]).unwrap();
+            assert!(check().await.is_err(), "{len} bytes of {}", path.display());
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert!(check().await.is_err());
+        std::fs::write(&path, &whole).unwrap();
+    }
+    check().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_place_that_is_none_is_refused_without_its_secrets() {
+    for wrong in [
+        "",
+        "here",
+        "/tmp",
+        "ftp://host/dir",
+        "file://host/dir",
+        "file:///",
+    ] {
+        assert!(
+            matches!(Location::open(wrong), Err(BackupError::Url { .. })),
+            "{wrong}"
+        );
+    }
+    let error = Location::open("ftp://me:secret@host/dir?key=secret").unwrap_err();
+    assert!(!error.to_string().contains("secret"), "{error}");
+    let dir = TempDir::new().unwrap();
+    let location = Location::open(&url(dir.path(), "empty")).unwrap();
+    assert_eq!(Backup::list(&location).await.unwrap(), []);
+    for name in ["", "a/b", "..", "a b", &"n".repeat(65)] {
+        let read = Backup::read(&location, name).await.unwrap_err();
+        assert!(matches!(read, BackupError::Name { .. }), "{name}: {read}");
+    }
+}

@@ -1,0 +1,344 @@
+//! `kvctl backup`: backups of the cluster, in a directory or in an object store.
+
+mod create;
+
+use serde::Serialize;
+use torc_backup::{Backup, Depth, Listed, Location, prune, verify};
+use torc_record::{NamespaceId, State};
+
+use crate::args::KeyArgs;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::format::JsonRow;
+use crate::input;
+use crate::out::Out;
+use crate::table::{Align, Table};
+use crate::text;
+
+/// Back up the cluster, and look at backups
+///
+/// URL is a directory that this machine and all nodes can write to, file:///DIR, or s3://BUCKET/PREFIX where kvctl and the
+/// nodes were built with the feature `s3`; the AWS_… environment variables of each say how to get there. A backup is
+/// complete by itself. Slices that an earlier one at the same place has are not copied again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Back up every namespace: whatever was acknowledged before this began is in it.
+    ///
+    /// The nodes copy, side by side, while they serve. If this is interrupted, or nodes die, `--resume` goes on.
+    Create(create::Args),
+    /// List the backups at a place, the oldest first.
+    List {
+        /// Where backups lie.
+        #[arg(value_name = "URL")]
+        url: String,
+    },
+    /// Look at a backup without restoring it. Ends with 4 and names the object if something is missing or damaged.
+    Verify {
+        /// Where backups lie.
+        #[arg(value_name = "URL")]
+        url: String,
+        /// Which one; the newest if not given.
+        #[arg(long, value_name = "NAME")]
+        backup: Option<String>,
+        /// How closely.
+        #[arg(long, value_enum, default_value_t = HowDeep::Bytes)]
+        depth: HowDeep,
+    },
+    /// Print what a backup has under a key of `--namespace`, reading nothing else. Ends with 1 if that is nothing.
+    Get {
+        /// Where backups lie.
+        #[arg(value_name = "URL")]
+        url: String,
+        #[command(flatten)]
+        key: KeyArgs,
+        /// Which one; the newest if not given.
+        #[arg(long, value_name = "NAME")]
+        backup: Option<String>,
+    },
+    /// Remove all backups but the newest, and what only they used. Nobody may write to a backup there meanwhile.
+    Prune {
+        /// Where backups lie.
+        #[arg(value_name = "URL")]
+        url: String,
+        /// How many stay.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        keep: u32,
+        /// Remove backups that were begun and not finished, too.
+        #[arg(long)]
+        unfinished: bool,
+        /// Only say what would go.
+        #[arg(long)]
+        plan: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum HowDeep {
+    /// That every object is there and long enough.
+    Names,
+    /// Also that every byte is as it was written.
+    Bytes,
+    /// Also that every record can be read and is where it belongs: all that restoring reads.
+    Restore,
+}
+
+impl From<HowDeep> for Depth {
+    fn from(depth: HowDeep) -> Self {
+        match depth {
+            HowDeep::Names => Self::Names,
+            HowDeep::Bytes => Self::Bytes,
+            HowDeep::Restore => Self::Restore,
+        }
+    }
+}
+
+/// A backup, as `--output json` prints it.
+#[derive(Debug, Serialize)]
+struct Row {
+    name: String,
+    cluster: String,
+    begun_ms: u64,
+    complete: bool,
+    namespaces: Vec<String>,
+    slices: u64,
+    records: u64,
+    bytes: u64,
+}
+
+impl Row {
+    fn of(listed: &Listed) -> Self {
+        let (plan, sums) = (&listed.plan, listed.sums.unwrap_or_default());
+        Self {
+            name: plan.name.clone(),
+            cluster: plan.cluster.clone(),
+            begun_ms: plan.begun_ms,
+            complete: listed.sums.is_some(),
+            namespaces: plan.namespaces.iter().map(|it| it.name.clone()).collect(),
+            slices: sums.slices,
+            records: sums.records,
+            bytes: sums.bytes,
+        }
+    }
+}
+
+/// What `verify --output json` prints.
+#[derive(Debug, Serialize)]
+struct VerifiedRow {
+    name: String,
+    slices: u64,
+    records: u64,
+    bytes: u64,
+    packs: u64,
+    pack_bytes: u64,
+}
+
+/// What `prune --output json` prints.
+#[derive(Debug, Serialize)]
+struct PrunedRow {
+    backups: Vec<String>,
+    packs: u64,
+    bytes: u64,
+    planned: bool,
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    match args.command {
+        Command::Create(args) => create::run(args, global, out).await,
+        Command::List { url } => list(&url, global, out).await,
+        Command::Verify { url, backup, depth } => {
+            look(&url, backup, depth.into(), global, out).await
+        }
+        Command::Get { url, key, backup } => get(&url, &key, backup, global, out).await,
+        Command::Prune {
+            url,
+            keep,
+            unfinished,
+            plan,
+        } => {
+            let location = Location::open(&url)?;
+            let pruned = prune(&location, keep as usize, unfinished, plan).await?;
+            let row = PrunedRow {
+                backups: pruned.backups,
+                packs: pruned.packs,
+                bytes: pruned.bytes,
+                planned: plan,
+            };
+            if global.json() {
+                return out.json(&row);
+            }
+            let did = if plan { "would remove" } else { "removed" };
+            out.line(format!(
+                "{did} {} and {} ({})",
+                text::counted(row.backups.len() as u64, "backup"),
+                text::counted(row.packs, "pack"),
+                text::bytes(row.bytes)
+            ))
+        }
+    }
+}
+
+async fn list(url: &str, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let listed = Backup::list(&Location::open(url)?).await?;
+    let rows: Vec<Row> = listed.iter().map(Row::of).collect();
+    if global.json() {
+        return rows.iter().try_for_each(|row| out.json(row));
+    }
+    let mut table = Table::new(&[
+        ("name", Align::Left),
+        ("begun", Align::Left),
+        ("state", Align::Left),
+        ("records", Align::Right),
+        ("bytes", Align::Right),
+        ("namespaces", Align::Left),
+    ]);
+    for row in &rows {
+        table.row([
+            row.name.clone(),
+            text::timestamp(row.begun_ms),
+            if row.complete {
+                "complete"
+            } else {
+                "unfinished"
+            }
+            .to_owned(),
+            text::count(row.records),
+            text::bytes(row.bytes),
+            row.namespaces.join(", "),
+        ]);
+    }
+    out.line(table)
+}
+
+/// The name that was given, or that of the newest complete backup.
+pub(super) async fn name_of(location: &Location, named: Option<String>) -> Result<String, Failure> {
+    if let Some(name) = named {
+        return Ok(name);
+    }
+    let listed = Backup::list(location).await?;
+    let newest = listed.into_iter().rfind(|listed| listed.sums.is_some());
+    let newest = newest.ok_or_else(|| Failure::Usage("there is no complete backup there".into()));
+    Ok(newest?.plan.name)
+}
+
+async fn look(
+    url: &str,
+    backup: Option<String>,
+    depth: Depth,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let location = Location::open(url)?;
+    let name = name_of(&location, backup).await?;
+    let bar = input::bar(None);
+    let verified = verify(&location, &name, depth, || bar.tick()).await;
+    bar.finish_and_clear();
+    let verified = verified?;
+    let row = VerifiedRow {
+        name,
+        slices: verified.sums.slices,
+        records: verified.sums.records,
+        bytes: verified.sums.bytes,
+        packs: verified.packs,
+        pack_bytes: verified.pack_bytes,
+    };
+    if global.json() {
+        return out.json(&row);
+    }
+    out.line(format!(
+        "{} is as it was written: {} ({}) in {} of {}",
+        row.name,
+        text::counted(row.records, "record"),
+        text::bytes(row.bytes),
+        text::counted(row.slices, "slice"),
+        text::counted(row.packs, "pack"),
+    ))
+}
+
+async fn get(
+    url: &str,
+    key: &KeyArgs,
+    backup: Option<String>,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let key = key.key()?;
+    let location = Location::open(url)?;
+    let backup = Backup::read(&location, &name_of(&location, backup).await?).await?;
+    let namespace = namespace_of(&backup, global.namespace())?;
+    let found = backup.get(&location, namespace, &key).await?;
+    let version = found.as_ref().map(torc_record::Record::version);
+    let value = found.map(|record| record.state);
+    let (
+        Some(State::Value {
+            value,
+            expires_at_ms,
+        }),
+        Some(version),
+    ) = (value, version)
+    else {
+        let key = text::shortened(&key, 80);
+        return Err(Failure::KeyNotFound { key });
+    };
+    if !global.json() {
+        return out.raw(&value);
+    }
+    let row = JsonRow::key(&key)
+        .value(&value)
+        .expires_at_ms(expires_at_ms)
+        .version(version);
+    out.json(&row)
+}
+
+/// The id that a namespace had.
+pub(super) fn namespace_of(backup: &Backup, name: &str) -> Result<NamespaceId, Failure> {
+    let all = &backup.plan.namespaces;
+    let found = all.iter().find(|it| it.name == name);
+    found.map(|it| NamespaceId(it.id)).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
+        Failure::Usage(format!(
+            "backup {} has no namespace `{name}`; it has {}",
+            backup.plan.name,
+            names.join(", ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::out::assert_documented;
+
+    #[test]
+    fn the_json_is_documented() {
+        assert_documented(&Row {
+            name: String::new(),
+            cluster: String::new(),
+            begun_ms: 0,
+            complete: true,
+            namespaces: Vec::new(),
+            slices: 0,
+            records: 0,
+            bytes: 0,
+        });
+        assert_documented(&VerifiedRow {
+            name: String::new(),
+            slices: 0,
+            records: 0,
+            bytes: 0,
+            packs: 0,
+            pack_bytes: 0,
+        });
+        assert_documented(&PrunedRow {
+            backups: Vec::new(),
+            packs: 0,
+            bytes: 0,
+            planned: true,
+        });
+    }
+}

@@ -1,0 +1,287 @@
+//! `kvctl backup create`: has nodes write parts until none is missing, then writes the manifest.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use serde::Serialize;
+use torc_backup::{Backup, Location, Namespace, Plan, Writing};
+use torc_client::{BackupProgress, BackupRequest, Client, NodeId, Partition, RoutingTable};
+use torc_ring::topology::NamespaceMode;
+
+use crate::args;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::input;
+use crate::out::{Out, note};
+use crate::text;
+
+/// Partitions in one request: what is done again when a node dies in the middle.
+const TOGETHER: usize = 256;
+/// Nodes may be restarted meanwhile.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(500);
+/// The longest time without a word from a node.
+const SILENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Where backups lie.
+    #[arg(value_name = "URL")]
+    url: String,
+    /// Go on with this backup, which was begun and not finished.
+    #[arg(long, value_name = "NAME", conflicts_with = "full")]
+    resume: Option<String>,
+    /// Copy every slice anew, whatever earlier backups have.
+    #[arg(long)]
+    full: bool,
+    /// The most that each node copies in a second, for example 50MiB. As much as its transfers may, if not given.
+    #[arg(long, value_name = "SIZE", value_parser = args::size)]
+    rate: Option<u64>,
+}
+
+/// What `--output json` prints.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    name: String,
+    slices: u64,
+    records: u64,
+    bytes: u64,
+    copied_bytes: u64,
+    known_bytes: u64,
+    seconds: f64,
+}
+
+pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let began = Instant::now();
+    let location = Location::open(&args.url)?;
+    let client = global.client_within(SILENCE)?;
+    let table = client.topology().await?;
+    let writing = match &args.resume {
+        Some(name) => {
+            let writing = Writing::resume(&location, name).await?;
+            let here = table.cluster.to_string();
+            if writing.plan.cluster != here {
+                return Err(Failure::Usage(format!(
+                    "backup {name} is of cluster {}, and this is {here}",
+                    writing.plan.cluster
+                )));
+            }
+            writing
+        }
+        None => begin(&location, &table, args.full).await?,
+    };
+    let name = writing.plan.name.clone();
+    let mut directing = Directing {
+        client: &client,
+        url: &args.url,
+        rate: args.rate,
+        writing,
+        written: BackupProgress::default(),
+    };
+    let stop = async {
+        // Without a signal handler the keyboard just ends the process.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let done = tokio::select! {
+        done = directing.run() => done,
+        () = stop => Err(Failure::Interrupted),
+    };
+    let how = || format!("go on with `--resume {name}`: what was copied stays");
+    done.map_err(|failure| failure.after(how()))?;
+    let written = directing.written;
+    let backup = directing.writing.finish().await;
+    let backup = backup.map_err(|error| Failure::from(error).after(how()))?;
+    let outcome = Outcome {
+        name: backup.plan.name,
+        slices: backup.sums.slices,
+        records: backup.sums.records,
+        bytes: backup.sums.bytes,
+        copied_bytes: written.copied_bytes,
+        known_bytes: written.known_bytes,
+        seconds: began.elapsed().as_secs_f64(),
+    };
+    if global.json() {
+        return out.json(&outcome);
+    }
+    out.line(format!(
+        "backup {}: {} ({}) in {}, {} of it copied, in {}",
+        outcome.name,
+        text::counted(outcome.records, "record"),
+        text::bytes(outcome.bytes),
+        text::counted(outcome.slices, "slice"),
+        text::bytes(outcome.copied_bytes),
+        text::duration(began.elapsed())
+    ))
+}
+
+async fn begin(location: &Location, table: &RoutingTable, full: bool) -> Result<Writing, Failure> {
+    let cluster = table.cluster.to_string();
+    let earlier = Backup::list(location).await?;
+    let of_this = |it: &&torc_backup::Listed| it.plan.cluster == cluster && it.sums.is_some();
+    let base = earlier.iter().rfind(of_this).filter(|_| !full);
+    let base = base.map(|listed| listed.plan.name.clone());
+    let namespaces = table.namespaces.iter().map(|(name, it)| Namespace {
+        name: name.clone(),
+        id: it.id.0,
+        mode: match it.mode {
+            NamespaceMode::Linearizable => "linearizable",
+            NamespaceMode::Eventual => "eventual",
+            NamespaceMode::Static => "static",
+        }
+        .to_owned(),
+        replicas: u32::from(it.replicas),
+    });
+    let begun_ms = text::now_ms();
+    let digits = text::timestamp(begun_ms);
+    let name = digits.replace([':', '.'], "-");
+    let plan = Plan::new(
+        name,
+        (cluster.clone(), table.digest_key),
+        (
+            table.partitions.count(),
+            table.layers.partitions(table.partitions),
+        ),
+        namespaces.collect(),
+        (begun_ms, base),
+    );
+    Ok(Writing::begin(location, plan).await?)
+}
+
+struct Directing<'a> {
+    client: &'a Client,
+    url: &'a str,
+    rate: Option<u64>,
+    writing: Writing,
+    written: BackupProgress,
+}
+
+/// What became of what one node was asked for.
+struct Asked {
+    parts: Vec<(String, BackupProgress)>,
+    failed: Option<torc_client::Error>,
+}
+
+impl Directing<'_> {
+    /// Asks until no partition is missing, or none has come for long.
+    async fn run(&mut self) -> Result<(), Failure> {
+        let bar = input::bar(None);
+        let mut progressed = Instant::now();
+        let mut failed = BTreeSet::new();
+        loop {
+            let missing = self.writing.missing();
+            if missing.is_empty() {
+                bar.finish_and_clear();
+                return Ok(());
+            }
+            let table = self.client.topology().await?;
+            let by_node = by_writer(&table, &missing, &failed);
+            let asking = by_node
+                .into_iter()
+                .map(async |(node, partitions)| (node, self.ask(node, &partitions, &bar).await));
+            let mut last = None;
+            for (node, asked) in join_all(asking).await {
+                for (part, counts) in asked.parts {
+                    self.writing.take(&part).await?;
+                    self.written.copied_bytes += counts.copied_bytes;
+                    self.written.known_bytes += counts.known_bytes;
+                    progressed = Instant::now();
+                }
+                match asked.failed {
+                    Some(error) if !error.is_retryable() => return Err(error.into()),
+                    Some(error) => {
+                        failed.insert(node);
+                        last = Some(error);
+                    }
+                    None => drop(failed.remove(&node)),
+                }
+            }
+            if let Some(error) = last {
+                if progressed.elapsed() > PATIENCE {
+                    return Err(error.into());
+                }
+                note(format_args!("{error}; trying again"));
+                tokio::time::sleep(PAUSE).await;
+                // Who failed a while ago may be well again.
+                if failed.len() >= table.members.len() {
+                    failed.clear();
+                }
+            }
+        }
+    }
+
+    /// Has a node write parts, one after the other, until one fails.
+    async fn ask(
+        &self,
+        node: NodeId,
+        partitions: &[Partition],
+        bar: &indicatif::ProgressBar,
+    ) -> Asked {
+        let mut asked = Asked {
+            parts: Vec::new(),
+            failed: None,
+        };
+        for partitions in partitions.chunks(TOGETHER) {
+            let request = BackupRequest {
+                url: self.url.to_owned(),
+                name: self.writing.plan.name.clone(),
+                partitions: partitions.to_vec(),
+                bytes_per_second: self.rate,
+            };
+            let told = RefCell::new(BackupProgress::default());
+            let on_progress = |progress: BackupProgress| {
+                let before = told.replace(progress);
+                bar.inc(progress.copied_bytes - before.copied_bytes.min(progress.copied_bytes));
+            };
+            match self.client.write_backup(node, request, on_progress).await {
+                Ok(part) => asked.parts.push(part),
+                Err(error) => {
+                    asked.failed = Some(error);
+                    break;
+                }
+            }
+        }
+        asked
+    }
+}
+
+/// Who is to write each partition: its lead, or another replica where the lead has failed.
+fn by_writer(
+    table: &RoutingTable,
+    partitions: &BTreeSet<Partition>,
+    failed: &BTreeSet<NodeId>,
+) -> BTreeMap<NodeId, Vec<Partition>> {
+    let mut writers: BTreeMap<NodeId, Vec<Partition>> = BTreeMap::new();
+    for partition in partitions {
+        let Some(state) = table.state(*partition) else {
+            continue;
+        };
+        let members = state.config.members.iter().map(|member| member.node);
+        let mut writers_of = [state.lead].into_iter().chain(members);
+        let writer = writers_of.find(|node| !failed.contains(node));
+        let writer = writer.unwrap_or(state.lead);
+        writers.entry(writer).or_default().push(*partition);
+    }
+    writers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&Outcome {
+            name: String::new(),
+            slices: 0,
+            records: 0,
+            bytes: 0,
+            copied_bytes: 0,
+            known_bytes: 0,
+            seconds: 0.0,
+        });
+    }
+}

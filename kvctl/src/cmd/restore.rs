@@ -1,0 +1,293 @@
+//! `kvctl restore`: puts what a backup has into a cluster.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures::StreamExt as _;
+use serde::Serialize;
+use tokio::sync::mpsc;
+use torc_backup::{Backup, Depth, Location, Namespace, verify};
+use torc_client::{Client, ErrorKind, NamespaceMode, Partition, ScanOptions};
+use torc_record::{NamespaceId, Record, State};
+use torc_ring::topology;
+
+use super::backup::{name_of, namespace_of};
+use super::load::store;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::format::{Numbered, ReadError, Row};
+use crate::input;
+use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report};
+use crate::out::{Out, note};
+use crate::text;
+
+const LIMITS: LoadOptions = LoadOptions {
+    limits: BatchLimits {
+        rows: 500,
+        payload_bytes: 1 << 20,
+    },
+    concurrency: 8,
+    // Nobody else writes meanwhile: the same value again is the same.
+    retries_of_unknown: 10,
+};
+/// Records that are read before they are wanted.
+const AHEAD: usize = 4_096;
+
+/// Put what a backup has into a cluster: this one, or one of another size, with other nodes
+///
+/// The whole backup is checked before anything of it is stored. Namespaces are created as they were, with as
+/// many replicas as there are nodes for. One that holds something already is refused, unless `--overwrite` says that the keys of
+/// the backup get their values back; others stay. Nobody should write to a namespace while it is restored. What has expired is left
+/// out. A restore that was interrupted is repeated with `--overwrite`. The records get new versions.
+///
+/// A static namespace comes back as an ordinary one, with `--into`, or build it again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where backups lie: file:///DIR, or s3://BUCKET/PREFIX.
+    #[arg(value_name = "URL")]
+    url: String,
+    /// Which one; the newest if not given.
+    #[arg(long, value_name = "NAME")]
+    backup: Option<String>,
+    /// Only this namespace; all of them if not given.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// With --only: restore it into the namespace of this name.
+    #[arg(long, value_name = "NAME", requires = "only")]
+    into: Option<String>,
+    /// Also into a namespace that holds something.
+    #[arg(long)]
+    overwrite: bool,
+}
+
+/// What `--output json` prints, for each namespace.
+#[derive(Debug, Serialize)]
+struct Restored {
+    namespace: String,
+    into: String,
+    records: u64,
+    payload_bytes: u64,
+    expired: u64,
+    seconds: f64,
+}
+
+pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let location = Location::open(&args.url)?;
+    let backup = Backup::read(&location, &name_of(&location, args.backup).await?).await?;
+    if let Some(only) = &args.only {
+        namespace_of(&backup, only)?;
+    }
+    let backup = Arc::new(backup);
+    let client = global.client()?;
+    let is_meant = |it: &&Namespace| args.only.as_ref().is_none_or(|only| *only == it.name);
+    let mut targets = Vec::new();
+    for namespace in backup.plan.namespaces.iter().filter(is_meant) {
+        if namespace.mode == "static" && args.into.is_none() {
+            let name = &namespace.name;
+            if args.only.is_some() {
+                return Err(Failure::Usage(format!(
+                    "`{name}` was static: name an ordinary namespace with --into, or build it again"
+                )));
+            }
+            note(format_args!(
+                "`{name}` is static and is left out: restore it with --only {name} --into NAME, or build it again"
+            ));
+            continue;
+        }
+        let into = args.into.as_ref().unwrap_or(&namespace.name);
+        targets.push((namespace, into.clone()));
+    }
+    let bar = input::bar(None);
+    let checked = verify(&location, &backup.plan.name, Depth::Bytes, || bar.tick()).await;
+    bar.finish_and_clear();
+    checked?;
+    // All of them before any.
+    for (namespace, into) in &targets {
+        prepare(&client, namespace, into, args.overwrite).await?;
+    }
+    for (namespace, into) in targets {
+        let began = Instant::now();
+        let rows = read(&location, &backup, NamespaceId(namespace.id));
+        let report = put(client.namespace(into.clone()), rows, &args.url).await?;
+        let restored = Restored {
+            namespace: namespace.name.clone(),
+            into,
+            records: report.records,
+            payload_bytes: report.payload_bytes,
+            expired: report.expired,
+            seconds: began.elapsed().as_secs_f64(),
+        };
+        show(&restored, global, out)?;
+    }
+    Ok(())
+}
+
+fn show(restored: &Restored, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    if global.json() {
+        return out.json(restored);
+    }
+    let rate = restored.records as f64 / restored.seconds.max(1e-6);
+    out.line(format!(
+        "restored {} ({}) of `{}` into `{}`: {} records/s",
+        text::counted(restored.records, "record"),
+        text::bytes(restored.payload_bytes),
+        restored.namespace,
+        restored.into,
+        text::count(rate as u64)
+    ))
+}
+
+/// Makes sure that a namespace is there, and may be restored into.
+async fn prepare(
+    client: &Client,
+    namespace: &Namespace,
+    into: &str,
+    overwrite: bool,
+) -> Result<(), Failure> {
+    let table = client.topology().await?;
+    match table.namespaces.get(into) {
+        None => {
+            let mode = match namespace.mode.as_str() {
+                "eventual" => NamespaceMode::Eventual,
+                _ => NamespaceMode::Linearizable,
+            };
+            let nodes = u32::try_from(table.members.len()).unwrap_or(u32::MAX);
+            let wanted = namespace.replicas;
+            if wanted > nodes {
+                note(format_args!(
+                    "`{into}` had {wanted} replicas, and gets {nodes}: there are no more nodes"
+                ));
+            }
+            let replicas = Some(wanted.min(nodes));
+            client.create_namespace(into, mode, replicas).await?;
+            return Ok(());
+        }
+        Some(there) if there.mode == topology::NamespaceMode::Static => {
+            return Err(Failure::Usage(format!(
+                "`{into}` is static: name an ordinary namespace with --into"
+            )));
+        }
+        Some(_) => {}
+    }
+    if overwrite {
+        return Ok(());
+    }
+    let mut scan = client.namespace(into).scan(ScanOptions {
+        limit: Some(1),
+        ..ScanOptions::default()
+    });
+    match scan.next().await {
+        None => Ok(()),
+        Some(Err(error)) if error.kind() == ErrorKind::NoSuchNamespace => Ok(()),
+        Some(Err(error)) => Err(error.into()),
+        Some(Ok(_)) => Err(Failure::Usage(format!(
+            "`{into}` is not empty: nothing was changed; say --overwrite, or restore into another with --only and --into"
+        ))),
+    }
+}
+
+type Rows = mpsc::Receiver<Result<Numbered, ReadError>>;
+
+/// Reads the values of a namespace, partition by partition.
+fn read(location: &Location, backup: &Arc<Backup>, namespace: NamespaceId) -> Rows {
+    let (sender, rows) = mpsc::channel(AHEAD);
+    let (location, backup) = (location.clone(), Arc::clone(backup));
+    tokio::spawn(async move {
+        if let Err(error) = send(&location, &backup, namespace, &sender).await {
+            // Who stores them may have failed, too.
+            let _ = sender.send(Err(error)).await;
+        }
+    });
+    rows
+}
+
+async fn send(
+    location: &Location,
+    backup: &Backup,
+    namespace: NamespaceId,
+    rows: &mpsc::Sender<Result<Numbered, ReadError>>,
+) -> Result<(), ReadError> {
+    let failed = |error| ReadError::Io(std::io::Error::other(error));
+    let partitions = backup.partitions().map_err(failed)?;
+    let mut line = 0;
+    for at in backup.lines() {
+        let partition = Partition(at.partition);
+        if partitions.in_layer(namespace.layer(), partition) != partition {
+            continue;
+        }
+        let slices = backup.read_partition(location, partition).await;
+        let slices = slices.map_err(failed)?;
+        for record in slices.records().map_err(failed)? {
+            let record = record.map_err(failed)?;
+            if record.namespace != namespace {
+                continue;
+            }
+            if let Some(row) = row_of(record) {
+                line += 1;
+                if rows.send(Ok(Numbered { line, row })).await.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn row_of(record: Record) -> Option<Row> {
+    match record.state {
+        State::Tombstone => None,
+        State::Value {
+            value,
+            expires_at_ms,
+        } => Some(Row {
+            key: record.key.into_bytes(),
+            value,
+            expires_at_ms,
+        }),
+    }
+}
+
+async fn put(client: Client, rows: Rows, url: &str) -> Result<Report, Failure> {
+    let bar = input::bar(None);
+    let storing = move |rows| store(client.clone(), rows);
+    let on_progress = |report: &Report| bar.set_message(text::count(report.records));
+    let stop = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let (report, end) = loading::load(rows, storing, LIMITS, stop, on_progress).await;
+    bar.finish_and_clear();
+    let Some(end) = end else {
+        return Ok(report);
+    };
+    let failure = match end {
+        LoadEnd::Input(error) => Failure::Input {
+            path: url.to_owned(),
+            error,
+        },
+        LoadEnd::Store(failure) | LoadEnd::Unknown(failure) => failure,
+        LoadEnd::Interrupted => Failure::Interrupted,
+    };
+    let records = text::counted(report.records, "record");
+    Err(failure.after(format!(
+        "{records} were restored: repeat it with --overwrite"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_is_documented() {
+        crate::out::assert_documented(&Restored {
+            namespace: String::new(),
+            into: String::new(),
+            records: 0,
+            payload_bytes: 0,
+            expired: 0,
+            seconds: 0.0,
+        });
+    }
+}

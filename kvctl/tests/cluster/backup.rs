@@ -1,0 +1,267 @@
+//! Backups of real processes that are written to, killed and behind, and restores into other clusters.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use futures::StreamExt as _;
+use torc_client::{Client, ScanOptions};
+
+use crate::processes::{Cluster, kvctl_path, ready, until};
+
+const KEYS: u64 = 3_000;
+
+fn ok(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn json(text: &str) -> serde_json::Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// `kvctl backup create`, to be killed.
+fn begin(cluster: &Cluster, url: &str) -> Child {
+    let mut command = Command::new(kvctl_path());
+    command.args(["backup", "create", url]);
+    command.env("TORC_ENDPOINTS", cluster.endpoints().join(","));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+fn below(dir: &Path, name: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir.join(name));
+    let entries = entries.into_iter().flatten().map(|it| it.unwrap().path());
+    entries.collect()
+}
+
+async fn contents(client: &Client) -> BTreeMap<String, String> {
+    let mut scan = client.scan(ScanOptions::default());
+    let mut all = BTreeMap::new();
+    while let Some(entry) = scan.next().await {
+        let entry = entry.unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        all.insert(text(&entry.key), text(&entry.value));
+    }
+    all
+}
+
+async fn put_all(client: &Client, pairs: impl Iterator<Item = (String, String)>) {
+    let stored = client.batch_put(pairs).await.unwrap();
+    for stored in stored {
+        stored.unwrap();
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("key-{number}")
+}
+
+/// The tool is killed, then a node, and the backup goes on; its name.
+async fn killed_and_resumed(cluster: &mut Cluster, backups: &Path, url: &str) -> String {
+    let mut tool = begin(cluster, url);
+    let mut name = String::new();
+    until("a part was written", async || {
+        let found = below(backups, "backups").pop();
+        let found = found.and_then(|it| Some(it.file_name()?.to_str()?.to_owned()));
+        name = found.unwrap_or_default();
+        !name.is_empty() && !below(backups, &format!("backups/{name}/parts")).is_empty()
+    })
+    .await;
+    tool.kill().unwrap();
+    tool.wait().unwrap();
+    let listed = ok(&cluster.kvctl(&["--output", "json", "backup", "list", url]));
+    assert_eq!(json(&listed)["complete"], false);
+    cluster.nodes[1].kill_9();
+    let resuming = {
+        let endpoints = cluster.endpoints();
+        let (url, name) = (url.to_owned(), name.clone());
+        tokio::task::spawn_blocking(move || {
+            let args = ["backup", "create", &url, "--resume", &name];
+            crate::processes::kvctl(&endpoints, &args)
+        })
+    };
+    cluster.nodes[1].start();
+    ok(&resuming.await.unwrap());
+    name
+}
+
+/// Damage is named before anything is changed.
+fn damage_is_named(
+    cluster: &Cluster,
+    other: &Cluster,
+    backups: &Path,
+    url: &str,
+    names: [&str; 2],
+) {
+    // One that the first backup uses: what a killed tool left behind is nobody's.
+    let manifest = backups.join(format!("backups/{}/manifest.ndjson", names[0]));
+    let manifest = std::fs::read_to_string(manifest).unwrap();
+    let line = json(manifest.lines().nth(1).unwrap());
+    let pack = line["slices"][0]["pack"].as_str().unwrap();
+    let pack = backups.join(format!("packs/{pack}.pack"));
+    let mut bytes = std::fs::read(&pack).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&pack, &bytes).unwrap();
+    let hurt = pack.file_name().unwrap().to_str().unwrap();
+    let mut named = 0;
+    for backup in names {
+        let verified = cluster.kvctl(&["backup", "verify", url, "--backup", backup]);
+        if verified.status.success() {
+            continue;
+        }
+        named += 1;
+        assert_eq!(verified.status.code(), Some(4));
+        let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+        assert!(said.contains(hurt), "{said}");
+        let args = [
+            "restore", url, "--backup", backup, "--only", "default", "--into", "fresh",
+        ];
+        assert_eq!(other.kvctl(&args).status.code(), Some(4));
+        let fresh = other.kvctl(&["--namespace", "fresh", "get", "key-1"]);
+        assert_eq!(fresh.status.code(), Some(6), "it was not even created");
+    }
+    assert!(named > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_cluster() {
+    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let backups = cluster.dir.path().join("backups");
+    let url = format!("file://{}", backups.display());
+    let client = cluster.client().await;
+    put_all(&client, (0..KEYS).map(|it| (key(it), "old".into()))).await;
+    ok(&cluster.kvctl(&["flush"]));
+    ok(&cluster.kvctl(&["namespace", "create", "other", "--replicas", "2"]));
+    ok(&cluster.kvctl(&["--namespace", "other", "put", "x", "y"]));
+    ok(&cluster.kvctl(&["put", "short-lived", "v", "--ttl", "1ms"]));
+
+    // What one node does not know: two of three acknowledge.
+    cluster.nodes[2].kill_9();
+    let mut wanted: BTreeMap<String, String> =
+        (0..KEYS).map(|it| (key(it), "old".into())).collect();
+    let changed = (0..KEYS).step_by(10);
+    put_all(&client, changed.clone().map(|it| (key(it), "new".into()))).await;
+    wanted.extend(changed.map(|it| (key(it), "new".into())));
+    for number in (5..KEYS).step_by(100) {
+        client.delete(key(number)).await.unwrap();
+        wanted.remove(&key(number));
+    }
+    cluster.nodes[2].start();
+    ready(&cluster.nodes[2]).await;
+
+    // Somebody writes on, all the time.
+    let (acknowledged, is_over) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let writer = {
+        let (client, acknowledged) = (client.clone(), Arc::clone(&acknowledged));
+        let is_over = Arc::clone(&is_over);
+        tokio::spawn(async move {
+            for number in 0.. {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                // Where a node is killed, nobody knows of some.
+                let done = client.put(format!("late-{number}"), "late").await;
+                if done.is_ok() && acknowledged.load(Ordering::SeqCst) == number {
+                    acknowledged.store(number + 1, Ordering::SeqCst);
+                }
+            }
+        })
+    };
+    until("some were written", async || {
+        acknowledged.load(Ordering::SeqCst) > 50
+    })
+    .await;
+    let before = acknowledged.load(Ordering::SeqCst);
+
+    let name = killed_and_resumed(&mut cluster, &backups, &url).await;
+    is_over.store(true, Ordering::Relaxed);
+    writer.await.unwrap();
+    ready(&cluster.nodes[1]).await;
+
+    let checked = cluster.kvctl(&[
+        "--output", "json", "backup", "verify", &url, "--depth", "restore",
+    ]);
+    assert_eq!(json(&ok(&checked))["name"], name.as_str());
+    let get = |key: &str| cluster.kvctl(&["backup", "get", &url, key]);
+    assert_eq!(ok(&get("key-20")), "new");
+    assert_eq!(ok(&get("key-21")), "old");
+    assert_eq!(get("key-105").status.code(), Some(1), "it was deleted");
+
+    // One node, other partitions, another digest key.
+    let other = Cluster::start_with(1, &["--partitions=256"]).await;
+    let restored = ok(&other.kvctl(&["--output", "json", "restore", &url]));
+    assert_eq!(restored.lines().count(), 2, "{restored}");
+    let mut found = contents(&other.client().await).await;
+    for number in 0..before {
+        let late = found.remove(&format!("late-{number}"));
+        assert!(late.is_some(), "late-{number} was acknowledged before");
+    }
+    found.retain(|key, _| !key.starts_with("late-"));
+    let differs = wanted
+        .iter()
+        .find(|(key, value)| found.get(*key) != Some(value));
+    assert_eq!((differs, found.len()), (None, wanted.len()));
+    let there = contents(&other.client().await.namespace("other")).await;
+    assert_eq!(there, BTreeMap::from([("x".into(), "y".into())]));
+    let refused = other.kvctl(&["restore", &url]);
+    assert_eq!(refused.status.code(), Some(2), "it is not empty");
+    ok(&other.kvctl(&["restore", &url, "--overwrite"]));
+
+    let small = ok(&cluster.kvctl(&["--output", "json", "backup", "create", &url]));
+    let small = json(&small);
+    let bytes = |what: &str| small[what].as_u64().unwrap();
+    // What was compacted or is another node's slice now is copied again.
+    assert_eq!(bytes("copied_bytes") + bytes("known_bytes"), bytes("bytes"));
+    let names = [name.as_str(), small["name"].as_str().unwrap()];
+    damage_is_named(&cluster, &other, &backups, &url, names);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_static_namespace_is_backed_up_and_comes_back_as_an_ordinary_one() {
+    let cluster = Cluster::start_with(1, &[]).await;
+    let dir = cluster.dir.path();
+    let mut rows = String::new();
+    for number in 0..200 {
+        writeln!(rows, r#"{{"key":"page-{number}","value":"{number}"}}"#).unwrap();
+    }
+    let from = dir.join("rows.ndjson");
+    std::fs::write(&from, rows).unwrap();
+    let out = dir.join("built");
+    ok(&cluster.kvctl(&["namespace", "create", "pages", "--mode", "static"]));
+    ok(&cluster.kvctl(&[
+        "build",
+        "--from",
+        from.to_str().unwrap(),
+        "--key",
+        "key",
+        "--value",
+        "value",
+        "--into",
+        "pages",
+        "--out",
+        out.to_str().unwrap(),
+        "--promote",
+    ]));
+    let url = format!("file://{}", dir.join("backups").display());
+    ok(&cluster.kvctl(&["backup", "create", &url]));
+    let got = cluster.kvctl(&["--namespace", "pages", "backup", "get", &url, "page-7"]);
+    assert_eq!(ok(&got), "7");
+    ok(&cluster.kvctl(&["restore", &url, "--only", "pages", "--into", "copies"]));
+    let copies = contents(&cluster.client().await.namespace("copies")).await;
+    assert_eq!(copies.len(), 200);
+    assert_eq!(copies.get("page-7").map(String::as_str), Some("7"));
+    let foreign = Cluster::start_with(1, &[]).await;
+    let resumed = ok(&cluster.kvctl(&["--output", "json", "backup", "list", &url]));
+    let name = json(&resumed)["name"].as_str().unwrap().to_owned();
+    let refused = foreign.kvctl(&["backup", "create", &url, "--resume", &name]);
+    assert_eq!(refused.status.code(), Some(2), "it is finished");
+}

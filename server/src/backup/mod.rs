@@ -1,0 +1,492 @@
+//! Backups: what this node copies of some partitions to where a backup lies.
+//!
+//! A replica's slices are not the acknowledged state: what others have accepted may be missing in them. So for each
+//! partition this node first lists what a quorum knows, as a scan does, and what its own replica lacks goes into
+//! the backup as a slice of its own (`lacking`). Then it flushes, and copies the slices of its store, but for those
+//! that an earlier backup has.
+//!
+//! Why every write that was acknowledged before the backup began is in it: a listing that begins later tells it, or a
+//! newer one of its key. Either the replica had that already, and then its slices have it after a flush that began
+//! later still; or the backup has it from the listing. The replica's records are only ever replaced by newer ones,
+//! as long as the node stays a reader of the partition in the same epoch, which is looked at again once its slices
+//! are held.
+//!
+//! One backup is written at a time, at the pace of transfers, and by threads that serve nobody. Who asked is told of
+//! the progress; when it goes away the work ends, and packs that were sent stay for the next one who asks.
+//!
+//! Absent: which node writes what, and what a backup needs to be whole (`kvctl backup create`, `torc-backup`).
+
+mod lacking;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use futures::{Stream, StreamExt as _, stream};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use torc_backup::{Backup, BackupError, Known, Location, PackWriter, Plan};
+use torc_proto::v1::{WriteBackupRequest, WriteBackupResponse};
+use torc_proto::{Fault, Reason};
+use torc_record::{Epoch, Record};
+use torc_ring::topology::RoutingTable;
+use torc_ring::{NodeId, Partition};
+use torc_store::{SealedSlice, StoreError};
+
+use crate::moves::Throttle;
+use crate::recipient::Recipient;
+use crate::registers::NoQuorum;
+use crate::shared::{Shared, stale, store_fault};
+
+use lacking::Ours;
+
+pub(crate) type BackupStream =
+    Pin<Box<dyn Stream<Item = Result<WriteBackupResponse, Status>> + Send>>;
+
+const LONGEST_URL: usize = 4096;
+/// So often the caller hears that the work goes on.
+const HEARD_EVERY: Duration = Duration::from_secs(1);
+/// A page of a listing that takes longer has no quorum.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Times that a partition which moves is begun anew.
+const ATTEMPTS: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+/// Partitions that are listed at a time.
+const LISTED_TOGETHER: usize = 16;
+
+/// # Errors
+/// What is wrong with the request. What goes wrong later ends the stream.
+pub(crate) async fn start(
+    shared: &Arc<Shared>,
+    request: WriteBackupRequest,
+) -> Result<BackupStream, Fault> {
+    let table = shared.routing()?;
+    let node = NodeId(request.node);
+    if node != shared.node()? {
+        return pass_on(shared, &table, node, request).await;
+    }
+    if request.url.len() > LONGEST_URL {
+        return Err(Fault::new(
+            Reason::Invalid,
+            "the URL of a backup is too long",
+        ));
+    }
+    let partitions = checked_partitions(&table, node, &request.partitions)?;
+    let location = Location::open(&request.url);
+    let location = location.map_err(|error| Fault::new(Reason::Invalid, error.to_string()))?;
+    let place = Arc::clone(&shared.backups).try_acquire_owned();
+    let place = place.map_err(|_| {
+        let message = "the node writes to a backup already: try again when it is done";
+        Fault::new(Reason::Overloaded, message)
+    })?;
+    let rate = (request.bytes_per_second > 0).then_some(request.bytes_per_second);
+    let (messages, receiver) = mpsc::channel(1);
+    let writing = Writing {
+        shared: Arc::clone(shared),
+        location,
+        name: request.name,
+        rate: rate.map(|rate| Throttle::new(rate, Instant::now())),
+        messages,
+        done: 0,
+    };
+    tokio::spawn(async move {
+        let cancel = writing.shared.closing.clone();
+        let messages = writing.messages.clone();
+        let running = Box::pin(writing.run(partitions));
+        let ended = cancel.run_until_cancelled(running).await;
+        let stopping = || Err(Fault::new(Reason::NotServing, "the node stops"));
+        let ended = ended.unwrap_or_else(stopping);
+        // The caller's next request may come at once.
+        drop(place);
+        // A caller that is gone needs no answer.
+        let _ = messages.send(ended.map_err(Status::from)).await;
+    });
+    Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+/// Lets another node write, for a caller that cannot reach it.
+async fn pass_on(
+    shared: &Shared,
+    table: &RoutingTable,
+    node: NodeId,
+    request: WriteBackupRequest,
+) -> Result<BackupStream, Fault> {
+    if request.passed_on {
+        let message = format!("there is no node {node} here: fetch the topology");
+        return Err(Fault::new(Reason::StaleEpoch, message).at(table.epoch));
+    }
+    let recipient = Recipient::of(table, node)?;
+    let mut client = shared.peers.cluster(&recipient)?;
+    let passed_on = true;
+    let asked = client.write_backup(WriteBackupRequest {
+        passed_on,
+        ..request
+    });
+    let answer = asked.await.map_err(|status| harmless(&status))?;
+    let messages = answer.into_inner();
+    let messages = messages.map(|message| message.map_err(|status| harmless(&status).into()));
+    Ok(Box::pin(messages))
+}
+
+/// What was written twice is the same: nothing is ever in doubt.
+fn harmless(status: &Status) -> Fault {
+    Fault {
+        maybe_applied: false,
+        ..Fault::from_status(status)
+    }
+}
+
+/// Each once, and this node one of its replicas.
+fn checked_partitions(
+    table: &RoutingTable,
+    me: NodeId,
+    wanted: &[u32],
+) -> Result<BTreeSet<Partition>, Fault> {
+    let partitions: BTreeSet<Partition> = wanted.iter().copied().map(Partition).collect();
+    if partitions.is_empty() || partitions.len() != wanted.len() {
+        let message = "no partition, or one of them twice";
+        return Err(Fault::new(Reason::Invalid, message));
+    }
+    for partition in &partitions {
+        let state = table.state(*partition);
+        let state = state.ok_or_else(|| {
+            let message = format!("there is no partition {partition}");
+            Fault::new(Reason::Invalid, message)
+        })?;
+        if state.config.index(me).is_none() {
+            return Err(stale(*partition, table.epoch));
+        }
+    }
+    Ok(partitions)
+}
+
+/// A request under way.
+struct Writing {
+    shared: Arc<Shared>,
+    location: Location,
+    name: String,
+    /// A slower pace than that of transfers, if one was asked for.
+    rate: Option<Throttle>,
+    messages: mpsc::Sender<Result<WriteBackupResponse, Status>>,
+    /// Partitions whose slices are in packs.
+    done: u32,
+}
+
+/// What a replica lacks of a partition, while the node is a reader of it in one epoch.
+struct Listed {
+    partition: Partition,
+    epoch: Epoch,
+    lacking: Vec<Record>,
+}
+
+impl Writing {
+    async fn run(mut self, partitions: BTreeSet<Partition>) -> Result<WriteBackupResponse, Fault> {
+        let known = self.known(&partitions).await?;
+        let dir = self.empty_dir().await?;
+        let mut writer = PackWriter::new(&dir, self.shared.settings.partitions, known);
+        let mut since: Vec<(Partition, Epoch)> = Vec::with_capacity(partitions.len());
+        {
+            let this = &self;
+            let listing = partitions.into_iter().map(|it| this.list(it));
+            let mut listing = stream::iter(listing).buffered(LISTED_TOGETHER);
+            let mut heard = Instant::now();
+            while let Some(listed) = listing.next().await {
+                let listed = listed?;
+                since.push((listed.partition, listed.epoch));
+                writer = this.add(listed, writer).await?;
+                this.tell(&writer, &mut heard).await?;
+            }
+        }
+        self.flush().await?;
+        let mut heard = Instant::now();
+        for (partition, epoch) in since {
+            writer = Box::pin(self.copy(partition, epoch, writer)).await?;
+            self.done += 1;
+            self.tell(&writer, &mut heard).await?;
+        }
+        let mut last = self.progress(&writer);
+        let part = writer.finish(&self.location, &self.name, self.pace());
+        last.part = part.await.map_err(|error| fault_of(&error))?;
+        // Only space would be lost.
+        let _ = tokio::fs::remove_dir_all(&dir).await;
+        Ok(last)
+    }
+
+    /// Slices that need not be copied again, if this backup is of this cluster.
+    async fn known(&self, partitions: &BTreeSet<Partition>) -> Result<Known, Fault> {
+        let plan = Plan::read(&self.location, &self.name).await;
+        let plan = plan.map_err(|error| fault_of(&error))?;
+        let cluster = self
+            .shared
+            .identity
+            .membership()
+            .map(|it| it.cluster.to_string());
+        if cluster.as_ref() != Some(&plan.cluster) {
+            let message = format!("backup {} is of cluster {}", plan.name, plan.cluster);
+            return Err(Fault::new(Reason::Refused, message));
+        }
+        let Some(base) = plan.base else {
+            return Ok(Known::default());
+        };
+        let base = Backup::read(&self.location, &base).await;
+        let base = base.map_err(|error| fault_of(&error))?;
+        Ok(Known::of(&base, partitions))
+    }
+
+    /// Where packs are made: nothing there outlives the request.
+    async fn empty_dir(&self) -> Result<PathBuf, Fault> {
+        let dir = self.shared.settings.data_dir.join("backup");
+        let made = {
+            let dir = dir.clone();
+            spawn_blocking(move || make_empty(&dir)).await
+        };
+        made.map_err(|_| failed("making a directory"))?
+            .map_err(|source| {
+                let error = StoreError::Io {
+                    action: "make the directory of packs in",
+                    file: dir.clone(),
+                    source: source.into(),
+                };
+                store_fault(&error)
+            })?;
+        Ok(dir)
+    }
+
+    /// What a quorum knows of a partition and this replica lacks.
+    async fn list(&self, partition: Partition) -> Result<Listed, Fault> {
+        let epoch = self.epoch(partition)?;
+        let mut lacking = Vec::new();
+        if !self.is_alone(partition)? {
+            let store = self.shared.store.clone();
+            let reading = spawn_blocking(move || Ours::read(&store, partition)).await;
+            let ours = match reading.map_err(|_| failed("reading a partition"))? {
+                Ok(ours) => ours,
+                // Its slices are no use: all is taken from the listing.
+                Err(StoreError::Damaged { .. }) => Ours::default(),
+                Err(error) => return Err(store_fault(&error)),
+            };
+            lacking = self.lacking(partition, ours).await?;
+        }
+        Ok(Listed {
+            partition,
+            epoch,
+            lacking,
+        })
+    }
+
+    async fn add(&self, listed: Listed, mut writer: PackWriter) -> Result<PackWriter, Fault> {
+        let Listed {
+            partition, lacking, ..
+        } = listed;
+        writer.begin(partition);
+        if lacking.is_empty() {
+            return Ok(writer);
+        }
+        let pushing = spawn_blocking(move || {
+            let pushed = writer.push_records(partition, &lacking);
+            pushed.map(|()| writer)
+        });
+        let pushed = pushing.await.map_err(|_| failed("writing a pack"))?;
+        self.send_if_full(pushed.map_err(|error| fault_of(&error))?)
+            .await
+    }
+
+    async fn lacking(&self, partition: Partition, mut ours: Ours) -> Result<Vec<Record>, Fault> {
+        let registers = Arc::clone(self.shared.registers()?);
+        let (mut lacking, mut after) = (Vec::new(), None);
+        loop {
+            let until = Instant::now() + PAGE_TIMEOUT;
+            let page = registers.list(partition, after, until).await;
+            let page = page.map_err(|NoQuorum| {
+                let message =
+                    format!("too few replicas of partition {partition} can be reached: try again");
+                Fault::new(Reason::OwnerUnreachable, message)
+            })?;
+            let pages = page.records.into_iter();
+            lacking.extend(pages.filter(|record| ours.lack(record)));
+            self.listen()?;
+            match page.next {
+                Some(at) => after = Some(at.id()),
+                None => break,
+            }
+        }
+        lacking.extend(ours.gone());
+        Ok(lacking)
+    }
+
+    async fn flush(&self) -> Result<(), Fault> {
+        let flushed = self.shared.store.flush().await;
+        flushed.map(drop).map_err(|error| store_fault(&error))
+    }
+
+    /// Adds the slices of a partition, those of current generations too.
+    async fn copy(
+        &self,
+        partition: Partition,
+        mut epoch: Epoch,
+        mut writer: PackWriter,
+    ) -> Result<PackWriter, Fault> {
+        let mut attempt = 0;
+        let slices = loop {
+            let held = self.held(partition);
+            if self.epoch(partition)? == epoch {
+                break held?;
+            }
+            // It has moved meanwhile: what is here now is looked at again.
+            attempt += 1;
+            if attempt == ATTEMPTS {
+                return Err(stale(partition, epoch));
+            }
+            tokio::time::sleep(PAUSE).await;
+            let listed = self.list(partition).await?;
+            epoch = listed.epoch;
+            writer = self.add(listed, writer).await?;
+            self.flush().await?;
+        };
+        let Some(slices) = slices else {
+            // Damaged: what the others know of it stands for all of it.
+            let listed = Listed {
+                partition,
+                epoch,
+                lacking: self.lacking(partition, Ours::default()).await?,
+            };
+            return self.add(listed, writer).await;
+        };
+        for slice in slices {
+            let pushing = spawn_blocking(move || {
+                let pushed = writer.push_sealed(partition, &slice);
+                pushed.map(|()| writer)
+            });
+            let pushed = pushing.await.map_err(|_| failed("writing a pack"))?;
+            writer = pushed.map_err(|error| fault_of(&error))?;
+            writer = self.send_if_full(writer).await?;
+        }
+        Ok(writer)
+    }
+
+    /// The slices of a partition; none if they are damaged and others have it.
+    fn held(&self, partition: Partition) -> Result<Option<Vec<SealedSlice>>, Fault> {
+        let mut slices = match self.shared.store.sealed(partition) {
+            Ok(sealed) => sealed.slices,
+            Err(StoreError::Damaged { .. }) if !self.is_alone(partition)? => return Ok(None),
+            Err(error) => return Err(store_fault(&error)),
+        };
+        let table = self.shared.routing()?;
+        let current: BTreeSet<_> = table.namespaces.values().map(|it| it.id).collect();
+        let generations = table.generations_in(partition);
+        for generation in generations.filter(|it| current.contains(&it.id)) {
+            let slice = self.shared.store.generation(partition, generation.id);
+            slices.push(slice.ok_or_else(|| {
+                let message = format!(
+                    "the slice of generation {} in partition {partition} is not here yet",
+                    generation.id.number()
+                );
+                Fault::new(Reason::NotServing, message)
+            })?);
+        }
+        Ok(Some(slices))
+    }
+
+    /// The epoch in which this node is a reader of a partition.
+    fn epoch(&self, partition: Partition) -> Result<Epoch, Fault> {
+        let config = self.shared.registers()?.config(partition);
+        let me = self.shared.node()?;
+        let config = config.filter(|config| {
+            let index = config.index(me);
+            index.is_some_and(|index| config.readers().contains(index))
+        });
+        let config = config.ok_or_else(|| {
+            let epoch = self.shared.routing().map(|table| table.epoch);
+            stale(partition, epoch.unwrap_or_default())
+        })?;
+        Ok(config.epoch)
+    }
+
+    /// Whether no other replica knows anything.
+    fn is_alone(&self, partition: Partition) -> Result<bool, Fault> {
+        let config = self.shared.registers()?.config(partition);
+        Ok(config.is_some_and(|config| config.members.len() == 1))
+    }
+
+    async fn send_if_full(&self, mut writer: PackWriter) -> Result<PackWriter, Fault> {
+        if writer.is_full() {
+            let sent = writer.send(&self.location, self.pace()).await;
+            sent.map_err(|error| fault_of(&error))?;
+        }
+        Ok(writer)
+    }
+
+    /// As fast as transfers go, or as was asked.
+    fn pace<'a>(&'a self) -> impl Fn(u64) -> BoxFuture<'a, ()> + Send {
+        move |bytes| {
+            Box::pin(async move {
+                self.shared.throttle.take(bytes).await;
+                if let Some(rate) = &self.rate {
+                    rate.take(bytes).await;
+                }
+            })
+        }
+    }
+
+    /// Says now and then how far it is.
+    async fn tell(&self, writer: &PackWriter, heard: &mut Instant) -> Result<(), Fault> {
+        self.listen()?;
+        if heard.elapsed() < HEARD_EVERY {
+            return Ok(());
+        }
+        *heard = Instant::now();
+        let sent = self.messages.send(Ok(self.progress(writer))).await;
+        sent.map_err(|_| gone())
+    }
+
+    fn progress(&self, writer: &PackWriter) -> WriteBackupResponse {
+        let counts = writer.counts();
+        WriteBackupResponse {
+            partitions: self.done,
+            records: counts.records,
+            copied_bytes: counts.copied,
+            known_bytes: counts.known,
+            part: String::new(),
+        }
+    }
+
+    /// Nobody waits any more?
+    fn listen(&self) -> Result<(), Fault> {
+        if self.messages.is_closed() {
+            return Err(gone());
+        }
+        Ok(())
+    }
+}
+
+fn make_empty(dir: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::fs::create_dir_all(dir)
+}
+
+fn gone() -> Fault {
+    Fault::new(Reason::Deadline, "the caller is gone")
+}
+
+fn failed(what: &str) -> Fault {
+    Fault::new(Reason::Internal, format!("{what} has failed: report this"))
+}
+
+fn fault_of(error: &BackupError) -> Fault {
+    let reason = match error {
+        BackupError::Store(error) => return store_fault(error),
+        BackupError::Url { .. } | BackupError::Name { .. } => Reason::Invalid,
+        BackupError::NoBackup { .. } => Reason::Refused,
+        BackupError::Damaged { .. } => Reason::Corrupt,
+        _ => Reason::NotServing,
+    };
+    Fault::new(reason, error.to_string())
+}

@@ -1,0 +1,154 @@
+//! Slices in memory, outside of any file.
+
+use std::cmp::Ordering;
+use std::iter::Peekable;
+
+use bytes::Bytes;
+use torc_record::{Digest, NamespaceId, Record};
+use torc_ring::{Partition, Partitions};
+
+use crate::packed::{Packed, Position};
+use crate::slice::{
+    Damage, Found, OrderedRecords, Reading, SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader,
+    SliceView,
+};
+
+/// A slice whose bytes somebody has read. Its index is checked, and its digest is the one asked for.
+#[derive(Debug, Clone)]
+pub struct LooseSlice {
+    header: SliceHeader,
+    bytes: Bytes,
+}
+
+impl LooseSlice {
+    /// Takes the bytes of the slice with this digest. Reads all of them, a gigabyte a second or more.
+    ///
+    /// # Errors
+    /// Why they are no slice, or not that one.
+    pub fn new(bytes: Bytes, digest: &[u8; 32]) -> Result<Self, &'static str> {
+        let (content, last) = bytes
+            .split_last_chunk::<SLICE_DIGEST_LEN>()
+            .ok_or("a slice is cut off")?;
+        if last != digest || blake3::hash(content).as_bytes() != digest {
+            return Err("its digest is another one");
+        }
+        let header = bytes.get(..SLICE_HEADER_LEN).ok_or("a slice is cut off")?;
+        let header = SliceHeader::decode(header)?;
+        if header.len() != bytes.len() as u64 {
+            return Err("a slice is of another length than it says");
+        }
+        SliceView::of(&header, &bytes)?;
+        Ok(Self { header, bytes })
+    }
+
+    /// Whose records it holds.
+    #[must_use]
+    pub fn partition(&self) -> Partition {
+        self.header.partition
+    }
+
+    /// Of how many partitions that is one.
+    #[must_use]
+    pub fn partitions(&self) -> Partitions {
+        self.header.partitions
+    }
+
+    /// The record of a key, tombstone or not, if this slice has it.
+    ///
+    /// # Errors
+    /// What is damaged.
+    pub fn get(
+        &self,
+        namespace: NamespaceId,
+        digest: &Digest,
+        key: &[u8],
+    ) -> Result<Option<Record>, &'static str> {
+        let packed = match self.view()?.find(digest, Reading::Wait) {
+            Found::GateNegative | Found::NotCached => return Ok(None),
+            Found::Record(packed) => packed,
+            Found::Damaged(what) => return Err(what),
+        };
+        let is_it = packed.position() == Position::new(digest, namespace, key);
+        Ok(is_it.then(|| packed.unpack()))
+    }
+
+    /// Whether every record is as it was written, and every key where lookups find it. `digest_of` says
+    /// what the digest of a key must be.
+    ///
+    /// # Errors
+    /// What is damaged.
+    pub fn verify(
+        &self,
+        digest_of: impl Fn(NamespaceId, &[u8]) -> Option<Digest>,
+    ) -> Result<(), &'static str> {
+        self.view()?.verify(&digest_of)
+    }
+
+    fn view(&self) -> Result<SliceView<'_>, Damage> {
+        SliceView::of(&self.header, &self.bytes)
+    }
+}
+
+/// The records of several slices in ring order: of each key the one with the highest ballot, tombstones
+/// included.
+#[derive(Debug)]
+pub struct MergedRecords<'a> {
+    inputs: Vec<Peekable<OrderedRecords<'a>>>,
+}
+
+impl<'a> MergedRecords<'a> {
+    /// Of slices of one partition.
+    ///
+    /// # Errors
+    /// What is damaged.
+    pub fn of(slices: &'a [LooseSlice]) -> Result<Self, &'static str> {
+        let inputs = slices.iter().map(|slice| {
+            let records = OrderedRecords::after(slice.view()?, None)?;
+            Ok(records.peekable())
+        });
+        let inputs: Result<_, Damage> = inputs.collect();
+        Ok(Self { inputs: inputs? })
+    }
+
+    fn next_packed(&mut self) -> Result<Option<Packed>, Damage> {
+        let mut next: Option<Packed> = None;
+        for records in &mut self.inputs {
+            let candidate = match records.peek() {
+                None => continue,
+                Some(Err(lost)) => return Err(lost.what),
+                Some(Ok(candidate)) => candidate,
+            };
+            let is_next =
+                next.as_ref()
+                    .is_none_or(|next| match candidate.position().cmp(&next.position()) {
+                        Ordering::Less => true,
+                        Ordering::Equal => candidate.supersedes(next),
+                        Ordering::Greater => false,
+                    });
+            if is_next {
+                next = Some(candidate.clone());
+            }
+        }
+        if let Some(next) = &next {
+            for records in &mut self.inputs {
+                let is_told = |it: &Result<Packed, _>| {
+                    it.as_ref().is_ok_and(|it| it.position() == next.position())
+                };
+                while records.next_if(is_told).is_some() {}
+            }
+        }
+        Ok(next)
+    }
+}
+
+impl Iterator for MergedRecords<'_> {
+    type Item = Result<Record, &'static str>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let next = self.next_packed().transpose()?;
+        if next.is_err() {
+            self.inputs.clear();
+        }
+        Some(next.map(|packed| packed.unpack()))
+    }
+}
