@@ -116,11 +116,13 @@ async fn pass_on(
     node: NodeId,
     request: WriteBackupRequest,
 ) -> Result<BackupStream, Fault> {
-    if request.passed_on {
+    let recipient = Recipient::of(table, node)
+        .ok()
+        .filter(|_| !request.passed_on);
+    let recipient = recipient.ok_or_else(|| {
         let message = format!("there is no node {node} here: fetch the topology");
-        return Err(Fault::new(Reason::StaleEpoch, message).at(table.epoch));
-    }
-    let recipient = Recipient::of(table, node)?;
+        Fault::new(Reason::StaleEpoch, message).at(table.epoch)
+    })?;
     let mut client = shared.peers.cluster(&recipient)?;
     let passed_on = true;
     let asked = client.write_backup(WriteBackupRequest {
