@@ -127,7 +127,7 @@ impl Bearer {
         format!("{}.{}", self.id, self.secret)
     }
 
-    /// What the topology keeps of it. Some 60 ns.
+    /// What the topology keeps of it. Some 100 ns.
     #[must_use]
     pub fn hash(&self) -> SecretHash {
         SecretHash::of(&self.secret)
