@@ -1,8 +1,10 @@
 //! How a client is set up.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use torc_ring::topology::Bearer;
 use torc_tls::{ClientTls, Connector};
 
 use crate::core::Core;
@@ -26,6 +28,8 @@ pub(crate) struct Config {
     pub(crate) hot_keys: bool,
     /// None: nothing is encrypted.
     pub(crate) tls: Option<Connector>,
+    /// Only with TLS.
+    pub(crate) token: Option<Bearer>,
 }
 
 /// Settings of a [`Client`], from [`Client::builder`].
@@ -53,6 +57,17 @@ pub struct ClientBuilder {
     channels: usize,
     hot_keys: bool,
     tls: Option<ClientTls>,
+    token: Option<Secret>,
+}
+
+/// Text that `Debug` does not show.
+#[derive(Clone)]
+struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
 }
 
 impl Default for ClientBuilder {
@@ -66,6 +81,7 @@ impl Default for ClientBuilder {
             channels: 4,
             hot_keys: true,
             tls: None,
+            token: None,
         }
     }
 }
@@ -131,6 +147,13 @@ impl ClientBuilder {
         self
     }
 
+    /// A token, `id.secret` as `kvctl token create` prints it, by which the cluster knows this client, whatever its
+    /// certificate says. It is sent over TLS only: without [`tls`](Self::tls) no client is made. Default: no token.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(Secret(token.into()));
+        self
+    }
+
     /// Makes a client and fetches the cluster's topology, so that what follows goes
     /// to the right node at once. Waits for a cluster that is being formed.
     ///
@@ -167,6 +190,14 @@ impl ClientBuilder {
                 seeds.push(seed);
             }
         }
+        let token = self.token.map(|text| text.0.parse::<Bearer>()).transpose();
+        let token = token.map_err(|error| invalid(error.to_string()))?;
+        if token.is_some() && self.tls.is_none() {
+            return Err(invalid(
+                "a token is sent over TLS only, so that nobody else learns it: say which authorities are \
+                 trusted",
+            ));
+        }
         let config = Config {
             seeds,
             connect_timeout: self.connect_timeout,
@@ -174,6 +205,7 @@ impl ClientBuilder {
             channels: self.channels,
             hot_keys: self.hot_keys,
             tls: self.tls.map(|tls| tls.connector()),
+            token,
         };
         let core = Arc::new(Core::new(config)?);
         Ok(Client::new(core, self.namespace, self.deadline))
@@ -257,6 +289,21 @@ mod tests {
         }
         let refused = authority("http://node:7400", true).unwrap_err();
         assert!(refused.message().contains("not be encrypted"), "{refused}");
+    }
+
+    #[test]
+    fn a_token_needs_tls_and_shows_nowhere() {
+        let token = Bearer::new(7, [0xab; 32]).reveal();
+        let builder = || ClientBuilder::default().endpoints(["node:7400"]);
+        for token in [token.as_str(), "abab", ""] {
+            let builder = builder().token(token);
+            assert!(!format!("{builder:?}").contains("abab"));
+            let refused = builder.connect_lazy().unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Invalid);
+            assert!(!format!("{refused} {refused:?}").contains("abab"));
+        }
+        let refused = builder().token(token).connect_lazy().unwrap_err();
+        assert!(refused.message().contains("TLS"), "{refused}");
     }
 
     #[test]

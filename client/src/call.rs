@@ -276,6 +276,8 @@ impl<'a> Call<'a> {
             let tries = (self.detours, self.attempts());
             let usual = || self.core.first_target(&view, state, self.nature, tries);
             let target = self.turn(&view, state).unwrap_or_else(usual);
+            // Where digests mean nothing, the node that is asked finds out where the key lies.
+            let partition = at.is_told.then_some(partition);
             let first = RoutedTarget::new(target.clone(), &view, partition);
             let outcome = if self.nature == Nature::Read {
                 let second = || {
@@ -421,6 +423,7 @@ mod tests {
             channels: 1,
             hot_keys: true,
             tls: None,
+            token: None,
         };
         Arc::clone(&Peers::new(config).unwrap().seeds()[0])
     }

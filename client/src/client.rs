@@ -56,6 +56,9 @@ pub struct Client {
 pub(crate) struct Place {
     pub(crate) view: Arc<View>,
     pub(crate) namespace: NamespaceId,
+    /// Whether the cluster tells this client what digests are made of. If not, those that are made here tell keys apart
+    /// and mean nothing to nodes, and any node is asked.
+    pub(crate) is_told: bool,
 }
 
 impl Place {
@@ -67,6 +70,7 @@ impl Place {
         Locator {
             namespace: self.namespace,
             digest: self.digest(key),
+            is_told: self.is_told,
         }
     }
 }
@@ -76,6 +80,19 @@ impl Place {
 pub(crate) struct Locator {
     pub(crate) namespace: NamespaceId,
     pub(crate) digest: Digest,
+    /// As of [`Place`].
+    pub(crate) is_told: bool,
+}
+
+impl Locator {
+    /// What goes along with a request.
+    fn digest_to_wire(&self) -> Bytes {
+        if self.is_told {
+            digest_to_wire(&self.digest)
+        } else {
+            Bytes::new()
+        }
+    }
 }
 
 /// Setting up.
@@ -163,7 +180,12 @@ impl Client {
     pub(crate) async fn place(&self, call: &mut Call<'_>) -> Result<Place, Error> {
         let found = |view: Arc<View>| {
             let namespace = view.table.namespace_id(self.namespace.as_ref());
-            namespace.map(|namespace| Place { view, namespace })
+            let is_told = view.tells_digests();
+            namespace.map(|namespace| Place {
+                view,
+                namespace,
+                is_told,
+            })
         };
         let view = call.view().await?;
         if let Some(place) = found(Arc::clone(&view)) {
@@ -171,7 +193,16 @@ impl Client {
         }
         // Without news the known topology decides.
         let _ = self.core.refresh(Some(&view), None, call.deadline()).await;
-        found(call.view().await?).ok_or_else(|| {
+        let view = call.view().await?;
+        if view.hides_namespaces() {
+            // Nodes know whether it is there, and whether this client may know that.
+            return Ok(Place {
+                view,
+                namespace: NamespaceId::DEFAULT,
+                is_told: false,
+            });
+        }
+        found(view).ok_or_else(|| {
             let name = &self.namespace;
             let message = format!(
                 "there is no namespace `{name}`: create it with `kvctl namespace create {name}`"
@@ -250,7 +281,7 @@ impl Client {
             let message = v1::GetRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
-                digest: digest_to_wire(&at.digest),
+                digest: at.digest_to_wire(),
                 route,
                 consistency,
                 quorum: self.quorum.into(),
@@ -264,6 +295,7 @@ impl Client {
             namespace.map_or(at, |namespace| Locator {
                 namespace,
                 digest: Digest::of(&view.table.digest_key, namespace, key),
+                is_told: view.tells_digests(),
             })
         };
         let answer = call.on_lead(at, now, sending).await?;
@@ -317,7 +349,7 @@ impl Client {
                 namespace: self.namespace_name(),
                 key: key.clone(),
                 value: value.clone(),
-                digest: digest_to_wire(&at.digest),
+                digest: at.digest_to_wire(),
                 route,
                 condition: options.condition.map(Condition::to_wire),
                 ttl_ms,
@@ -372,7 +404,7 @@ impl Client {
             let message = v1::DeleteRequest {
                 namespace: self.namespace_name(),
                 key: key.clone(),
-                digest: digest_to_wire(&at.digest),
+                digest: at.digest_to_wire(),
                 route,
                 condition: condition.map(Condition::to_wire),
                 quorum: self.quorum.into(),

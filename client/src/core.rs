@@ -320,6 +320,7 @@ mod tests {
             channels: 1,
             hot_keys: false,
             tls: None,
+            token: None,
         });
         let core = core.unwrap();
         let member = |number| NewMember {

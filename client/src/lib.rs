@@ -71,8 +71,8 @@
 //! Pure, and tested as such: when to try again (`retry`), which addresses to avoid
 //! (`breaker`), when a get is worth sending twice (`hedge`), what is hot (`hot::table`), how batches are cut (`batch::plan`), how a scan goes on (`scan::walk`).
 //!
-//! Absent on purpose: caching of values (they would be stale), timers that hold
-//! operations back to fill batches, and TLS until the nodes speak it.
+//! Absent on purpose: caching of values (they would be stale), and timers that hold
+//! operations back to fill batches.
 
 mod admin;
 mod answers;
@@ -96,6 +96,7 @@ mod race;
 mod retry;
 mod scan;
 mod session;
+mod tokens;
 mod view;
 
 pub use answers::{Deleted, Entry, Value};
@@ -116,8 +117,9 @@ pub use options::{
     PutOptions, QuorumSize, ScanOptions,
 };
 pub use scan::{Scan, ScanCursor};
+pub use tokens::{CreatedToken, NewToken, TokenInfo};
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};
-pub use torc_ring::topology::{ClusterId, RoutingTable};
+pub use torc_ring::topology::{BearerId, ClusterId, Role, Roles, RoutingTable, Scope};
 pub use torc_ring::{NodeId, Partition, Token, Zone};
 pub use torc_tls::{ClientTls, TlsError};
 

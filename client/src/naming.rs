@@ -1,28 +1,46 @@
-//! Requests name the cluster that the client belongs to.
+//! Requests name the cluster that the client belongs to, and bring its token if it has one.
 //!
 //! Until the client has a topology it belongs to none, and names none. From then on a node of
 //! another cluster that has come to a member's address refuses its requests.
 
 use std::sync::{Arc, OnceLock};
 
+use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 use torc_proto::Names;
-use torc_ring::topology::ClusterId;
+use torc_ring::topology::{Bearer, ClusterId};
 
-/// A connection whose requests name the cluster.
+use crate::Error;
+
+/// A connection whose requests name the cluster and bring the token.
 pub(crate) type Connection = InterceptedService<Channel, Naming>;
 
-/// The cluster's name, once it is known. Clones share it.
+/// The cluster's name, once it is known, and the token. Clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Naming(Arc<OnceLock<Names>>);
+pub(crate) struct Naming {
+    names: Arc<OnceLock<Names>>,
+    /// Not shown by `Debug`.
+    authorization: Option<MetadataValue<Ascii>>,
+}
 
 impl Naming {
+    /// Only for connections that are encrypted.
+    pub(crate) fn with_token(token: &Bearer) -> Result<Self, Error> {
+        let value = MetadataValue::try_from(format!("Bearer {}", token.reveal()));
+        let mut value = value.map_err(|_| Error::malformed("a token", false))?;
+        value.set_sensitive(true);
+        Ok(Self {
+            names: Arc::default(),
+            authorization: Some(value),
+        })
+    }
+
     /// Names this cluster from now on; the first one stays.
     pub(crate) fn set(&self, cluster: ClusterId) {
-        self.0.get_or_init(|| Names::of_cluster(cluster));
+        self.names.get_or_init(|| Names::of_cluster(cluster));
     }
 
     pub(crate) fn on(&self, channel: Channel) -> Connection {
@@ -32,8 +50,12 @@ impl Naming {
 
 impl Interceptor for Naming {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(names) = self.0.get() {
+        if let Some(names) = self.names.get() {
             names.add_to(request.metadata_mut());
+        }
+        if let Some(token) = &self.authorization {
+            let metadata = request.metadata_mut();
+            metadata.insert("authorization", token.clone());
         }
         Ok(request)
     }

@@ -420,7 +420,10 @@ pub(crate) struct Peers {
 
 impl Peers {
     pub(crate) fn new(config: Config) -> Result<Self, Error> {
-        let naming = Naming::default();
+        let naming = match &config.token {
+            Some(token) => Naming::with_token(token)?,
+            None => Naming::default(),
+        };
         let make = |seed: &String| Peer::new(seed, &config, &naming).map(Arc::new);
         let seeds: Vec<_> = config.seeds.iter().map(make).collect::<Result<_, _>>()?;
         let by_address = |seed: &Arc<Peer>| (seed.address.clone(), Arc::clone(seed));
@@ -487,6 +490,7 @@ mod tests {
             channels: 1,
             hot_keys: true,
             tls: None,
+            token: None,
         }
     }
 

@@ -29,8 +29,9 @@ pub(crate) struct RoutedTarget {
 }
 
 impl RoutedTarget {
-    pub(crate) fn new(target: Target, view: &View, partition: Partition) -> Self {
-        let route = target.route(view, partition);
+    /// Without a route if the partition is not known.
+    pub(crate) fn new(target: Target, view: &View, partition: Option<Partition>) -> Self {
+        let route = partition.and_then(|partition| target.route(view, partition));
         Self { target, route }
     }
 }

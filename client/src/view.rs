@@ -14,6 +14,7 @@ use arc_swap::ArcSwapOption;
 use tokio::time::{Instant, timeout_at};
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::{Fault, MAX_MESSAGE_LEN, Reason, merge_topology, v1, wrong_cluster};
+use torc_record::DigestKey;
 use torc_ring::topology::{ClusterId, PartitionState, RoutingTable};
 use torc_ring::{NodeId, Partition};
 
@@ -43,6 +44,17 @@ impl View {
         let peers = peers.of(addresses).into_iter().collect();
         let table = Arc::new(table);
         Self { table, peers }
+    }
+
+    /// Whether this client is told the key of the digests.
+    pub(crate) fn tells_digests(&self) -> bool {
+        self.table.digest_key != DigestKey::WITHHELD
+    }
+
+    /// Whether there are namespaces of which this client may not know, which have numbers for names.
+    pub(crate) fn hides_namespaces(&self) -> bool {
+        let mut names = self.table.namespaces.keys();
+        names.any(|name| name.starts_with('#'))
     }
 
     /// Who serves a partition.

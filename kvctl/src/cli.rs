@@ -1,6 +1,7 @@
 //! The command line as a whole: global options, which command, how it ends.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -78,6 +79,35 @@ pub(crate) struct Global {
     /// With --tls-cert: its private key, a PEM file.
     #[arg(long, global = true, value_name = "FILE", env = "TORC_TLS_KEY")]
     tls_key: Option<PathBuf>,
+    /// With --tls-ca: a token that says who asks, instead of a certificate (`kvctl token`). Others may see the
+    /// command line: rather use TORC_TOKEN or --token-file.
+    #[arg(
+        long,
+        global = true,
+        value_name = "TOKEN",
+        env = "TORC_TOKEN",
+        hide_env_values = true
+    )]
+    token: Option<Secret>,
+    /// A file with the token, which counts instead of --token.
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// A token, which nothing shows.
+#[derive(Clone)]
+struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self(text.trim().to_owned())
+    }
 }
 
 /// What TORC_ENDPOINTS is easily taken for.
@@ -129,6 +159,7 @@ enum Command {
     Generation(cmd::generation::Args),
     Backup(cmd::backup::Args),
     Restore(cmd::restore::Args),
+    Token(cmd::token::Args),
     Ca(cmd::certificates::AuthorityArgs),
     Cert(cmd::certificates::CertificateArgs),
     GenerateUrls(cmd::generate_urls::Args),
@@ -169,7 +200,22 @@ impl Global {
         if let Some(tls) = self.tls()? {
             builder = builder.tls(tls);
         }
+        if let Some(token) = self.token()? {
+            builder = builder.token(token.0);
+        }
         Ok(builder.connect_lazy()?)
+    }
+
+    fn token(&self) -> Result<Option<Secret>, Failure> {
+        let Some(path) = &self.token_file else {
+            return Ok(self.token.clone());
+        };
+        let read = std::fs::read_to_string(path).map_err(|source| Failure::File {
+            action: "read",
+            path: path.display().to_string(),
+            source,
+        });
+        Ok(Some(Secret::from(&*read?)))
     }
 
     fn tls(&self) -> Result<Option<ClientTls>, Failure> {
@@ -283,6 +329,7 @@ async fn dispatch(cli: Cli, out: &mut Out) -> Result<(), Failure> {
         Command::Generation(args) => cmd::generation::run(&args, &global, out).await,
         Command::Backup(args) => cmd::backup::run(args, &global, out).await,
         Command::Restore(args) => cmd::restore::run(args, &global, out).await,
+        Command::Token(args) => cmd::token::run(args, &global, out).await,
         Command::Ca(args) => cmd::certificates::authority(&args, &global, out),
         Command::Cert(args) => cmd::certificates::certificate(&args, &global, out),
         Command::GenerateUrls(args) => cmd::generate_urls::run(&args, out),

@@ -28,4 +28,5 @@ pub(crate) mod ring;
 pub(crate) mod scan;
 pub(crate) mod simulate;
 pub(crate) mod status;
+pub(crate) mod token;
 pub(crate) mod top;

@@ -16,6 +16,7 @@ pub mod link;
 pub mod load;
 mod names;
 mod scan;
+mod secret;
 mod topology;
 
 pub use access::Access;

@@ -134,7 +134,10 @@ pub fn merge_topology(
     let layers = Layers::of(replicas, &namespaces).ok_or(misfit("replicas of a layer"))?;
     Ok(RoutingTable {
         cluster,
-        digest_key: DigestKey(fixed(&wire.digest_key, "digest_key")?),
+        digest_key: match &wire.digest_key[..] {
+            [] => DigestKey::WITHHELD,
+            told => DigestKey(fixed(told, "digest_key")?),
+        },
         epoch: Epoch(wire.epoch),
         feature_level: wire.feature_level,
         partitions,

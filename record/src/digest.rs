@@ -20,6 +20,9 @@ const SHORT_LEN: usize = 128;
 pub struct DigestKey(pub [u8; 32]);
 
 impl DigestKey {
+    /// Stands for the key where it is not told. Digests of it mean nothing to nodes.
+    pub const WITHHELD: Self = Self([0; 32]);
+
     /// The key of a generation: what builds one computes digests with it.
     #[must_use]
     pub fn of_generation(&self, id: NamespaceId) -> Self {

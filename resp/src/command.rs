@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::args::{Args, shown};
 use crate::connection::{
-    self, ClientCommand, ClusterCommand, CommandCommand, ConfigCommand, Hello,
+    self, ClientCommand, ClusterCommand, CommandCommand, ConfigCommand, Hello, Secret,
 };
 use crate::error::CommandError;
 use crate::glob::Pattern;
@@ -72,8 +72,8 @@ pub enum Command {
     Select(i64),
     /// The protocol's version.
     Hello(Hello),
-    /// User and password; none: the default user.
-    Auth(Option<Bytes>),
+    /// User and password; no user: the default one.
+    Auth(Option<Bytes>, Secret),
     /// The connection.
     Client(ClientCommand),
     /// The cluster.
@@ -195,9 +195,12 @@ fn of(spec: &Spec, mut args: Args) -> Result<Command, CommandError> {
         "hello" => Command::Hello(connection::hello(args)?),
         "auth" => {
             let first = args.take()?;
-            let user = args.next().map(|_| first);
+            let second = args.next();
             args.end()?;
-            Command::Auth(user)
+            match second {
+                Some(password) => Command::Auth(Some(first), Secret(password)),
+                None => Command::Auth(None, Secret(first)),
+            }
         }
         "client" => Command::Client(connection::client(args)?),
         "cluster" => Command::Cluster(connection::cluster(args)?),

@@ -1,5 +1,7 @@
 //! Commands that are about the connection, the node or the cluster, and about no key.
 
+use std::fmt;
+
 use bytes::Bytes;
 
 use crate::args::{Args, shown};
@@ -13,9 +15,19 @@ pub struct Hello {
     /// The version of the protocol from now on; none: as before.
     pub version: Option<Version>,
     /// A user and a password.
-    pub auth: Option<(Bytes, Bytes)>,
+    pub auth: Option<(Bytes, Secret)>,
     /// The connection's name.
     pub name: Option<Bytes>,
+}
+
+/// What nobody else is to see.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub Bytes);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
 }
 
 /// `CLIENT …`.
@@ -91,7 +103,7 @@ pub(crate) fn hello(mut args: Args) -> Result<Hello, CommandError> {
     };
     while !args.is_empty() {
         if args.take_word("AUTH") {
-            hello.auth = Some((args.take()?, args.take()?));
+            hello.auth = Some((args.take()?, Secret(args.take()?)));
         } else if args.take_word("SETNAME") {
             hello.name = Some(name(args.take()?)?);
         } else {

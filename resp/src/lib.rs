@@ -28,7 +28,7 @@ mod slot;
 mod spec;
 
 pub use command::{Command, Join, Parsed};
-pub use connection::{ClientCommand, ClusterCommand, CommandCommand, ConfigCommand, Hello};
+pub use connection::{ClientCommand, ClusterCommand, CommandCommand, ConfigCommand, Hello, Secret};
 pub use error::{CommandError, ProtocolError};
 pub use glob::Pattern;
 pub use keyop::{Entry, Expiry, ExpiryIf, KeyOp, KeyState, SetIf, SetOp, Unit};

@@ -33,6 +33,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTracker) {
+    // First: who hears that an epoch was adopted knows that its tokens count.
+    shared.bearers.renew(topology);
     let known = shared.routing.load_full();
     let is_known = known
         .as_ref()

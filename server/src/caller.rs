@@ -1,74 +1,129 @@
 //! Who calls, and what they may do.
 //!
 //! Without TLS nobody is told apart, and everybody may do everything: such a node serves loopback,
-//! or a network that somebody trusts. With TLS a connection is whoever its certificate names.
+//! or a network that somebody trusts. With TLS a caller is whoever its bearer token names, if it sends one, and
+//! otherwise whoever the certificate of its connection names.
+//!
+//! A call is checked twice. [`Caller::check`] looks at roles, before the message is read; [`Caller::check_reach`] at the
+//! keys that a message names, of which the scopes of a token may leave some out. Both say the same of a key whether
+//! it exists or not. Whatever lasts asks [`Caller::check_counts`] now and then: tokens are revoked and expire.
 
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr as _;
 use std::sync::Arc;
 
 use torc_proto::{Access, Fault, Reason};
 use torc_ring::NodeId;
-use torc_ring::topology::ClusterId;
-use torc_tls::{Identity, Role};
+use torc_ring::topology::{ClusterId, Holder, Role};
+use torc_tls::Identity;
 
-/// Who is at the other end of a connection.
+/// Who is at the other end of a connection, or sent a request.
 #[derive(Debug, Clone)]
-pub(crate) enum Caller {
+pub(crate) struct Caller {
+    who: Who,
+    /// The address of the connection.
+    pub(crate) from: IpAddr,
+}
+
+#[derive(Debug, Clone)]
+enum Who {
     /// The connection is not encrypted: nobody is told apart.
     Anyone,
     /// It showed no certificate.
     Unknown,
     /// It showed this one.
-    Known(Arc<Known>),
+    Certificate(Arc<Known>),
+    /// The request has its token.
+    Bearer(Arc<Holder>),
 }
 
 /// A certificate that an authority of this node vouches for.
 #[derive(Debug)]
-pub(crate) struct Known {
+struct Known {
     identity: Identity,
     /// None: any.
     cluster: Option<ClusterId>,
 }
 
 impl Caller {
+    /// Of a request that came by no connection.
+    pub(crate) const fn nobody() -> Self {
+        Self {
+            who: Who::Unknown,
+            from: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        }
+    }
+
+    /// By a connection in the clear.
+    pub(crate) const fn anyone(from: IpAddr) -> Self {
+        let who = Who::Anyone;
+        Self { who, from }
+    }
+
     /// By the certificate that a TLS connection showed.
     ///
     /// # Errors
     /// When it is for a cluster whose name is none.
-    pub(crate) fn of(identity: Option<Identity>) -> Result<Self, String> {
+    pub(crate) fn of(identity: Option<Identity>, from: IpAddr) -> Result<Self, String> {
         let Some(identity) = identity else {
-            return Ok(Self::Unknown);
+            let who = Who::Unknown;
+            return Ok(Self { who, from });
         };
         let (Identity::Node { cluster, .. } | Identity::Client { cluster, .. }) = &identity;
         let cluster = cluster.as_deref().map(ClusterId::from_str).transpose();
         let cluster = cluster.map_err(|_| format!("{identity} names no cluster"))?;
-        Ok(Self::Known(Arc::new(Known { identity, cluster })))
+        let who = Who::Certificate(Arc::new(Known { identity, cluster }));
+        Ok(Self { who, from })
     }
 
-    /// Refuses whoever may not do this in this cluster.
+    /// The holder of a token, on the same connection.
+    pub(crate) const fn with_token(&self, holder: Arc<Holder>) -> Self {
+        Self {
+            who: Who::Bearer(holder),
+            from: self.from,
+        }
+    }
+
+    /// Whether nobody is told apart: tokens mean nothing then.
+    pub(crate) const fn is_anyone(&self) -> bool {
+        matches!(self.who, Who::Anyone)
+    }
+
+    /// Whether it is another node.
+    pub(crate) fn is_node(&self) -> bool {
+        matches!(&self.who, Who::Certificate(known) if matches!(known.identity, Identity::Node { .. }))
+    }
+
+    /// Whether some keys of a namespace may be out of its reach and others not.
+    pub(crate) const fn is_scoped(&self) -> bool {
+        matches!(self.who, Who::Bearer(_))
+    }
+
+    /// Refuses whoever may not do this in this cluster to any key.
     ///
     /// # Errors
     /// UNAUTHENTICATED, PERMISSION_DENIED; nothing was looked up.
     pub(crate) fn check(&self, needed: Access, cluster: Option<ClusterId>) -> Result<(), Fault> {
-        let known = match self {
-            Self::Anyone => return Ok(()),
-            Self::Unknown => {
-                let message = "the cluster asks for a certificate, and none was shown: use one \
-                               that its authority issued (kvctl: --tls-cert and --tls-key)";
+        match &self.who {
+            Who::Anyone => return Ok(()),
+            Who::Unknown => {
+                let message = "the cluster asks who calls, and neither a certificate nor a token \
+                               was shown: use a certificate that its authority issued (kvctl: \
+                               --tls-cert and --tls-key), or a token (kvctl: --token)";
                 return Err(Fault::new(Reason::Unauthenticated, message));
             }
-            Self::Known(known) => known,
-        };
-        let denied = |why: String| Err(Fault::new(Reason::PermissionDenied, why));
-        if known.cluster.is_some() && known.cluster != cluster {
-            return denied(format!(
-                "the certificate of {} is for another cluster",
-                known.identity
-            ));
+            Who::Certificate(known) => {
+                if known.cluster.is_some() && known.cluster != cluster {
+                    let who = &known.identity;
+                    return denied(format!("the certificate of {who} is for another cluster"));
+                }
+                if matches!(known.identity, Identity::Node { .. }) {
+                    return Ok(());
+                }
+            }
+            Who::Bearer(_) => self.check_counts()?,
         }
-        let Identity::Client { name, roles, .. } = &known.identity else {
-            return Ok(());
-        };
         let roles_that_may: &[Role] = match needed {
             Access::Client => return Ok(()),
             Access::Read => &[Role::Read],
@@ -78,33 +133,143 @@ impl Caller {
             Access::Admin => &[Role::Admin],
             Access::Node => return denied("only nodes of the cluster may call this".to_owned()),
         };
-        if roles_that_may.iter().any(|role| roles.allow(*role)) {
+        if roles_that_may.iter().any(|role| self.has_somewhere(*role)) {
             return Ok(());
         }
         let names: Vec<_> = roles_that_may.iter().map(|role| role.name()).collect();
+        let names = names.join(" or ");
+        denied(match &self.who {
+            Who::Bearer(holder) => format!(
+                "the token `{}` has {}, and this takes {names}: nothing was looked up; ask for a \
+                 token with that role",
+                holder.name, holder.grants
+            ),
+            _ => format!(
+                "{self} lacks the role that this takes, {names}: nothing was looked up; ask for a \
+                 certificate with that role"
+            ),
+        })
+    }
+
+    /// Refuses whoever has the role for other keys only. With an empty key: for all keys of the namespace.
+    ///
+    /// # Errors
+    /// PERMISSION_DENIED; nothing was looked up.
+    pub(crate) fn check_reach(&self, role: Role, namespace: &str, key: &[u8]) -> Result<(), Fault> {
+        let Who::Bearer(holder) = &self.who else {
+            return Ok(());
+        };
+        if holder.grants.allow(role, namespace_of(namespace), key) {
+            return Ok(());
+        }
         denied(format!(
-            "`{name}` has the role {roles}, and this takes {}: nothing was looked up; ask for a \
-             certificate with that role",
-            names.join(" or ")
+            "the token `{}` reaches no further than {}: nothing was looked up; ask for a token with \
+             `{role}` for these keys",
+            holder.name, holder.grants
         ))
+    }
+
+    /// Refuses the holder of a token that was revoked or has expired since.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED.
+    pub(crate) fn check_counts(&self) -> Result<(), Fault> {
+        match &self.who {
+            Who::Bearer(holder) if holder.has_ended() => {
+                let name = &holder.name;
+                let message =
+                    format!("the token `{name}` was revoked or has expired: ask for another one");
+                Err(Fault::new(Reason::Unauthenticated, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn has_somewhere(&self, role: Role) -> bool {
+        match &self.who {
+            Who::Anyone => true,
+            Who::Unknown => false,
+            Who::Certificate(known) => match &known.identity {
+                Identity::Node { .. } => true,
+                Identity::Client { roles, .. } => roles.allow(role),
+            },
+            Who::Bearer(holder) => holder.grants.allow_somewhere(role),
+        }
+    }
+
+    /// Whether it is told the key of the digests.
+    pub(crate) fn may_learn_digests(&self) -> bool {
+        self.has_somewhere(Role::Read)
+    }
+
+    /// Whether it is told that there is a namespace of this name.
+    pub(crate) fn may_know_of(&self, namespace: &str) -> bool {
+        match &self.who {
+            Who::Bearer(holder) => holder.grants.know_of(namespace),
+            _ => true,
+        }
     }
 
     /// Whether it may be this node.
     pub(crate) fn may_be(&self, node: NodeId) -> bool {
-        match self {
-            Self::Anyone => true,
-            Self::Unknown => false,
-            Self::Known(known) => known.identity.may_be(node.0),
+        match &self.who {
+            Who::Anyone => true,
+            Who::Unknown | Who::Bearer(_) => false,
+            Who::Certificate(known) => known.identity.may_be(node.0),
+        }
+    }
+}
+
+/// Requests name the default namespace by no name, too.
+fn namespace_of(name: &str) -> &str {
+    if name.is_empty() { "default" } else { name }
+}
+
+fn denied(why: String) -> Result<(), Fault> {
+    Err(Fault::new(Reason::PermissionDenied, why))
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.who {
+            Who::Anyone => f.write_str("anyone"),
+            Who::Unknown => f.write_str("unknown"),
+            Who::Certificate(known) => write!(f, "{}", known.identity),
+            Who::Bearer(holder) => write!(f, "token {} {}", holder.id, holder.name),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use torc_ring::topology::{Bearer, BearerToken, Grants, Holders};
+
     use super::*;
 
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
     fn caller(uri: &str) -> Caller {
-        Caller::of(Some(uri.parse().unwrap())).unwrap()
+        Caller::of(Some(uri.parse().unwrap()), HERE).unwrap()
+    }
+
+    fn bearer(roles: &[Role], scopes: &[&str]) -> (Caller, Holders) {
+        let bearer = Bearer::new(1, [1; 32]);
+        let token = BearerToken {
+            name: "alice".to_owned(),
+            hash: bearer.hash(),
+            grants: Grants {
+                everywhere: roles.iter().copied().collect(),
+                scopes: scopes.iter().map(|text| text.parse().unwrap()).collect(),
+            },
+            created_at_ms: 0,
+            expires_at_ms: None,
+        };
+        let tokens = BTreeMap::from([(bearer.id(), token)]);
+        let holders = Holders::default().next(&tokens, 1).unwrap();
+        let holder = Arc::clone(holders.find(&bearer.reveal()).unwrap());
+        (Caller::anyone(HERE).with_token(holder), holders)
     }
 
     const OURS: Option<ClusterId> = Some(ClusterId([7; 16]));
@@ -122,22 +287,31 @@ mod tests {
             ("node", &all),
         ];
         for (roles, allowed) in cases {
-            let caller = match roles {
-                "node" => caller("torc://any/node/any"),
-                roles => caller(&format!("torc://any/client/alice/{roles}")),
+            let callers = match roles {
+                "node" => vec![caller("torc://any/node/any")],
+                roles => {
+                    let held: Vec<Role> = roles.split('+').map(|it| it.parse().unwrap()).collect();
+                    let by_certificate = caller(&format!("torc://any/client/alice/{roles}"));
+                    vec![by_certificate, bearer(&held, &[]).0]
+                }
             };
-            for access in all {
+            for (caller, access) in callers.iter().flat_map(|it| all.map(|access| (it, access))) {
                 let may = caller.check(access, OURS);
-                assert_eq!(may.is_ok(), allowed.contains(&access), "{roles} {access:?}");
+                assert_eq!(
+                    may.is_ok(),
+                    allowed.contains(&access),
+                    "{caller} {access:?}"
+                );
                 if let Err(fault) = may {
                     assert_eq!(fault.reason, Reason::PermissionDenied);
                     assert!(!fault.maybe_applied && !fault.is_retryable());
                 }
             }
         }
+        let unknown = Caller::of(None, HERE).unwrap();
         for access in all {
-            assert!(Caller::Anyone.check(access, OURS).is_ok());
-            let refused = Caller::Unknown.check(access, OURS).unwrap_err();
+            assert!(Caller::anyone(HERE).check(access, OURS).is_ok());
+            let refused = unknown.check(access, OURS).unwrap_err();
             assert_eq!(refused.reason, Reason::Unauthenticated);
         }
     }
@@ -154,7 +328,7 @@ mod tests {
             }
         }
         let unreadable: Identity = "torc://c1/node/1".parse().unwrap();
-        assert!(Caller::of(Some(unreadable)).is_err());
+        assert!(Caller::of(Some(unreadable), HERE).is_err());
     }
 
     #[test]
@@ -164,6 +338,40 @@ mod tests {
         assert!(caller("torc://any/node/any").may_be(three));
         assert!(!caller("torc://any/node/4").may_be(three));
         assert!(!caller("torc://any/client/alice/admin").may_be(three));
-        assert!(Caller::Anyone.may_be(three) && !Caller::Unknown.may_be(three));
+        assert!(Caller::anyone(HERE).may_be(three));
+        assert!(!Caller::of(None, HERE).unwrap().may_be(three));
+        assert!(!bearer(&[Role::Admin], &[]).0.may_be(three));
+    }
+
+    #[test]
+    fn a_token_reaches_the_keys_of_its_scopes_and_learns_of_no_other_namespace() {
+        let (caller, _holders) = bearer(&[], &["read:sessions", "write:default/user:"]);
+        for (role, namespace, key, may) in [
+            (Role::Read, "sessions", "k", true),
+            (Role::Read, "sessions", "", true),
+            (Role::Read, "", "k", false),
+            (Role::Write, "", "user:1", true),
+            (Role::Write, "default", "user:1", true),
+            (Role::Write, "default", "user", false),
+            (Role::Write, "sessions", "user:1", false),
+        ] {
+            let reach = caller.check_reach(role, namespace, key.as_bytes());
+            assert_eq!(reach.is_ok(), may, "{role} {namespace}/{key}");
+        }
+        assert!(caller.check(Access::Read, OURS).is_ok());
+        assert!(caller.check(Access::Observe, OURS).is_err());
+        assert!(caller.may_know_of("sessions") && !caller.may_know_of("urls"));
+        assert!(caller.may_learn_digests());
+        assert!(!bearer(&[Role::Observe], &["write:n"]).0.may_learn_digests());
+    }
+
+    #[test]
+    fn a_token_that_was_revoked_opens_nothing_any_more() {
+        let (caller, holders) = bearer(&[Role::Admin], &[]);
+        assert!(caller.check_counts().is_ok());
+        holders.next(&BTreeMap::new(), 1).unwrap();
+        for refused in [caller.check_counts(), caller.check(Access::Client, OURS)] {
+            assert_eq!(refused.unwrap_err().reason, Reason::Unauthenticated);
+        }
     }
 }

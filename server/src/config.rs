@@ -56,6 +56,10 @@ pub struct RawSettings {
         value_delimiter = ','
     )]
     pub resp_db: Option<Vec<String>>,
+    /// Where to write who changed the cluster and who was denied what, JSON lines; 8 files of 16 MiB at
+    /// most [default: audit/audit.log in the data directory]
+    #[arg(long, env = "TORC_AUDIT_LOG", value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
     /// Found a new cluster if this node belongs to none
     #[arg(long, env = "TORC_BOOTSTRAP", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
@@ -275,6 +279,8 @@ pub struct Settings {
     pub advertise_resp_addr: Option<String>,
     /// Namespaces by the numbers that Redis clients select.
     pub resp_databases: BTreeMap<u32, String>,
+    /// The audit log; none: in the data directory.
+    pub audit_log: Option<PathBuf>,
     /// Found a cluster if this node belongs to none.
     pub bootstrap: bool,
     /// gRPC addresses of the other founding members.
@@ -395,6 +401,7 @@ impl RawSettings {
             advertise_http_addr: self.advertise_http_addr.or(fallback.advertise_http_addr),
             resp_addr: self.resp_addr.or(fallback.resp_addr),
             advertise_resp_addr: self.advertise_resp_addr.or(fallback.advertise_resp_addr),
+            audit_log: self.audit_log.or(fallback.audit_log),
             resp_db: self.resp_db.or(fallback.resp_db),
             bootstrap: self.bootstrap.or(fallback.bootstrap),
             found_with: self.found_with.or(fallback.found_with),
@@ -462,6 +469,7 @@ impl RawSettings {
             resp_addr: self.resp_addr,
             advertise_resp_addr: host_port("advertise-resp-addr", self.advertise_resp_addr)?,
             resp_databases: databases(self.resp_db.unwrap_or_default())?,
+            audit_log: self.audit_log,
             bootstrap: self.bootstrap.unwrap_or(false),
             found_with: self.found_with.unwrap_or_default(),
             zone: zone.unwrap_or_default(),

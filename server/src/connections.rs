@@ -127,8 +127,9 @@ impl Connection {
         shared: &Shared,
         door: Door,
     ) -> Option<Self> {
+        let from = stream.peer_addr().ok()?.ip();
         let (stream, caller) = match &shared.tls {
-            None => (Stream::Plain(stream), Caller::Anyone),
+            None => (Stream::Plain(stream), Caller::anyone(from)),
             Some(tls) => {
                 let shaking = timeout(GREETING_TIME, shake_hands(tls, stream, door));
                 let shaken = tokio::select! {
@@ -197,8 +198,9 @@ impl Connection {
 }
 
 async fn shake_hands(tls: &NodeTls, stream: TcpStream, door: Door) -> io::Result<(Stream, Caller)> {
+    let from = stream.peer_addr()?.ip();
     let (stream, identity) = tls.accept(stream, door).await?;
-    let caller = Caller::of(identity).map_err(io::Error::other)?;
+    let caller = Caller::of(identity, from).map_err(io::Error::other)?;
     Ok((Stream::Tls(Box::new(stream)), caller))
 }
 
@@ -377,7 +379,7 @@ mod tests {
             Connection::greeted_within(
                 TIME,
                 Stream::Plain(stream),
-                Caller::Anyone,
+                Caller::anyone([127, 0, 0, 1].into()),
                 None,
                 Door::Grpc,
             ),

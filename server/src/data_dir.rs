@@ -67,6 +67,8 @@ pub(crate) struct DataDir {
     pub(crate) topology: PathBuf,
     /// Directory of the scratch store, which may be lost.
     pub(crate) scratch: PathBuf,
+    /// The audit log, unless it is kept elsewhere.
+    pub(crate) audit: PathBuf,
 }
 
 impl DataDir {
@@ -75,6 +77,7 @@ impl DataDir {
             store: path.join("store"),
             topology: path.join("topology"),
             scratch: path.join("scratch"),
+            audit: path.join("audit").join("audit.log"),
         }
     }
 

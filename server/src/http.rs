@@ -13,6 +13,7 @@ use torc_proto::v1::{HotKeysRequest, StatusRequest};
 use torc_proto::{Access, Reason};
 use torc_ring::topology::RingSummary;
 
+use crate::bearers::holder_of;
 use crate::caller::Caller;
 use crate::cluster::status;
 use crate::console;
@@ -37,13 +38,21 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
 async fn may_observe(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
+    let holder = holder_of(&shared, &caller, request.headers());
+    let who = holder.as_ref().ok().and_then(Option::as_ref);
+    let who = who.unwrap_or(&caller).clone();
     let membership = shared.identity.membership();
-    match caller.check(Access::Observe, membership.map(|it| it.cluster)) {
-        Ok(()) => next.run(request).await,
+    let cluster = membership.map(|it| it.cluster);
+    match holder.and_then(|_| who.check(Access::Observe, cluster)) {
+        Ok(()) => {
+            request.extensions_mut().insert(who);
+            next.run(request).await
+        }
         Err(fault) => {
+            shared.denied(&who, request.uri().path(), &fault);
             let status = match fault.reason {
                 Reason::Unauthenticated => StatusCode::UNAUTHORIZED,
                 _ => StatusCode::FORBIDDEN,

@@ -16,6 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 use torc_proto::load::BUCKETS;
 use torc_proto::{Fault, Reason};
 
+use crate::audit::AuditMetrics;
 use crate::latencies::Latencies;
 use crate::links::LinkMetrics;
 use crate::registers::RegisterMetrics;
@@ -92,6 +93,7 @@ pub(crate) struct Metrics {
     pub(crate) links: LinkMetrics,
     pub(crate) registers: RegisterMetrics,
     pub(crate) resp: RespMetrics,
+    pub(crate) audit: AuditMetrics,
     readouts: Readouts,
 }
 
@@ -206,11 +208,12 @@ impl Metrics {
             "When the certificate of this node ends, Unix time; 0 without TLS",
         );
         let topology_epoch = gauge("topology_epoch", "Epoch of the adopted topology");
-        let links = LinkMetrics::register(&mut registry);
-        let registers = RegisterMetrics::register(&mut registry);
-        let resp = RespMetrics::register(&mut registry);
-        let readouts = Readouts::register(&mut registry);
         Self {
+            links: LinkMetrics::register(&mut registry),
+            registers: RegisterMetrics::register(&mut registry),
+            resp: RespMetrics::register(&mut registry),
+            audit: AuditMetrics::register(&mut registry),
+            readouts: Readouts::register(&mut registry),
             registry,
             seconds: Operation::ALL.map(|operation| {
                 seconds
@@ -231,10 +234,6 @@ impl Metrics {
             transfer_received_bytes,
             transfer_received_records,
             transfer_retries,
-            links,
-            registers,
-            resp,
-            readouts,
         }
     }
 

@@ -18,6 +18,8 @@ use torc_store::{Scratch, Store, StoreError, StoreOptions};
 use torc_tls::{Door, NodeTls, TlsError};
 
 use crate::admission::Admission;
+use crate::audit::Audit;
+use crate::bearers::{self, Bearers};
 use crate::budget::Budget;
 use crate::config::Settings;
 use crate::connections::{Connection, Places};
@@ -158,6 +160,10 @@ impl Node {
             tasks.spawn(resp::serve(Arc::clone(&shared), listener));
         }
         tasks.spawn(adopt::run(Arc::clone(&shared)));
+        tasks.spawn(until_cancelled(
+            shared.cancel.clone(),
+            bearers::run(Arc::clone(&shared)),
+        ));
         tasks.spawn(generations::run(Arc::clone(&shared)));
         tasks.spawn(moves::retreat::run(Arc::clone(&shared)));
         tasks.spawn(until_cancelled(
@@ -296,6 +302,9 @@ impl Node {
         tracing::debug!("connections have ended");
         self.shared.group.shutdown().await;
         tracing::debug!("left the topology group");
+        let audit = Arc::clone(&self.shared.audit);
+        // Fails only where writing panics.
+        let _ = tokio::task::spawn_blocking(move || audit.close()).await;
         self.shared.scratch.clone().close().await;
         self.shared.store.clone().close().await?;
         tracing::info!("stopped");
@@ -374,6 +383,9 @@ fn open(
     boot::take(&store, boot)?;
     let now = Instant::now();
     let cancel = CancellationToken::new();
+    let metrics = Metrics::new();
+    let audit_log = settings.audit_log.clone().unwrap_or(dir.audit);
+    let audit = Audit::begin(audit_log, metrics.audit.clone()).map_err(NodeError::Thread)?;
     Ok(Shared {
         address: settings
             .advertise_addr
@@ -395,9 +407,11 @@ fn open(
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::new(connector),
         tls,
+        bearers: Bearers::default(),
+        audit: Arc::new(audit),
         link_service: std::sync::OnceLock::new(),
         registers: std::sync::OnceLock::new(),
-        metrics: Metrics::new(),
+        metrics,
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
         hot: Hot::new(settings.hot),
         console: Console::default(),

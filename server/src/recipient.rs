@@ -20,6 +20,7 @@ use torc_ring::topology::{ClusterId, RoutingTable};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::bearers::holder_of;
 use crate::caller::Caller;
 use crate::identity::Membership;
 use crate::shared::Shared;
@@ -91,15 +92,10 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let membership = self.shared.identity.membership();
-        let caller = caller_of(request.extensions());
+        let allowed = self.may_call(&mut request, membership.map(|it| it.cluster));
         let path = request.uri().path();
-        let allowed = may_call(
-            caller,
-            path,
-            membership.map(|membership| membership.cluster),
-        );
         match allowed.and_then(|()| check(membership, path, request.headers())) {
             Ok(()) => Either::Left(self.inner.call(request)),
             Err(fault) => Either::Right(ready(Ok(Status::from(fault).into_http()))),
@@ -107,22 +103,37 @@ where
     }
 }
 
-/// Whoever made the connection.
-pub(crate) fn caller_of(extensions: &Extensions) -> &Caller {
-    // Each connection says who made it.
-    extensions.get().unwrap_or(&Caller::Unknown)
+impl<S> Checked<S> {
+    /// Finds out who calls, which services then know as well, and refuses who may not.
+    fn may_call<B>(
+        &self,
+        request: &mut Request<B>,
+        cluster: Option<ClusterId>,
+    ) -> Result<(), Fault> {
+        let path = request.uri().path();
+        // A node's health is for everybody: what watches it has no certificate.
+        if path.starts_with("/grpc.health.v1.Health/") {
+            return Ok(());
+        }
+        let needed = Access::to(path).unwrap_or(Access::Client);
+        let caller = caller_of(request.extensions());
+        let holder = holder_of(&self.shared, caller, request.headers())
+            .inspect_err(|fault| self.shared.denied(caller, path, fault))?;
+        let who = holder.as_ref().unwrap_or(caller);
+        who.check(needed, cluster)
+            .inspect_err(|fault| self.shared.denied(who, path, fault))?;
+        if let Some(holder) = holder {
+            request.extensions_mut().insert(holder);
+        }
+        Ok(())
+    }
 }
 
-fn may_call(caller: &Caller, path: &str, cluster: Option<ClusterId>) -> Result<(), Fault> {
-    if matches!(caller, Caller::Anyone) {
-        return Ok(());
-    }
-    match Access::to(path) {
-        Some(needed) => caller.check(needed, cluster),
-        // A node's health is for everybody: what watches it has no certificate.
-        None if path.starts_with("/grpc.health.v1.Health/") => Ok(()),
-        None => caller.check(Access::Client, cluster),
-    }
+/// Who made the connection, or whose token the request has.
+pub(crate) fn caller_of(extensions: &Extensions) -> &Caller {
+    static NOBODY: Caller = Caller::nobody();
+    // Each connection says who made it.
+    extensions.get().unwrap_or(&NOBODY)
 }
 
 fn check(me: Option<Membership>, path: &str, headers: &HeaderMap) -> Result<(), Fault> {

@@ -9,15 +9,18 @@ use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
-use torc_proto::{Fault, Reason};
+use torc_proto::{Access, Fault, Reason};
 use torc_record::{Epoch, NodeSlot};
-use torc_ring::topology::{Boot, PartitionState, RoutingTable};
+use torc_ring::topology::{Boot, PartitionState, Role, RoutingTable};
 use torc_ring::{NodeId, Partition};
 use torc_store::{Scratch, Store, StoreError};
 use torc_tls::NodeTls;
 
 use crate::admission::Admission;
+use crate::audit::{Act, Audit};
+use crate::bearers::Bearers;
 use crate::budget::Budget;
+use crate::caller::Caller;
 use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
 use crate::console::Console;
@@ -62,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     /// None: nothing is encrypted, and nobody is told apart.
     pub(crate) tls: Option<Arc<NodeTls>>,
+    pub(crate) bearers: Bearers,
+    pub(crate) audit: Arc<Audit>,
     /// The receiving end of messages between replicas, once there is somebody to take them.
     pub(crate) link_service: OnceLock<LinkService>,
     /// The replicas and coordinators, once the node has a place in the topology.
@@ -104,6 +109,48 @@ impl std::fmt::Debug for Shared {
             .field("address", &self.address)
             .field("node", &node)
             .finish_non_exhaustive()
+    }
+}
+
+/// Who may do what.
+impl Shared {
+    /// Refuses a caller that may not do this to a key. With an empty key: to every key of the namespace.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED, PERMISSION_DENIED; nothing was looked up.
+    pub(crate) fn may(
+        &self,
+        caller: &Caller,
+        role: Role,
+        namespace: &str,
+        key: &[u8],
+    ) -> Result<(), Fault> {
+        if caller.is_anyone() {
+            return Ok(());
+        }
+        let needed = match role {
+            Role::Read => Access::Read,
+            Role::Write => Access::Write,
+            Role::Observe => Access::Observe,
+            Role::Admin => Access::Admin,
+        };
+        let cluster = self.identity.membership().map(|it| it.cluster);
+        let allowed = caller.check(needed, cluster);
+        let allowed = allowed.and_then(|()| caller.check_reach(role, namespace, key));
+        allowed.inspect_err(|fault| {
+            // No key: keys are in no log.
+            self.denied(caller, &format!("{role} of a key in `{namespace}`"), fault);
+        })
+    }
+
+    /// Takes note of a caller that was refused.
+    pub(crate) fn denied(&self, caller: &Caller, call: &str, fault: &Fault) {
+        self.audit.denied(self.identity.node(), caller, call, fault);
+    }
+
+    /// Takes note of what an administrator asks for.
+    pub(crate) fn act(&self, caller: &Caller, call: &str, request: &impl std::fmt::Debug) -> Act {
+        Act::begin(&self.audit, self.identity.node(), caller, call, request)
     }
 }
 

@@ -5,7 +5,7 @@
 //! of ours is not refused but told.
 
 /// What tests and the other programs read.
-const OTHERS: [&str; 2] = ["TORC_ENDPOINTS", "TORC_NAMESPACE"];
+const OTHERS: [&str; 3] = ["TORC_ENDPOINTS", "TORC_NAMESPACE", "TORC_TOKEN"];
 const FOR_TESTS: &str = "TORC_TEST_";
 const PREFIX: &str = "TORC_";
 /// From here on two names are so similar, of 1, that one is taken for the other misspelt.

@@ -9,179 +9,45 @@
 mod common;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes};
 use futures::stream;
-use http::uri::PathAndQuery;
-use prost::Message as _;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::transport::Channel;
-use tonic::{Code, Request, Status};
+use tonic::Code;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::session_request::Operation;
 use torc_proto::v1::session_response::Outcome;
 use torc_proto::v1::{GetRequest, PutRequest, SessionRequest};
-use torc_proto::{Access, FILE_DESCRIPTOR_SET, Reason};
+use torc_proto::{Access, Reason};
 use torc_server::Node;
 use torc_server::config::{ConfigError, RawSettings};
 use torc_testkit::redis::Redis;
-use torc_tls::{Authority, ClientTls, Connector, Files, Identity, NodeTls};
+use torc_tls::NodeTls;
 
+use common::office::{Door, Office, browser, calls, channel, http_status};
 use common::until;
-
-/// An authority and what it issued, in a directory.
-struct Office {
-    dir: tempfile::TempDir,
-    authority: Authority,
-}
-
-impl Office {
-    fn new() -> Self {
-        let (dir, authority) = (tempfile::tempdir().unwrap(), Authority::new().unwrap());
-        std::fs::write(dir.path().join("ca.pem"), authority.certificate()).unwrap();
-        Self { dir, authority }
-    }
-
-    fn files(&self, name: &str) -> Files {
-        let file = |end: &str| self.dir.path().join(format!("{name}{end}.pem"));
-        Files {
-            certificate: file(""),
-            key: file("-key"),
-            authorities: self.dir.path().join("ca.pem"),
-        }
-    }
-
-    fn issue(&self, name: &str, who: &str) -> Files {
-        let files = self.files(name);
-        let names = ["127.0.0.1".to_owned()];
-        let who: Identity = who.parse().unwrap();
-        let issued = self.authority.issue(&who, &names, 30).unwrap();
-        std::fs::write(&files.certificate, issued.certificate).unwrap();
-        std::fs::write(&files.key, issued.key).unwrap();
-        files
-    }
-
-    fn client(&self, roles: &str) -> Connector {
-        let files = self.issue(roles, &format!("torc://any/client/alice/{roles}"));
-        let own = Some((&*files.certificate, &*files.key));
-        ClientTls::open(&files.authorities, own)
-            .unwrap()
-            .connector()
-    }
-
-    fn nobody(&self) -> Connector {
-        let authorities = self.dir.path().join("ca.pem");
-        ClientTls::open(&authorities, None).unwrap().connector()
-    }
-
-    async fn node(&self) -> (Node, tempfile::TempDir) {
-        let data = tempfile::tempdir().unwrap();
-        let files = self.issue("node", "torc://any/node/any");
-        let settings = RawSettings {
-            bootstrap: Some(true),
-            tls_cert: Some(files.certificate),
-            tls_key: Some(files.key),
-            tls_ca: Some(files.authorities),
-            ..common::settings(data.path().to_owned())
-        };
-        let node = Node::start(settings.check().unwrap()).await.unwrap();
-        until("it serves", async || node.ready().is_ok()).await;
-        (node, data)
-    }
-}
-
-async fn channel(node: &Node, tls: &Connector) -> Channel {
-    let address = node.grpc_addr().to_string();
-    let endpoint = torc_tls::endpoint(&address, Some(tls)).unwrap();
-    torc_tls::connect(&endpoint, Some(tls)).await.unwrap()
-}
-
-/// Messages as they are.
-#[derive(Debug, Clone, Copy, Default)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, into: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        into.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
-    }
-}
-
-/// Every call of the interface, by its path.
-fn calls() -> Vec<String> {
-    let set = prost_types::FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).unwrap();
-    let services = set.file.iter().flat_map(|file| &file.service);
-    let calls = services.flat_map(|service| {
-        let methods = service.method.iter();
-        methods.map(|method| format!("/torc.v1.{}/{}", service.name(), method.name()))
-    });
-    calls.collect()
-}
-
-/// How a call with one empty message ends; those that answer without an end are left.
-async fn ends(channel: Channel, path: &str) -> Code {
-    let mut client = tonic::client::Grpc::new(channel);
-    client.ready().await.unwrap();
-    let path: PathAndQuery = path.parse().unwrap();
-    let mut request = Request::new(stream::iter([Bytes::new()]));
-    request.set_timeout(Duration::from_secs(20));
-    match client.streaming(request, path, Raw).await {
-        Err(status) => status.code(),
-        Ok(mut answers) => match answers.get_mut().message().await {
-            Err(status) => status.code(),
-            Ok(_) => Code::Ok,
-        },
-    }
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
     let office = Office::new();
-    let (node, _data) = office.node().await;
+    let (node, data) = office.node().await;
     let calls = calls();
     assert!(calls.len() > 30, "{calls:?}");
     for roles in ["nobody", "read", "write", "observe", "admin"] {
-        let tls = match roles {
-            "nobody" => office.nobody(),
-            roles => office.client(roles),
+        let callers = match roles {
+            "nobody" => vec![Door::new(&node, &office.nobody(), None).await],
+            roles => {
+                let token = office.token(&node, roles, &[roles], &[]).await;
+                vec![
+                    Door::new(&node, &office.client(roles), None).await,
+                    Door::new(&node, &office.nobody(), Some(&token)).await,
+                    // The token counts, not the certificate.
+                    Door::new(&node, &office.client("admin+read"), Some(&token)).await,
+                ]
+            }
         };
-        let channel = channel(&node, &tls).await;
-        for path in &calls {
+        for (door, path) in callers
+            .iter()
+            .flat_map(|it| calls.iter().map(move |path| (it, path)))
+        {
             let may = match (roles, Access::to(path).unwrap()) {
                 ("nobody", _) | (_, Access::Node) => false,
                 (_, Access::Client) | ("admin", _) => true,
@@ -191,23 +57,40 @@ async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
                 (_, Access::Observe) => roles == "observe",
                 (_, Access::Admin) => false,
             };
-            // What is allowed may go on and change the cluster: only that it is refused is tried
-            // of those.
-            if may && Access::to(path) == Some(Access::Admin) {
-                continue;
-            }
-            let code = ends(channel.clone(), path).await;
             let refused = match roles {
                 "nobody" => Code::Unauthenticated,
                 _ => Code::PermissionDenied,
             };
+            // Who may not is told so before a message has come.
+            let code = if may {
+                door.ends(path).await
+            } else {
+                door.begins(path).await
+            };
             assert_eq!(code == refused, !may, "{roles} {path}: {code:?}");
-            assert!(may || code == refused, "{roles} {path}: {code:?}");
+            let is_refusal = matches!(code, Code::Unauthenticated | Code::PermissionDenied);
+            assert_eq!(is_refusal, !may, "{roles} {path}: {code:?}");
         }
-        let health = ends(channel, "/grpc.health.v1.Health/Check").await;
-        assert_eq!(health, Code::Ok, "{roles}");
+        for door in callers {
+            let health = door.ends("/grpc.health.v1.Health/Check").await;
+            assert_eq!(health, Code::Ok, "{roles}");
+        }
     }
     node.stop().await.unwrap();
+    // Whatever an administrator calls is written, by all three ways.
+    let audit = std::fs::read_to_string(data.path().join("audit/audit.log")).unwrap();
+    for path in calls
+        .iter()
+        .filter(|path| Access::to(path) == Some(Access::Admin))
+    {
+        let call = path.strip_prefix("/torc.v1.").unwrap();
+        let is_of_it = |line: &&str| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            line["event"] == "admin" && line["call"] == call
+        };
+        let count = audit.lines().filter(is_of_it).count();
+        assert!(count >= 3, "{call}: {count} in {audit}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -390,41 +273,6 @@ async fn a_node_without_its_files_does_not_start_and_says_which() {
     // A node's own side is refused to a client's certificate.
     let alice = office.issue("alice", "torc://any/client/alice/admin");
     assert!(NodeTls::open(alice, false).is_err());
-}
-
-/// What a browser connects with; without roles it shows no certificate.
-fn browser(office: &Office, roles: Option<&str>) -> TlsConnector {
-    let mut roots = RootCertStore::empty();
-    let authorities = office.dir.path().join("ca.pem");
-    for authority in CertificateDer::pem_file_iter(authorities).unwrap() {
-        roots.add(authority.unwrap()).unwrap();
-    }
-    let config = ClientConfig::builder().with_root_certificates(roots);
-    let config = match roles {
-        None => config.with_no_client_auth(),
-        Some(roles) => {
-            let files = office.issue(roles, &format!("torc://any/client/alice/{roles}"));
-            let chain = CertificateDer::pem_file_iter(files.certificate).unwrap();
-            let key = PrivateKeyDer::from_pem_file(files.key).unwrap();
-            config
-                .with_client_auth_cert(chain.map(Result::unwrap).collect(), key)
-                .unwrap()
-        }
-    };
-    TlsConnector::from(Arc::new(config))
-}
-
-/// The first line of the answer to an HTTP request.
-async fn http_status(node: &Node, browser: &TlsConnector, path: &str) -> String {
-    let address = node.http_addr();
-    let stream = TcpStream::connect(address).await.unwrap();
-    let stream = browser.connect(address.ip().into(), stream).await.unwrap();
-    let mut stream = BufReader::new(stream);
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut line = String::new();
-    stream.read_line(&mut line).await.unwrap();
-    line
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,82 +5,13 @@ use std::str::FromStr;
 
 #[cfg(feature = "node")]
 use rustls::pki_types::CertificateDer;
+use torc_ring::topology::{Role, Roles, UnknownRole};
 #[cfg(feature = "node")]
 use x509_parser::extensions::GeneralName;
 
 const SCHEME: &str = "torc://";
 /// In place of a cluster or a node's id: whichever it is.
 const ANY: &str = "any";
-
-/// What a client may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Role {
-    /// Read values and keys.
-    Read = 1,
-    /// Write and delete keys.
-    Write = 2,
-    /// See the cluster's state: status, ring, metrics, hot keys, what explains a key.
-    Observe = 4,
-    /// Change the cluster and its namespaces; includes every other role.
-    Admin = 8,
-}
-
-impl Role {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Observe, Self::Admin];
-
-    /// Its name, as certificates and flags have it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Observe => "observe",
-            Self::Admin => "admin",
-        }
-    }
-}
-
-impl FromStr for Role {
-    type Err = IdentityError;
-
-    fn from_str(text: &str) -> Result<Self, IdentityError> {
-        let named = Self::ALL.into_iter().find(|role| role.name() == text);
-        named.ok_or_else(|| IdentityError::Role(text.to_owned()))
-    }
-}
-
-/// A set of roles.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Roles(u8);
-
-impl Roles {
-    /// Whether this role is among them, or `admin`, which includes it.
-    #[must_use]
-    pub const fn allow(self, role: Role) -> bool {
-        self.0 & (role as u8 | Role::Admin as u8) != 0
-    }
-}
-
-impl FromIterator<Role> for Roles {
-    fn from_iter<I: IntoIterator<Item = Role>>(roles: I) -> Self {
-        Self(roles.into_iter().fold(0, |all, role| all | role as u8))
-    }
-}
-
-impl fmt::Display for Roles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = Role::ALL
-            .into_iter()
-            .filter(|role| self.0 & *role as u8 != 0);
-        for (number, role) in held.enumerate() {
-            let plus = if number == 0 { "" } else { "+" };
-            write!(f, "{plus}{}", role.name())?;
-        }
-        Ok(())
-    }
-}
 
 /// Whom a certificate names. As a URI: `torc://CLUSTER/node/ID` or
 /// `torc://CLUSTER/client/NAME/ROLE+ROLE`; `any` stands for whichever cluster or node.
@@ -109,8 +40,8 @@ pub enum Identity {
 #[non_exhaustive]
 pub enum IdentityError {
     /// No such role.
-    #[error("there is no role `{0}`: the roles are read, write, observe and admin")]
-    Role(String),
+    #[error(transparent)]
+    Role(#[from] UnknownRole),
     /// Not a name.
     #[error("`{0}` is not a name: use 1 to 64 letters, digits, `-`, `_`, `.` or `@`")]
     Name(String),
@@ -228,10 +159,6 @@ impl FromStr for Identity {
 mod tests {
     use super::*;
 
-    fn roles(of: &[Role]) -> Roles {
-        of.iter().copied().collect()
-    }
-
     #[test]
     fn an_identity_is_read_as_it_is_written_and_nothing_else_is() {
         for text in [
@@ -261,17 +188,6 @@ mod tests {
         ] {
             assert!(text.parse::<Identity>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn an_admin_may_do_everything_and_others_what_they_hold() {
-        for role in Role::ALL {
-            assert!(roles(&[Role::Admin]).allow(role));
-            assert!(roles(&[role]).allow(role));
-            assert!(!Roles::default().allow(role));
-        }
-        assert!(!roles(&[Role::Read]).allow(Role::Write));
-        assert!(!roles(&[Role::Read, Role::Write, Role::Observe]).allow(Role::Admin));
     }
 
     #[test]

@@ -18,12 +18,13 @@ mod pem;
 #[cfg(feature = "authority")]
 pub use authority::{Authority, Issued};
 pub use connect::{ClientTls, Connector, channel, connect, endpoint, refusal};
-pub use identity::{Identity, IdentityError, Role, Roles};
+pub use identity::{Identity, IdentityError};
 #[cfg(feature = "node")]
 pub use node::{Door, Files, NodeTls};
 pub use pem::TlsError;
 #[cfg(feature = "node")]
 pub use tokio_rustls::server::TlsStream;
+pub use torc_ring::topology::{Role, Roles};
 
 use std::sync::Arc;
 

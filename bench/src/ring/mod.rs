@@ -4,9 +4,12 @@
 //! placed by Torc's own walk. `pingora-ketama` (Cloudflare's port of the nginx ring) has
 //! its own 160 points a node. A ring without leads has its first replica as the lead.
 //!
+//! `access` is about bearer tokens: what the check of an operation costs.
+//!
 //! Balance and movement are the same in every round, so they are computed once; lookups
 //! and plans are timed in each.
 
+mod access;
 mod balance;
 mod ketama;
 mod timing;
@@ -42,6 +45,11 @@ const PREDICTIONS: &[Prediction] = &[
         metric: "primary_peak_to_mean",
         expected: "1.2 to 1.5 by greedy choice; random 1.2 to 1.7",
     },
+    Prediction {
+        case: "scopes of an operation, 16",
+        metric: "lookup",
+        expected: "at most 100 ns",
+    },
 ];
 
 /// Measures the ring.
@@ -53,8 +61,10 @@ pub(crate) fn run(options: &Options) -> Result<Report> {
     let nodes = if options.quick { 12 } else { 100 };
     balance::measure(&mut report, nodes, options.quick)?;
     let rings = timing::Rings::grow(nodes)?;
+    let tokens = access::Tokens::all()?;
     for _ in 0..options.rounds() {
         rings.measure(&mut report, options.quick)?;
+        tokens.measure(&mut report, options.quick);
     }
     report.note(format!(
         "{REPLICAS} replicas, 4,096 partitions, {POSITIONS} positions a node (torc, random); pingora-ketama \

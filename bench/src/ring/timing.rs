@@ -16,7 +16,7 @@ use super::{POSITIONS, REPLICAS};
 use crate::records;
 use crate::report::{Metric, Report, TORC};
 
-const LOOKUP: Metric = Metric::new("lookup", "ns");
+pub(super) const LOOKUP: Metric = Metric::new("lookup", "ns");
 const TIME: Metric = Metric::new("time", "ms");
 const KEY_CASE: &str = "replicas of a key, hashed";
 const JOIN_CASE: &str = "the last join planned";
@@ -131,7 +131,7 @@ impl Rings {
 }
 
 /// Nanoseconds that `work` takes for one of `items`, done `times` times.
-fn each<T>(items: &[T], times: usize, mut work: impl FnMut(&T)) -> f64 {
+pub(super) fn each<T>(items: &[T], times: usize, mut work: impl FnMut(&T)) -> f64 {
     let started = Instant::now();
     items.iter().cycle().take(times).for_each(&mut work);
     started.elapsed().as_secs_f64() * 1e9 / times as f64

@@ -10,7 +10,7 @@ use torc_proto::{Fault, v1};
 use torc_record::Digest;
 
 use crate::call::request;
-use crate::client::{digest_to_wire, kv};
+use crate::client::kv;
 use crate::core::Core;
 use crate::naming::Connection;
 use crate::retry::Nature;
@@ -39,7 +39,7 @@ pub(super) trait Kind: Send + Sync {
     /// Bytes of an item in a request, at most.
     fn bytes(&self, what: &Self::What) -> usize;
 
-    fn wire(&self, what: &Self::What, digest: &Digest, route: Option<v1::Route>) -> Self::Wire;
+    fn wire(&self, what: &Self::What, digest: Bytes, route: Option<v1::Route>) -> Self::Wire;
 
     /// Sends a request; the outcomes come in the order of the items.
     fn send(
@@ -73,11 +73,11 @@ impl Kind for Gets {
         ITEM_OVERHEAD + self.namespace.len() + key.len()
     }
 
-    fn wire(&self, key: &Bytes, digest: &Digest, route: Option<v1::Route>) -> v1::GetRequest {
+    fn wire(&self, key: &Bytes, digest: Bytes, route: Option<v1::Route>) -> v1::GetRequest {
         v1::GetRequest {
             namespace: self.namespace.clone(),
             key: key.clone(),
-            digest: digest_to_wire(digest),
+            digest,
             route,
             consistency: v1::Consistency::Unspecified.into(),
             quorum: self.quorum.into(),
@@ -146,12 +146,12 @@ impl Kind for Puts {
         ITEM_OVERHEAD + self.namespace.len() + record.key.len() + record.value.len()
     }
 
-    fn wire(&self, record: &Record, digest: &Digest, route: Option<v1::Route>) -> v1::PutRequest {
+    fn wire(&self, record: &Record, digest: Bytes, route: Option<v1::Route>) -> v1::PutRequest {
         v1::PutRequest {
             namespace: self.namespace.clone(),
             key: record.key.clone(),
             value: record.value.clone(),
-            digest: digest_to_wire(digest),
+            digest,
             route,
             condition: record.condition.map(Condition::to_wire),
             ttl_ms: record.ttl_ms,

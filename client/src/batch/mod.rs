@@ -19,7 +19,7 @@ use torc_record::{Digest, NamespaceId};
 use torc_ring::Partition;
 
 use crate::call::{AttemptTimeout, Call, attempt_with_timeout};
-use crate::client::{checked_key, checked_value};
+use crate::client::{checked_key, checked_value, digest_to_wire};
 use crate::core::Target;
 use crate::peer::Peer;
 use crate::retry::{Failure, Nature, Stop, blame};
@@ -121,6 +121,8 @@ struct Item<W> {
 struct Batch<K: Kind> {
     kind: K,
     namespace: NamespaceId,
+    /// As of [`Place`](crate::client::Place).
+    is_told: bool,
     items: Vec<Option<Item<K::What>>>,
     outcomes: Vec<Option<Result<K::Done, Error>>>,
     /// What made it necessary to send an item again.
@@ -159,6 +161,7 @@ impl<K: Kind> Batch<K> {
         let mut batch = Self {
             kind,
             namespace: place.namespace,
+            is_told: place.is_told,
             items: Vec::with_capacity(wanted.len()),
             outcomes: Vec::with_capacity(wanted.len()),
             earlier: HashMap::new(),
@@ -333,8 +336,12 @@ impl<K: Kind> Batch<K> {
     ) -> Reply<K::Done> {
         let wire = |index: &usize| {
             let item = self.items[*index].as_ref()?;
+            if !self.is_told {
+                return Some(self.kind.wire(&item.what, Bytes::new(), None));
+            }
             let route = target.route(view, self.partition_of(view, &item.digest));
-            Some(self.kind.wire(&item.what, &item.digest, route))
+            let digest = digest_to_wire(&item.digest);
+            Some(self.kind.wire(&item.what, digest, route))
         };
         let wires = items.iter().filter_map(wire).collect();
         let sending = |channel, budget| self.kind.send(channel, budget, wires);

@@ -395,6 +395,27 @@ impl Cluster for Service {
         Err(tonic::Status::unimplemented("no store here"))
     }
 
+    async fn create_token(
+        &self,
+        _: Request<v1::CreateTokenRequest>,
+    ) -> Answer<v1::CreateTokenResponse> {
+        Err(Status::unimplemented("tried on real nodes"))
+    }
+
+    async fn list_tokens(
+        &self,
+        _: Request<v1::ListTokensRequest>,
+    ) -> Answer<v1::ListTokensResponse> {
+        Err(Status::unimplemented("tried on real nodes"))
+    }
+
+    async fn revoke_token(
+        &self,
+        _: Request<v1::RevokeTokenRequest>,
+    ) -> Answer<v1::RevokeTokenResponse> {
+        Err(Status::unimplemented("tried on real nodes"))
+    }
+
     async fn hot_window(&self, _: Request<v1::HotWindowRequest>) -> Answer<v1::HotWindowResponse> {
         Err(tonic::Status::unimplemented("not for clients"))
     }

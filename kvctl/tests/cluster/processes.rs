@@ -152,6 +152,10 @@ impl Node {
     }
 
     /// What the node logged, for a failed assertion.
+    pub(crate) fn data(&self) -> &Path {
+        &self.data
+    }
+
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("log.txt")).unwrap_or_default()
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
-use torc_client::{Client, ClientTls};
+use torc_client::{Client, ClientTls, ErrorKind};
 
 use crate::join::some_traffic;
 use crate::processes::{Node, kvctl, until};
@@ -63,6 +63,34 @@ impl Office {
         kvctl(&[node.grpc.to_string()], &[&tls, args].concat())
     }
 
+    /// `kvctl` with a token.
+    fn with_token(&self, node: &Node, token: &str, args: &[&str]) -> Output {
+        let file = self.path("token");
+        std::fs::write(&file, format!("{token}\n")).unwrap();
+        let ca = self.path("ca.pem");
+        let tls = ["--tls-ca", &ca, "--token-file", &file];
+        kvctl(&[node.grpc.to_string()], &[&tls, args].concat())
+    }
+
+    /// A token that an administrator makes; nothing else is on the standard output.
+    fn token(&self, node: &Node, args: &[&str]) -> String {
+        let created = self.kvctl(node, "admin", &[&["token", "create"], args].concat());
+        is(&created, 0, "");
+        let token = String::from_utf8(created.stdout).unwrap();
+        let token = token.strip_suffix('\n').unwrap().to_owned();
+        assert_eq!(token.len(), 81, "{token}");
+        token
+    }
+
+    fn three_nodes(&self, dir: &Path) -> Vec<Node> {
+        let mut nodes: Vec<Node> = (1..=3).map(|n| self.node(dir, n)).collect();
+        let others = [nodes[1].grpc.to_string(), nodes[2].grpc.to_string()];
+        nodes[0].variable("TORC_BOOTSTRAP", "true");
+        nodes[0].variable("TORC_FOUND_WITH", &others.join(","));
+        nodes.iter_mut().for_each(Node::start);
+        nodes
+    }
+
     fn node(&self, dir: &Path, number: usize) -> Node {
         let mut node = Node::prepare(dir, &format!("node-{number}"), &["--partitions=64"]);
         for (variable, file) in [
@@ -101,11 +129,7 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
     for role in ["admin", "read", "write", "observe"] {
         office.issue(role, &["--client", "alice", "--role", role]);
     }
-    let mut nodes: Vec<Node> = (1..=3).map(|n| office.node(dir.path(), n)).collect();
-    let others = [nodes[1].grpc.to_string(), nodes[2].grpc.to_string()];
-    nodes[0].variable("TORC_BOOTSTRAP", "true");
-    nodes[0].variable("TORC_FOUND_WITH", &others.join(","));
-    nodes.iter_mut().for_each(Node::start);
+    let mut nodes = office.three_nodes(dir.path());
     let admin = office.client(&nodes, "admin");
     all_ready(&admin, 3).await;
 
@@ -126,7 +150,7 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
     let endpoint = [nodes[0].grpc.to_string()];
     let ca = office.path("ca.pem");
     let nobody = kvctl(&endpoint, &["--tls-ca", &ca, "get", "k"]);
-    is(&nobody, 6, "none was shown");
+    is(&nobody, 6, "neither a certificate nor a token was shown");
     is(&kvctl(&endpoint, &["get", "k"]), 3, "--tls-ca");
     let strangers = Office::new(&dir.path().join("strangers"));
     strangers.issue("admin", &["--client", "eve", "--role", "admin"]);
@@ -163,6 +187,141 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
         all_ready(&bob, 3).await;
     }
     traffic.stop(&admin).await.assert_flawless();
+}
+
+/// `writer` may write in every namespace; `scoped` may read `sessions`, and write there what begins with `user:`.
+fn do_what_they_allow(office: &Office, node: &Node, (writer, scoped): (&str, &str), rows: &str) {
+    // It is not told the key of the digests, and any node does the rest.
+    let as_writer = |args: &[&str]| office.with_token(node, writer, args);
+    is(&as_writer(&["put", "k", "v"]), 0, "");
+    is(&as_writer(&["delete", "gone"]), 0, "");
+    is(&as_writer(&["load", rows]), 0, "");
+    is(&as_writer(&["get", "k"]), 6, "`loader` has write");
+    is(
+        &as_writer(&["--namespace", "none-such", "put", "k", "v"]),
+        6,
+        "there is no namespace",
+    );
+    is(&as_writer(&["status"]), 6, "this takes observe");
+    is(&as_writer(&["token", "list"]), 6, "this takes admin");
+    let as_scoped = |namespace, args: &[&str]| {
+        office.with_token(node, scoped, &[&["--namespace", namespace], args].concat())
+    };
+    is(&as_scoped("sessions", &["put", "user:1", "v"]), 0, "");
+    is(&as_scoped("sessions", &["get", "user:1"]), 0, "");
+    is(
+        &as_scoped("sessions", &["put", "admin:1", "v"]),
+        6,
+        "reaches no further",
+    );
+    is(&as_scoped("sessions", &["scan"]), 0, "");
+    let other = if scoped.ends_with('0') { '1' } else { '0' };
+    let wrong = office.with_token(node, &format!("{}{other}", &scoped[..80]), &["get", "k"]);
+    is(&wrong, 6, "is not known here");
+    let plain = kvctl(&[node.grpc.to_string()], &["--token", writer, "get", "k"]);
+    is(&plain, 6, "over TLS only");
+    for hidden in ["urls", "default", "none-such"] {
+        is(&as_scoped(hidden, &["get", "k"]), 6, "reaches no further");
+        is(&as_scoped(hidden, &["scan"]), 6, "reaches no further");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_do_what_they_allow_at_every_node_until_they_are_revoked() {
+    let dir = tempfile::tempdir().unwrap();
+    let office = Office::new(&dir.path().join("office"));
+    office.issue("node", &["--node"]);
+    office.issue("admin", &["--client", "alice", "--role", "admin"]);
+    let mut nodes = office.three_nodes(dir.path());
+    let admin = office.client(&nodes, "admin");
+    all_ready(&admin, 3).await;
+    for name in ["sessions", "urls"] {
+        is(
+            &office.kvctl(&nodes[0], "admin", &["namespace", "create", name]),
+            0,
+            "",
+        );
+    }
+
+    let writer = office.token(
+        &nodes[1],
+        &["loader", "--role", "write", "--expires", "30d"],
+    );
+    let scopes = [
+        "--scope",
+        "read:sessions",
+        "--scope",
+        "write:sessions/user:",
+    ];
+    let scoped = office.token(&nodes[2], &[&["alice"], &scopes[..]].concat());
+    let lines: Vec<String> = (0..50)
+        .map(|n| format!("{{\"key\":\"l{n}\",\"value\":\"v\"}}\n"))
+        .collect();
+    let rows = dir.path().join("rows.ndjson");
+    std::fs::write(&rows, lines.concat()).unwrap();
+    let rows = rows.display().to_string();
+    for node in &nodes {
+        do_what_they_allow(&office, node, (&writer, &scoped), &rows);
+    }
+    assert_eq!(&admin.get("l7").await.unwrap().unwrap().value[..], b"v");
+    let shown = office.with_token(&nodes[0], &scoped, &["namespace", "list"]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(
+        shown.contains("sessions") && !shown.contains("urls"),
+        "{shown}"
+    );
+
+    // A client that goes on with its connections.
+    let ca = PathBuf::from(office.path("ca.pem"));
+    let addresses = nodes.iter().map(|node| node.grpc.to_string());
+    let builder = Client::builder().endpoints(addresses).token(&writer);
+    let builder = builder.tls(ClientTls::open(&ca, None).unwrap());
+    let client = builder.connect().await.unwrap();
+    for n in 0..100 {
+        client.put(format!("c{n}"), "v").await.unwrap();
+    }
+    let list = office.kvctl(&nodes[0], "admin", &["token", "list", "--output", "json"]);
+    let list = String::from_utf8(list.stdout).unwrap();
+    let (id, secret) = writer.split_once('.').unwrap();
+    assert!(
+        list.contains(id) && list.contains("loader") && !list.contains(secret),
+        "{list}"
+    );
+    is(
+        &office.kvctl(&nodes[2], "admin", &["token", "revoke", id]),
+        0,
+        "",
+    );
+    for n in 0..100 {
+        let refused = client.put(format!("c{n}"), "w").await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Denied, "{refused}");
+    }
+    for node in &nodes {
+        is(
+            &office.with_token(node, &writer, &["put", "k", "w"]),
+            6,
+            "revoked",
+        );
+        let told =
+            node.log() + &std::fs::read_to_string(node.data().join("audit/audit.log")).unwrap();
+        assert!(told.contains("denied") && !told.contains(secret), "{told}");
+    }
+    is(
+        &office.kvctl(&nodes[0], "admin", &["token", "revoke", id]),
+        0,
+        "",
+    );
+    // It is so after a restart, too.
+    assert_eq!(nodes[1].terminate(), Some(0));
+    nodes[1].start();
+    all_ready(&admin, 3).await;
+    is(
+        &office.with_token(&nodes[1], &writer, &["put", "k", "w"]),
+        6,
+        "revoked",
+    );
+    let get = ["--namespace", "sessions", "get", "user:1"];
+    is(&office.with_token(&nodes[1], &scoped, &get), 0, "");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

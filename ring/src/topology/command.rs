@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use torc_record::{DigestKey, Epoch, NodeSlot};
 
 use super::{
-    Boot, ClusterId, GenerationContent, Incarnation, NewMember, NewNamespace, Release,
-    TopologyError, TransitionKind,
+    BearerId, BearerToken, Boot, ClusterId, GenerationContent, Incarnation, NewMember,
+    NewNamespace, Release, TopologyError, TransitionKind,
 };
 use crate::{NodeId, Partition, Partitions};
 
@@ -128,6 +128,18 @@ pub enum Command {
     StopWaiting {
         /// The namespace.
         namespace: String,
+    },
+    /// A bearer token counts from now on. Repeating it is harmless.
+    CreateBearerToken {
+        /// Drawn at random.
+        id: BearerId,
+        /// What it is.
+        token: BearerToken,
+    },
+    /// A bearer token counts no more. Repeating it is harmless.
+    RevokeBearerToken {
+        /// The token.
+        id: BearerId,
     },
 }
 

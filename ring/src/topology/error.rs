@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use torc_record::Epoch;
 
-use super::{Boot, MAX_GENERATIONS, MAX_NAMESPACES, MemberState, Release};
+use super::{Boot, MAX_BEARER_TOKENS, MAX_GENERATIONS, MAX_NAMESPACES, MemberState, Release};
 use crate::replicas::MoveError;
 use crate::{AllocateError, NodeId};
 
@@ -225,6 +225,12 @@ pub enum TopologyError {
         /// Those members.
         waiting: Vec<NodeId>,
     },
+    /// The cluster has as many bearer tokens, or names and scopes of them, as it may have.
+    #[error(
+        "there is no room for another token ({MAX_BEARER_TOKENS} at most, with a MiB of names and scopes): revoke some, \
+         see `kvctl token list`"
+    )]
+    TooManyBearerTokens,
     /// A setting is out of its range.
     #[error("`{setting}` is out of its range: {allowed}")]
     Setting {

@@ -17,15 +17,18 @@
 //! * Node ids, slots and namespace ids are given once.
 
 mod alter;
+mod bearer;
 mod change;
 mod command;
 mod error;
 mod feature;
 mod generation;
+mod holders;
 mod layers;
 mod member;
 mod members;
 mod namespace;
+mod role;
 mod routing;
 mod stored;
 mod summary;
@@ -39,15 +42,21 @@ use serde::{Deserialize, Serialize};
 use torc_record::{Epoch, NamespaceId};
 
 pub use crate::replicas::Stage;
+pub use bearer::{
+    Bearer, BearerId, BearerToken, Grants, MAX_BEARER_TOKENS, MAX_SCOPE_PREFIX_LEN, MAX_SCOPES,
+    MalformedBearer, Scope, ScopeError, SecretHash,
+};
 pub use command::{Command, Fact, Founding, Outcome, Proposal, Report, Sizes};
 pub use error::TopologyError;
 pub use feature::{Levels, Release};
 pub use generation::{
     Arcs, Generation, GenerationContent, GenerationState, MAX_GENERATIONS, Switch,
 };
+pub use holders::{Holder, Holders};
 pub use layers::Layers;
 pub use member::{Boot, ClusterId, Incarnation, Member, MemberState, NewMember};
 pub use namespace::{MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace};
+pub use role::{Role, Roles, UnknownRole};
 pub use routing::{PartitionState, RoutingTable};
 pub use stored::MalformedTopology;
 pub use summary::{MovingPartition, NodeSummary, Position, RingSummary, Stages};
@@ -296,6 +305,7 @@ impl Topology {
             namespaces: BTreeMap::from([("default".to_owned(), default)]),
             generations: BTreeMap::new(),
             switches: BTreeMap::new(),
+            bearer_tokens: BTreeMap::new(),
             ring: Ring::default(),
             configs: Vec::new(),
             known: BTreeMap::new(),
@@ -352,6 +362,8 @@ impl Topology {
             Command::DropGeneration { number } => self.drop_generation(number),
             Command::Adopted { node, epoch } => Ok(self.told_of_switches(node, epoch)),
             Command::StopWaiting { namespace } => Ok(self.stop_waiting(&namespace)),
+            Command::CreateBearerToken { id, token } => self.create_bearer_token(id, token),
+            Command::RevokeBearerToken { id } => Ok(self.revoke_bearer_token(id)),
         }
     }
 
@@ -373,6 +385,8 @@ impl Topology {
 
 #[cfg(test)]
 mod alter_tests;
+#[cfg(test)]
+mod bearer_tests;
 #[cfg(test)]
 mod feature_tests;
 #[cfg(test)]

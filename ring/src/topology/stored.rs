@@ -11,14 +11,14 @@ use torc_record::{DigestKey, Epoch, Layer};
 
 use super::layers::Placements;
 use super::{
-    Boot, ClusterId, Generation, Layers, Member, MemberState, Move, Namespace, Switch, Topology,
-    Transition, TransitionKind,
+    BearerId, BearerToken, Boot, ClusterId, Generation, Layers, Member, MemberState, Move,
+    Namespace, Switch, Topology, Transition, TransitionKind,
 };
 use crate::replicas::{Config, Milestones, Stage, Votes};
 use crate::{AllocateError, NodeId, NodeSpec, Partition, Partitions, Placement, Ring, allocate};
 
 /// Version of the stored form.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 
 /// Stored bytes that are no topology, though they have its form. Replace the node by
 /// one with an empty data directory.
@@ -50,6 +50,7 @@ pub(super) struct Stored {
     pub(super) generations: BTreeMap<u32, Generation>,
     /// By the namespaces whose current generation changed.
     pub(super) switches: BTreeMap<String, Switch>,
+    pub(super) bearer_tokens: BTreeMap<BearerId, BearerToken>,
     pub(super) ring: Ring,
     /// One a partition of the layers in use, in the order of their numbers.
     pub(super) configs: Vec<Arc<Config>>,

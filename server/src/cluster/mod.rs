@@ -2,7 +2,7 @@
 //!
 //! * `change`: join, leave, replace, reweight, alter, abort; `plan`: what they would move;
 //!   `newcomer`: the node that comes; `leader`: who plans.
-//! * `namespace`: creating one.
+//! * `namespace`: creating one. `tokens`: bearer tokens.
 //! * `status`, `explain`: what is so now; both ask the other members. `maintenance`: flush and
 //!   compaction at once.
 //! * `sketch_keys`: the keys of namespaces, so that they can be compared.
@@ -18,31 +18,37 @@ mod plan;
 mod sketch_keys;
 pub(crate) mod status;
 mod target;
+mod tokens;
 
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status};
-use torc_proto::topology_to_wire;
+#[cfg(not(feature = "backup"))]
+use torc_proto::Reason;
 use torc_proto::v1::cluster_server::Cluster;
 use torc_proto::v1::{
     AbortRequest, AbortResponse, AlterNamespaceRequest, ChangeGenerationRequest,
     ChangeGenerationResponse, ChangeResponse, CreateNamespaceRequest, CreateNamespaceResponse,
-    ExplainRequest, ExplainResponse, GetTopologyRequest, GetTopologyResponse, HotKeysRequest,
-    HotKeysResponse, HotWindowRequest, HotWindowResponse, JoinRequest, LeaveRequest,
-    ListGenerationsRequest, ListGenerationsResponse, MaintenanceRequest, MaintenanceResponse,
-    ReplaceRequest, ReweightRequest, SketchKeysRequest, StatusRequest, StatusResponse,
-    WriteBackupRequest,
+    CreateTokenRequest, CreateTokenResponse, ExplainRequest, ExplainResponse, GetTopologyRequest,
+    GetTopologyResponse, HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse,
+    JoinRequest, LeaveRequest, ListGenerationsRequest, ListGenerationsResponse, ListTokensRequest,
+    ListTokensResponse, MaintenanceRequest, MaintenanceResponse, ReplaceRequest,
+    RevokeTokenRequest, RevokeTokenResponse, ReweightRequest, SketchKeysRequest, StatusRequest,
+    StatusResponse, WriteBackupRequest,
 };
-#[cfg(not(feature = "backup"))]
-use torc_proto::{Fault, Reason};
+use torc_proto::{Fault, topology_to_wire};
 use torc_record::Epoch;
+use torc_ring::topology::Role;
 
 use maintenance::Work;
 pub(crate) use newcomer::release_of;
 
+use crate::audit::Act;
 #[cfg(feature = "backup")]
 use crate::backup::BackupStream;
 use crate::hot;
+use crate::kv::while_counted;
+use crate::recipient::caller_of;
 use crate::shared::{Shared, deadline_of};
 
 #[cfg(not(feature = "backup"))]
@@ -59,15 +65,31 @@ impl ClusterService {
         Self { shared }
     }
 
+    /// To be written to the audit log with its outcome.
+    fn act<T: std::fmt::Debug>(&self, call: &str, request: &Request<T>) -> Act {
+        let caller = caller_of(request.extensions());
+        self.shared.act(caller, call, request.get_ref())
+    }
+
     async fn maintain(
         &self,
         work: Work,
         request: Request<MaintenanceRequest>,
     ) -> Result<Response<MaintenanceResponse>, Status> {
         let deadline = deadline_of(&request);
+        let call = match work {
+            Work::Flush => "Cluster/Flush",
+            Work::Compact => "Cluster/Compact",
+        };
+        let act = self.act(call, &request);
         let answer = maintenance::answer(&self.shared, work, request.into_inner(), deadline).await;
-        Ok(Response::new(answer?))
+        ended(act, answer)
     }
+}
+
+fn ended<T>(act: Act, answer: Result<T, Fault>) -> Result<Response<T>, Status> {
+    act.ends(answer.as_ref().err());
+    Ok(Response::new(answer?))
 }
 
 #[tonic::async_trait]
@@ -80,8 +102,19 @@ impl Cluster for ClusterService {
         request: Request<GetTopologyRequest>,
     ) -> Result<Response<GetTopologyResponse>, Status> {
         let table = self.shared.routing()?;
-        let known = Epoch(request.into_inner().known_epoch);
-        let topology = Some(topology_to_wire(&table, known));
+        let known = Epoch(request.get_ref().known_epoch);
+        let mut topology = topology_to_wire(&table, known);
+        let caller = caller_of(request.extensions());
+        if !caller.is_anyone() && !caller.may_learn_digests() {
+            topology.digest_key.clear();
+        }
+        // Their ids stay: partitions follow from them.
+        for namespace in &mut topology.namespaces {
+            if !caller.may_know_of(&namespace.name) {
+                namespace.name = format!("#{}", namespace.id);
+            }
+        }
+        let topology = Some(topology);
         Ok(Response::new(GetTopologyResponse { topology }))
     }
 
@@ -89,44 +122,40 @@ impl Cluster for ClusterService {
         &self,
         request: Request<JoinRequest>,
     ) -> Result<Response<ChangeResponse>, Status> {
-        change::join(&self.shared, request)
-            .await
-            .map(Response::new)
-            .map_err(Into::into)
+        let act = self.act("Cluster/Join", &request);
+        ended(act, change::join(&self.shared, request).await)
     }
 
     async fn leave(
         &self,
         request: Request<LeaveRequest>,
     ) -> Result<Response<ChangeResponse>, Status> {
-        change::leave(&self.shared, request)
-            .await
-            .map(Response::new)
-            .map_err(Into::into)
+        let act = self.act("Cluster/Leave", &request);
+        ended(act, change::leave(&self.shared, request).await)
     }
 
     async fn replace(
         &self,
         request: Request<ReplaceRequest>,
     ) -> Result<Response<ChangeResponse>, Status> {
-        let answer = change::replace(&self.shared, request).await;
-        Ok(Response::new(answer?))
+        let act = self.act("Cluster/Replace", &request);
+        ended(act, change::replace(&self.shared, request).await)
     }
 
     async fn reweight(
         &self,
         request: Request<ReweightRequest>,
     ) -> Result<Response<ChangeResponse>, Status> {
-        let answer = change::reweight(&self.shared, request).await;
-        Ok(Response::new(answer?))
+        let act = self.act("Cluster/Reweight", &request);
+        ended(act, change::reweight(&self.shared, request).await)
     }
 
     async fn alter_namespace(
         &self,
         request: Request<AlterNamespaceRequest>,
     ) -> Result<Response<ChangeResponse>, Status> {
-        let answer = change::alter(&self.shared, request).await;
-        Ok(Response::new(answer?))
+        let act = self.act("Cluster/AlterNamespace", &request);
+        ended(act, change::alter(&self.shared, request).await)
     }
 
     async fn abort(
@@ -134,8 +163,9 @@ impl Cluster for ClusterService {
         request: Request<AbortRequest>,
     ) -> Result<Response<AbortResponse>, Status> {
         let deadline = deadline_of(&request);
+        let act = self.act("Cluster/Abort", &request);
         let answer = change::abort(&self.shared, request.into_inner(), deadline).await;
-        Ok(Response::new(answer?))
+        ended(act, answer)
     }
 
     async fn create_namespace(
@@ -143,8 +173,9 @@ impl Cluster for ClusterService {
         request: Request<CreateNamespaceRequest>,
     ) -> Result<Response<CreateNamespaceResponse>, Status> {
         let deadline = deadline_of(&request);
+        let act = self.act("Cluster/CreateNamespace", &request);
         let answer = namespace::create(&self.shared, request.into_inner(), deadline).await;
-        Ok(Response::new(answer?))
+        ended(act, answer)
     }
 
     async fn change_generation(
@@ -152,8 +183,9 @@ impl Cluster for ClusterService {
         request: Request<ChangeGenerationRequest>,
     ) -> Result<Response<ChangeGenerationResponse>, Status> {
         let deadline = deadline_of(&request);
+        let act = self.act("Cluster/ChangeGeneration", &request);
         let answer = generation::change(&self.shared, request.into_inner(), deadline).await;
-        Ok(Response::new(answer?))
+        ended(act, answer)
     }
 
     async fn list_generations(
@@ -217,8 +249,41 @@ impl Cluster for ClusterService {
         &self,
         request: Request<SketchKeysRequest>,
     ) -> Result<Response<Self::SketchKeysStream>, Status> {
-        let answer = sketch_keys::start(&self.shared, request.into_inner()).await;
-        Ok(Response::new(answer?))
+        let caller = caller_of(request.extensions()).clone();
+        for namespace in &request.get_ref().namespaces {
+            self.shared.may(&caller, Role::Read, &namespace.name, b"")?;
+        }
+        let sketches = sketch_keys::start(&self.shared, request.into_inner()).await?;
+        Ok(Response::new(while_counted(caller, sketches)))
+    }
+
+    async fn create_token(
+        &self,
+        request: Request<CreateTokenRequest>,
+    ) -> Result<Response<CreateTokenResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let act = self.act("Cluster/CreateToken", &request);
+        let answer = tokens::create(&self.shared, request.into_inner(), deadline).await;
+        ended(act, answer)
+    }
+
+    async fn list_tokens(
+        &self,
+        request: Request<ListTokensRequest>,
+    ) -> Result<Response<ListTokensResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let act = self.act("Cluster/ListTokens", &request);
+        ended(act, tokens::list(&self.shared, deadline).await)
+    }
+
+    async fn revoke_token(
+        &self,
+        request: Request<RevokeTokenRequest>,
+    ) -> Result<Response<RevokeTokenResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let act = self.act("Cluster/RevokeToken", &request);
+        let answer = tokens::revoke(&self.shared, request.into_inner(), deadline).await;
+        ended(act, answer)
     }
 
     #[cfg(feature = "backup")]
@@ -226,8 +291,16 @@ impl Cluster for ClusterService {
         &self,
         request: Request<WriteBackupRequest>,
     ) -> Result<Response<Self::WriteBackupStream>, Status> {
-        let answer = crate::backup::start(&self.shared, request.into_inner()).await;
-        Ok(Response::new(answer?))
+        let caller = caller_of(request.extensions()).clone();
+        // Without hundreds of numbers.
+        let said = WriteBackupRequest {
+            partitions: Vec::new(),
+            ..request.get_ref().clone()
+        };
+        let act = self.shared.act(&caller, "Cluster/WriteBackup", &said);
+        let writing = crate::backup::start(&self.shared, request.into_inner()).await;
+        let counted = |writing| -> BackupStream { while_counted(caller, writing) };
+        ended(act, writing.map(counted))
     }
 
     #[cfg(not(feature = "backup"))]

@@ -8,7 +8,7 @@ use torc_proto::v1::{CreateNamespaceRequest, CreateNamespaceResponse, NamespaceM
 use torc_proto::{Fault, Reason, namespace_to_wire};
 use torc_record::Epoch;
 use torc_ring::NodeId;
-use torc_ring::topology::{self, Command, NewNamespace};
+use torc_ring::topology::{self, Command, NewNamespace, RoutingTable};
 
 use super::status;
 use crate::shared::Shared;
@@ -43,19 +43,27 @@ pub(super) async fn create(
     let name = new.name.clone();
     let command = Command::CreateNamespace(new);
     shared.group.propose(command, deadline).await?;
-    let table = shared.group.read_current(deadline).await?.routing();
-    let members = table.members.keys();
-    let hearing = members.map(|id| heard(shared, *id, table.epoch));
-    // Whoever does not answer hears of it when it is back.
-    let _ = tokio::time::timeout_at(
-        deadline.min(Instant::now() + HEAR_TIME).into(),
-        join_all(hearing),
-    )
-    .await;
+    let table = all_heard(shared, HEAR_TIME, deadline).await?;
     let namespace = table.namespaces.get(&name);
     Ok(CreateNamespaceResponse {
         namespace: namespace.map(|namespace| namespace_to_wire(&name, *namespace)),
     })
+}
+
+/// Returns when every member has adopted what was committed before, or a time is over. Those that do not answer are not
+/// waited for: they hear of it when they are back.
+pub(super) async fn all_heard(
+    shared: &Shared,
+    time: Duration,
+    deadline: Instant,
+) -> Result<RoutingTable, Fault> {
+    let table = shared.group.read_current(deadline).await?.routing();
+    let members = table.members.keys();
+    let hearing = members.map(|id| heard(shared, *id, table.epoch));
+    let until = deadline.min(Instant::now() + time);
+    // Whoever is late is not waited for.
+    let _ = tokio::time::timeout_at(until.into(), join_all(hearing)).await;
+    Ok(table)
 }
 
 fn checked(request: CreateNamespaceRequest) -> Result<NewNamespace, NamespaceError> {

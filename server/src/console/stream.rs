@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -18,6 +19,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio_stream::wrappers::WatchStream;
 
 use super::{RECENT_MS, gathered, model};
+use crate::caller::Caller;
 use crate::clock::unix_ms;
 use crate::shared::Shared;
 
@@ -66,7 +68,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-pub(super) async fn events(State(shared): State<Arc<Shared>>) -> Response {
+pub(super) async fn events(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+) -> Response {
     let stream = &shared.console.stream;
     let Ok(place) = Arc::clone(&stream.places).try_acquire_owned() else {
         let retry = [(header::RETRY_AFTER, "10")];
@@ -78,6 +83,8 @@ pub(super) async fn events(State(shared): State<Arc<Shared>>) -> Response {
     let states = WatchStream::from_changes(stream.newest.subscribe());
     stream.wanted.notify_one();
     let events = states
+        // A token may end meanwhile.
+        .take_while(move |_| std::future::ready(caller.check_counts().is_ok()))
         .map(move |state| {
             // Given back with the stream.
             let _ = &place;

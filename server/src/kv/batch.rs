@@ -10,7 +10,9 @@ use torc_proto::v1::{
 };
 use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 
+use super::item::Item;
 use super::run;
+use crate::caller::Caller;
 use crate::shared::Shared;
 
 /// Values in one answer, bytes. A message is at most twice as long.
@@ -20,6 +22,7 @@ const GETS_AT_ONCE: usize = 128;
 
 pub(super) async fn get(
     shared: &Arc<Shared>,
+    caller: &Caller,
     request: BatchGetRequest,
     deadline: Instant,
 ) -> Result<BatchGetResponse, Fault> {
@@ -38,7 +41,7 @@ pub(super) async fn get(
     };
     while room > 0 && items.len() > 0 {
         let next: Vec<_> = items.by_ref().take(GETS_AT_ONCE).collect();
-        let gets = run::many(shared, next, deadline).await.into_iter();
+        let gets = allowed(shared, caller, next, deadline).await.into_iter();
         results.extend(gets.map(|result| {
             let result = result.and_then(|response| fit(response, &mut room));
             answered(result)
@@ -47,6 +50,33 @@ pub(super) async fn get(
     // Nothing of these was read.
     results.extend(items.map(|_| answered(Err(full()))));
     Ok(BatchGetResponse { results })
+}
+
+/// Carries out the items that the caller may ask for, and denies the others, each in its place.
+async fn allowed<I: Item>(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    items: Vec<I>,
+    deadline: Instant,
+) -> Vec<Result<I::Answer, Fault>> {
+    if !caller.is_scoped() {
+        return run::many(shared, items, deadline).await;
+    }
+    let (mut denied, mut open) = (Vec::with_capacity(items.len()), Vec::new());
+    for item in items {
+        let (namespace, key) = item.place();
+        let may = shared.may(caller, I::ROLE, namespace, key);
+        if may.is_ok() {
+            open.push(item);
+        }
+        denied.push(may.err());
+    }
+    let mut answers = run::many(shared, open, deadline).await.into_iter();
+    let answers = denied.into_iter().map(|denied| match denied {
+        Some(fault) => Err(fault),
+        None => answers.next().unwrap_or_else(|| Err(run::lost())),
+    });
+    answers.collect()
 }
 
 fn full() -> Fault {
@@ -67,11 +97,12 @@ fn fit(response: GetResponse, room: &mut usize) -> Result<GetResponse, Fault> {
 
 pub(super) async fn put(
     shared: &Arc<Shared>,
+    caller: &Caller,
     request: BatchPutRequest,
     deadline: Instant,
 ) -> Result<BatchPutResponse, Fault> {
     check_count(request.items.len())?;
-    let puts = run::many(shared, request.items, deadline).await;
+    let puts = allowed(shared, caller, request.items, deadline).await;
     let results = puts.into_iter().map(|result| {
         let outcome = match result {
             Ok(response) => put_result::Outcome::Ok(response),

@@ -11,7 +11,7 @@ use torc_proto::v1::{
 use torc_proto::{Fault, Reason, version_to_wire};
 use torc_record::{Ballot, NamespaceId, Record};
 use torc_replication::{self as replication, Outcome, Request, Rules};
-use torc_ring::topology::RoutingTable;
+use torc_ring::topology::{Role, RoutingTable};
 
 use super::fault;
 use super::request::{Condition, Target, check_value, find_namespace};
@@ -40,6 +40,11 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
     type Answer: Send;
     /// Whether doing it twice changes nothing.
     const HARMLESS: bool;
+    /// What it takes to ask for it.
+    const ROLE: Role;
+
+    /// The namespace that it names, and its key.
+    fn place(&self) -> (&str, &[u8]);
 
     fn target(&self, table: &RoutingTable) -> Result<Target, Fault>;
     /// The namespace that it names, if there is one.
@@ -76,6 +81,11 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
 impl Item for GetRequest {
     type Answer = GetResponse;
     const HARMLESS: bool = true;
+    const ROLE: Role = Role::Read;
+
+    fn place(&self) -> (&str, &[u8]) {
+        (&self.namespace, &self.key)
+    }
 
     fn target(&self, table: &RoutingTable) -> Result<Target, Fault> {
         let key = self.key.clone();
@@ -199,6 +209,11 @@ fn held(shared: &Shared, target: &Target, record: &Record) -> Result<GetResponse
 impl Item for PutRequest {
     type Answer = PutResponse;
     const HARMLESS: bool = false;
+    const ROLE: Role = Role::Write;
+
+    fn place(&self) -> (&str, &[u8]) {
+        (&self.namespace, &self.key)
+    }
 
     fn target(&self, table: &RoutingTable) -> Result<Target, Fault> {
         check_value(&self.value)?;
@@ -277,6 +292,11 @@ impl Item for PutRequest {
 impl Item for DeleteRequest {
     type Answer = DeleteResponse;
     const HARMLESS: bool = false;
+    const ROLE: Role = Role::Write;
+
+    fn place(&self) -> (&str, &[u8]) {
+        (&self.namespace, &self.key)
+    }
 
     fn target(&self, table: &RoutingTable) -> Result<Target, Fault> {
         let key = self.key.clone();

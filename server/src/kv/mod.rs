@@ -17,9 +17,11 @@ mod session;
 pub(crate) use request::find_namespace;
 pub(crate) use scan::start as scan;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 use torc_proto::Fault;
 use torc_proto::v1::kv_server::Kv;
@@ -27,10 +29,13 @@ use torc_proto::v1::{
     BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, DeleteRequest,
     DeleteResponse, GetRequest, GetResponse, PutRequest, PutResponse, ScanRequest, SessionRequest,
 };
+use torc_ring::topology::Role;
 
+use crate::caller::Caller;
 use crate::metrics::Operation;
 use crate::recipient::caller_of;
 use crate::shared::{Shared, deadline_of};
+use item::Item;
 
 /// The service. Cloning shares the node.
 #[derive(Debug, Clone)]
@@ -42,6 +47,35 @@ impl KvService {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
+
+    async fn one<I: Item>(
+        &self,
+        operation: Operation,
+        request: Request<I>,
+    ) -> Result<Response<I::Answer>, Status> {
+        let deadline = deadline_of(&request);
+        let timer = self.shared.metrics.start(operation);
+        let (namespace, key) = request.get_ref().place();
+        let caller = caller_of(request.extensions());
+        let allowed = self.shared.may(caller, I::ROLE, namespace, key);
+        let answer = match allowed.and_then(|()| self.shared.admission.admit(1)) {
+            Ok(_admitted) => run::one(&self.shared, request.into_inner(), deadline).await,
+            Err(refused) => Err(refused),
+        };
+        timer.stop(&answer);
+        Ok(Response::new(answer?))
+    }
+}
+
+/// A stream that ends with an error once the token that opened it counts no more.
+pub(crate) fn while_counted<T: 'static>(
+    caller: Caller,
+    stream: impl Stream<Item = Result<T, Status>> + Send + 'static,
+) -> Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>> {
+    Box::pin(stream.map(move |message| {
+        caller.check_counts()?;
+        message
+    }))
 }
 
 /// Carries out gets, as those of a batch; the answers are in their order.
@@ -77,39 +111,18 @@ impl Kv for KvService {
     type SessionStream = session::SessionStream;
 
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
-        let deadline = deadline_of(&request);
-        let timer = self.shared.metrics.start(Operation::Get);
-        let answer = match self.shared.admission.admit(1) {
-            Ok(_admitted) => run::one(&self.shared, request.into_inner(), deadline).await,
-            Err(refused) => Err(refused),
-        };
-        timer.stop(&answer);
-        Ok(Response::new(answer?))
+        self.one(Operation::Get, request).await
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
-        let deadline = deadline_of(&request);
-        let timer = self.shared.metrics.start(Operation::Put);
-        let answer = match self.shared.admission.admit(1) {
-            Ok(_admitted) => run::one(&self.shared, request.into_inner(), deadline).await,
-            Err(refused) => Err(refused),
-        };
-        timer.stop(&answer);
-        Ok(Response::new(answer?))
+        self.one(Operation::Put, request).await
     }
 
     async fn delete(
         &self,
         request: Request<DeleteRequest>,
     ) -> Result<Response<DeleteResponse>, Status> {
-        let deadline = deadline_of(&request);
-        let timer = self.shared.metrics.start(Operation::Delete);
-        let answer = match self.shared.admission.admit(1) {
-            Ok(_admitted) => run::one(&self.shared, request.into_inner(), deadline).await,
-            Err(refused) => Err(refused),
-        };
-        timer.stop(&answer);
-        Ok(Response::new(answer?))
+        self.one(Operation::Delete, request).await
     }
 
     async fn batch_get(
@@ -117,9 +130,12 @@ impl Kv for KvService {
         request: Request<BatchGetRequest>,
     ) -> Result<Response<BatchGetResponse>, Status> {
         let deadline = deadline_of(&request);
+        let caller = caller_of(request.extensions()).clone();
         let timer = self.shared.metrics.start(Operation::BatchGet);
         let answer = match self.shared.admission.admit(request.get_ref().items.len()) {
-            Ok(_admitted) => batch::get(&self.shared, request.into_inner(), deadline).await,
+            Ok(_admitted) => {
+                batch::get(&self.shared, &caller, request.into_inner(), deadline).await
+            }
             Err(refused) => Err(refused),
         };
         timer.stop(&answer);
@@ -131,9 +147,12 @@ impl Kv for KvService {
         request: Request<BatchPutRequest>,
     ) -> Result<Response<BatchPutResponse>, Status> {
         let deadline = deadline_of(&request);
+        let caller = caller_of(request.extensions()).clone();
         let timer = self.shared.metrics.start(Operation::BatchPut);
         let answer = match self.shared.admission.admit(request.get_ref().items.len()) {
-            Ok(_admitted) => batch::put(&self.shared, request.into_inner(), deadline).await,
+            Ok(_admitted) => {
+                batch::put(&self.shared, &caller, request.into_inner(), deadline).await
+            }
             Err(refused) => Err(refused),
         };
         timer.stop(&answer);
@@ -144,11 +163,16 @@ impl Kv for KvService {
         &self,
         request: Request<ScanRequest>,
     ) -> Result<Response<Self::ScanStream>, Status> {
-        self.shared.metrics.start(Operation::Scan).stop(&Ok(()));
-        Ok(Response::new(scan::start(
-            &self.shared,
-            request.into_inner(),
-        )?))
+        let caller = caller_of(request.extensions()).clone();
+        let request = request.into_inner();
+        // Positions are keys, so that a scan tells of keys which it leaves out.
+        let allowed = self
+            .shared
+            .may(&caller, Role::Read, &request.namespace, b"");
+        self.shared.metrics.start(Operation::Scan).stop(&allowed);
+        allowed?;
+        let pages = scan::start(&self.shared, request)?;
+        Ok(Response::new(while_counted(caller, pages)))
     }
 
     async fn session(

@@ -117,7 +117,7 @@ impl<I: Item> Generations<I> {
     }
 }
 
-fn lost() -> Fault {
+pub(super) fn lost() -> Fault {
     Fault::new(Reason::Internal, "an item was lost: report this")
 }
 

@@ -26,7 +26,7 @@ use torc_proto::v1::session_response::Outcome as Answer;
 use torc_proto::v1::{
     DeleteRequest, Farewell, GetRequest, PutRequest, SessionRequest, SessionResponse,
 };
-use torc_proto::{Access, Fault, Reason};
+use torc_proto::{Fault, Reason};
 use torc_ring::topology::RoutingTable;
 
 use super::item::Item;
@@ -167,11 +167,6 @@ impl Session {
             ms => Duration::from_millis(ms.into()).min(LONGEST_DEADLINE),
         };
         let deadline = Instant::now() + time;
-        if let Some(asked) = &request.operation
-            && let Err(fault) = self.may(asked)
-        {
-            return self.answer(id, Err::<Answer, _>(fault));
-        }
         match request.operation {
             Some(Asked::Get(get)) => self.begin(id, get, Operation::Get, deadline, table),
             Some(Asked::Put(put)) => self.begin(id, put, Operation::Put, deadline, table),
@@ -186,15 +181,6 @@ impl Session {
         }
     }
 
-    fn may(&self, asked: &Asked) -> Result<(), Fault> {
-        let needed = match asked {
-            Asked::Get(_) => Access::Read,
-            Asked::Put(_) | Asked::Delete(_) => Access::Write,
-        };
-        let membership = self.shared.identity.membership();
-        self.caller.check(needed, membership.map(|it| it.cluster))
-    }
-
     fn begin<I: Sessional>(
         &mut self,
         id: u64,
@@ -203,6 +189,10 @@ impl Session {
         deadline: Instant,
         table: Option<&RoutingTable>,
     ) {
+        let (namespace, key) = item.place();
+        if let Err(fault) = self.shared.may(&self.caller, I::ROLE, namespace, key) {
+            return self.answer(id, Err::<Answer, _>(fault));
+        }
         let started = Instant::now();
         if let Err(refused) = self.shared.admission.enter(1) {
             self.shared

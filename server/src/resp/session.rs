@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use torc_proto::{Access as Role, Fault};
+use torc_proto::{Access as Needed, Fault};
 use torc_resp::{
     Access, ClientCommand, ClusterCommand, Command, CommandCommand, CommandError, ConfigCommand,
-    Hello, Parsed, Reply, Request, Spec, Version, key_slot,
+    Hello, Parsed, Reply, Request, Secret, Spec, Version, key_slot,
 };
+use torc_ring::topology::Role;
 
 use super::burst::{Burst, Place};
 use super::{cluster, errors, info, scan, table};
@@ -33,6 +34,9 @@ pub(super) enum Step {
 /// A client's connection.
 pub(super) struct Session {
     shared: Arc<Shared>,
+    /// Who made the connection.
+    door: Caller,
+    /// The same, or whose token it sent since.
     caller: Caller,
     id: u64,
     began: Instant,
@@ -47,6 +51,7 @@ impl Session {
     pub(super) fn new(shared: Arc<Shared>, caller: Caller, id: u64) -> Self {
         Self {
             shared,
+            door: caller.clone(),
             caller,
             id,
             began: Instant::now(),
@@ -73,11 +78,13 @@ impl Session {
             }
         };
         let number = spec.number();
-        let parsed = self.may(spec.access).map_err(|fault| denied(&fault));
+        let parsed = self.may(spec, spec.access).map_err(|fault| denied(&fault));
         let parsed = parsed.and_then(|()| {
             let parsed = Command::parse(request).map_err(|error| refused(&error))?;
             let access = parsed.command.access(spec);
-            self.may(access).map_err(|fault| denied(&fault))?;
+            self.may(spec, access).map_err(|fault| denied(&fault))?;
+            let reached = self.reaches(&parsed.command, access);
+            reached.map_err(|fault| denied(&fault))?;
             Ok(parsed)
         });
         let parsed = match parsed {
@@ -111,22 +118,41 @@ impl Session {
         Step::On
     }
 
-    /// Refuses what the caller's certificate does not allow.
-    fn may(&self, access: Access) -> Result<(), Fault> {
-        let needed: &[Role] = match access {
-            Access::Open => return Ok(()),
-            Access::Read => &[Role::Read],
-            Access::Write => &[Role::Write],
-            Access::ReadAndWrite => &[Role::Read, Role::Write],
-            Access::Observe => &[Role::Observe],
-        };
-        if matches!(self.caller, Caller::Anyone) {
+    /// Refuses what the caller may do to no key.
+    fn may(&self, spec: &Spec, access: Access) -> Result<(), Fault> {
+        if self.caller.is_anyone() || access == Access::Open {
             return Ok(());
         }
         let membership = self.shared.identity.membership();
         let cluster = membership.map(|membership| membership.cluster);
-        let mut needed = needed.iter();
-        needed.try_for_each(|role| self.caller.check(*role, cluster))
+        let needed = roles_of(access).iter().map(|role| match role {
+            Role::Read => Needed::Read,
+            Role::Write => Needed::Write,
+            Role::Observe => Needed::Observe,
+            Role::Admin => Needed::Admin,
+        });
+        let checked = needed.map(|needed| self.caller.check(needed, cluster));
+        let checked: Result<(), Fault> = checked.collect();
+        checked.inspect_err(|fault| self.shared.denied(&self.caller, spec.name, fault))
+    }
+
+    /// Refuses a command on keys that are out of the caller's reach.
+    fn reaches(&self, command: &Command, access: Access) -> Result<(), Fault> {
+        if !self.caller.is_scoped() {
+            return Ok(());
+        }
+        let namespace = self.shared.resp.namespace(self.database);
+        let may = |key: &[u8]| {
+            let mut roles = roles_of(access).iter();
+            roles.try_for_each(|role| self.shared.may(&self.caller, *role, &namespace, key))
+        };
+        match command {
+            Command::Key(key, _) => may(key),
+            Command::Keys(ops, _) => ops.iter().try_for_each(|(key, _)| may(key)),
+            // They tell of all keys.
+            Command::Scan { .. } | Command::DbSize => may(b""),
+            _ => Ok(()),
+        }
     }
 
     /// Answers a command that needs nothing but this node's memory.
@@ -137,7 +163,7 @@ impl Session {
             Command::Time => time(),
             Command::Select(number) => self.select(number),
             Command::Hello(hello) => self.hello(hello),
-            Command::Auth(user) => auth(user.as_deref()),
+            Command::Auth(user, password) => self.auth(user.as_deref(), &password),
             Command::Client(command) => self.client(command),
             Command::Command(CommandCommand::Count) => table::count(),
             Command::Command(CommandCommand::List) => table::list(),
@@ -149,7 +175,7 @@ impl Session {
             ),
             Command::Info(sections) => info::info(&self.shared, &sections),
             Command::Reset => {
-                let caller = self.caller.clone();
+                let caller = self.door.clone();
                 *self = Self::new(Arc::clone(&self.shared), caller, self.id);
                 Reply::Simple("RESET")
             }
@@ -160,6 +186,12 @@ impl Session {
     fn select(&mut self, number: i64) -> Reply {
         let databases = &self.shared.resp.databases;
         let known = u32::try_from(number).ok();
+        // No namespace has no name: who may not know of all is told nothing of numbers without one either.
+        let name = known.and_then(|number| databases.get(&number));
+        if !self.caller.may_know_of(name.map_or("", String::as_str)) {
+            let message = "NOPERM the token reaches no key of that database";
+            return Reply::Error(message.to_owned());
+        }
         match known.filter(|number| databases.contains_key(number)) {
             Some(number) => {
                 self.database = number;
@@ -170,8 +202,8 @@ impl Session {
     }
 
     fn hello(&mut self, hello: Hello) -> Reply {
-        if let Some((user, _)) = &hello.auth
-            && let Reply::Error(text) = auth(Some(user))
+        if let Some((user, password)) = &hello.auth
+            && let Reply::Error(text) = self.auth(Some(user), password)
         {
             return Reply::Error(text);
         }
@@ -193,6 +225,32 @@ impl Session {
             field("role", Reply::text("master")),
             field("modules", Reply::Array(Vec::new())),
         ])
+    }
+
+    /// A token as its id and secret, or whole as the password of the default user.
+    fn auth(&mut self, user: Option<&[u8]>, password: &Secret) -> Reply {
+        if self.door.is_anyone() {
+            return without_tls(user);
+        }
+        let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
+        let password = text(&password.0);
+        let found = match user {
+            None | Some(b"default") => self.shared.bearers.find(password),
+            Some(id) => self
+                .shared
+                .bearers
+                .find(&format!("{}.{password}", text(id))),
+        };
+        match found {
+            Ok(holder) => {
+                self.caller = self.door.with_token(holder);
+                Reply::OK
+            }
+            Err(fault) => {
+                self.shared.denied(&self.door, "AUTH", &fault);
+                wrong_pass()
+            }
+        }
     }
 
     fn client(&mut self, command: ClientCommand) -> Reply {
@@ -264,13 +322,25 @@ fn time() -> Reply {
     Reply::Array(parts.into())
 }
 
-/// There are no passwords: the default user needs none, and there is no other.
-fn auth(user: Option<&[u8]>) -> Reply {
+const fn roles_of(access: Access) -> &'static [Role] {
+    match access {
+        Access::Open => &[],
+        Access::Read => &[Role::Read],
+        Access::Write => &[Role::Write],
+        Access::ReadAndWrite => &[Role::Read, Role::Write],
+        Access::Observe => &[Role::Observe],
+    }
+}
+
+fn wrong_pass() -> Reply {
+    Reply::Error("WRONGPASS invalid username-password pair or user is disabled.".to_owned())
+}
+
+/// Without TLS there are no passwords: the default user needs none, and there is no other.
+fn without_tls(user: Option<&[u8]>) -> Reply {
     match user {
         Some(b"default") => Reply::OK,
-        Some(_) => Reply::Error(
-            "WRONGPASS invalid username-password pair or user is disabled.".to_owned(),
-        ),
+        Some(_) => wrong_pass(),
         None => Reply::Error(
             "ERR AUTH <password> called without any password configured for the default user. Are you \
              sure your configuration is correct?"

@@ -4,6 +4,8 @@
     reason = "every test binary uses its part of what all share"
 )]
 
+pub(crate) mod office;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ use torc_proto::v1::{GetRequest, JoinRequest, NodeStatus, Plan, ScanRequest, Sta
 use torc_server::Node;
 use torc_server::config::RawSettings;
 
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Servers {
     pub(crate) nodes: Vec<Node>,

@@ -1,0 +1,173 @@
+//! The client's operations on bearer tokens.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+use torc_proto::v1;
+use torc_proto::v1::cluster_client::ClusterClient;
+use torc_ring::topology::{Bearer, BearerId, Role, Roles, Scope};
+
+use crate::call::request;
+use crate::retry::Nature;
+use crate::{Client, Error};
+
+/// A bearer token without its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TokenInfo {
+    /// What it is revoked by.
+    pub id: BearerId,
+    /// For people.
+    pub name: String,
+    /// What its holder may do in every namespace: `read`, `write`, `observe`, `admin`.
+    #[serde(serialize_with = "as_names")]
+    pub roles: Roles,
+    /// And in these, as `ROLE:NAMESPACE` or `ROLE:NAMESPACE/PREFIX`.
+    #[serde(serialize_with = "as_texts")]
+    pub scopes: Vec<Scope>,
+    /// Unix milliseconds.
+    pub created_at_ms: u64,
+    /// Unix milliseconds; none: when it is revoked.
+    pub expires_at_ms: Option<u64>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn as_names<S: Serializer>(roles: &Roles, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(roles.iter().map(Role::name))
+}
+
+fn as_texts<S: Serializer>(scopes: &[Scope], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(scopes.iter().map(ToString::to_string))
+}
+
+/// A token to create.
+#[derive(Debug, Clone, Default)]
+pub struct NewToken {
+    /// For people: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
+    pub name: String,
+    /// What its holder may do in every namespace.
+    pub roles: Roles,
+    /// And in these; at most 16.
+    pub scopes: Vec<Scope>,
+    /// How long it counts, by the clocks of nodes; none: until it is revoked.
+    pub lifetime: Option<Duration>,
+}
+
+/// A token that was created, and its secret, which nobody can be told again.
+#[derive(Clone)]
+pub struct CreatedToken {
+    /// What it is.
+    pub info: TokenInfo,
+    bearer: Bearer,
+}
+
+impl CreatedToken {
+    /// The token itself, `id.secret`.
+    #[must_use]
+    pub fn reveal(&self) -> String {
+        self.bearer.reveal()
+    }
+}
+
+impl fmt::Debug for CreatedToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("CreatedToken");
+        shown.field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl TokenInfo {
+    fn from_wire(wire: v1::BearerToken) -> Option<Self> {
+        let roles: Result<Roles, _> = wire.roles.iter().map(|name| name.parse::<Role>()).collect();
+        let scope = |scope: v1::Scope| {
+            Some(Scope {
+                role: scope.role.parse().ok()?,
+                namespace: scope.namespace,
+                prefix: scope.prefix.to_vec(),
+            })
+        };
+        Some(Self {
+            id: wire.id.parse().ok()?,
+            name: wire.name,
+            roles: roles.ok()?,
+            scopes: wire.scopes.into_iter().map(scope).collect::<Option<_>>()?,
+            created_at_ms: wire.created_at_ms,
+            expires_at_ms: Some(wire.expires_at_ms).filter(|at_ms| *at_ms != 0),
+        })
+    }
+}
+
+/// Bearer tokens.
+impl Client {
+    /// Creates a bearer token. It counts at every member that answers when this returns, and at the others as soon as they
+    /// hear of it. If the answer is lost, a token was made that nobody has: revoke it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what is out of bounds;
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) on a cluster without TLS, or if it has as many as it may have;
+    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied); and as [`Client::status`].
+    pub async fn create_token(&self, new: &NewToken) -> Result<CreatedToken, Error> {
+        let scope = |scope: &Scope| v1::Scope {
+            role: scope.role.to_string(),
+            namespace: scope.namespace.clone(),
+            prefix: scope.prefix.clone().into(),
+        };
+        let message = v1::CreateTokenRequest {
+            name: new.name.clone(),
+            roles: new.roles.iter().map(|role| role.to_string()).collect(),
+            scopes: new.scopes.iter().map(scope).collect(),
+            lifetime_ms: new
+                .lifetime
+                .map_or(0, |time| time.as_millis().try_into().unwrap_or(u64::MAX)),
+        };
+        let sending = |channel, budget| {
+            let message = message.clone();
+            async move {
+                let mut client = ClusterClient::new(channel);
+                client.create_token(request(message, budget)).await
+            }
+        };
+        // One that was made is not made again.
+        let answer = self.call(Nature::Write).on_any(sending).await?;
+        let malformed = || Error::malformed("a token", true);
+        let bearer = answer.bearer.parse().map_err(|_| malformed())?;
+        let info = answer
+            .token
+            .and_then(TokenInfo::from_wire)
+            .ok_or_else(malformed)?;
+        Ok(CreatedToken { info, bearer })
+    }
+
+    /// All bearer tokens in the order of their ids, expired ones among them.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub async fn tokens(&self) -> Result<Vec<TokenInfo>, Error> {
+        let sending = |channel, budget| async move {
+            let mut client =
+                ClusterClient::new(channel).max_decoding_message_size(torc_proto::MAX_MESSAGE_LEN);
+            let message = v1::ListTokensRequest::default();
+            client.list_tokens(request(message, budget)).await
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        let tokens = answer.tokens.into_iter().map(TokenInfo::from_wire);
+        tokens
+            .collect::<Option<_>>()
+            .ok_or_else(|| Error::malformed("a token", false))
+    }
+
+    /// Revokes a bearer token. When this returns, no member that answers takes it, nor goes on with what it
+    /// opened; the others within five seconds of hearing of it. Asking again is harmless, and so is an id that nobody has.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub async fn revoke_token(&self, id: BearerId) -> Result<(), Error> {
+        let sending = |channel, budget| async move {
+            let mut client = ClusterClient::new(channel);
+            let message = v1::RevokeTokenRequest { id: id.to_string() };
+            client.revoke_token(request(message, budget)).await
+        };
+        // Revoking twice changes nothing.
+        self.call(Nature::Read).on_any(sending).await.map(drop)
+    }
+}

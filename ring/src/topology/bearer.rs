@@ -1,0 +1,405 @@
+//! Bearer tokens: secrets by which clients are known, and what each of them may do.
+//!
+//! A token is shown once, as `id.secret`; the topology keeps a hash of the secret. One BLAKE3 is enough: a secret is 256
+//! random bits, which nobody finds by trying, so a slow hash would only cost every request time.
+//!
+//! * What a token may do is fixed when it is created. Revoking removes it.
+//! * Neither ids nor hashes are in the routing table: clients never get them.
+//! * An expiry is kept here and judged by each node's wall clock ([`BearerToken::is_expired`]).
+//!
+//! *Token* alone means a position on the ring; these are called bearer tokens.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Outcome, Role, Roles, Topology, TopologyError, UnknownRole};
+
+/// Most bearer tokens of a cluster.
+pub const MAX_BEARER_TOKENS: usize = 1 << 12;
+/// Most scopes of one.
+pub const MAX_SCOPES: usize = 16;
+/// Longest prefix of a scope.
+pub const MAX_SCOPE_PREFIX_LEN: usize = 256;
+/// Bytes of the names and scopes of all: each node writes them with every topology.
+const MAX_BYTES: usize = 1 << 20;
+const MAX_NAME_LEN: usize = 64;
+
+const ID_LEN: usize = 16;
+const SECRET_LEN: usize = 64;
+
+/// The public half of a bearer token: 16 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct BearerId(pub u64);
+
+/// Text that is no bearer token, or no id of one. The text is not in it: it may be a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected a token as `kvctl token create` prints it: 16 hexadecimal digits, a dot, and 64 more"
+)]
+pub struct MalformedBearer;
+
+impl fmt::Display for BearerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for BearerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for BearerId {
+    type Err = MalformedBearer;
+
+    fn from_str(text: &str) -> Result<Self, MalformedBearer> {
+        if text.len() != ID_LEN || !text.bytes().all(is_digit) {
+            return Err(MalformedBearer);
+        }
+        let id = u64::from_str_radix(text, 16);
+        id.map(Self).map_err(|_| MalformedBearer)
+    }
+}
+
+impl TryFrom<String> for BearerId {
+    type Error = MalformedBearer;
+
+    fn try_from(text: String) -> Result<Self, MalformedBearer> {
+        text.parse()
+    }
+}
+
+impl From<BearerId> for String {
+    fn from(id: BearerId) -> Self {
+        id.to_string()
+    }
+}
+
+const fn is_digit(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'a'..=b'f')
+}
+
+/// A bearer token as its holder has it. Neither `Debug` nor an error shows the secret.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Bearer {
+    id: BearerId,
+    /// 64 hexadecimal digits.
+    secret: String,
+}
+
+impl Bearer {
+    /// Of an id and 256 bits, both drawn at random.
+    #[must_use]
+    pub fn new(id: u64, secret: [u8; 32]) -> Self {
+        let digit = |byte: u8| char::from_digit(byte.into(), 16).unwrap_or('0');
+        let digits = secret.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        Self {
+            id: BearerId(id),
+            secret: digits.map(digit).collect(),
+        }
+    }
+
+    /// Of an id and a secret that came apart, as Redis clients send them.
+    ///
+    /// # Errors
+    /// [`MalformedBearer`].
+    pub fn of_parts(id: &str, secret: &str) -> Result<Self, MalformedBearer> {
+        Ok(Self {
+            id: id.parse()?,
+            secret: checked_secret(secret)?.to_owned(),
+        })
+    }
+
+    /// Its public half.
+    #[must_use]
+    pub const fn id(&self) -> BearerId {
+        self.id
+    }
+
+    /// All of it, secret included, as `id.secret`.
+    #[must_use]
+    pub fn reveal(&self) -> String {
+        format!("{}.{}", self.id, self.secret)
+    }
+
+    /// What the topology keeps of it. Some 100 ns.
+    #[must_use]
+    pub fn hash(&self) -> SecretHash {
+        SecretHash::of(&self.secret)
+    }
+}
+
+impl FromStr for Bearer {
+    type Err = MalformedBearer;
+
+    fn from_str(text: &str) -> Result<Self, MalformedBearer> {
+        let (id, secret) = split(text)?;
+        Ok(Self {
+            id,
+            secret: secret.to_owned(),
+        })
+    }
+}
+
+/// A token's halves.
+pub(super) fn split(text: &str) -> Result<(BearerId, &str), MalformedBearer> {
+    let (id, secret) = text.split_once('.').ok_or(MalformedBearer)?;
+    Ok((id.parse()?, checked_secret(secret)?))
+}
+
+fn checked_secret(secret: &str) -> Result<&str, MalformedBearer> {
+    let is_one = secret.len() == SECRET_LEN && secret.bytes().all(is_digit);
+    is_one.then_some(secret).ok_or(MalformedBearer)
+}
+
+impl fmt::Debug for Bearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bearer({}.…)", self.id)
+    }
+}
+
+/// BLAKE3 of a secret's digits. Compared in constant time.
+#[derive(Clone, Copy, Eq, Serialize, Deserialize)]
+pub struct SecretHash([u8; 32]);
+
+impl SecretHash {
+    pub(super) fn of(secret: &str) -> Self {
+        Self(*blake3::hash(secret.as_bytes()).as_bytes())
+    }
+}
+
+impl PartialEq for SecretHash {
+    fn eq(&self, other: &Self) -> bool {
+        blake3::Hash::from_bytes(self.0) == blake3::Hash::from_bytes(other.0)
+    }
+}
+
+impl fmt::Debug for SecretHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretHash(..)")
+    }
+}
+
+/// A role in one namespace, or for its keys that begin with a prefix: `read:sessions`,
+/// `write:sessions/user:`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// [`Role::Read`] or [`Role::Write`].
+    pub role: Role,
+    /// Its name; there may be no such namespace yet.
+    pub namespace: String,
+    /// What keys begin with; empty: every key.
+    pub prefix: Vec<u8>,
+}
+
+/// Text that is no scope. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScopeError {
+    /// Without a namespace.
+    #[error(
+        "`{0}` is no scope: write ROLE:NAMESPACE or ROLE:NAMESPACE/PREFIX, as in read:sessions/user:"
+    )]
+    Form(String),
+    /// No role.
+    #[error(transparent)]
+    Role(#[from] UnknownRole),
+}
+
+impl FromStr for Scope {
+    type Err = ScopeError;
+
+    fn from_str(text: &str) -> Result<Self, ScopeError> {
+        let (role, keys) = text
+            .split_once(':')
+            .ok_or_else(|| ScopeError::Form(text.to_owned()))?;
+        let (namespace, prefix) = keys.split_once('/').unwrap_or((keys, ""));
+        if namespace.is_empty() {
+            return Err(ScopeError::Form(text.to_owned()));
+        }
+        Ok(Self {
+            role: role.parse()?,
+            namespace: namespace.to_owned(),
+            prefix: prefix.as_bytes().to_vec(),
+        })
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.role, self.namespace)?;
+        if !self.prefix.is_empty() {
+            write!(f, "/{}", self.prefix.escape_ascii())?;
+        }
+        Ok(())
+    }
+}
+
+/// What the holder of a bearer token may do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grants {
+    /// In every namespace.
+    pub everywhere: Roles,
+    /// And here.
+    pub scopes: Vec<Scope>,
+}
+
+impl Grants {
+    /// Whether it has a role for some key.
+    #[must_use]
+    pub fn allow_somewhere(&self, role: Role) -> bool {
+        self.everywhere.allow(role) || self.scopes.iter().any(|scope| scope.role == role)
+    }
+
+    /// Whether it has a role for every key of a namespace.
+    #[must_use]
+    pub fn allow_all_of(&self, role: Role, namespace: &str) -> bool {
+        self.allow(role, namespace, b"")
+    }
+
+    /// Whether it has a role for a key. O(scopes), of which there are 16 at most.
+    #[must_use]
+    pub fn allow(&self, role: Role, namespace: &str, key: &[u8]) -> bool {
+        self.everywhere.allow(role)
+            || self.scopes.iter().any(|scope| {
+                scope.role == role && key.starts_with(&scope.prefix) && scope.namespace == namespace
+            })
+    }
+
+    /// Whether it may know that there is a namespace of this name.
+    #[must_use]
+    pub fn know_of(&self, namespace: &str) -> bool {
+        let is_meant = |scope: &Scope| scope.namespace == namespace;
+        !self.everywhere.is_empty() || self.scopes.iter().any(is_meant)
+    }
+
+    fn check(&self) -> Result<(), TopologyError> {
+        let refused = |allowed: &str| Err(TopologyError::setting("scopes", allowed));
+        if self.everywhere.is_empty() && self.scopes.is_empty() {
+            return Err(TopologyError::setting(
+                "roles",
+                "at least one role or scope",
+            ));
+        }
+        if self.scopes.len() > MAX_SCOPES {
+            return refused("at most 16");
+        }
+        for scope in &self.scopes {
+            if !matches!(scope.role, Role::Read | Role::Write) {
+                return refused(
+                    "of the roles `read` and `write`: the others are for the whole cluster",
+                );
+            }
+            if self.everywhere.allow(scope.role) {
+                return refused("of roles that are not given for every namespace already");
+            }
+            if scope.namespace.is_empty() || scope.namespace.len() > MAX_NAME_LEN {
+                return refused("of namespaces, whose names have 1 to 64 bytes");
+            }
+            if scope.prefix.len() > MAX_SCOPE_PREFIX_LEN {
+                return refused("with prefixes of at most 256 bytes");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Grants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let roles = (!self.everywhere.is_empty()).then(|| self.everywhere.to_string());
+        let scopes = self.scopes.iter().map(ToString::to_string);
+        let all: Vec<_> = roles.into_iter().chain(scopes).collect();
+        f.write_str(&all.join(" "))
+    }
+}
+
+/// A bearer token as the topology knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BearerToken {
+    /// For people: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
+    pub name: String,
+    /// Of its secret.
+    pub hash: SecretHash,
+    /// What it may do.
+    pub grants: Grants,
+    /// When it was created, Unix milliseconds.
+    pub created_at_ms: u64,
+    /// When it ends, Unix milliseconds; none: when it is revoked.
+    pub expires_at_ms: Option<u64>,
+}
+
+impl BearerToken {
+    /// Whether it has ended, by a clock.
+    #[must_use]
+    pub fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
+
+    fn check(&self) -> Result<(), TopologyError> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+        if !(1..=MAX_NAME_LEN).contains(&self.name.len()) || !self.name.bytes().all(is_plain) {
+            let allowed = "1 to 64 letters, digits, `-`, `_`, `.` or `@`";
+            return Err(TopologyError::setting("name", allowed));
+        }
+        if self.is_expired(self.created_at_ms) {
+            return Err(TopologyError::setting("expiry", "after now"));
+        }
+        self.grants.check()
+    }
+
+    fn bytes(&self) -> usize {
+        let of = |scope: &Scope| scope.namespace.len() + scope.prefix.len();
+        self.name.len() + self.grants.scopes.iter().map(of).sum::<usize>()
+    }
+}
+
+impl Topology {
+    /// Bearer tokens by their ids; expired ones may be among them.
+    #[must_use]
+    pub fn bearer_tokens(&self) -> &BTreeMap<BearerId, BearerToken> {
+        &self.stored.bearer_tokens
+    }
+
+    /// Adds a token. Where there is no room, those go that have expired when this one was made.
+    pub(super) fn create_bearer_token(
+        &mut self,
+        id: BearerId,
+        new: BearerToken,
+    ) -> Result<Outcome, TopologyError> {
+        new.check()?;
+        let tokens = &mut self.stored.bearer_tokens;
+        match tokens.get(&id) {
+            Some(known) if *known == new => return Ok(Outcome::Done),
+            Some(_) => return Err(TopologyError::setting("id", "one that was never given")),
+            None => {}
+        }
+        let has_room = |tokens: &BTreeMap<BearerId, BearerToken>| {
+            let bytes: usize = tokens.values().map(BearerToken::bytes).sum();
+            tokens.len() < MAX_BEARER_TOKENS && bytes + new.bytes() <= MAX_BYTES
+        };
+        if !has_room(tokens) {
+            let now_ms = new.created_at_ms;
+            let mut left = tokens.clone();
+            left.retain(|_, token| !token.is_expired(now_ms));
+            if !has_room(&left) {
+                return Err(TopologyError::TooManyBearerTokens);
+            }
+            *tokens = left;
+        }
+        tokens.insert(id, new);
+        self.advance_epoch();
+        Ok(Outcome::Done)
+    }
+
+    /// Removes a token, if it is there.
+    pub(super) fn revoke_bearer_token(&mut self, id: BearerId) -> Outcome {
+        if self.stored.bearer_tokens.remove(&id).is_some() {
+            self.advance_epoch();
+        }
+        Outcome::Done
+    }
+}

@@ -1,0 +1,508 @@
+//! The audit log: who changed the cluster, and who was denied what.
+//!
+//! One JSON object a line, appended by a thread of its own; nothing that is served waits for it. Lines that wait are
+//! bounded, and so are denials a second, since strangers cause them: what is left out is counted in the next line. A file
+//! that is full is renamed to `….1`, the former `….1` to `….2`, and so on; the oldest goes. Lines are not synced.
+//!
+//! Keys, values and secrets are in no line.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use torc_proto::Fault;
+use torc_ring::NodeId;
+
+use crate::caller::Caller;
+use crate::clock::unix_ms;
+
+/// Lines that wait to be written.
+const MOST_WAITING: usize = 1_024;
+/// Denials that are written at once, and for how many there is room again a second.
+const BURST: f64 = 100.0;
+const A_SECOND: f64 = 10.0;
+/// How much is written of what somebody else said.
+const MOST_TOLD: usize = 512;
+const FILE_BYTES: u64 = 16 << 20;
+const FILES: usize = 8;
+
+/// What is counted of the audit log.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AuditMetrics {
+    denied: Counter,
+    lines: Counter,
+    left_out: Counter,
+    failing: Gauge,
+}
+
+impl AuditMetrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let mut counter = |name: &str, help: &str, counter: &Counter| {
+            registry.register(name, help, counter.clone());
+        };
+        counter(
+            "denied",
+            "Requests that their caller may not make",
+            &metrics.denied,
+        );
+        counter(
+            "audit_lines",
+            "Lines written to the audit log",
+            &metrics.lines,
+        );
+        let help = "Lines that the audit log lacks, because they were too many or its disk failed";
+        counter("audit_left_out", help, &metrics.left_out);
+        let help = "Whether the last line of the audit log could not be written";
+        registry.register("audit_failing", help, metrics.failing.clone());
+        metrics
+    }
+}
+
+/// A line.
+#[derive(Debug, Default, Serialize)]
+struct Line {
+    /// Unix milliseconds.
+    at_ms: u64,
+    node: u64,
+    event: &'static str,
+    who: String,
+    from: String,
+    call: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    request: String,
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
+    /// Lines before this one that were not written.
+    #[serde(skip_serializing_if = "is_zero")]
+    left_out: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// Room for denials.
+#[derive(Debug)]
+struct Bucket {
+    room: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    fn take(&mut self, now: Instant) -> bool {
+        let since = now.saturating_duration_since(self.at).as_secs_f64();
+        self.room = (self.room + since * A_SECOND).min(BURST);
+        self.at = now;
+        let has_room = self.room >= 1.0;
+        if has_room {
+            self.room -= 1.0;
+        }
+        has_room
+    }
+}
+
+/// The audit log of a node.
+pub(crate) struct Audit {
+    metrics: AuditMetrics,
+    bucket: Mutex<Bucket>,
+    /// None once it is closed.
+    writer: Mutex<Option<(SyncSender<Line>, JoinHandle<()>)>>,
+}
+
+impl fmt::Debug for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Audit(..)")
+    }
+}
+
+impl Audit {
+    /// Begins to write to a file, which is made with its directory once there is a line. What cannot be written is
+    /// counted and told in the log.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn begin(path: PathBuf, metrics: AuditMetrics) -> io::Result<Self> {
+        let (lines, waiting) = sync_channel(MOST_WAITING);
+        let mut log = Log::new(path, FILE_BYTES, FILES);
+        let counted = metrics.clone();
+        let thread = std::thread::Builder::new().name("torc-audit".to_owned());
+        let thread = thread.spawn(move || write_all(&waiting, &mut log, &counted))?;
+        Ok(Self {
+            metrics,
+            bucket: Mutex::new(Bucket {
+                room: BURST,
+                at: Instant::now(),
+            }),
+            writer: Mutex::new(Some((lines, thread))),
+        })
+    }
+
+    /// Somebody was refused.
+    pub(crate) fn denied(&self, node: Option<NodeId>, caller: &Caller, call: &str, fault: &Fault) {
+        self.metrics.denied.inc();
+        if !self.bucket.lock().take(Instant::now()) {
+            self.metrics.left_out.inc();
+            return;
+        }
+        self.write(Line {
+            event: "denied",
+            call: shortened(call),
+            outcome: "denied",
+            ..Line::of(node, caller, Some(fault))
+        });
+    }
+
+    fn write(&self, line: Line) {
+        let writer = self.writer.lock();
+        let is_sent = writer
+            .as_ref()
+            .is_some_and(|(lines, _)| lines.try_send(line).is_ok());
+        if !is_sent {
+            self.metrics.left_out.inc();
+        }
+    }
+
+    /// Writes what waits, and no more. Blocks for the disk.
+    pub(crate) fn close(&self) {
+        let writer = self.writer.lock().take();
+        if let Some((lines, thread)) = writer {
+            drop(lines);
+            // It ends otherwise only by a panic, which the log has.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Line {
+    fn of(node: Option<NodeId>, caller: &Caller, fault: Option<&Fault>) -> Self {
+        Self {
+            at_ms: unix_ms(),
+            node: node.map_or(0, |node| node.0),
+            who: caller.to_string(),
+            from: caller.from.to_string(),
+            reason: fault.map(|fault| fault.reason.as_str_name()),
+            message: fault.map_or_else(String::new, |fault| shortened(&fault.message)),
+            ..Self::default()
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(MOST_TOLD).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+/// Something that an administrator asks for. If it is dropped before its outcome is told, the caller has gone away
+/// meanwhile.
+pub(crate) struct Act {
+    audit: Arc<Audit>,
+    /// None: it is written elsewhere, or was.
+    line: Option<Line>,
+}
+
+impl Act {
+    /// What nodes pass on is written by the node that was asked first.
+    pub(crate) fn begin(
+        audit: &Arc<Audit>,
+        node: Option<NodeId>,
+        caller: &Caller,
+        call: &str,
+        request: &impl fmt::Debug,
+    ) -> Self {
+        let line = (!caller.is_node()).then(|| Line {
+            event: "admin",
+            call: call.to_owned(),
+            request: shortened(&format!("{request:?}")),
+            ..Line::of(node, caller, None)
+        });
+        Self {
+            audit: Arc::clone(audit),
+            line,
+        }
+    }
+
+    /// What came of it.
+    pub(crate) fn ends(mut self, fault: Option<&Fault>) {
+        if let Some(line) = self.line.take() {
+            let outcome = match fault {
+                None => "done",
+                Some(fault) if fault.maybe_applied => "unknown",
+                Some(_) => "failed",
+            };
+            self.audit.write(Line {
+                outcome,
+                reason: fault.map(|fault| fault.reason.as_str_name()),
+                message: fault.map_or_else(String::new, |fault| shortened(&fault.message)),
+                ..line
+            });
+        }
+    }
+}
+
+impl Drop for Act {
+    fn drop(&mut self) {
+        if let Some(line) = self.line.take() {
+            self.audit.write(Line {
+                outcome: "unknown",
+                message: "the caller went away before it was done".to_owned(),
+                ..line
+            });
+        }
+    }
+}
+
+/// Writes lines until no more come.
+fn write_all(waiting: &Receiver<Line>, log: &mut Log, metrics: &AuditMetrics) {
+    let mut told = 0;
+    while let Ok(mut line) = waiting.recv() {
+        let left_out = metrics.left_out.get();
+        line.left_out = left_out.saturating_sub(told);
+        let Ok(mut text) = serde_json::to_vec(&line) else {
+            continue;
+        };
+        text.push(b'\n');
+        let written = log.write(&text);
+        let failed = written.is_err();
+        let was_failing = metrics.failing.set(failed.into()) != 0;
+        match written {
+            Ok(()) => {
+                told = left_out;
+                metrics.lines.inc();
+                if was_failing {
+                    tracing::info!("the audit log is written again");
+                }
+            }
+            Err(error) => {
+                metrics.left_out.inc();
+                if !was_failing {
+                    let path = log.path.display();
+                    tracing::error!(%error, %path, "the audit log cannot be written: requests go on without it");
+                }
+            }
+        }
+    }
+}
+
+/// The files.
+struct Log {
+    path: PathBuf,
+    /// The bytes after which a file is renamed, and how many files there are.
+    most: u64,
+    files: usize,
+    /// None: to be opened.
+    open: Option<(File, u64)>,
+    /// A line was written in part.
+    is_torn: bool,
+}
+
+impl Log {
+    const fn new(path: PathBuf, most: u64, files: usize) -> Self {
+        Self {
+            path,
+            most,
+            files,
+            open: None,
+            is_torn: false,
+        }
+    }
+
+    /// Appends a line. After a failure the file is opened again for the next one.
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        let len = line.len() as u64;
+        let (mut file, at) = match self.open.take() {
+            Some(open) => open,
+            None => self.open()?,
+        };
+        if at > 0 && at + len > self.most && file.metadata()?.is_file() {
+            drop(file);
+            self.rotate()?;
+            let open = self.open()?;
+            return self.append(open, line);
+        }
+        if self.is_torn {
+            file.write_all(b"\n")?;
+            self.is_torn = false;
+        }
+        self.append((file, at), line)
+    }
+
+    fn append(&mut self, (mut file, at): (File, u64), line: &[u8]) -> io::Result<()> {
+        self.is_torn = true;
+        file.write_all(line)?;
+        self.is_torn = false;
+        self.open = Some((file, at + line.len() as u64));
+        Ok(())
+    }
+
+    fn open(&self) -> io::Result<(File, u64)> {
+        if let Some(dir) = self.path.parent() {
+            fs::create_dir_all(dir)?;
+        }
+        let mut options = OpenOptions::new();
+        options.append(true).create(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(&self.path)?;
+        let len = file.metadata()?.len();
+        Ok((file, len))
+    }
+
+    fn rotate(&self) -> io::Result<()> {
+        for number in (1..self.files).rev() {
+            let from = match number {
+                1 => self.path.clone(),
+                number => numbered(&self.path, number - 1),
+            };
+            match fs::rename(from, numbered(&self.path, number)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn numbered(path: &Path, number: usize) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use torc_proto::Reason;
+
+    use super::*;
+
+    fn stranger() -> Caller {
+        Caller::of(None, IpAddr::V4(Ipv4Addr::LOCALHOST)).unwrap()
+    }
+
+    fn fault() -> Fault {
+        Fault::new(Reason::Unauthenticated, "who are you?")
+    }
+
+    fn lines(path: &Path) -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.collect()
+    }
+
+    #[test]
+    fn a_line_says_who_did_what_and_how_it_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit/audit.log");
+        let audit = Arc::new(Audit::begin(path.clone(), AuditMetrics::default()).unwrap());
+        let node = Some(NodeId(3));
+        let act = || {
+            Act::begin(
+                &audit,
+                node,
+                &stranger(),
+                "Cluster/Leave",
+                &"Leave { node: 2 }",
+            )
+        };
+        act().ends(None);
+        act().ends(Some(&fault()));
+        drop(act());
+        audit.denied(node, &stranger(), &"Kv/Get".repeat(200), &fault());
+        audit.close();
+        audit.denied(node, &stranger(), "Kv/Get", &fault());
+        let lines = lines(&path);
+        let outcomes: Vec<_> = lines
+            .iter()
+            .map(|line| line["outcome"].as_str().unwrap())
+            .collect();
+        assert_eq!(outcomes, ["done", "failed", "unknown", "denied"]);
+        assert_eq!(lines[0]["who"], "unknown");
+        assert_eq!(lines[0]["from"], "127.0.0.1");
+        assert_eq!(lines[0]["node"], 3);
+        assert_eq!(lines[1]["reason"], "UNAUTHENTICATED");
+        assert!(lines[3]["call"].as_str().unwrap().chars().count() <= MOST_TOLD + 1);
+    }
+
+    #[test]
+    fn denials_are_bounded_and_the_next_line_counts_those_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let metrics = AuditMetrics::default();
+        let audit = Arc::new(Audit::begin(path.clone(), metrics.clone()).unwrap());
+        for _ in 0..10_000 {
+            audit.denied(None, &stranger(), "Kv/Get", &fault());
+        }
+        Act::begin(&audit, None, &stranger(), "Cluster/Join", &"").ends(None);
+        audit.close();
+        let lines = lines(&path);
+        assert!(lines.len() < 5_000, "{}", lines.len());
+        let told: u64 = lines
+            .iter()
+            .map(|line| line["left_out"].as_u64().unwrap_or(0))
+            .sum();
+        assert_eq!(told + lines.len() as u64, 10_001);
+        assert_eq!(
+            lines.last().unwrap()["event"],
+            "admin",
+            "an act is always written"
+        );
+        assert_eq!(
+            (metrics.denied.get(), metrics.left_out.get()),
+            (10_000, told)
+        );
+    }
+
+    #[test]
+    fn files_are_bounded_in_size_and_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.log");
+        let mut log = Log::new(path.clone(), 100, 3);
+        for number in 0..100 {
+            log.write(format!("{number:029}\n").as_bytes()).unwrap();
+        }
+        // It goes on where it was.
+        let mut log = Log::new(path, 100, 3);
+        log.write(&[b'x'; 300]).unwrap();
+        let mut files: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .map(|it| it.unwrap())
+            .collect();
+        files.sort_by_key(fs::DirEntry::path);
+        let sizes: Vec<_> = files
+            .iter()
+            .map(|it| it.metadata().unwrap().len())
+            .collect();
+        assert_eq!(sizes, [300, 30, 90], "{files:?}");
+    }
+
+    #[test]
+    fn a_full_disk_is_counted_and_stops_nobody() {
+        let metrics = AuditMetrics::default();
+        let audit = Arc::new(Audit::begin("/dev/full".into(), metrics.clone()).unwrap());
+        for _ in 0..3 {
+            Act::begin(&audit, None, &stranger(), "Cluster/Join", &"").ends(None);
+        }
+        audit.close();
+        assert_eq!((metrics.lines.get(), metrics.failing.get()), (0, 1));
+        assert_eq!(metrics.left_out.get(), 3);
+    }
+}

@@ -1,0 +1,95 @@
+//! The bearer tokens that count at this node.
+//!
+//! They come with the topology, which reaches every node, whether it votes or not: a revocation holds here once this node
+//! has adopted it. Expiries are looked at every second, by the wall clock: a node whose clock is wrong ends tokens so much
+//! too early or too late. A node that is cut off from the topology group hears of no revocation until it is back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use parking_lot::Mutex;
+use torc_proto::{Fault, Reason};
+use torc_record::Epoch;
+use torc_ring::topology::{Holder, Holders, Topology};
+
+use crate::caller::Caller;
+use crate::clock::unix_ms;
+use crate::shared::Shared;
+
+/// How often expiries are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(crate) struct Bearers {
+    holders: ArcSwap<Holders>,
+    /// Of the topology that they are from.
+    epoch: Mutex<Epoch>,
+}
+
+impl Bearers {
+    /// Takes the tokens of a topology, unless a later one was seen.
+    pub(crate) fn renew(&self, topology: &Topology) {
+        let mut epoch = self.epoch.lock();
+        if topology.epoch() < *epoch {
+            return;
+        }
+        *epoch = topology.epoch();
+        let next = self
+            .holders
+            .load()
+            .next(topology.bearer_tokens(), unix_ms());
+        if let Some(next) = next {
+            self.holders.store(Arc::new(next));
+        }
+    }
+
+    /// Who holds the token `id.secret`.
+    ///
+    /// # Errors
+    /// UNAUTHENTICATED.
+    pub(crate) fn find(&self, text: &str) -> Result<Arc<Holder>, Fault> {
+        let found = self.holders.load().find(text).map(Arc::clone);
+        found.ok_or_else(|| {
+            let message =
+                "the token is not known here, was revoked or has expired: ask for another one";
+            Fault::new(Reason::Unauthenticated, message)
+        })
+    }
+}
+
+/// Ends tokens that expire, until the node stops.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        if let Some(topology) = shared.group.topology() {
+            shared.bearers.renew(&topology);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Who sent a request: the holder of the token in its headers; none if there is no token, and on a connection in
+/// the clear, where tokens mean nothing.
+///
+/// # Errors
+/// UNAUTHENTICATED.
+pub(crate) fn holder_of(
+    shared: &Shared,
+    caller: &Caller,
+    headers: &HeaderMap,
+) -> Result<Option<Caller>, Fault> {
+    let Some(value) = headers.get(AUTHORIZATION).filter(|_| !caller.is_anyone()) else {
+        return Ok(None);
+    };
+    let token = value.to_str().ok().and_then(|text| text.split_once(' '));
+    let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let (_, token) = token.ok_or_else(|| {
+        let message =
+            "the authorization header is none that is known here: send `Bearer ID.SECRET`";
+        Fault::new(Reason::Unauthenticated, message)
+    })?;
+    let holder = shared.bearers.find(token)?;
+    Ok(Some(caller.with_token(holder)))
+}

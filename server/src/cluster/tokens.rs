@@ -1,0 +1,124 @@
+//! Bearer tokens: created, listed, revoked.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use torc_proto::v1::{
+    self, CreateTokenRequest, CreateTokenResponse, ListTokensResponse, RevokeTokenRequest,
+    RevokeTokenResponse,
+};
+use torc_proto::{Fault, Reason};
+use torc_ring::topology::{
+    Bearer, BearerId, BearerToken, Command, Grants, Role, Roles, Scope, UnknownRole,
+};
+
+use super::namespace::all_heard;
+use crate::clock::unix_ms;
+use crate::shared::Shared;
+
+/// How long members have to hear of a token, or of its end.
+const HEAR_TIME: Duration = Duration::from_secs(5);
+
+pub(super) async fn create(
+    shared: &Arc<Shared>,
+    request: CreateTokenRequest,
+    deadline: Instant,
+) -> Result<CreateTokenResponse, Fault> {
+    if shared.tls.is_none() {
+        let message = "without TLS a token protects nothing, and nobody may send one: start the nodes \
+                       with --tls-cert, --tls-key and --tls-ca";
+        return Err(Fault::new(Reason::Refused, message));
+    }
+    let bearer = Bearer::new(rand::random(), rand::random());
+    let token = token_of(request, &bearer, unix_ms())?;
+    let command = Command::CreateBearerToken {
+        id: bearer.id(),
+        token: token.clone(),
+    };
+    shared.group.propose(command, deadline).await?;
+    all_heard(shared, HEAR_TIME, deadline).await?;
+    Ok(CreateTokenResponse {
+        token: Some(to_wire(bearer.id(), &token)),
+        bearer: bearer.reveal(),
+    })
+}
+
+/// The topology checks the bounds.
+fn token_of(
+    request: CreateTokenRequest,
+    bearer: &Bearer,
+    now_ms: u64,
+) -> Result<BearerToken, Fault> {
+    let unknown = |error: UnknownRole| Fault::new(Reason::Invalid, error.to_string());
+    let role = |name: &String| name.parse::<Role>();
+    let everywhere: Roles = request
+        .roles
+        .iter()
+        .map(role)
+        .collect::<Result<_, _>>()
+        .map_err(unknown)?;
+    let scope = |scope: v1::Scope| {
+        Ok(Scope {
+            role: scope.role.parse()?,
+            namespace: scope.namespace,
+            prefix: scope.prefix.to_vec(),
+        })
+    };
+    let scopes: Result<_, _> = request.scopes.into_iter().map(scope).collect();
+    let lifetime_ms = Some(request.lifetime_ms).filter(|ms| *ms != 0);
+    Ok(BearerToken {
+        name: request.name,
+        hash: bearer.hash(),
+        grants: Grants {
+            everywhere,
+            scopes: scopes.map_err(unknown)?,
+        },
+        created_at_ms: now_ms,
+        expires_at_ms: lifetime_ms.map(|ms| now_ms.saturating_add(ms)),
+    })
+}
+
+fn to_wire(id: BearerId, token: &BearerToken) -> v1::BearerToken {
+    let scope = |scope: &Scope| v1::Scope {
+        role: scope.role.to_string(),
+        namespace: scope.namespace.clone(),
+        prefix: scope.prefix.clone().into(),
+    };
+    v1::BearerToken {
+        id: id.to_string(),
+        name: token.name.clone(),
+        roles: token
+            .grants
+            .everywhere
+            .iter()
+            .map(|it| it.to_string())
+            .collect(),
+        scopes: token.grants.scopes.iter().map(scope).collect(),
+        created_at_ms: token.created_at_ms,
+        expires_at_ms: token.expires_at_ms.unwrap_or(0),
+    }
+}
+
+pub(super) async fn list(shared: &Shared, deadline: Instant) -> Result<ListTokensResponse, Fault> {
+    let topology = shared.group.read_current(deadline).await?;
+    let tokens = topology.bearer_tokens().iter();
+    Ok(ListTokensResponse {
+        tokens: tokens.map(|(id, token)| to_wire(*id, token)).collect(),
+    })
+}
+
+pub(super) async fn revoke(
+    shared: &Arc<Shared>,
+    request: RevokeTokenRequest,
+    deadline: Instant,
+) -> Result<RevokeTokenResponse, Fault> {
+    let id: BearerId = request.id.parse().map_err(|_| {
+        // Somebody may have given the whole token: it is not told back.
+        let message = "the id of a token has 16 hexadecimal digits: see `kvctl token list`";
+        Fault::new(Reason::Invalid, message)
+    })?;
+    let command = Command::RevokeBearerToken { id };
+    shared.group.propose(command, deadline).await?;
+    all_heard(shared, HEAR_TIME, deadline).await?;
+    Ok(RevokeTokenResponse {})
+}
