@@ -8,6 +8,7 @@ use futures::future::join_all;
 use serde::Serialize;
 use torc_backup::{Backup, Location, Namespace, Plan, Writing};
 use torc_client::{BackupProgress, BackupRequest, Client, NodeId, Partition, RoutingTable};
+use torc_record::DigestKey;
 use torc_ring::topology::NamespaceMode;
 
 use crate::args;
@@ -58,6 +59,10 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let location = Location::open(&args.url)?;
     let client = global.client_within(SILENCE)?;
     let table = client.topology().await?;
+    if table.digest_key == DigestKey::WITHHELD {
+        let what = "a backup takes the roles `read` and `admin`, in every namespace";
+        return Err(Failure::OutOfBounds(what.to_owned()));
+    }
     let writing = match &args.resume {
         Some(name) => {
             let writing = Writing::resume(&location, name).await?;
