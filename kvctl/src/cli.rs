@@ -144,6 +144,11 @@ impl Global {
         self.timeout.unwrap_or(TIMEOUT)
     }
 
+    /// The key space to work in.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// A client of the cluster, in the namespace that was named. Talks to nobody yet.
     ///
     /// # Errors

@@ -91,6 +91,11 @@ pub(crate) enum Failure {
         /// Findings.
         count: usize,
     },
+    #[error(
+        "no plot was written: a node that has counted did not tell how its accesses came over time; \
+         try again"
+    )]
+    NoHistory,
     #[error("interrupted")]
     Interrupted,
     #[error("cannot start: {0}")]
@@ -112,7 +117,9 @@ impl Failure {
             },
             Self::Cluster(error) => code_of(error.kind(), error.maybe_applied()),
             Self::Stopped { what, .. } => what.code(),
-            Self::LostSight { .. } | Self::NotEverywhere { .. } => Code::Unavailable,
+            Self::LostSight { .. } | Self::NotEverywhere { .. } | Self::NoHistory => {
+                Code::Unavailable
+            }
             Self::Unhealthy { .. } => Code::ConditionNotMet,
             Self::Interrupted => Code::Interrupted,
         }
