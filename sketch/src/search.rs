@@ -6,7 +6,8 @@
 //! |---|---|---|
 //! | one to [`MAX_MEMMEM`] | `memchr::memmem`, each by itself | rare bytes are looked for 32 at a time |
 //! | more, of [`MAX_AUTOMATON_LEN`] bytes in all | an automaton (`aho-corasick`) | one pass for all, whatever their lengths |
-//! | more | rolling hashes ([`super::rolling`]) | an automaton takes 30 bytes and more for each byte of the patterns |
+//! | longer ones, [`MIN_HASHED`] and more of one length | rolling hashes ([`super::rolling`]) | an automaton takes 12 bytes for each byte of the patterns, and 50 while it is made |
+//! | longer ones else | `memchr::memmem` | a hash is rolled for each length |
 //!
 //! `torc-bench sketch` measures all three on each; `bench/README.md` has the table. Rolling hashes are also what one needs where
 //! only hashes of the patterns are kept, or where the text is a stream ([`super::rolling::HashedPatterns`], [`super::rolling::Searcher`]).
@@ -24,6 +25,8 @@ use super::rolling::{Match, Modulus, PatternError, Patterns, Scan, Searcher};
 pub const MAX_MEMMEM: usize = 8;
 /// Most bytes of all patterns for which an automaton is made.
 pub const MAX_AUTOMATON_LEN: usize = 64 << 10;
+/// Least patterns of one length that are hashed instead of being looked for each by itself.
+pub const MIN_HASHED: usize = 40;
 /// Bytes looked at, or work of rolling hashes, between two looks at whether to go on.
 const STEP: u64 = 1 << 20;
 
@@ -70,11 +73,14 @@ impl Finder {
     /// # Errors
     /// [`PatternError`] for none, an empty one, too many or too long ones.
     pub fn new<P: AsRef<[u8]>>(modulus: &Modulus, patterns: &[P]) -> Result<Self, PatternError> {
-        let len: usize = patterns.iter().map(|it| it.as_ref().len()).sum();
+        let lengths = || patterns.iter().map(|it| it.as_ref().len());
+        let len: usize = lengths().sum();
+        let of_one_length = lengths().min() == lengths().max();
         let method = match patterns.len() {
             ..=MAX_MEMMEM => Method::Memmem,
             _ if len <= MAX_AUTOMATON_LEN => Method::Automaton,
-            _ => Method::Hashes,
+            MIN_HASHED.. if of_one_length => Method::Hashes,
+            _ => Method::Memmem,
         };
         Self::by(method, modulus, patterns)
     }
@@ -293,6 +299,9 @@ mod tests {
         assert_eq!(of(&strings(9, 3)), Method::Automaton);
         assert_eq!(of(&strings(64, 1024)), Method::Automaton);
         assert_eq!(of(&strings(64, 1025)), Method::Hashes);
+        assert_eq!(of(&strings(39, 2_000)), Method::Memmem);
+        let lengths = [strings(40, 2_000), strings(1, 2_001)].concat();
+        assert_eq!(of(&lengths), Method::Memmem);
     }
 
     #[test]
