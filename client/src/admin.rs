@@ -86,6 +86,7 @@ impl Client {
                 window_ms,
                 top: options.top.unwrap_or(0),
                 node: options.node.map_or(0, |node| node.0),
+                steps: options.steps.unwrap_or(0),
             };
             async move {
                 ClusterClient::new(channel)

@@ -36,6 +36,19 @@ pub struct Entry {
     pub version: Version,
     /// Unix milliseconds from which on the key counts as absent; none: never.
     pub expires_at_ms: Option<u64>,
+    /// Where the byte strings occur that the value was to contain: the first 16, in the order of their ends.
+    pub matches: Vec<ValueMatch>,
+    /// They occur in more places.
+    pub more_matches: bool,
+}
+
+/// Where a byte string occurs in a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct ValueMatch {
+    /// Bytes from the start of the value.
+    pub start: u32,
+    /// Which of [`ScanOptions::contains`](crate::ScanOptions::contains), from 0.
+    pub pattern: u32,
 }
 
 fn version(wire: Option<&v1::Version>) -> Result<Version, WireError> {
@@ -79,7 +92,16 @@ pub(crate) fn entry(wire: v1::Entry) -> Result<Entry, Error> {
         value: wire.value,
         version,
         expires_at_ms: moment(wire.expires_at_ms),
+        matches: wire.matches.into_iter().map(value_match).collect(),
+        more_matches: wire.more_matches,
     })
+}
+
+const fn value_match(wire: v1::ScanMatch) -> ValueMatch {
+    ValueMatch {
+        start: wire.start,
+        pattern: wire.pattern,
+    }
 }
 
 #[cfg(test)]

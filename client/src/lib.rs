@@ -99,16 +99,17 @@ mod session;
 mod tokens;
 mod view;
 
-pub use answers::{Deleted, Entry, Value};
+pub use answers::{Deleted, Entry, Value, ValueMatch};
 pub use backup::{BackupProgress, BackupRequest};
 pub use builder::ClientBuilder;
 pub use client::Client;
 pub use cluster::{
-    Change, ChangeKind, ClusterStatus, Explanation, Generation, GenerationContent, GenerationState,
-    Holding, Holds, HotEstimate, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode, LoadSample,
-    Losses, Member, MemberState, Namespace, NamespaceMode, NodeMaintenance, NodeShare, NodeStatus,
-    Overlap, OverlapEstimate, OverlapJoin, OverlapSet, Plan, Position, Quorum, Reservation,
-    SliceTrace, SliceVerdict, Stage, Transition,
+    Change, ChangeKind, ClusterStatus, Explanation, FieldJoin, FieldJoinEstimate, FieldJoinSide,
+    Generation, GenerationContent, GenerationState, Holding, Holds, HotEstimate, HotHistory,
+    HotKey, HotKeyNode, HotKeys, HotMajority, HotNode, LoadSample, Losses, Member, MemberState,
+    Namespace, NamespaceMode, NodeMaintenance, NodeShare, NodeStatus, Overlap, OverlapEstimate,
+    OverlapJoin, OverlapSet, Plan, Position, Quorum, Reservation, SliceTrace, SliceVerdict, Stage,
+    Transition,
 };
 pub use error::{Error, ErrorKind};
 pub use hot::HotGets;

@@ -133,6 +133,8 @@ pub struct HotKeysOptions {
     pub top: Option<u32>,
     /// Only what this node has counted; none: all nodes.
     pub node: Option<NodeId>,
+    /// Tell the course of the window in so many steps, 240 at most; none: do not.
+    pub steps: Option<u32>,
 }
 
 /// Options of [`Client::overlap`](crate::Client::overlap).

@@ -12,7 +12,8 @@ use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::{Fault, MAX_KEY_WEIGHTS, MAX_MESSAGE_LEN, Reason, v1};
 use torc_record::DigestKey;
 use torc_ring::{NodeId, Partition};
-use torc_sketch::overlap::{KeySet, seed_of};
+use torc_sketch::CombineError;
+use torc_sketch::overlap::{KeySet, KeySetError, seed_of};
 
 use crate::call::{attempt, failure, no_answer};
 use crate::client::digest_to_wire;
@@ -21,8 +22,8 @@ use crate::peer::Peer;
 use crate::retry::{Failure, Nature, Stop};
 use crate::view::View;
 use crate::{
-    Client, Error, ErrorKind, HotKeys, HotKeysOptions, Overlap, OverlapEstimate, OverlapJoin,
-    OverlapOptions, OverlapSet,
+    Client, Error, ErrorKind, FieldJoin, FieldJoinEstimate, FieldJoinSide, HotKeys, HotKeysOptions,
+    Overlap, OverlapEstimate, OverlapJoin, OverlapOptions, OverlapSet,
 };
 
 /// Nodes that work at a time.
@@ -62,16 +63,11 @@ impl Client {
         let weighted = |at: usize| v1::SketchedNamespace {
             name: clients[at].namespace_name(),
             weights: hot.as_ref().map_or(Vec::new(), |hot| weights(&hot[at])),
+            on: String::new(),
         };
-        let gathering = Gathering {
-            client: self,
-            namespaces: vec![weighted(0), weighted(1)],
-            sets: None,
-            nodes: Vec::new(),
-            records_read: 0,
-            bytes_moved: 0,
-        };
+        let gathering = Gathering::of(self, [weighted(0), weighted(1)]);
         let (gathered, sets) = gathering.run().await?;
+        let sets = sets.map(|set| set.keys);
         let overlap = sets[0].overlap(&sets[1]).map_err(malformed)?;
         let set = |at: usize| OverlapSet {
             namespace: clients[at].namespace_name(),
@@ -94,13 +90,69 @@ impl Client {
     }
 }
 
+/// Joining namespaces.
+impl Client {
+    /// How many pairs of records of two namespaces have the same value in a field of their JSON values: the size of their
+    /// join on it, estimated with its error ([`FieldJoinEstimate`]).
+    ///
+    /// The field is the name of one at the top, or a JSON pointer (RFC 6901), which begins with `/`. Strings are equal by their
+    /// characters, numbers by what they are (1, 1.0 and 1e0; beyond 64 bits, and with a fraction, as doubles), booleans by
+    /// themselves; nothing equals null, an array or an object. Records that have nothing to join on are counted, by reason.
+    ///
+    /// Reads and costs what [`Client::overlap`] does, and the parsing of each value.
+    ///
+    /// # Errors
+    /// As [`Client::overlap`]; [`ErrorKind::Invalid`] for a field of none or more than 1,024 bytes.
+    pub async fn overlap_on(
+        &self,
+        a: impl Into<String>,
+        b: impl Into<String>,
+        on: impl Into<String>,
+    ) -> Result<FieldJoin, Error> {
+        let clients = [self.namespace(a), self.namespace(b)];
+        let on = on.into();
+        if on.is_empty() {
+            return Err(Error::new(ErrorKind::Invalid, "a field without a name"));
+        }
+        let mut call = self.call(Nature::Read);
+        for client in &clients {
+            client.place(&mut call).await?;
+        }
+        let sketched = |at: usize| v1::SketchedNamespace {
+            name: clients[at].namespace_name(),
+            weights: Vec::new(),
+            on: on.clone(),
+        };
+        let gathering = Gathering::of(self, [sketched(0), sketched(1)]);
+        let (gathered, sets) = gathering.run().await?;
+        let join = sets[0].keys.join(&sets[1].keys).map_err(malformed)?;
+        let [rows_a, rows_b] = [0, 1].map(|at| sets[at].keys.len());
+        let side = |at: usize| FieldJoinSide {
+            namespace: clients[at].namespace_name(),
+            rows: sets[at].keys.len(),
+            not_json: sets[at].not_json,
+            without_field: sets[at].without_field,
+            not_scalar: sets[at].not_scalar,
+        };
+        Ok(FieldJoin {
+            a: side(0),
+            b: side(1),
+            on,
+            size: FieldJoinEstimate::of(&join, rows_a, rows_b),
+            nodes: gathered.nodes.len() as u32,
+            records_read: gathered.records_read,
+            bytes_moved: gathered.bytes_moved,
+        })
+    }
+}
+
 /// The hot keys of both namespaces, by all nodes.
 async fn hot_of(clients: &[Client; 2], options: OverlapOptions) -> Result<[HotKeys; 2], Error> {
     let hot = async |client: &Client| {
         let wanted = HotKeysOptions {
             window: Some(options.window.unwrap_or(LONGEST_WINDOW)),
             top: Some(MAX_KEY_WEIGHTS as u32),
-            node: None,
+            ..HotKeysOptions::default()
         };
         let hot = client.hot_keys(wanted).await?;
         let missing = hot.nodes.iter().find_map(|node| {
@@ -130,7 +182,25 @@ fn malformed(error: impl std::fmt::Display) -> Error {
     Error::malformed(error, false)
 }
 
-type Sets = [KeySet; 2];
+/// What is known of one namespace.
+struct Sketched {
+    keys: KeySet,
+    not_json: u64,
+    without_field: u64,
+    not_scalar: u64,
+}
+
+impl Sketched {
+    fn merge(&mut self, other: &Self) -> Result<(), CombineError> {
+        self.keys.merge(&other.keys)?;
+        self.not_json = self.not_json.saturating_add(other.not_json);
+        self.without_field = self.without_field.saturating_add(other.without_field);
+        self.not_scalar = self.not_scalar.saturating_add(other.not_scalar);
+        Ok(())
+    }
+}
+
+type Sets = [Sketched; 2];
 
 /// What one node answered.
 struct Part {
@@ -149,7 +219,18 @@ struct Gathering<'a> {
     bytes_moved: u64,
 }
 
-impl Gathering<'_> {
+impl<'a> Gathering<'a> {
+    fn of(client: &'a Client, namespaces: [v1::SketchedNamespace; 2]) -> Self {
+        Self {
+            client,
+            namespaces: namespaces.into(),
+            sets: None,
+            nodes: Vec::new(),
+            records_read: 0,
+            bytes_moved: 0,
+        }
+    }
+
     /// Asks until every partition has been counted.
     async fn run(mut self) -> Result<(Self, Sets), Error> {
         let client = self.client;
@@ -285,10 +366,15 @@ fn by_reader(
     Ok(readers)
 }
 
-async fn decode(sketch: v1::KeySketch, digest_key: DigestKey) -> Result<KeySet, Failure> {
+async fn decode(sketch: v1::KeySketch, digest_key: DigestKey) -> Result<Sketched, Failure> {
     let decoding = tokio::task::spawn_blocking(move || {
-        let v1::KeySketch { keys, accesses } = sketch;
-        KeySet::decode([&keys, &accesses], seed_of(&digest_key))
+        let keys = [&sketch.keys[..], &sketch.accesses];
+        Ok::<_, KeySetError>(Sketched {
+            keys: KeySet::decode(keys, seed_of(&digest_key))?,
+            not_json: sketch.not_json,
+            without_field: sketch.without_field,
+            not_scalar: sketch.not_scalar,
+        })
     });
     let decoded = decoding.await;
     let damaged = |what: String| Failure::sent(Fault::new(Reason::Internal, what));

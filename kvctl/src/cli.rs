@@ -167,11 +167,6 @@ enum Command {
 }
 
 impl Global {
-    /// The key space to work in.
-    pub(crate) fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
     /// Whether output is for programs.
     pub(crate) fn json(&self) -> bool {
         self.output == Output::Json
@@ -180,6 +175,11 @@ impl Global {
     /// How long one operation may take.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(TIMEOUT)
+    }
+
+    /// The key space to work in.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
     }
 
     /// A client of the cluster, in the namespace that was named. Talks to nobody yet.

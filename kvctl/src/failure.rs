@@ -94,6 +94,11 @@ pub(crate) enum Failure {
         /// Findings.
         count: usize,
     },
+    #[error(
+        "no plot was written: a node that has counted did not tell how its accesses came over time; \
+         try again"
+    )]
+    NoHistory,
     #[error("interrupted")]
     Interrupted,
     #[error("cannot start: {0}")]
@@ -123,7 +128,9 @@ impl Failure {
                 _ => Code::Unavailable,
             },
             Self::Stopped { what, .. } => what.code(),
-            Self::LostSight { .. } | Self::NotEverywhere { .. } => Code::Unavailable,
+            Self::LostSight { .. } | Self::NotEverywhere { .. } | Self::NoHistory => {
+                Code::Unavailable
+            }
             Self::Unhealthy { .. } => Code::ConditionNotMet,
             Self::Interrupted => Code::Interrupted,
         }

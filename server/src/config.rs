@@ -15,6 +15,7 @@ use torc_tls::Files;
 
 use crate::hot::HotSettings;
 use crate::variables;
+use torc_sketch::hot_keys::{HotKeysOptions, OptionsError};
 
 /// Numbers that a Redis client may select are below this.
 const MOST_DATABASES: u32 = 1_024;
@@ -178,6 +179,19 @@ pub struct RawSettings {
     /// coarsely [default: 16]
     #[arg(long, env = "TORC_HOT_KEYS_HISTORY_MIB", value_name = "MIB")]
     pub hot_keys_history_mib: Option<u64>,
+    /// Keys with 1/k of the accesses to their namespace are hot [default: 1000]
+    #[arg(long, env = "TORC_HOT_KEYS_K", value_name = "K")]
+    pub hot_keys_k: Option<u32>,
+    /// How far an estimate may exceed the truth, as a share of the namespace's accesses; at most
+    /// 1/(2k), the same at all nodes [default: 1/(2k)]. Each namespace takes k KiB and 16
+    /// log2(1/delta)/epsilon bytes at most in each worker thread: together at most 4 MiB, of 8
+    /// namespaces at a time
+    #[arg(long, env = "TORC_HOT_KEYS_EPSILON", value_name = "SHARE")]
+    pub hot_keys_epsilon: Option<f64>,
+    /// With what probability an estimate may exceed the truth by more; the same at all nodes
+    /// [default: 0.03125]
+    #[arg(long, env = "TORC_HOT_KEYS_DELTA", value_name = "PROBABILITY")]
+    pub hot_keys_delta: Option<f64>,
     /// Take down the digests of hot keys only, never the keys; a history that tells keys is
     /// removed [default: false]
     #[arg(long, env = "TORC_HOT_KEYS_REDACT", num_args = 0..=1, default_missing_value = "true")]
@@ -436,6 +450,9 @@ impl RawSettings {
             hot_keys: self.hot_keys.or(fallback.hot_keys),
             hot_keys_interval_s: self.hot_keys_interval_s.or(fallback.hot_keys_interval_s),
             hot_keys_history_mib: self.hot_keys_history_mib.or(fallback.hot_keys_history_mib),
+            hot_keys_k: self.hot_keys_k.or(fallback.hot_keys_k),
+            hot_keys_epsilon: self.hot_keys_epsilon.or(fallback.hot_keys_epsilon),
+            hot_keys_delta: self.hot_keys_delta.or(fallback.hot_keys_delta),
             hot_keys_redact: self.hot_keys_redact.or(fallback.hot_keys_redact),
             test_link_faults: self.test_link_faults.or(fallback.test_link_faults),
             test_clock_shift: self.test_clock_shift.or(fallback.test_clock_shift),
@@ -448,6 +465,7 @@ impl RawSettings {
     /// # Errors
     /// [`ConfigError`] naming the setting.
     pub fn check(self) -> Result<Settings, ConfigError> {
+        let hot = self.hot()?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let zone = self.zone.map(Zone::new).transpose();
@@ -528,12 +546,7 @@ impl RawSettings {
                 1,
                 256,
             )?,
-            hot: HotSettings {
-                enabled: self.hot_keys.unwrap_or(true),
-                interval: seconds("hot-keys-interval-s", self.hot_keys_interval_s, 5)?,
-                history_bytes: mib("hot-keys-history-mib", self.hot_keys_history_mib, 16, 1024)?,
-                redact: self.hot_keys_redact.unwrap_or(false),
-            },
+            hot,
             release: Release::ours(),
             test_link_faults: self.test_link_faults,
             test_clock_shift: self.test_clock_shift,
@@ -547,6 +560,20 @@ impl RawSettings {
             return Err(problem("found-with", "goes with --bootstrap"));
         }
         Ok(settings)
+    }
+}
+
+impl RawSettings {
+    fn hot(&self) -> Result<HotSettings, ConfigError> {
+        let counting = counting(self.hot_keys_k, self.hot_keys_epsilon, self.hot_keys_delta)?;
+        Ok(HotSettings {
+            k: counting.k,
+            shape: counting.shape,
+            enabled: self.hot_keys.unwrap_or(true),
+            interval: seconds("hot-keys-interval-s", self.hot_keys_interval_s, 5)?,
+            history_bytes: mib("hot-keys-history-mib", self.hot_keys_history_mib, 16, 1024)?,
+            redact: self.hot_keys_redact.unwrap_or(false),
+        })
     }
 }
 
@@ -632,6 +659,22 @@ fn seconds(
 ) -> Result<Duration, ConfigError> {
     let week = 7 * 24 * 3600;
     within(setting, given.unwrap_or(default), 1, week).map(Duration::from_secs)
+}
+
+/// What hot keys are counted with; the seed is the cluster's.
+fn counting(
+    k: Option<u32>,
+    epsilon: Option<f64>,
+    delta: Option<f64>,
+) -> Result<HotKeysOptions, ConfigError> {
+    HotKeysOptions::new(k.unwrap_or(1000), epsilon, delta, 0).map_err(|error| {
+        let setting = match error {
+            OptionsError::Shape(_) if delta.is_some() && epsilon.is_none() => "hot-keys-delta",
+            OptionsError::Shape(_) | OptionsError::Coarse { .. } => "hot-keys-epsilon",
+            _ => "hot-keys-k",
+        };
+        problem(setting, error)
+    })
 }
 
 fn rate(setting: &'static str, given: f64) -> Result<f64, ConfigError> {
@@ -828,6 +871,27 @@ mod tests {
                 "positions",
                 RawSettings {
                     positions: Some(0),
+                    ..minimal()
+                },
+            ),
+            (
+                "hot-keys-k",
+                RawSettings {
+                    hot_keys_k: Some(5_000),
+                    ..minimal()
+                },
+            ),
+            (
+                "hot-keys-epsilon",
+                RawSettings {
+                    hot_keys_epsilon: Some(0.001),
+                    ..minimal()
+                },
+            ),
+            (
+                "hot-keys-delta",
+                RawSettings {
+                    hot_keys_delta: Some(1.5),
                     ..minimal()
                 },
             ),

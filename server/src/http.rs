@@ -108,6 +108,7 @@ struct HotQuery {
     top: Option<u32>,
     node: Option<u64>,
     namespace: Option<String>,
+    steps: Option<u32>,
 }
 
 async fn hot_keys(State(shared): State<Arc<Shared>>, Query(query): Query<HotQuery>) -> Response {
@@ -124,6 +125,7 @@ async fn hot_keys(State(shared): State<Arc<Shared>>, Query(query): Query<HotQuer
         window_ms,
         top: query.top.unwrap_or(0),
         node: query.node.unwrap_or(0),
+        steps: query.steps.unwrap_or(0),
     };
     match hot::answer(&shared, request, Instant::now() + DEFAULT_DEADLINE).await {
         Ok(answer) => Json(hot::to_json(&answer)).into_response(),

@@ -17,9 +17,9 @@ use tonic::transport::Channel;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::{
-    BatchGetRequest, BatchPutRequest, ExplainRequest, GetRequest, GetResult, HotKeysRequest,
-    HotKeysResponse, PutRequest, ScanRequest, SessionRequest, get_result, session_request,
-    session_response,
+    BatchGetRequest, BatchPutRequest, CreateNamespaceRequest, ExplainRequest, GetRequest,
+    GetResult, HotKeysRequest, HotKeysResponse, PutRequest, ScanRequest, SessionRequest,
+    get_result, session_request, session_response,
 };
 use torc_proto::{Fault, Reason};
 use torc_server::Node;
@@ -241,6 +241,67 @@ async fn the_hottest_keys_of_three_nodes_come_in_order_and_within_the_bound() {
         .map(|node| node.accesses)
         .sum();
     assert_eq!(partial.accesses, rest, "the others are still there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quiet_namespace_shows_its_own_hot_keys_and_their_course() {
+    let dir = tempfile::tempdir().unwrap();
+    let fine = |dir: &Path| RawSettings {
+        hot_keys_k: Some(10),
+        hot_keys_epsilon: Some(0.001),
+        hot_keys_delta: Some(0.01),
+        ..settings(dir)
+    };
+    let other = fine(&dir.path().join("b")).check().unwrap();
+    let other = Node::start(other).await.unwrap();
+    let nodes = found(fine(&dir.path().join("a")), vec![other]).await;
+    let mut cluster = ClusterClient::new(channel(&nodes[0]).await);
+    let quiet = CreateNamespaceRequest {
+        name: "quiet".to_owned(),
+        ..CreateNamespaceRequest::default()
+    };
+    cluster.create_namespace(quiet).await.unwrap();
+    let of_quiet = |key: &str| GetRequest {
+        namespace: "quiet".to_owned(),
+        ..get(key)
+    };
+    get_all(&nodes, vec![get("busy"); 5_000]).await;
+    let mut gets = vec![of_quiet("mine"); 30];
+    gets.extend((0..20).map(|number| of_quiet(&format!("rare-{number}"))));
+    get_all(&nodes, gets).await;
+    counted(&nodes[0], 5_000).await;
+    let asked = HotKeysRequest {
+        namespace: "quiet".to_owned(),
+        steps: 7,
+        ..HotKeysRequest::default()
+    };
+    let mut answer = HotKeysResponse::default();
+    until("the quiet one is counted", async || {
+        answer = hot(&nodes[1], asked.clone()).await.unwrap();
+        answer.accesses == 50
+    })
+    .await;
+    let keys: Vec<_> = answer.keys.iter().map(|key| &key.key[..]).collect();
+    assert_eq!(keys, [b"mine"], "30 of 50; one of 50 is less than a tenth");
+    assert_eq!((answer.complete_from, answer.error_bound), (5, 1));
+    assert!((answer.keys[0].share - 0.6).abs() < 1e-9);
+    assert!(answer.majority.unwrap().certain);
+    assert!(answer.delta <= 0.01);
+    let history = answer.history.unwrap();
+    let sums = history.series.iter().map(|it| {
+        assert_eq!(it.accesses.len(), 7);
+        it.accesses.iter().sum::<f64>().round()
+    });
+    assert_eq!(sums.collect::<Vec<_>>(), [50.0, 30.0], "all, and the key");
+    let (_, body) = http(&nodes[0], "/hot-keys?namespace=quiet&steps=7").await;
+    let json: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(json["history"]["keys"][0].as_array().unwrap().len(), 7);
+    let many = HotKeysRequest {
+        steps: 241,
+        ..asked
+    };
+    let refused = hot(&nodes[0], many).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@
 //! | [`overlap`] | how many keys do two sets share? | stated with the answer | 5 MiB a set |
 //! | [`bloom`]: plain, growing, with deletion | was this key ever seen? | never a wrong no; a wrong yes at the rate δ | 1.44 log2(1/δ) bits a key |
 //! | [`rolling`] | where does this string occur, which substrings are equal, where does one cut? | matches are verified; of hashes alone stated | a window; 4 a byte under edits |
+//! | [`search`] | where do these strings occur in a text at hand? | none | by pattern |
 //! | [`hot_keys`] | what is hot, where and since when? | that of heavy hitters, over any window | by budget |
 //!
 //! The algorithms are those of a lecture on hashing (S. Jiang, Hash methods, Peking University 2023), whose theorems the tests state and check.
@@ -30,6 +31,7 @@
 //! | `one_hit_wonders` | a cache that stores an object on its second request |
 //! | `cache_digests` | caches that tell each other what they hold |
 //! | `bloom_join` | a join of two files that spares rows |
+//! | `seen_before` | an archive that stores a chunk once, a limit of recipients, articles that were not read |
 //! | `safe_browsing` | a client that asks a server about few URLs, and misses no malicious one |
 //! | `substrings` | prefix, substring and concatenation: first difference, longest repeat, the hash of a whole from its parts |
 //! | `edit` | a string under insertion and deletion, hashed and compared at any time |
@@ -44,6 +46,7 @@ pub mod hot_keys;
 mod majority;
 pub mod overlap;
 pub mod rolling;
+pub mod search;
 mod seed;
 #[cfg(test)]
 mod testing;

@@ -38,7 +38,7 @@ const NO_NAMESPACE: NamespaceId = NamespaceId(0);
 /// The sketches of a set of keys.
 ///
 /// * Building: [`KeySet::insert`], [`KeySet::merge`].
-/// * Question: [`KeySet::overlap`].
+/// * Questions: [`KeySet::overlap`]; [`KeySet::join`] for keys that come more than once.
 /// * Bytes: [`KeySet::encode`], [`KeySet::decode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeySet {
@@ -148,6 +148,14 @@ impl KeySet {
         })
     }
 
+    /// How many pairs of equal keys two sets have in which keys may come more than once: the size of their join. About 5 ms.
+    ///
+    /// # Errors
+    /// [`CombineError`] for sets of another seed.
+    pub fn join(&self, other: &Self) -> Result<InnerProduct, CombineError> {
+        self.keys.inner_product(&other.keys)
+    }
+
     /// The bytes of both sketches: of the keys, of the accesses.
     #[must_use]
     pub fn encode(&self) -> [Vec<u8>; 2] {
@@ -239,6 +247,20 @@ mod tests {
             (0.0, 0.0, 0)
         );
         assert!(KeySet::new(SEED).is_empty());
+    }
+
+    /// The lecture's tables: students and clubs, students and courses.
+    #[test]
+    fn the_join_of_the_lectures_tables_has_six_rows() {
+        let table = |students: &[u64]| {
+            let mut set = KeySet::new(SEED);
+            for student in students {
+                set.insert(&digest(*student), 0);
+            }
+            set
+        };
+        let join = table(&[1, 1, 2]).join(&table(&[1, 1, 2, 2])).unwrap();
+        assert_eq!((join.upper, join.estimate.round() as u64), (6, 6));
     }
 
     #[test]

@@ -240,3 +240,58 @@ fn patterns_are_found_by_their_hashes_alone() {
     assert_eq!(found, "1 0\n2 1\n2 2\n");
     assert!(told.starts_with("4 patterns in "), "{told}");
 }
+
+#[test]
+fn an_archive_stores_each_chunk_once_and_reads_its_index_for_few_others() {
+    let text = concat((0..60_000).map(|i| format!("{}\n", i * i % 99_991)));
+    let edited = text.replacen("\n", "\ninserted\n", 1);
+    let files = [
+        file("archive-a", &text),
+        file("archive-b", &text),
+        file("archive-c", &edited),
+    ];
+    let args: Vec<&str> = std::iter::once("archive")
+        .chain(files.iter().map(String::as_str))
+        .collect();
+    let (printed, _) = output("seen_before", &args, "");
+    let chunks = number_before(&printed, " chunks");
+    let stored = number_before(&printed, " stored");
+    let reads = number_before(&printed, " times");
+    assert!(
+        stored <= chunks / 3 + 3,
+        "two copies, and an edit near the start: {printed}"
+    );
+    assert!(
+        reads >= chunks - stored && reads < chunks - stored + 10,
+        "{printed}"
+    );
+}
+
+#[test]
+fn a_sender_reaches_as_many_recipients_as_allowed_and_those_again() {
+    let mails = "a x\na y\na x\na z\nb z\na y\n";
+    let (printed, _) = output("seen_before", &["limit", "2"], mails);
+    let expected = "pass a x\npass a y\npass a x\ndefer a z\npass b z\npass a y\n";
+    assert_eq!(printed, expected);
+}
+
+#[test]
+fn nothing_that_was_read_is_recommended() {
+    let read = file(
+        "read",
+        &concat((0..2_000).map(|i| format!("article-{i}\n"))),
+    );
+    let new = concat((1_000..3_000).map(|i| format!("article-{i}\n")));
+    let (printed, _) = output("seen_before", &["unread", &read], &new);
+    let shown: Vec<u32> = printed
+        .lines()
+        .map(|line| line.trim_start_matches("article-").parse().unwrap())
+        .collect();
+    assert!(shown.iter().all(|number| *number >= 2_000), "none was read");
+    assert!(
+        shown.len() > 950,
+        "of 1,000 some 10 are left out: {}",
+        shown.len()
+    );
+    assert!(!run("seen_before", &[], "").status.success());
+}

@@ -2,10 +2,10 @@
 
 use std::hint::black_box;
 
-use aho_corasick::AhoCorasick;
 use anyhow::{Result, ensure};
 use fastcdc::v2020::FastCDC;
-use torc_sketch::rolling::{ChunkSizes, Chunker, Modulus, Patterns, Searcher};
+use torc_sketch::rolling::{ChunkSizes, Chunker, Modulus};
+use torc_sketch::search::{Budget, Finder, Method};
 
 use super::streams::seconds;
 use super::{AHO_CORASICK, FASTCDC};
@@ -13,8 +13,15 @@ use crate::records;
 use crate::report::{Metric, Report, TORC};
 
 const RATE: Metric = Metric::new("rate", "MB/s");
+const MADE: Metric = Metric::new("made_ready_in", "ms");
 const MEAN: Metric = Metric::new("mean_chunk", "bytes");
 const SHARED: Metric = Metric::new("shared_after_an_insertion", "% of bytes");
+
+const METHODS: [(Method, &str); 3] = [
+    (Method::Memmem, "memmem"),
+    (Method::Automaton, AHO_CORASICK),
+    (Method::Hashes, "rolling hashes"),
+];
 
 /// Smallest, average and largest chunk.
 const SIZES: (usize, usize, usize) = (2 << 10, 8 << 10, 64 << 10);
@@ -24,47 +31,76 @@ pub(super) fn measure(report: &mut Report, round: u64, len: usize) -> Result<()>
     let text: Vec<u8> = (0..len / records::LEN)
         .flat_map(|i| records::pair(i as u64).value)
         .collect();
-    search(
-        report,
-        round,
-        "search for 1 pattern",
-        &text,
-        &["\"lang\":\"fr\",\"seen\":\"2025-03-07\""],
-    )?;
-    // Of two lengths; one occurs in each hundredth value. None overlaps another, so that both find the same number.
-    let of_two_lengths = [
+    for (case, patterns) in searches() {
+        search(report, round, &case, &text, &patterns)?;
+    }
+    cut(report, round, &text)
+}
+
+/// What is looked for: parts of values that occur in few or none of them, as many and as long as told.
+fn searches() -> Vec<(String, Vec<Vec<u8>>)> {
+    let text = |parts: &[&str]| parts.iter().map(|it| it.as_bytes().to_vec()).collect();
+    // Of two lengths; one occurs in each hundredth value.
+    let four = [
         "\"status\":404",
         "\"status\":500",
         "03-07\",\"etag\":\"0",
         "03-08\",\"etag\":\"1",
     ];
-    search(
-        report,
-        round,
-        "search for 4 patterns",
-        &text,
-        &of_two_lengths,
-    )?;
-    cut(report, round, &text)
+    let mut searches = vec![
+        (
+            "search for 1 pattern".to_owned(),
+            text(&["\"lang\":\"fr\",\"seen\":\"2025-03-07\""]),
+        ),
+        ("search for 4 patterns".to_owned(), text(&four)),
+    ];
+    // From within values of records that are not in the text: as like it as can be.
+    let unseen = |number: u64, len: usize| -> Vec<u8> {
+        let first = 4_000_000_000 + 1_000 * number;
+        let values = (first..).flat_map(|index| records::pair(index).value);
+        values.skip(40).take(len).collect()
+    };
+    for (count, len) in [(8, 32), (16, 32), (64, 32), (64, 1_024), (64, 16 << 10)] {
+        let patterns = (0..count).map(|number| unseen(number, len)).collect();
+        searches.push((
+            format!("search for {count} patterns of {len} bytes"),
+            patterns,
+        ));
+    }
+    let lengths = (0..64).map(|number| unseen(number, 16 + 2 * number as usize));
+    searches.push((
+        "search for 64 patterns of 64 lengths".to_owned(),
+        lengths.collect(),
+    ));
+    searches
 }
 
+/// By each method.
 fn search(
     report: &mut Report,
     seed: u64,
     case: &str,
     text: &[u8],
-    patterns: &[&str],
+    patterns: &[Vec<u8>],
 ) -> Result<()> {
-    let compiled = Patterns::new(&Modulus::random(seed), patterns)?;
-    let (took, found) = seconds(|| Searcher::find_all(&compiled, text).len());
-    report.add(case, RATE, TORC, rate(text, took));
-    let peer = AhoCorasick::new(patterns)?;
-    let (took, theirs) = seconds(|| peer.find_iter(text).count());
-    report.add(case, RATE, AHO_CORASICK, rate(text, took));
-    ensure!(
-        found == theirs,
-        "{found} matches, and the peer found {theirs}"
-    );
+    let modulus = Modulus::random(seed);
+    let served = Finder::new(&modulus, patterns)?.method();
+    let mut counts = Vec::new();
+    for (method, subject) in METHODS {
+        let (made, finder) = seconds(|| Finder::by(method, &modulus, patterns));
+        let mut finder = finder?;
+        let (took, found) =
+            seconds(|| finder.find(text, usize::MAX - 1, &mut Budget::new(|| true)));
+        report.add(case, RATE, subject, rate(text, took));
+        report.add(case, MADE, subject, 1e3 * made);
+        if method == served {
+            report.add(case, RATE, TORC, rate(text, took));
+            report.add(case, MADE, TORC, 1e3 * made);
+        }
+        counts.push(found.unwrap_or_default().first.len());
+    }
+    counts.dedup();
+    ensure!(counts.len() == 1, "{case}: {counts:?} matches, by method");
     Ok(())
 }
 

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use super::plot::Plot;
 use crate::stats;
 use crate::table::Table;
+use torc_plot::Plot;
 
 /// What a source says of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -14,7 +14,6 @@ mod claim;
 mod essay;
 mod gigahash;
 mod lecture;
-mod plot;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

@@ -23,7 +23,7 @@ pub struct HotKeys {
     pub from_ms: u64,
     /// Where they end: some seconds ago at most, unless nothing was accessed since.
     pub to_ms: u64,
-    /// Of all keys.
+    /// Of all keys of the namespace.
     pub accesses: u64,
     /// An estimate is never below the truth, and above it by more than this with
     /// probability [`HotKeys::delta`] at most.
@@ -38,6 +38,21 @@ pub struct HotKeys {
     pub majority: Option<HotMajority>,
     /// Every node that was asked.
     pub nodes: Vec<HotNode>,
+    /// How accesses came over time, if that was asked for and all nodes that have counted told it.
+    pub history: Option<HotHistory>,
+}
+
+/// Accesses in successive steps of equal length. Those of an interval that lies in several are spread by time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HotHistory {
+    /// Where the first step begins, Unix milliseconds.
+    pub from_ms: u64,
+    /// How long a step is.
+    pub step_ms: u64,
+    /// Of all keys of the namespace.
+    pub accesses: Vec<f64>,
+    /// The estimates of each of the first 20 keys, in the order of [`HotKeys::keys`].
+    pub keys: Vec<Vec<f64>>,
 }
 
 /// A key that is hot.
@@ -51,7 +66,7 @@ pub struct HotKey {
     pub key: Option<Bytes>,
     /// Its accesses, see [`HotKeys::error_bound`].
     pub estimate: u64,
-    /// Of all accesses.
+    /// Of all accesses to its namespace.
     pub share: f64,
     /// Nodes at which it is hot, the one with most accesses first.
     pub nodes: Vec<HotKeyNode>,
@@ -100,7 +115,7 @@ pub struct HotEstimate {
     pub from_ms: u64,
     /// Where they end.
     pub to_ms: u64,
-    /// Of all keys.
+    /// Of all keys of its namespace.
     pub accesses: u64,
     /// Never below the truth.
     pub estimate: u64,
@@ -158,6 +173,17 @@ fn hot_keys(wire: v1::HotKeysResponse) -> Checked<HotKeys> {
         keys: wire.keys.into_iter().map(hot_key).collect::<Checked<_>>()?,
         majority: wire.majority.as_ref().map(majority).transpose()?,
         nodes: wire.nodes.into_iter().map(hot_node).collect(),
+        history: wire.history.map(history).transpose()?,
+    })
+}
+
+fn history(wire: v1::HotHistory) -> Checked<HotHistory> {
+    let mut series = wire.series.into_iter().map(|it| it.accesses);
+    Ok(HotHistory {
+        from_ms: wire.from_ms,
+        step_ms: wire.step_ms,
+        accesses: series.next().ok_or(missing("series"))?,
+        keys: series.collect(),
     })
 }
 

@@ -4,6 +4,7 @@
 //! versions are text; what does not exist is `null`.
 
 mod explanation;
+mod field_join;
 mod from_wire;
 mod generations;
 mod hot_keys;
@@ -19,8 +20,9 @@ use torc_ring::topology::ClusterId;
 use torc_ring::{NodeId, Token, Zone};
 
 pub use explanation::{Explanation, Holding, Holds, Quorum, SliceTrace, SliceVerdict};
+pub use field_join::{FieldJoin, FieldJoinEstimate, FieldJoinSide};
 pub use generations::{Generation, GenerationContent, GenerationState, Reservation};
-pub use hot_keys::{HotEstimate, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode};
+pub use hot_keys::{HotEstimate, HotHistory, HotKey, HotKeyNode, HotKeys, HotMajority, HotNode};
 pub use maintenance::NodeMaintenance;
 pub use namespaces::{Namespace, NamespaceMode};
 pub use overlap::{Overlap, OverlapEstimate, OverlapJoin, OverlapSet};

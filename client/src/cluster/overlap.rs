@@ -59,7 +59,7 @@ pub struct OverlapJoin {
     pub error: u128,
     /// 1/32.
     pub delta: f64,
-    /// What keys that are not hot in both can add at most: `complete_from` times all accesses.
+    /// What keys that are not hot in both can add at most: `complete_from` times the accesses of both.
     pub unseen: u128,
     /// Keys with so many accesses are hot.
     pub complete_from: u64,
@@ -86,13 +86,13 @@ impl OverlapJoin {
         let both = accesses[0].saturating_add(accesses[1]);
         let of_a_key = hot.map(|hot| hot.error_bound).into_iter().max();
         let complete_from = hot.map(complete_from).into_iter().max().unwrap_or(0);
-        let total = hot.map(|hot| hot.accesses).into_iter().max().unwrap_or(0);
+        let total: u128 = hot.map(|hot| u128::from(hot.accesses)).into_iter().sum();
         let of_keys = both.saturating_mul(of_a_key.unwrap_or(0).into());
         Self {
             upper: overlap.join,
             error: (overlap.join_error.ceil() as u128).saturating_add(of_keys),
             delta: sketch::Overlap::DELTA,
-            unseen: u128::from(complete_from) * u128::from(total),
+            unseen: u128::from(complete_from).saturating_mul(total),
             complete_from,
             from_ms: hot.map(|hot| hot.from_ms).into_iter().min().unwrap_or(0),
             to_ms: hot.map(|hot| hot.to_ms).into_iter().max().unwrap_or(0),
@@ -151,7 +151,7 @@ mod tests {
         let of_keys = 2 * (100 * 50 + 110 * 60);
         let of_sketch = (2.0 / 65_536.0 * 5_000.0 * 6_600.0_f64).ceil() as u128;
         assert_eq!(join.error, of_keys + of_sketch);
-        assert_eq!((join.complete_from, join.unseen), (10, 200_000));
+        assert_eq!((join.complete_from, join.unseen), (10, 400_000));
         let cut = OverlapJoin::of(&overlap, [&a, &b], [&few, &many]);
         assert_eq!(cut.complete_from, 71, "keys with 70 may have been left out");
     }

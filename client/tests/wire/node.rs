@@ -438,6 +438,7 @@ impl Reading {
             value: if self.keys_only { Bytes::new() } else { value },
             version: Some(version_to_wire(stored.version)),
             expires_at_ms: stored.expires_at_ms,
+            ..v1::Entry::default()
         }
     }
 

@@ -1,8 +1,12 @@
-//! `kvctl hot-keys`: which keys are accessed most.
+//! `kvctl hot-keys`: which keys are accessed most, and how that came over time.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use torc_client::{HotKey, HotKeys, HotKeysOptions, HotNode, NodeId};
+use torc_client::{HotHistory, HotKey, HotKeys, HotKeysOptions, HotNode, NodeId};
+
+use torc_plot::{Axis, Plot};
 
 use crate::args::positive_duration;
 use crate::cli::Global;
@@ -13,11 +17,18 @@ use crate::text;
 
 /// Longest key that is shown, characters.
 const KEY_WIDTH: usize = 60;
+/// Longest key in a legend.
+const LEGEND_WIDTH: usize = 30;
+/// Steps of a plot.
+const STEPS: u32 = 60;
+/// Keys of a plot; each has a colour of its own.
+const DRAWN: usize = 6;
 
-/// Show which keys are accessed most, by all nodes together, in a window that ends now.
+/// Show which keys of a namespace are accessed most, by all nodes together, in a window that ends now.
 ///
-/// An access is a get, a put or a delete. An estimate is never below the truth and, in 31 of 32 cases, at
-/// most the bound above it. A key is `new` if it was not hot in the window before; that is `-` where the
+/// An access is a get, a put or a delete. A key is hot with a thousandth of the accesses to its namespace
+/// (`kvd serve --hot-keys-k`). An estimate is never below the truth and, in 31 of 32 cases, at most the bound
+/// above it. A key is `new` if it was not hot in the window before; that is `-` where the
 /// nodes have not counted for so long. Nodes that could not be asked are named on stderr.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -35,6 +46,9 @@ pub(crate) struct Args {
     /// Only what the node with this id has counted.
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
     node: Option<u64>,
+    /// Draw the accesses over the window to this SVG file: of all keys, and of the hottest.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 }
 
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
@@ -42,6 +56,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         window: Some(args.window),
         top: Some(args.top),
         node: args.node.map(NodeId),
+        steps: args.plot.is_some().then_some(STEPS),
     };
     let hot = global.client()?.hot_keys(options).await?;
     if global.json() {
@@ -51,7 +66,42 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     }
     out.flush()?;
     missing(&hot.nodes).for_each(note);
-    Ok(())
+    match args.plot {
+        Some(path) => draw(&hot, global.namespace(), &path),
+        None => Ok(()),
+    }
+}
+
+fn draw(hot: &HotKeys, namespace: &str, path: &Path) -> Result<(), Failure> {
+    let history = hot.history.as_ref().ok_or(Failure::NoHistory)?;
+    let drawn = plot(hot, history, namespace).to_string();
+    fs::write(path, drawn).map_err(|source| Failure::File {
+        action: "write",
+        path: path.display().to_string(),
+        source,
+    })
+}
+
+/// Accesses a second in the middle of each step.
+fn plot(hot: &HotKeys, history: &HotHistory, namespace: &str) -> Plot {
+    let step_s = history.step_ms as f64 / 1_000.0;
+    let points = |accesses: &[f64]| {
+        let points = accesses.iter().zip(0_u32..);
+        let point = |(count, at): (&f64, u32)| ((f64::from(at) + 0.5) * step_s, count / step_s);
+        points.map(point).collect::<Vec<_>>()
+    };
+    let title = format!(
+        "Hot keys of {namespace}, {} to {}",
+        text::timestamp(hot.from_ms),
+        text::timestamp(hot.to_ms)
+    );
+    let (x, y) = (Axis::linear("seconds"), Axis::linear("accesses per second"));
+    let mut plot = Plot::new(title, x, y);
+    plot.dashed("all keys", points(&history.accesses));
+    for (key, accesses) in hot.keys.iter().zip(&history.keys).take(DRAWN) {
+        plot.measured(name(key, LEGEND_WIDTH), points(accesses));
+    }
+    plot
 }
 
 fn missing(nodes: &[HotNode]) -> impl Iterator<Item = String> + '_ {
@@ -87,7 +137,7 @@ fn describe(hot: &HotKeys) -> String {
 fn majority(hot: &HotKeys) -> Option<String> {
     let majority = hot.majority?;
     let key = hot.keys.iter().find(|key| key.digest == majority.digest);
-    let named = key.map_or_else(|| majority.digest.to_string(), name);
+    let named = key.map_or_else(|| majority.digest.to_string(), |key| name(key, KEY_WIDTH));
     let sure = if majority.certain {
         "has"
     } else {
@@ -112,7 +162,7 @@ fn keys(hot: &HotKeys) -> Table {
             None => "-",
         };
         table.row([
-            name(key),
+            name(key, KEY_WIDTH),
             text::count(key.estimate),
             text::count(hot.error_bound),
             text::percent(key.share),
@@ -124,9 +174,9 @@ fn keys(hot: &HotKeys) -> Table {
 }
 
 /// The key, or its digest where keys are redacted.
-fn name(key: &HotKey) -> String {
+fn name(key: &HotKey, width: usize) -> String {
     match &key.key {
-        Some(bytes) => text::shortened(bytes, KEY_WIDTH),
+        Some(bytes) => text::shortened(bytes, width),
         None => key.digest.to_string(),
     }
 }
@@ -188,6 +238,12 @@ mod tests {
                 digest: Digest([1; 16]),
                 certain: true,
             }),
+            history: Some(HotHistory {
+                from_ms: 0,
+                step_ms: 30_000,
+                accesses: vec![9_000.0, 1_000.0],
+                keys: vec![vec![6_000.0, 0.0], vec![1_500.0, 0.0], vec![0.0, 300.0]],
+            }),
             nodes: vec![
                 HotNode {
                     node: NodeId(2),
@@ -233,6 +289,22 @@ a\\tb has more than half of all accesses";
         assert!(describe(&hot).ends_with("02 seems to have more than half of all accesses"));
         hot.accesses = 0;
         assert_eq!(describe(&hot), "no accesses, says 1 node");
+    }
+
+    #[test]
+    fn a_plot_has_all_accesses_and_the_hottest_keys() {
+        let hot = hot();
+        let history = hot.history.as_ref().unwrap();
+        let drawn = plot(&hot, history, "a<b").to_string();
+        assert!(drawn.contains("Hot keys of a&lt;b, 1970"), "{drawn}");
+        for name in ["all keys", "a\\tb", "\\xff", "accesses per second"] {
+            assert!(drawn.contains(name), "{name} in {drawn}");
+        }
+        assert_eq!(
+            drawn.matches("<circle").count(),
+            6,
+            "two steps of three keys"
+        );
     }
 
     #[test]

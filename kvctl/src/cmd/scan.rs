@@ -6,7 +6,7 @@ use std::pin::pin;
 use base64::Engine as _;
 use bytes::Bytes;
 use futures::StreamExt as _;
-use torc_client::{Entry, ScanCursor, ScanOptions};
+use torc_client::{Entry, ScanCursor, ScanOptions, ValueMatch};
 
 use crate::cli::Global;
 use crate::failure::Failure;
@@ -20,6 +20,9 @@ use crate::text::escaped;
 /// a line is the key, a tab and the value, with control characters and bytes that are
 /// not UTF-8 escaped as `\n` or `\xff`; with `--output json` it is an object with key,
 /// value, version and, where there is one, `expires_at_ms`. To copy data, use `dump`.
+///
+/// With --contains a line ends with a tab and where the value has the bytes: `12` for byte 12, from 0; with several
+/// --contains `12:1`, the second of them; `…` where there are more than 16 places. As JSON that is `matches`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print at most this many records.
@@ -65,6 +68,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         keys_only: args.keys_only,
         contains: plain.chain(args.contains_hex).collect(),
     };
+    let several = options.contains.len() > 1;
     let client = global.client()?;
     let mut entries = pin!(client.scan(options));
     let mut printed = 0;
@@ -73,7 +77,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         if global.json() {
             out.json(&json(&entry, args.keys_only))?;
         } else {
-            out.line(text(&entry, args.keys_only))?;
+            out.line(text(&entry, args.keys_only, several))?;
         }
         printed += 1;
         if out.screen().terminal {
@@ -97,19 +101,33 @@ fn after_some(failure: Failure, printed: u64) -> Failure {
     }
 }
 
-fn text(entry: &Entry, keys_only: bool) -> String {
+fn text(entry: &Entry, keys_only: bool, several: bool) -> String {
     let key = escaped(&entry.key);
-    if keys_only {
+    let record = if keys_only {
         key.into_owned()
     } else {
         format!("{key}\t{}", escaped(&entry.value))
+    };
+    if entry.matches.is_empty() {
+        return record;
     }
+    let place = |it: &ValueMatch| {
+        if several {
+            format!("{}:{}", it.start, it.pattern)
+        } else {
+            it.start.to_string()
+        }
+    };
+    let more = entry.more_matches.then(|| "…".to_owned());
+    let places: Vec<_> = entry.matches.iter().map(place).chain(more).collect();
+    format!("{record}\t{}", places.join(" "))
 }
 
 fn json(entry: &Entry, keys_only: bool) -> JsonRow<'_> {
     let row = JsonRow::key(&entry.key)
         .expires_at_ms(entry.expires_at_ms)
-        .version(entry.version);
+        .version(entry.version)
+        .matches(&entry.matches, entry.more_matches);
     if keys_only {
         row
     } else {
@@ -127,14 +145,35 @@ mod tests {
             value: Bytes::from_static(value),
             version: "1.2.3".parse().unwrap(),
             expires_at_ms: None,
+            matches: Vec::new(),
+            more_matches: false,
         }
     }
 
     #[test]
     fn a_record_is_one_line_whatever_its_bytes() {
         let entry = entry(b"a\tb", b"1\n\xff");
-        assert_eq!(text(&entry, false), "a\\tb\t1\\n\\xff");
-        assert_eq!(text(&entry, true), "a\\tb");
+        assert_eq!(text(&entry, false, false), "a\\tb\t1\\n\\xff");
+        assert_eq!(text(&entry, true, false), "a\\tb");
+    }
+
+    #[test]
+    fn matches_follow_the_record_with_their_pattern_where_there_are_several() {
+        let places = [(0, 0), (7, 1)];
+        let matches = places.map(|(start, pattern)| ValueMatch { start, pattern });
+        let found = Entry {
+            matches: matches.into(),
+            more_matches: true,
+            ..entry(b"a", b"b")
+        };
+        assert_eq!(text(&found, false, false), "a\tb\t0 7 …");
+        assert_eq!(text(&found, true, true), "a\t0:0 7:1 …");
+        let line = serde_json::to_string(&json(&found, true)).unwrap();
+        assert_eq!(
+            line,
+            r#"{"key":"a","version":"1.2.3","matches":[{"start":0,"pattern":0},{"start":7,"pattern":1}],"more_matches":true}"#
+        );
+        crate::out::assert_documented(&json(&found, true));
     }
 
     #[test]

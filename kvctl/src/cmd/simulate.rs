@@ -1,10 +1,15 @@
 //! `kvctl ring simulate`: how evenly a ring of some size would share the load.
 
+mod compare;
+
 use torc_ring::{Growth, Partitions, Row, Weight, simulate};
 
+use self::compare::Method;
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::Out;
+use crate::table::{Align, Table};
+use crate::text;
 
 /// Grow a ring one node at a time and show how even it is; needs no cluster.
 ///
@@ -12,6 +17,10 @@ use crate::out::Out;
 /// partitions led and by replicas held, and what the last join moved over the least
 /// that it had to. Beside it the same for positions drawn at random, as most rings
 /// have them. Where nodes have weights, load is relative to what would be fair.
+///
+/// With --compare: ways to give keys to --nodes nodes, one replica each, beside our planned positions: keys of the
+/// busiest node over the mean, the share of the keys that move when a node comes and when one of them goes, with
+/// the least possible, the time of a lookup here, and memory.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Grow the ring to this many nodes.
@@ -33,6 +42,9 @@ pub(crate) struct Args {
     /// Zones, between which the nodes come in turn.
     #[arg(long, value_name = "Z", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     zones: u32,
+    /// Compare with these ways of giving keys to nodes, separated by commas.
+    #[arg(long, value_enum, value_name = "METHOD", value_delimiter = ',', conflicts_with_all = ["replicas", "weights", "zones"])]
+    compare: Vec<Method>,
     /// Which random positions to compare with.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
@@ -52,6 +64,61 @@ fn weight(text: &str) -> Result<Weight, String> {
 }
 
 pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    if args.compare.is_empty() {
+        return grow(args, global, out);
+    }
+    let size = compare::Size {
+        nodes: args.nodes,
+        positions: args.positions,
+        partitions: args.partitions,
+        seed: args.seed,
+        keys: KEYS,
+    };
+    if size.nodes < 2 {
+        return Err(Failure::Usage(
+            "compare 2 nodes or more: one goes".to_owned(),
+        ));
+    }
+    let begun = std::time::Instant::now();
+    let mut rows = compare::rows(&size, &args.compare, || begun.elapsed())?;
+    if global.json() {
+        return rows.try_for_each(|row| out.json(&row));
+    }
+    out.line(comparison(rows))?;
+    out.line(COMPARED)
+}
+
+/// Keys that methods are compared by.
+const KEYS: u32 = 1 << 20;
+const COMPARED: &str = "\nPeak: keys of the busiest node over the mean. Moved: share of a million keys, and the least possible.";
+
+fn comparison(rows: impl Iterator<Item = compare::Row>) -> Table {
+    let mut table = Table::new(&[
+        ("method", Align::Left),
+        ("peak", Align::Right),
+        ("moved by a join", Align::Right),
+        ("least", Align::Right),
+        ("moved by a leave", Align::Right),
+        ("least", Align::Right),
+        ("lookup", Align::Right),
+        ("memory", Align::Right),
+    ]);
+    for row in rows {
+        table.row([
+            row.method.to_owned(),
+            format!("{:.3}", row.peak_to_mean),
+            text::percent(row.moved_by_join),
+            text::percent(row.least_by_join),
+            text::percent(row.moved_by_leave),
+            text::percent(row.least_by_leave),
+            format!("{:.0} ns", row.lookup_ns),
+            text::bytes(row.bytes),
+        ]);
+    }
+    table
+}
+
+fn grow(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     let mut worst = None;
     if !global.json() {
         out.line(HEADER)?;

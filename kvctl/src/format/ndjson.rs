@@ -13,6 +13,7 @@ use bytes::Bytes;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use torc_client::ValueMatch;
 
 use super::reading::{Extent, Grammar, Lines};
 use super::{BASE64, Chosen, Naming, Problem, Row, decode_base64};
@@ -32,6 +33,10 @@ pub(crate) struct JsonRow<'a> {
     expires_at_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    matches: &'a [ValueMatch],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more_matches: Option<bool>,
 }
 
 impl<'a> JsonRow<'a> {
@@ -45,6 +50,8 @@ impl<'a> JsonRow<'a> {
             value_base64: None,
             expires_at_ms: None,
             version: None,
+            matches: &[],
+            more_matches: None,
         }
     }
 
@@ -57,6 +64,13 @@ impl<'a> JsonRow<'a> {
     /// Adds the expiry, Unix milliseconds.
     pub(crate) fn expires_at_ms(mut self, at: Option<u64>) -> Self {
         self.expires_at_ms = at;
+        self
+    }
+
+    /// Adds where the value has what was looked for, and whether there is more of it.
+    pub(crate) fn matches(mut self, matches: &'a [ValueMatch], more: bool) -> Self {
+        self.matches = matches;
+        self.more_matches = (!matches.is_empty()).then_some(more);
         self
     }
 

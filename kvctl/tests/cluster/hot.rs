@@ -30,6 +30,17 @@ async fn hot_keys_are_shown_with_their_shares_and_missing_nodes_are_named() {
     assert_eq!(hot["majority"]["certain"], true);
     let text = String::from_utf8(cluster.kvctl(&["hot-keys"]).stdout).unwrap();
     assert!(text.contains("busy has more than half"), "{text}");
+    let dir = tempfile::tempdir().unwrap();
+    let drawn = dir.path().join("hot.svg");
+    let plotted = cluster.kvctl(&["hot-keys", "--plot", drawn.to_str().unwrap()]);
+    assert!(plotted.status.success(), "{plotted:?}");
+    let drawn = std::fs::read_to_string(drawn).unwrap();
+    assert!(
+        drawn.starts_with("<svg ") && drawn.contains(">busy<"),
+        "{drawn}"
+    );
+    let nowhere = cluster.kvctl(&["hot-keys", "--plot", "/nowhere/hot.svg"]);
+    assert_eq!(nowhere.status.code(), Some(2), "{nowhere:?}");
     let node = hot["keys"][0]["nodes"][0]["node"].to_string();
     let only = json(&cluster, &["--node", &node]);
     assert_eq!(only["nodes"].as_array().unwrap().len(), 1);
@@ -61,6 +72,17 @@ async fn a_scan_prints_what_contains_the_bytes() {
     };
     assert_eq!(lines(&["--contains", "-x3"]), 10);
     assert_eq!(lines(&["--contains", "-x3", "--contains", "value 7 "]), 11);
+    let found = cluster.kvctl(&[
+        "scan",
+        "--contains",
+        "-x",
+        "--contains",
+        "e 7 ",
+        "--limit",
+        "60",
+    ]);
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert!(found.contains("k7\tvalue 7 -x2\t4:1 8:0\n"), "{found}");
     assert_eq!(lines(&["--contains-hex", "2d7833"]), 10);
     assert_eq!(lines(&["--contains", "nowhere"]), 0);
     let long = "x".repeat(65_537);
@@ -141,6 +163,74 @@ async fn the_overlap_of_two_namespaces_is_told_with_its_error_and_of_all_partiti
     let partial = cluster.kvctl(&[&overlap[..], &["--timeout", "3s"]].concat());
     assert_eq!(partial.status.code(), Some(3), "{partial:?}");
     assert!(partial.stdout.is_empty(), "no answer in part");
+}
+
+/// The lecture's tables, and records that join with nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_join_of_two_namespaces_on_a_field_counts_pairs_of_rows() {
+    let cluster = Cluster::start(2).await;
+    let client = cluster.client().await;
+    for name in ["clubs", "courses"] {
+        let created = cluster.kvctl(&["namespace", "create", name]);
+        assert!(created.status.success(), "{created:?}");
+    }
+    let clubs = [
+        r#"{"student":1,"club":"A"}"#,
+        r#"{"student":1.0,"club":"B"}"#,
+        r#"{"student":2,"club":"A"}"#,
+        r#"{"student":"1"}"#,
+        r#"{"club":"B"}"#,
+        "no JSON",
+        r#"{"student":null}"#,
+    ];
+    let courses = [
+        r#"{"student":1,"course":"X","grade":100}"#,
+        r#"{"student":1,"course":"Y","grade":95}"#,
+        r#"{"student":2,"course":"X","grade":90}"#,
+        r#"{"student":2,"course":"Y","grade":80}"#,
+    ];
+    for (name, rows) in [("clubs", &clubs[..]), ("courses", &courses)] {
+        for (number, row) in rows.iter().enumerate() {
+            let client = client.namespace(name);
+            client.put(format!("row-{number}"), *row).await.unwrap();
+        }
+    }
+    let args = [
+        "namespace",
+        "overlap",
+        "clubs",
+        "courses",
+        "--on",
+        "student",
+    ];
+    let mut json = serde_json::Value::Null;
+    // A replica may lack the last writes.
+    until("all rows are read", async || {
+        let output = cluster.kvctl(&[&args[..], &["--output", "json"]].concat());
+        json = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        json["records_read"] == 11
+    })
+    .await;
+    assert_eq!(
+        (&json["a"]["rows"], &json["b"]["rows"]),
+        (&4.into(), &4.into())
+    );
+    for reason in ["not_json", "without_field", "not_scalar"] {
+        assert_eq!(
+            (&json["a"][reason], &json["b"][reason]),
+            (&1.into(), &0.into())
+        );
+    }
+    assert_eq!(
+        json["size"]["upper"], 6,
+        "2 of student 1 by 2, 1 of 2 by 2: {json}"
+    );
+    assert_eq!(json["size"]["estimate"], 6);
+    let text = String::from_utf8(cluster.kvctl(&args).stdout).unwrap();
+    assert!(text.starts_with("join on student  6 ± 1 pairs"), "{text}");
+    let long = "x".repeat(1_025);
+    let refused = cluster.kvctl(&[&args[..5], &[&long]].concat());
+    assert_eq!(refused.status.code(), Some(6), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,7 +41,7 @@ pub(crate) async fn explain(
     let here = async || {
         let answer = placement(&table, &digest, partition)?;
         let answer = held(shared, namespace, &key, &digest, answer)?;
-        let hot = hot::estimate(shared, &digest).await;
+        let hot = hot::estimate(shared, namespace, &digest).await;
         Ok(ExplainResponse { hot, ..answer })
     };
     if request.local {

@@ -9,6 +9,7 @@
 
 mod change;
 pub(crate) mod explain;
+mod field;
 mod generation;
 mod leader;
 mod maintenance;

@@ -1,4 +1,5 @@
-//! The keys of one or two namespaces as sketches, so that a client can tell what they share.
+//! The keys of one or two namespaces, or a field of their JSON values, as sketches, so that a client can tell what
+//! they share.
 //!
 //! A node reads the partitions that it is told to, so that over the cluster each key counts once: whoever asks names
 //! each partition to one node. Sketches of two namespaces are comparable because keys go into them by a digest of
@@ -20,12 +21,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use torc_proto::v1::{KeySketch, SketchKeysRequest, SketchKeysResponse, SketchedNamespace};
 use torc_proto::{Fault, MAX_KEY_WEIGHTS, Reason, WireError, digest_from_wire};
-use torc_record::{Digest, DigestKey, NamespaceId};
+use torc_record::{Digest, DigestKey, NamespaceId, Record};
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 use torc_sketch::overlap::{KeySet, digest_of, seed_of};
 use torc_store::{Cursor, ScanLimits, ScanPage};
 
+use super::field::{Field, MAX_FIELD_LEN, Unjoined};
 use crate::clock::unix_ms;
 use crate::kv::find_namespace;
 use crate::recipient::Recipient;
@@ -146,7 +148,29 @@ fn checked_partitions(table: &RoutingTable, wanted: &[u32]) -> Result<Vec<Partit
 struct Set {
     namespace: NamespaceId,
     weights: HashMap<Digest, u64>,
+    /// What is sketched instead of the keys.
+    on: Option<Field>,
     keys: KeySet,
+    not_json: u64,
+    without_field: u64,
+    not_scalar: u64,
+}
+
+impl Set {
+    fn take(&mut self, digest_key: &DigestKey, record: &Record, value: &[u8]) {
+        let Some(field) = &self.on else {
+            let digest = digest_of(digest_key, record.key.as_bytes());
+            let accesses = self.weights.get(&record.digest).copied();
+            self.keys.insert(&digest, accesses.unwrap_or(0));
+            return;
+        };
+        match field.of(value) {
+            Ok(scalar) => self.keys.insert(&digest_of(digest_key, &scalar), 0),
+            Err(Unjoined::NotJson) => self.not_json += 1,
+            Err(Unjoined::NoField) => self.without_field += 1,
+            Err(Unjoined::NotScalar) => self.not_scalar += 1,
+        }
+    }
 }
 
 fn checked_namespaces(
@@ -173,7 +197,19 @@ fn checked_namespaces(
             let message = "static namespaces cannot be compared: compare what they are built from";
             return Err(Fault::new(Reason::Invalid, message));
         }
+        let on = Some(wanted.on.as_str()).filter(|on| !on.is_empty());
+        let on = on.map(|on| {
+            let too_long = || {
+                let message = format!("a field's name of more than {MAX_FIELD_LEN} bytes");
+                Fault::new(Reason::Invalid, message)
+            };
+            Field::new(on).ok_or_else(too_long)
+        });
         Ok(Set {
+            on: on.transpose()?,
+            not_json: 0,
+            without_field: 0,
+            not_scalar: 0,
             namespace,
             weights: wanted
                 .weights
@@ -225,7 +261,13 @@ impl Sketching {
         }
         for set in &self.sets {
             let [keys, accesses] = set.keys.encode().map(Into::into);
-            let sketch = Some(KeySketch { keys, accesses });
+            let sketch = Some(KeySketch {
+                keys,
+                accesses,
+                not_json: set.not_json,
+                without_field: set.without_field,
+                not_scalar: set.not_scalar,
+            });
             let records = self.records;
             let message = SketchKeysResponse { records, sketch };
             messages
@@ -294,15 +336,12 @@ impl Sketching {
         let now_ms = unix_ms();
         let adding = tokio::task::spawn_blocking(move || {
             for record in &page.records {
-                if record.visible(now_ms).is_none() {
+                let Some(value) = record.visible(now_ms) else {
                     continue;
-                }
+                };
                 let meant = |set: &&mut Set| set.namespace == record.namespace;
-                for set in sets.iter_mut().filter(meant) {
-                    let digest = digest_of(&digest_key, record.key.as_bytes());
-                    let accesses = set.weights.get(&record.digest).copied();
-                    set.keys.insert(&digest, accesses.unwrap_or(0));
-                }
+                let meant = sets.iter_mut().filter(meant);
+                meant.for_each(|set| set.take(&digest_key, record, value));
             }
             sets
         });

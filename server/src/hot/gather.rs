@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use torc_proto::v1::{
-    self, HotEstimate, HotKeysRequest, HotKeysResponse, HotNode, HotWindowRequest,
-    HotWindowResponse,
+    self, HotCourse, HotEstimate, HotHistory, HotKeysRequest, HotKeysResponse, HotNode, HotSeries,
+    HotWindowRequest, HotWindowResponse,
 };
 use torc_proto::{Fault, Reason};
 use torc_record::{Digest, NamespaceId};
 use torc_ring::NodeId;
 use torc_ring::topology::RoutingTable;
 use torc_sketch::hot_keys::{
-    HotAnswer, HotKey, HotKeys, HotKeysOptions, Interval, NodeWindow, hottest,
+    HotAnswer, HotKey, HotKeys, HotKeysOptions, Interval, NamespaceIntervals, NodeWindow, hottest,
 };
 
-use super::history::{Windows, decode};
+use super::history::{Windows, decode, decode_only};
 use super::options_of;
+use super::series::{self, Grid};
 use crate::clock::unix_ms;
 use crate::kv::find_namespace;
 use crate::peers::within;
@@ -31,7 +32,7 @@ const MAX_TOP: u32 = 1_000;
 const USUAL_TOP: u32 = 20;
 const ASK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Largest window that is taken from a node.
-const MAX_WINDOW_BYTES: usize = 4 << 20;
+const MAX_WINDOW_BYTES: usize = 7 << 20;
 
 /// What one node has counted.
 struct Own {
@@ -57,7 +58,16 @@ pub(crate) async fn own(
     request: HotWindowRequest,
 ) -> Result<HotWindowResponse, Fault> {
     let window_ms = check_window(request.window_ms)?;
-    let own = put_together(shared, window_ms).await?;
+    let namespace = NamespaceId(request.namespace);
+    if let Some(course) = &request.course {
+        let (grid, keys) = check_course(course)?;
+        return Ok(HotWindowResponse {
+            node: shared.node()?.0,
+            series: own_course(shared, window_ms, namespace, keys, grid).await?,
+            ..HotWindowResponse::default()
+        });
+    }
+    let own = put_together(shared, window_ms, namespace).await?;
     let encoded = |interval: &Interval| {
         let mut bytes = Vec::new();
         interval.encode(&mut bytes);
@@ -68,29 +78,89 @@ pub(crate) async fn own(
         window: encoded(&own.window),
         previous: encoded(&own.previous),
         previous_known: own.previous_known,
+        series: Vec::new(),
     })
 }
 
-/// Up to some hundred intervals are merged on a thread that serves no requests.
-async fn put_together(shared: &Arc<Shared>, window_ms: u64) -> Result<Own, Fault> {
+fn check_course(course: &HotCourse) -> Result<(Grid, Vec<Digest>), Fault> {
+    let invalid = |message: String| Fault::new(Reason::Invalid, message);
+    if course.digests.len() > series::MAX_KEYS
+        || course.steps == 0
+        || course.steps > series::MAX_STEPS
+        || course.step_ms == 0
+        || course.step_ms > MAX_WINDOW_MS
+        || course.from_ms > u64::MAX / 2
+    {
+        let message = format!(
+            "the course of 0 to {} keys over 1 to {} steps of 1 ms to 24 hours",
+            series::MAX_KEYS,
+            series::MAX_STEPS
+        );
+        return Err(invalid(message));
+    }
+    let digests = course.digests.iter().map(|bytes| {
+        let bytes = <[u8; 16]>::try_from(&bytes[..]);
+        bytes.map(Digest)
+    });
+    let digests = digests.collect::<Result<Vec<_>, _>>();
+    let keys = digests.map_err(|_| invalid("a digest has 16 bytes".to_owned()))?;
+    let grid = Grid {
+        from_ms: course.from_ms,
+        step_ms: course.step_ms,
+        steps: course.steps,
+    };
+    Ok((grid, keys))
+}
+
+/// The course of some keys at this node.
+async fn own_course(
+    shared: &Arc<Shared>,
+    window_ms: u64,
+    namespace: NamespaceId,
+    keys: Vec<Digest>,
+    grid: Grid,
+) -> Result<Vec<HotSeries>, Fault> {
     let hot = &shared.hot;
     let options = hot.options()?;
-    let stopping = |_| Fault::new(Reason::NotServing, "the node is stopping: try another one");
+    let _permit = hot.queries.acquire().await.map_err(stopping)?;
+    let windows = hot.history.windows(&shared.scratch, unix_ms(), window_ms);
+    let windows = windows.await;
+    let drawing = move || series::series(&windows.window, &options, namespace, &keys, grid);
+    tokio::task::spawn_blocking(drawing)
+        .await
+        .map_err(|_| Fault::new(Reason::Internal, "reading intervals failed: report this"))
+}
+
+fn stopping(_: tokio::sync::AcquireError) -> Fault {
+    Fault::new(Reason::NotServing, "the node is stopping: try another one")
+}
+
+/// Up to some hundred intervals are merged on a thread that serves no requests.
+async fn put_together(
+    shared: &Arc<Shared>,
+    window_ms: u64,
+    namespace: NamespaceId,
+) -> Result<Own, Fault> {
+    let hot = &shared.hot;
+    let options = hot.options()?;
     let _permit = hot.queries.acquire().await.map_err(stopping)?;
     let now_ms = unix_ms();
     let windows = hot
         .history
         .windows(&shared.scratch, now_ms, window_ms)
         .await;
-    let merging = tokio::task::spawn_blocking(move || merge(&windows, &options, now_ms));
+    let merging = tokio::task::spawn_blocking(move || merge(&windows, &options, namespace, now_ms));
     merging
         .await
         .map_err(|_| Fault::new(Reason::Internal, "merging intervals failed: report this"))
 }
 
-fn merge(windows: &Windows, options: &HotKeysOptions, now_ms: u64) -> Own {
+fn merge(windows: &Windows, options: &HotKeysOptions, namespace: NamespaceId, now_ms: u64) -> Own {
     let sum = |parts: &[Arc<[u8]>]| {
-        let parts = parts.iter().filter_map(|bytes| decode(bytes, options));
+        let parts = parts
+            .iter()
+            .filter_map(|bytes| decode_only(bytes, options, namespace))
+            .flat_map(NamespaceIntervals::into_streams);
         let sum = parts.reduce(|mut sum, part| {
             // All were checked to count alike.
             let _ = sum.merge(part);
@@ -106,8 +176,14 @@ fn merge(windows: &Windows, options: &HotKeysOptions, now_ms: u64) -> Own {
 }
 
 /// How often a key was accessed here of late; none where accesses are not counted.
-pub(crate) async fn estimate(shared: &Arc<Shared>, digest: &Digest) -> Option<HotEstimate> {
-    let own = put_together(shared, USUAL_WINDOW_MS).await.ok()?;
+pub(crate) async fn estimate(
+    shared: &Arc<Shared>,
+    namespace: NamespaceId,
+    digest: &Digest,
+) -> Option<HotEstimate> {
+    let own = put_together(shared, USUAL_WINDOW_MS, namespace)
+        .await
+        .ok()?;
     let counts = own.window.counts();
     Some(HotEstimate {
         from_ms: own.window.from_ms(),
@@ -137,19 +213,36 @@ pub(crate) async fn answer(
             return Err(Fault::new(Reason::Invalid, message));
         }
     };
-    let left = deadline.saturating_duration_since(Instant::now());
-    let limit = left.min(ASK_TIMEOUT);
-    let asked = members(&table, request.node)?.into_iter().map(|node| {
-        let table = &table;
-        async move { (node, one(shared, table, node, window_ms, limit).await) }
-    });
-    let answers = join_all(asked).await;
-    let gathered = Gathered::of(answers)?;
+    if request.steps > series::MAX_STEPS {
+        let message = format!(
+            "{} steps: ask for {} at most",
+            request.steps,
+            series::MAX_STEPS
+        );
+        return Err(Fault::new(Reason::Invalid, message));
+    }
+    let asking = Asking {
+        shared,
+        table: &table,
+        namespace,
+        window_ms,
+        deadline,
+    };
+    let asked = members(&table, request.node)?.into_iter();
+    let asked = asked.map(async |node| (node, asking.window(node).await));
+    let gathered = Gathered::of(join_all(asked).await)?;
     let redact = shared.hot.settings.redact;
-    let adding = move || gathered.add_up(&table, me, namespace, top, redact);
-    tokio::task::spawn_blocking(adding)
+    let adding = {
+        let table = Arc::clone(&table);
+        move || gathered.add_up(&table, me, namespace, top, redact)
+    };
+    let mut answer = tokio::task::spawn_blocking(adding)
         .await
-        .map_err(|_| Fault::new(Reason::Internal, "adding nodes up failed: report this"))?
+        .map_err(|_| Fault::new(Reason::Internal, "adding nodes up failed: report this"))??;
+    if request.steps > 0 {
+        answer.history = asking.history(&answer, request.steps).await;
+    }
+    Ok(answer)
 }
 
 fn members(table: &RoutingTable, only: u64) -> Result<Vec<NodeId>, Fault> {
@@ -164,39 +257,96 @@ fn members(table: &RoutingTable, only: u64) -> Result<Vec<NodeId>, Fault> {
     Ok(vec![only])
 }
 
-async fn one(
-    shared: &Arc<Shared>,
-    table: &RoutingTable,
-    node: NodeId,
+/// One question for what members have counted.
+struct Asking<'a> {
+    shared: &'a Arc<Shared>,
+    table: &'a RoutingTable,
+    namespace: NamespaceId,
     window_ms: u64,
-    limit: Duration,
-) -> Result<Own, Fault> {
-    if shared.identity.node() == Some(node) {
-        return put_together(shared, window_ms).await;
-    }
-    let mut client = shared.peers.cluster(&Recipient::of(table, node)?)?;
-    let asked = client.hot_window(within(limit, HotWindowRequest { window_ms }));
-    let silent = |_| Fault::new(Reason::Deadline, "it did not answer in time");
-    let answer = tokio::time::timeout(limit, asked).await.map_err(silent)?;
-    let answer = answer.map_err(|status| Fault::from_status(&status))?;
-    let answer = answer.into_inner();
-    let options = options_of(&table.digest_key);
-    let read = move || {
-        let read = |bytes: &[u8]| {
-            let fits = bytes.len() <= MAX_WINDOW_BYTES;
-            fits.then(|| decode(bytes, &options)).flatten()
+    deadline: Instant,
+}
+
+impl Asking<'_> {
+    async fn peer(
+        &self,
+        node: NodeId,
+        course: Option<HotCourse>,
+    ) -> Result<HotWindowResponse, Fault> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let limit = left.min(ASK_TIMEOUT);
+        let mut client = self
+            .shared
+            .peers
+            .cluster(&Recipient::of(self.table, node)?)?;
+        let request = HotWindowRequest {
+            window_ms: self.window_ms,
+            namespace: self.namespace.0,
+            course,
         };
-        Some(Own {
-            window: read(&answer.window)?,
-            previous: read(&answer.previous)?,
-            previous_known: answer.previous_known,
+        let asked = client.hot_window(within(limit, request));
+        let silent = |_| Fault::new(Reason::Deadline, "it did not answer in time");
+        let answer = tokio::time::timeout(limit, asked).await.map_err(silent)?;
+        let answer = answer.map_err(|status| Fault::from_status(&status))?;
+        Ok(answer.into_inner())
+    }
+
+    async fn window(&self, node: NodeId) -> Result<Own, Fault> {
+        if self.shared.identity.node() == Some(node) {
+            return put_together(self.shared, self.window_ms, self.namespace).await;
+        }
+        let answer = self.peer(node, None).await?;
+        let options = options_of(&self.shared.hot.settings, &self.table.digest_key);
+        let read = move || {
+            let read = |bytes: &[u8]| {
+                let fits = bytes.len() <= MAX_WINDOW_BYTES;
+                fits.then(|| decode(bytes, &options)).flatten()
+            };
+            Some(Own {
+                window: read(&answer.window)?,
+                previous: read(&answer.previous)?,
+                previous_known: answer.previous_known,
+            })
+        };
+        let read = tokio::task::spawn_blocking(read).await.ok().flatten();
+        read.ok_or_else(|| {
+            let message = "its counts are damaged, or made in another way: give all nodes the same \
+                           --hot-keys-epsilon, --hot-keys-delta and release";
+            Fault::new(Reason::Internal, message)
         })
-    };
-    let read = tokio::task::spawn_blocking(read).await.ok().flatten();
-    read.ok_or_else(|| {
-        let message = "its counts are damaged, or made in another way: is it of another release?";
-        Fault::new(Reason::Internal, message)
-    })
+    }
+
+    /// The course of the answer's first keys, by all nodes that have accesses in it.
+    async fn history(&self, answer: &HotKeysResponse, steps: u32) -> Option<HotHistory> {
+        let grid = Grid::over(answer.from_ms, answer.to_ms, steps);
+        let keys = answer.keys.iter().take(series::MAX_KEYS);
+        let course = HotCourse {
+            from_ms: grid.from_ms,
+            step_ms: grid.step_ms,
+            steps: grid.steps,
+            digests: keys.map(|key| key.digest.clone()).collect(),
+        };
+        let busy = answer.nodes.iter().filter(|node| node.accesses > 0);
+        let asked = busy.map(async |node| self.course(NodeId(node.node), course.clone()).await);
+        let mut sum = series::nothing(course.digests.len(), grid);
+        for told in join_all(asked).await {
+            if !series::add(&mut sum, &told.ok()?) {
+                return None;
+            }
+        }
+        Some(HotHistory {
+            from_ms: grid.from_ms,
+            step_ms: grid.step_ms,
+            series: sum,
+        })
+    }
+
+    async fn course(&self, node: NodeId, course: HotCourse) -> Result<Vec<HotSeries>, Fault> {
+        if self.shared.identity.node() == Some(node) {
+            let (grid, keys) = check_course(&course)?;
+            return own_course(self.shared, self.window_ms, self.namespace, keys, grid).await;
+        }
+        Ok(self.peer(node, Some(course)).await?.series)
+    }
 }
 
 /// What the members have counted.

@@ -16,8 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use torc_record::NamespaceId;
+use torc_sketch::CountMin;
 use torc_sketch::hot_keys::{
-    HotKeys, HotKeysOptions, Interval, IntervalLimits, Retention, Span, ThinningStep, covering,
+    HotKeysOptions, Interval, IntervalLimits, MAX_STREAM_BYTES, NamespaceIntervals, Retention,
+    Span, ThinningStep, covering,
 };
 use torc_store::Scratch;
 
@@ -31,7 +34,10 @@ const TRIES: usize = 5;
 
 /// Begin and end, milliseconds since the epoch.
 type Key = (u64, u64);
-type Bytes = Arc<[u8]>;
+pub(super) type Bytes = Arc<[u8]>;
+
+/// Of one namespace at one node, whose k may be larger than ours: none has more keys than memory for them.
+const MAX_CANDIDATES: usize = MAX_STREAM_BYTES / 64;
 
 #[derive(Debug)]
 struct Kept {
@@ -60,16 +66,40 @@ pub(super) struct Windows {
 pub(super) fn limits(options: &HotKeysOptions) -> IntervalLimits {
     IntervalLimits {
         counters: options.shape.counters(),
-        candidates: options.k as usize * 16,
+        candidates: MAX_CANDIDATES,
     }
 }
 
-/// Reads an interval, if it is one that counts as `options` say.
+/// Whether it was counted as `options` say.
+fn counts_as<'a>(
+    options: &HotKeysOptions,
+    mut intervals: impl Iterator<Item = &'a Interval>,
+) -> bool {
+    let alike = CountMin::new(options.shape, options.seed);
+    intervals.all(|it| it.counts().check_combines_with(&alike).is_ok())
+}
+
+/// Reads an interval of one namespace, if it counts as `options` say.
 pub(super) fn decode(bytes: &[u8], options: &HotKeysOptions) -> Option<Interval> {
     let interval = Interval::decode(bytes, &limits(options)).ok()?;
-    let alike = HotKeys::new(options, 0).snapshot(0);
-    let check = interval.counts().check_combines_with(alike.counts());
-    check.ok().map(|()| interval)
+    counts_as(options, std::iter::once(&interval)).then_some(interval)
+}
+
+/// Reads the intervals of all namespaces.
+fn decode_all(bytes: &[u8], options: &HotKeysOptions) -> Option<NamespaceIntervals> {
+    let intervals = NamespaceIntervals::decode(bytes, &limits(options)).ok()?;
+    counts_as(options, intervals.streams()).then_some(intervals)
+}
+
+/// Reads what may count accesses to one namespace.
+pub(super) fn decode_only(
+    bytes: &[u8],
+    options: &HotKeysOptions,
+    namespace: NamespaceId,
+) -> Option<NamespaceIntervals> {
+    let limits = limits(options);
+    let intervals = NamespaceIntervals::decode_only(bytes, &limits, namespace).ok()?;
+    counts_as(options, intervals.streams()).then_some(intervals)
 }
 
 impl History {
@@ -108,9 +138,9 @@ impl History {
     pub(super) async fn load(&self, scratch: &Scratch, options: &HotKeysOptions, redact: bool) {
         let mut found: BTreeMap<Key, u64> = BTreeMap::new();
         for (key, bytes) in scratch.list(TREE).await {
-            let interval = decode(&bytes, options);
-            let tells_keys = |interval: &Interval| {
-                let mut candidates = interval.candidates().iter();
+            let interval = decode_all(&bytes, options);
+            let tells_keys = |intervals: &NamespaceIntervals| {
+                let mut candidates = intervals.streams().flat_map(Interval::candidates);
                 redact && candidates.any(|candidate| candidate.name.key.is_some())
             };
             match (key_of(&key), interval) {
@@ -134,7 +164,7 @@ impl History {
     }
 
     /// Keeps an interval; its bytes.
-    pub(super) async fn add(&self, scratch: &Scratch, interval: &Interval) -> u64 {
+    pub(super) async fn add(&self, scratch: &Scratch, interval: &NamespaceIntervals) -> u64 {
         let mut bytes = Vec::new();
         interval.encode(&mut bytes);
         let key = (interval.from_ms(), interval.to_ms());
@@ -172,7 +202,7 @@ impl History {
             let decoded = self
                 .bytes(scratch, key)
                 .await
-                .and_then(|bytes| decode(&bytes, options));
+                .and_then(|bytes| decode_all(&bytes, options));
             parts.extend(decoded);
         }
         let merged = parts.into_iter().reduce(|mut sum, part| {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
-use torc_proto::v1::{HotKey, HotKeysResponse, HotNode};
+use torc_proto::v1::{HotHistory, HotKey, HotKeysResponse, HotNode};
 
 /// The answer as JSON.
 pub(crate) fn to_json(answer: &HotKeysResponse) -> Value {
@@ -21,6 +21,17 @@ pub(crate) fn to_json(answer: &HotKeysResponse) -> Value {
         "keys": answer.keys.iter().map(key_json).collect::<Vec<_>>(),
         "majority": majority.map(|it| json!({ "digest": hex(&it.digest), "certain": it.certain })),
         "nodes": answer.nodes.iter().map(node_json).collect::<Vec<_>>(),
+        "history": answer.history.as_ref().map(history_json),
+    })
+}
+
+fn history_json(history: &HotHistory) -> Value {
+    let mut series = history.series.iter().map(|it| &it.accesses);
+    json!({
+        "from_ms": history.from_ms,
+        "step_ms": history.step_ms,
+        "accesses": series.next(),
+        "keys": series.collect::<Vec<_>>(),
     })
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, MissedTickBehavior, timeout_at};
-use torc_sketch::hot_keys::{HotKeysOptions, Interval, NodeWindow, hottest};
+use torc_sketch::hot_keys::{HotKeysOptions, Interval, NamespaceIntervals, NodeWindow, hottest};
 
 use super::heat::Parts;
 use super::options_of;
@@ -45,7 +45,7 @@ pub(crate) async fn keep(shared: Arc<Shared>) {
 async fn member(shared: &Shared) -> HotKeysOptions {
     loop {
         if let Some(table) = shared.routing.load_full() {
-            return options_of(&table.digest_key);
+            return options_of(&shared.hot.settings, &table.digest_key);
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -91,7 +91,7 @@ impl Keeper {
     }
 
     /// Ends the interval at all workers.
-    async fn cut(&mut self) -> Option<Interval> {
+    async fn cut(&mut self) -> Option<NamespaceIntervals> {
         self.cuts += 1;
         self.shared.hot.cuts.send_replace(Some(Cut {
             number: self.cuts,
@@ -103,7 +103,7 @@ impl Keeper {
             .await
     }
 
-    async fn last(&mut self) -> Option<Interval> {
+    async fn last(&mut self) -> Option<NamespaceIntervals> {
         self.collect(LAST_WITHIN, |delivery| delivery.is_last).await
     }
 
@@ -112,10 +112,10 @@ impl Keeper {
         &mut self,
         within: Duration,
         is_meant: impl Fn(&Delivery) -> bool,
-    ) -> Option<Interval> {
+    ) -> Option<NamespaceIntervals> {
         let deadline = Instant::now() + within;
         let mut waiting = self.shared.settings.worker_threads;
-        let mut sum: Option<Interval> = None;
+        let mut sum: Option<NamespaceIntervals> = None;
         let mut parts = Parts::default();
         while waiting > 0 {
             let Ok(Some(delivery)) = timeout_at(deadline, self.inbox.recv()).await else {
@@ -138,14 +138,17 @@ impl Keeper {
         sum
     }
 
-    async fn store(&self, interval: Option<Interval>) {
+    async fn store(&self, interval: Option<NamespaceIntervals>) {
         let hot = &self.shared.hot;
-        hot.hints.refresh(interval.as_ref());
-        let Some(interval) = interval else { return };
+        let all = interval.clone().and_then(added_up);
+        hot.hints.refresh(all.as_ref());
+        let (Some(interval), Some(all)) = (interval, all) else {
+            return;
+        };
         hot.stats
             .accesses
             .fetch_add(interval.total(), Ordering::Relaxed);
-        let has_majority = interval.total() >= MAJORITY_FROM && has_majority(&interval);
+        let has_majority = all.total() >= MAJORITY_FROM && has_majority(all);
         hot.stats
             .majority
             .store(u64::from(has_majority), Ordering::Relaxed);
@@ -160,11 +163,17 @@ impl Keeper {
     }
 }
 
-fn has_majority(interval: &Interval) -> bool {
-    let window = NodeWindow {
-        node: 0,
-        interval: interval.clone(),
-    };
+/// All namespaces together; none without accesses.
+fn added_up(intervals: NamespaceIntervals) -> Option<Interval> {
+    intervals.into_streams().reduce(|mut sum, interval| {
+        // One tracker's options made them all.
+        let _ = sum.merge(interval);
+        sum
+    })
+}
+
+fn has_majority(interval: Interval) -> bool {
+    let window = NodeWindow { node: 0, interval };
     let answer = hottest(&[window]).ok().flatten();
     answer.is_some_and(|answer| answer.majority.is_some_and(|majority| majority.is_certain))
 }

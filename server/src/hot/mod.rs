@@ -9,7 +9,7 @@
 //!
 //! * `trackers`: counting; each gRPC worker has a tracker for itself, without a lock.
 //! * `keeper`: the task that has the trackers cut, and keeps what they counted.
-//! * `history`: the intervals of the past, thinned with age.
+//! * `history`: the intervals of the past, thinned with age; `series`: one key's course through them.
 //! * `gather`: the cluster's answer; `json`: the same for HTTP.
 //! * `heat`: how busy each part of the token circle is.
 //! * `hints`: what is hot here now, so that answers to gets can say so.
@@ -20,7 +20,8 @@
 //!
 //! Invariants:
 //! * Everything here is best effort: losing any of it loses counts, never a record.
-//! * All nodes of a cluster seed their sketches alike, so that they can be added up.
+//! * All nodes of a cluster seed and shape their sketches alike, so that they can be added up.
+//! * A key is hot by its share of its own namespace; hints and the majority of the metrics are of all namespaces together.
 //! * Where keys are redacted, their bytes are not taken down at all, so that they cannot be found
 //!   in answers, files or memory; what other nodes tell of them is left out of answers.
 //!
@@ -33,6 +34,7 @@ mod hints;
 mod history;
 mod json;
 mod keeper;
+mod series;
 mod trackers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,6 +44,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, watch};
 use torc_proto::{Fault, Reason};
 use torc_record::{Digest, DigestKey, NamespaceId};
+use torc_sketch::Shape;
 use torc_sketch::hot_keys::HotKeysOptions;
 
 pub(crate) use gather::{answer, estimate, own};
@@ -66,6 +69,10 @@ pub struct HotSettings {
     pub interval: Duration,
     /// Most bytes of history, in memory and on disk each.
     pub history_bytes: u64,
+    /// Keys with 1/k of the accesses to their namespace are hot.
+    pub k: u32,
+    /// Of the sketches: the same at all nodes.
+    pub shape: Shape,
     /// Take down digests instead of keys.
     pub redact: bool,
 }
@@ -161,9 +168,14 @@ impl Hot {
     }
 }
 
-/// The options that all nodes of a cluster share.
-fn options_of(digest_key: &DigestKey) -> HotKeysOptions {
+/// What this node counts with; all nodes of a cluster share seed and shape.
+fn options_of(settings: &HotSettings, digest_key: &DigestKey) -> HotKeysOptions {
     // No key is in namespace 0, so that this is no key's digest.
     let seed = Digest::of(digest_key, NamespaceId(0), b"torc hot keys").high();
-    HotKeysOptions::usual(seed)
+    HotKeysOptions {
+        k: settings.k,
+        shape: settings.shape,
+        seed,
+        candidate_bytes: HotKeysOptions::candidate_bytes_of(settings.k),
+    }
 }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use torc_record::{Digest, NamespaceId};
-use torc_sketch::hot_keys::{HotKeys, HotKeysOptions, Interval, KeyName};
+use torc_sketch::hot_keys::{HotKeysOptions, HotNamespaces, NamespaceIntervals};
 
 use super::heat::Parts;
 use crate::clock::unix_ms;
@@ -27,14 +27,14 @@ pub(super) struct Cut {
 pub(super) struct Delivery {
     pub(super) number: u64,
     /// None from a worker that had not begun.
-    pub(super) interval: Option<Interval>,
+    pub(super) interval: Option<NamespaceIntervals>,
     pub(super) parts: Parts,
     /// The worker ends.
     pub(super) is_last: bool,
 }
 
 struct Tracker {
-    keys: HotKeys,
+    keys: HotNamespaces,
     parts: Parts,
     redact: bool,
 }
@@ -54,10 +54,7 @@ pub(crate) fn count(namespace: NamespaceId, digest: &Digest, key: &[u8]) {
         }) = tracker
         {
             parts.count(digest);
-            keys.record(digest, || KeyName {
-                namespace,
-                key: (!*redact).then(|| key.into()),
-            });
+            keys.record(namespace, digest, || (!*redact).then(|| key.into()));
         }
     });
 }
@@ -89,7 +86,7 @@ fn deliver(shared: &Shared, cut: &Cut, is_last: bool) {
         let counted =
             counted.map(|it| (it.keys.snapshot(cut.now_ms), std::mem::take(&mut it.parts)));
         tracker.get_or_insert_with(|| Tracker {
-            keys: HotKeys::new(&cut.options, cut.now_ms),
+            keys: HotNamespaces::new(cut.options, cut.now_ms),
             parts: Parts::default(),
             redact: shared.hot.settings.redact,
         });

@@ -13,12 +13,14 @@ use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
-use torc_proto::v1::{Entry, ScanRequest, ScanResponse};
+use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
 use torc_record::{Digest, NamespaceId, Record, State};
 use torc_replication::KeyId;
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition, Token};
+use torc_sketch::rolling::Match;
+use torc_sketch::search::Matches;
 use torc_store::Cursor;
 
 use super::fault::no_quorum;
@@ -41,6 +43,14 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 const PAGE_BYTES: usize = 2 << 20;
 /// Pages made ahead of a slow reader.
 const PAGES_AHEAD: usize = 2;
+
+/// A value has at most 1 MiB, and a search at most 64 patterns.
+fn match_to_wire(found: &Match) -> ScanMatch {
+    ScanMatch {
+        start: found.start as u32,
+        pattern: found.pattern as u32,
+    }
+}
 
 pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanStream, Fault> {
     let table = shared.routing()?;
@@ -250,19 +260,19 @@ impl Scan {
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let page = self.page_of(partition, deadline).await?;
         let from = self.position.token();
-        let (records, matches) = match &self.search {
+        let records = match &self.search {
             Some(search) => search.page(&self.shared, page.records, pages).await?,
-            None => (page.records, Vec::new()),
+            None => page.records.into_iter().map(|it| (it, None)).collect(),
         };
         let mut entries = Vec::new();
-        for (at, record) in records.into_iter().enumerate() {
+        for (record, matches) in records {
             let wanted = record.namespace == self.namespace && Token::of(&record.digest) >= from;
             let position = ScanPosition::After {
                 digest: record.digest,
                 key: record.key.clone(),
             };
-            let wanted = wanted && (self.search.is_none() || matches[at]);
-            if wanted && let Some(entry) = self.entry(&record) {
+            let wanted = wanted && (self.search.is_none() || matches.is_some());
+            if wanted && let Some(entry) = self.entry(&record, &matches.unwrap_or_default()) {
                 entries.push(entry);
                 self.left -= 1;
             }
@@ -325,7 +335,7 @@ impl Scan {
         })
     }
 
-    fn entry(&self, record: &Record) -> Option<Entry> {
+    fn entry(&self, record: &Record, matches: &Matches) -> Option<Entry> {
         // Whether it has expired was judged where its absence can be made to last.
         let State::Value { value, .. } = &record.state else {
             return None;
@@ -339,6 +349,8 @@ impl Scan {
             },
             version: Some(version_to_wire(record.version())),
             expires_at_ms: record.expires_at_ms().unwrap_or(0),
+            matches: matches.first.iter().map(match_to_wire).collect(),
+            more_matches: matches.more,
         })
     }
 

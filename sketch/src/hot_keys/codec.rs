@@ -39,10 +39,10 @@ pub struct IntervalLimits {
     pub candidates: usize,
 }
 
-const fn damaged(what: &'static str) -> DecodeError {
+pub(super) const fn damaged(what: &'static str) -> DecodeError {
     DecodeError::Damaged { what }
 }
-const CUT_OFF: DecodeError = damaged("they end too early");
+pub(super) const CUT_OFF: DecodeError = damaged("they end too early");
 
 impl Interval {
     /// Appends the bytes of the interval. About 2 ns a counter and 20 ns a candidate.

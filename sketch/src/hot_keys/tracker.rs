@@ -3,7 +3,7 @@
 use torc_record::{Digest, NamespaceId};
 
 use super::interval::{Candidate, Interval};
-use crate::count_min::Shape;
+use crate::count_min::{Shape, ShapeError};
 use crate::heavy_hitters::{HeavyHitters, Insertion};
 use crate::majority::MajorityCounter;
 
@@ -20,7 +20,89 @@ pub struct HotKeysOptions {
     pub candidate_bytes: usize,
 }
 
+/// Most memory of a stream, [`HotKeysOptions::stream_bytes`].
+pub const MAX_STREAM_BYTES: usize = 4 << 20;
+/// Memory for candidates, for each of k.
+const CANDIDATE_BYTES: usize = 1 << 10;
+
+/// Why nothing counts with these options.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// k is none.
+    #[error("k is 0: keys with 1/k of the accesses are hot, k at least 1")]
+    NoK,
+    /// ε or δ cannot be kept.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// Keys with much less than 1/k would be called hot.
+    #[error(
+        "epsilon {epsilon} with k {k}: at most 1/(2k), {most}, so that no key with less than half of 1/k is called hot"
+    )]
+    Coarse {
+        /// Asked for.
+        epsilon: f64,
+        /// Asked for.
+        k: u32,
+        /// Largest ε for this k.
+        most: f64,
+    },
+    /// A stream would take too much memory.
+    #[error(
+        "{bytes} bytes of counters and candidates for each namespace and thread, and at most {MAX_STREAM_BYTES} are allowed: \
+         take a smaller k, a larger epsilon or a larger delta"
+    )]
+    TooLarge {
+        /// What it would take.
+        bytes: usize,
+    },
+}
+
 impl HotKeysOptions {
+    /// Keys with 1/`k` of the accesses, with estimates above the truth by at most `epsilon` of all accesses (without it,
+    /// 1/(2k)), each but for a probability of `delta` (without it, 1/32).
+    ///
+    /// # Errors
+    /// [`OptionsError`].
+    pub fn new(
+        k: u32,
+        epsilon: Option<f64>,
+        delta: Option<f64>,
+        seed: u64,
+    ) -> Result<Self, OptionsError> {
+        if k == 0 {
+            return Err(OptionsError::NoK);
+        }
+        let most = 1.0 / (2.0 * f64::from(k));
+        let epsilon = epsilon.unwrap_or(most);
+        if epsilon > most {
+            return Err(OptionsError::Coarse { epsilon, k, most });
+        }
+        let options = Self {
+            k,
+            shape: Shape::for_error(epsilon, delta.unwrap_or(1.0 / 32.0))?,
+            seed,
+            candidate_bytes: Self::candidate_bytes_of(k),
+        };
+        let bytes = options.stream_bytes();
+        if bytes > MAX_STREAM_BYTES {
+            return Err(OptionsError::TooLarge { bytes });
+        }
+        Ok(options)
+    }
+
+    /// Memory for candidates that suffices for `k`, but for many keys of hundreds of bytes.
+    #[must_use]
+    pub const fn candidate_bytes_of(k: u32) -> usize {
+        CANDIDATE_BYTES.saturating_mul(k as usize)
+    }
+
+    /// Most memory that a stream takes: counters and candidates.
+    #[must_use]
+    pub const fn stream_bytes(&self) -> usize {
+        self.shape.bytes().saturating_add(self.candidate_bytes)
+    }
+
     /// Keys with a thousandth of the accesses, at ε = 1/2048 and δ = 1/32: 160 KiB of counters, and up to 1 MiB of candidates.
     #[must_use]
     pub const fn usual(seed: u64) -> Self {
@@ -28,7 +110,7 @@ impl HotKeysOptions {
             k: 1000,
             shape: Shape::OF_HOT_KEYS,
             seed,
-            candidate_bytes: 1 << 20,
+            candidate_bytes: Self::candidate_bytes_of(1000),
         }
     }
 }
@@ -202,6 +284,32 @@ mod tests {
             3000,
             "a clock set back ends nothing early"
         );
+    }
+
+    #[test]
+    fn options_are_those_of_the_lecture_and_bounded() {
+        let of = |k, epsilon, delta| HotKeysOptions::new(k, epsilon, delta, 1);
+        assert_eq!(of(1000, None, None), Ok(HotKeysOptions::usual(1)));
+        let finer = of(1000, Some(1e-4), Some(0.001)).unwrap().shape;
+        assert_eq!((finer.width(), finer.depth()), (32_768, 10));
+        assert_eq!(of(0, None, None), Err(OptionsError::NoK));
+        let coarse = of(100, Some(0.01), None);
+        assert!(matches!(coarse, Err(OptionsError::Coarse { .. })));
+        assert!(matches!(
+            of(1, Some(f64::NAN), None),
+            Err(OptionsError::Shape(_))
+        ));
+        assert!(matches!(
+            of(1, None, Some(1.0)),
+            Err(OptionsError::Shape(_))
+        ));
+        for (k, epsilon) in [(4_096, None), (u32::MAX / 256, None), (10, Some(1e-7))] {
+            let refused = of(k, epsilon, None);
+            assert!(
+                matches!(refused, Err(OptionsError::TooLarge { .. })),
+                "{refused:?}"
+            );
+        }
     }
 
     #[test]

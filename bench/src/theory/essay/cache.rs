@@ -9,8 +9,8 @@ use torc_record::{Digest, DigestKey, NamespaceId};
 
 use super::super::Sizes;
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use crate::records::{self, Random};
+use torc_plot::{Axis, Plot};
 
 const CLUSTER: DigestKey = DigestKey([7; 32]);
 /// Keys asked for a table.

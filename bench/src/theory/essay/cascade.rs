@@ -8,7 +8,7 @@ use torc_sketch::{CountMin, SeedStream, Shape};
 
 use super::super::Sizes;
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
+use torc_plot::{Axis, Plot};
 
 /// Hashes after the first, of eight bits each.
 const FURTHER: usize = 3;
@@ -104,7 +104,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
             );
         }
     }
-    plot.source("1 + the chances that each further one is needed", expected);
+    plot.dashed("1 + the chances that each further one is needed", expected);
     plot.measured("counted", measured);
     claim.plot(&plot);
     two_passes(&mut claim, sizes)?;

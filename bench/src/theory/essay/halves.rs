@@ -14,7 +14,7 @@ use torc_sketch::hash::prime::random_prime;
 
 use super::super::Sizes;
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
+use torc_plot::{Axis, Plot};
 
 const PRIMES: Range<u64> = 1 << 62..u64::MAX;
 /// Zero bits at the end of each key, of which there are 2^14.
@@ -138,7 +138,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
     let mut seeds = SeedStream::new(sizes.seed);
     let best = best_probes(10.0);
     let rate = |probes| classic_rate(MEMBERS.into(), BITS.into(), probes);
-    plot.source(
+    plot.dashed(
         "independent hashes",
         (1..=12).map(|t| (f64::from(t), rate(t))).collect(),
     );

@@ -4,8 +4,8 @@ use anyhow::Result;
 use torc_index::gigahash::{Encoding, GigaHash, Settings};
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::{Sizes, TABLE_1, urls};
+use torc_plot::{Axis, Plot};
 
 const ENCODINGS: [(&str, Encoding); 3] = [
     ("bit-vector", Encoding::BitVector),
@@ -20,7 +20,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
         Axis::linear("c, vertices a key"),
         Axis::linear("lines of 64 bytes"),
     );
-    plot.source("paper", vec![(0.89, 3.0), (1.15, 3.0)]);
+    plot.dashed("paper", vec![(0.89, 3.0), (1.15, 3.0)]);
     let keys = urls(sizes.of(400_000), sizes.seed);
     for (name, encoding) in ENCODINGS {
         let mut line = Vec::new();

@@ -6,8 +6,8 @@ use anyhow::Result;
 use torc_index::gigahash::{BuildPlan, Settings, SolvedGraph};
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{escaped, head};
 use super::{Sizes, urls};
+use torc_plot::{escaped, head};
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 620.0;

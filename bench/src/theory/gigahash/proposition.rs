@@ -15,8 +15,8 @@ use torc_index::gigahash::{BuildPlan, Settings};
 use torc_sketch::SeedStream;
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::{Sizes, TABLE_1, urls};
+use torc_plot::{Axis, Plot};
 
 const BILLION: f64 = 1e9;
 
@@ -105,9 +105,9 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
     }
     effective_c(&mut claim);
     let [formula, both, paper, components, zeros] = lines;
-    plot.source("Proposition 1, one of each pair", formula);
-    plot.source("both of each pair", both);
-    plot.source("Table 1", paper);
+    plot.dashed("Proposition 1, one of each pair", formula);
+    plot.dashed("both of each pair", both);
+    plot.dashed("Table 1", paper);
     plot.measured("components of one or two, simulated", components);
     plot.measured("all zeros of our functions", zeros);
     claim.plot(&plot);

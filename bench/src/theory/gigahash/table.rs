@@ -6,8 +6,8 @@ use torc_index::gigahash::{BuildPlan, Encoding, GigaHash, Settings, SolvedRange}
 use torc_record::Digest;
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::{PaperRow, Sizes, TABLE_1, urls};
+use torc_plot::{Axis, Plot};
 
 /// A function's bits a key.
 struct Bits {
@@ -110,8 +110,8 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
         Axis::linear("bits a key"),
     );
     let [paper, paper_huffman, plain, bit_vector, huffman] = lines;
-    plot.source("paper, bit-vector", paper);
-    plot.source("paper, Huffman", paper_huffman);
+    plot.dashed("paper, bit-vector", paper);
+    plot.dashed("paper, Huffman", paper_huffman);
     plot.measured("ours, 8 bits a vertex", plain);
     plot.measured("ours, bit-vector", bit_vector);
     plot.measured("ours, Huffman", huffman);

@@ -4,8 +4,8 @@ use anyhow::Result;
 use torc_sketch::SeedStream;
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::Sizes;
+use torc_plot::{Axis, Plot};
 
 /// Throws n balls into n bins; how many bins exceed 1 + ln n, and the fullest.
 fn throw(n: usize, seeds: &mut SeedStream) -> (usize, u32) {
@@ -55,7 +55,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
             mean,
         );
     }
-    plot.source("1/n", bound);
+    plot.dashed("1/n", bound);
     plot.measured("counted over all bins", measured);
     claim.plot(&plot);
     claim.why("The bound is generous: the number is nearly Poisson with mean 1, which falls as 1/k!, not as e^-k. So even the fullest of all n bins stays below 1 + ln n on average.");

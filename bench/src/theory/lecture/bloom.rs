@@ -7,8 +7,8 @@ use torc_sketch::bloom::{BloomFilter, BloomShape, GrowingBloom, best_probes, cla
 use torc_sketch::hash::DoubleHash;
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::Sizes;
+use torc_plot::{Axis, Plot};
 
 const BITS_PER_KEY: u64 = 10;
 
@@ -92,7 +92,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
         Says::Is(10.0 * std::f64::consts::LN_2),
         least(&measured),
     );
-    plot.source("(1 - e^(-nT/m))^T", formula);
+    plot.dashed("(1 - e^(-nT/m))^T", formula);
     plot.measured("measured", measured);
     small(&mut claim, sizes, &mut seeds)?;
     growing(&mut claim, sizes, &mut seeds)?;

@@ -4,8 +4,8 @@ use anyhow::Result;
 use torc_sketch::{CountMin, SeedStream, Shape};
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::{Sizes, digest, skewed};
+use torc_plot::{Axis, Plot};
 
 const KEYS: u64 = 20_000;
 
@@ -46,7 +46,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
     let counts = counts(sizes.of(1_000_000), sizes.seed);
     let total = counts.iter().sum::<i64>() as f64;
     let depths = [1_u8, 2, 3, 4, 6, 8];
-    plot.source(
+    plot.dashed(
         "2^-T",
         depths
             .iter()

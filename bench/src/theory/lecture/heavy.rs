@@ -7,8 +7,8 @@ use torc_record::Digest;
 use torc_sketch::{HeavyHitters, SeedStream, Shape};
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::{Sizes, digest, skewed};
+use torc_plot::{Axis, Plot};
 
 const K: u32 = 100;
 const KEYS: u64 = 100_000;
@@ -120,7 +120,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
     }
     let [recall, precision, exact] = lines;
     let says = recall.iter().map(|(x, _)| (*x, 100.0)).collect();
-    plot.source("none missed, each almost heavy", says);
+    plot.dashed("none missed, each almost heavy", says);
     plot.measured("recall", recall);
     plot.measured("named keys with M/k - εM", precision);
     plot.measured("named keys with M/k", exact);

@@ -4,8 +4,8 @@ use anyhow::Result;
 use torc_sketch::{CountMin, SeedStream, Shape};
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::{Sizes, digest, skewed};
+use torc_plot::{Axis, Plot};
 
 /// Two tables by the number of rows of each student.
 struct Tables {
@@ -92,7 +92,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
         biased.push((m, upper / truth));
         unbiased.push((m, estimate / truth));
     }
-    plot.source("1 + (|a||b| - <a, b>) / (m <a, b>)", expected);
+    plot.dashed("1 + (|a||b| - <a, b>) / (m <a, b>)", expected);
     plot.measured("the lecture's, one row", biased);
     plot.measured("without bias", unbiased);
     claim.plot(&plot);

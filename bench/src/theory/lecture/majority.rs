@@ -5,8 +5,8 @@ use torc_record::Digest;
 use torc_sketch::{MajorityBits, MajorityCounter, SeedStream};
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::Sizes;
+use torc_plot::{Axis, Plot};
 
 /// What the others of a stream are.
 #[derive(Clone, Copy)]
@@ -130,7 +130,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
         line.sort_by(|a, b| a.0.total_cmp(&b.0));
         plot.measured(name, line);
     }
-    plot.source(
+    plot.dashed(
         "more than half",
         vec![(44.0, 0.0), (50.0, 0.0), (50.0, 100.0), (56.0, 100.0)],
     );

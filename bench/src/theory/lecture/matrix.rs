@@ -8,8 +8,8 @@ use torc_sketch::SeedStream;
 use torc_sketch::rolling::{Matrix, Modulus, find_in_matrix};
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::Sizes;
+use torc_plot::{Axis, Plot};
 
 /// Rows and columns of the pattern.
 const PATTERN: usize = 32;
@@ -97,7 +97,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
         .iter()
         .map(|(cells, _)| (*cells, by_hash[0].1))
         .collect();
-    plot.source("linear time", says);
+    plot.dashed("linear time", says);
     plot.measured("by hash", by_hash);
     plot.measured("by comparison", compared);
     claim.plot(&plot);

@@ -5,8 +5,8 @@ use torc_ring::{Growth, simulate};
 use torc_sketch::SeedStream;
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::Sizes;
+use torc_plot::{Axis, Plot};
 
 /// Positions a node of Torc.
 const POSITIONS: u16 = 32;
@@ -73,7 +73,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
         }
     }
     let [harmonic, one, random, planned] = lines;
-    plot.source("expected largest of m random arcs", harmonic);
+    plot.dashed("expected largest of m random arcs", harmonic);
     plot.measured("h(machine), one point", one);
     plot.measured("32 random points", random);
     plot.measured("32 planned positions", planned);

@@ -5,8 +5,8 @@ use torc_sketch::SeedStream;
 use torc_sketch::hash::prime::is_prime;
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::Sizes;
+use torc_plot::{Axis, Plot};
 
 /// Bits of the pattern: n.
 const N: usize = 64;
@@ -97,8 +97,8 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
         }
     }
     let [one, two] = bounds;
-    plot.source("δ", one);
-    plot.source("δ²", two);
+    plot.dashed("δ", one);
+    plot.dashed("δ²", two);
     for (name, line) in ["one prime", "two primes", "three primes"]
         .into_iter()
         .zip(lines)

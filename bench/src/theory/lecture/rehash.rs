@@ -6,8 +6,8 @@ use anyhow::Result;
 use torc_sketch::SeedStream;
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::Sizes;
+use torc_plot::{Axis, Plot};
 
 /// Points a server on the ring.
 const POINTS: u64 = 32;
@@ -79,8 +79,8 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
         }
     }
     let [all, least, modulo, ring] = lines;
-    plot.source("m / (m + 1)", all);
-    plot.source("1 / (m + 1)", least);
+    plot.dashed("m / (m + 1)", all);
+    plot.dashed("1 / (m + 1)", least);
     plot.measured("by modulo", modulo);
     plot.measured("ring, 32 points a server", ring);
     claim.plot(&plot);

@@ -4,8 +4,8 @@ use anyhow::Result;
 use torc_sketch::{CountMin, SeedStream, Shape};
 
 use super::super::claim::{Claim, Says};
-use super::super::plot::{Axis, Plot};
 use super::{Sizes, digest, skewed};
+use torc_plot::{Axis, Plot};
 
 /// ε = 1/32: narrow, so that failures are frequent enough to be counted.
 const WIDTH_LOG2: u8 = 6;
@@ -67,7 +67,7 @@ pub(in crate::theory) fn measure(sizes: &Sizes) -> Result<Claim> {
                 );
             }
         }
-        plot.source(format!("n 2^-T, n = {n}"), bound);
+        plot.dashed(format!("n 2^-T, n = {n}"), bound);
         plot.measured(format!("counted, n = {n}"), measured);
     }
     claim.plot(&plot);

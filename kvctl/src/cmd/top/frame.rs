@@ -369,6 +369,7 @@ pub(super) mod tests {
             keys: vec![key],
             majority: None,
             nodes: Vec::new(),
+            history: None,
         };
         Frame::of(status, Some(hot), 12_000)
     }

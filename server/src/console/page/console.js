@@ -1,6 +1,6 @@
 // The console: asks for JSON, listens to the stream, shows both. It changes nothing.
 
-import { Chart, angleOf, bar, bytes, clock, count, drawRing, h, micros, percent, rate, show, span } from "./draw.js";
+import { Chart, angleOf, bar, bytes, clock, count, drawRing, h, micros, percent, rate, show, spark, span } from "./draw.js";
 
 const $ = (id) => document.getElementById(id);
 const LOST_AFTER_MS = 10_000;
@@ -189,10 +189,11 @@ function hot(answer) {
     { name: "accesses", help: "The true number is never higher, and lower by more than the figure in brackets only with the probability that is told below", num: true, of: (it) => `${count(it.estimate)} (−${count(Math.min(it.estimate, answer.error_bound))})` },
     { name: "of all", num: true, of: (it) => percent(it.share) },
     { name: "at nodes", of: (it) => it.nodes.map((of) => of.node).join(", ") },
+    { name: "course", help: "Accesses over the window, each row by its own scale", of: (it) => { const course = answer.history?.keys[answer.keys.indexOf(it)]; return course ? spark(course) : null; } },
     { name: "new", help: "It was not hot in the window before", of: (it) => (it.new ? "new" : "") },
   ], answer.keys, "no accesses in this window");
   const missing = answer.nodes.filter((it) => it.problem).map((it) => it.node);
-  show($("hot-note"), !answer.accesses ? "No accesses in this window." : `${count(answer.accesses)} accesses. A count is never too low, and too high by more than ${count(answer.error_bound)} with a probability of at most ${(100 * answer.delta).toFixed(1)} %. Every key with ${count(answer.complete_from)} accesses or more is found.${missing.length ? ` Without node ${missing.join(", ")}.` : ""}`);
+  show($("hot-note"), !answer.accesses ? "No accesses in this window." : `${count(answer.accesses)} accesses to the namespace. A count is never too low, and too high by more than ${count(answer.error_bound)} with a probability of at most ${(100 * answer.delta).toFixed(1)} %. Every key with ${count(answer.complete_from)} accesses or more is found.${missing.length ? ` Without node ${missing.join(", ")}.` : ""}`);
 }
 
 const charts = [
@@ -238,7 +239,7 @@ const loadRing = () => once("ring", async () => { state.ring = await ask("/ring"
 let hotAt = 0;
 const loadHot = () => once("hot", async () => {
   hotAt = Date.now();
-  const query = new URLSearchParams({ window: $("hot-window").value, top: 10, namespace: $("hot-namespace").value });
+  const query = new URLSearchParams({ window: $("hot-window").value, top: 10, steps: 30, namespace: $("hot-namespace").value });
   try { hot(await ask(`/hot-keys?${query}`)); } catch (error) {
     table("hot", [{ name: "key", of: () => "" }], [], "–");
     show($("hot-note"), error.message);

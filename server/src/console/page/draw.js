@@ -200,6 +200,13 @@ export class Chart {
 }
 
 /// One bar of parts, in proportion.
+/// A line of values from 0 to their largest, without axes.
+export function spark(values) {
+  const most = Math.max(...values, 1e-9);
+  const points = values.map((it, i) => `${((100 * i) / Math.max(1, values.length - 1)).toFixed(1)},${(19 - (18 * it) / most).toFixed(1)}`);
+  return s("svg", { class: "spark", viewBox: "0 0 100 20", preserveAspectRatio: "none", "aria-hidden": "true" }, s("polyline", { points: points.join(" ") }));
+}
+
 export function bar(parts, label) {
   const all = parts.reduce((sum, it) => sum + it.value, 0) || 1;
   let x = 0;

@@ -163,6 +163,7 @@ pub(super) fn all() -> Vec<Kind> {
                 let namespace = v1::SketchedNamespace {
                     name: String::new(),
                     weights: vec![weight; MAX_KEY_WEIGHTS + 1],
+                    ..v1::SketchedNamespace::default()
                 };
                 v1::SketchKeysRequest {
                     node: 1,

@@ -1,4 +1,6 @@
 //! Plots of lines and points as SVG: axes, ticks, a legend, and nothing else.
+//!
+//! `torc-bench theory --plot` and `kvctl hot-keys --plot` draw with it. Absent on purpose: files.
 
 use std::fmt::{self, Write as _};
 
@@ -17,34 +19,38 @@ const COLOURS: [&str; 7] = [
 
 /// What an axis shows.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Axis {
-    pub(super) label: &'static str,
+pub struct Axis {
+    /// What its values are, and their unit.
+    pub label: &'static str,
     /// By powers of ten; values that are not above 0 are left out then.
-    pub(super) log: bool,
+    pub log: bool,
 }
 
 impl Axis {
-    pub(super) const fn linear(label: &'static str) -> Self {
+    /// By equal steps.
+    #[must_use]
+    pub const fn linear(label: &'static str) -> Self {
         Self { label, log: false }
     }
 
-    pub(super) const fn log(label: &'static str) -> Self {
+    /// By powers of ten.
+    #[must_use]
+    pub const fn log(label: &'static str) -> Self {
         Self { label, log: true }
     }
 }
 
-/// What a source says is dashed; what we measure has points.
 #[derive(Debug)]
 struct Series {
     name: String,
     points: Vec<(f64, f64)>,
-    is_source: bool,
+    is_dashed: bool,
 }
 
 /// A plot; its `Display` is the SVG.
 #[derive(Debug)]
-pub(super) struct Plot {
-    title: &'static str,
+pub struct Plot {
+    title: String,
     x: Axis,
     y: Axis,
     series: Vec<Series>,
@@ -59,32 +65,34 @@ struct Scale {
 }
 
 impl Plot {
-    pub(super) const fn new(title: &'static str, x: Axis, y: Axis) -> Self {
+    /// An empty plot.
+    #[must_use]
+    pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Self {
         Self {
-            title,
+            title: title.into(),
             x,
             y,
             series: Vec::new(),
         }
     }
 
-    /// Adds a line of what the source says.
-    pub(super) fn source(&mut self, name: impl Into<String>, points: Vec<(f64, f64)>) {
+    /// Adds a dashed line: what is said or expected, or all beside a part.
+    pub fn dashed(&mut self, name: impl Into<String>, points: Vec<(f64, f64)>) {
         self.add(name.into(), points, true);
     }
 
-    /// Adds a line with points of what we measured.
-    pub(super) fn measured(&mut self, name: impl Into<String>, points: Vec<(f64, f64)>) {
+    /// Adds a line with points: what was measured.
+    pub fn measured(&mut self, name: impl Into<String>, points: Vec<(f64, f64)>) {
         self.add(name.into(), points, false);
     }
 
-    fn add(&mut self, name: String, mut points: Vec<(f64, f64)>, is_source: bool) {
+    fn add(&mut self, name: String, mut points: Vec<(f64, f64)>, is_dashed: bool) {
         let shown = |axis: Axis, value: f64| value.is_finite() && (!axis.log || value > 0.0);
         points.retain(|(x, y)| shown(self.x, *x) && shown(self.y, *y));
         self.series.push(Series {
             name,
             points,
-            is_source,
+            is_dashed,
         });
     }
 
@@ -161,14 +169,16 @@ fn label(value: f64) -> String {
 }
 
 /// Text of an SVG.
-pub(super) fn escaped(text: &str) -> String {
+#[must_use]
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
 }
 
 /// The start of an SVG of this size, on white.
-pub(super) fn head(width: f64, height: f64, title: &str) -> String {
+#[must_use]
+pub fn head(width: f64, height: f64, title: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
          font-family=\"sans-serif\" font-size=\"12\">\n\
@@ -229,7 +239,7 @@ impl Plot {
                     y.pixel(point.1)
                 )?;
             }
-            let dashes = if series.is_source {
+            let dashes = if series.is_dashed {
                 " stroke-dasharray=\"7 5\""
             } else {
                 ""
@@ -238,7 +248,7 @@ impl Plot {
                 out,
                 "<path d=\"{path}\" stroke=\"{colour}\" stroke-width=\"1.8\" fill=\"none\"{dashes}/>"
             )?;
-            if !series.is_source {
+            if !series.is_dashed {
                 for point in &series.points {
                     writeln!(
                         out,
@@ -268,7 +278,7 @@ impl fmt::Display for Plot {
         let x = self.scale(self.x, |point| point.0, (LEFT, RIGHT));
         let y = self.scale(self.y, |point| point.1, (BOTTOM, TOP));
         let lines = self.series.len().div_ceil(2) as f64;
-        let mut out = head(WIDTH, LEGEND + LEGEND_LINE * lines, self.title);
+        let mut out = head(WIDTH, LEGEND + LEGEND_LINE * lines, &self.title);
         self.draw_axes(&mut out, &x, &y)?;
         self.draw_series(&mut out, &x, &y)?;
         out.push_str("</svg>\n");

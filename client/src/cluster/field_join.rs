@@ -1,0 +1,94 @@
+//! The join of two namespaces on a field of their values.
+
+use serde::Serialize;
+use torc_sketch::InnerProduct;
+
+/// The join of two namespaces on a field, from [`Client::join`](crate::Client::overlap_on).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FieldJoin {
+    /// The first.
+    pub a: FieldJoinSide,
+    /// The second.
+    pub b: FieldJoinSide,
+    /// The field.
+    pub on: String,
+    /// Rows of the join.
+    pub size: FieldJoinEstimate,
+    /// Nodes that were asked.
+    pub nodes: u32,
+    /// Records that the nodes read for it.
+    pub records_read: u64,
+    /// Bytes of sketches that travelled.
+    pub bytes_moved: u64,
+}
+
+/// One of the namespaces. All is counted, not estimated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FieldJoinSide {
+    /// Its name.
+    pub namespace: String,
+    /// Records with a string, a number or a boolean in the field.
+    pub rows: u64,
+    /// Records whose value is no JSON; they join with nothing, as do the next two.
+    pub not_json: u64,
+    /// Records whose value has no such field.
+    pub without_field: u64,
+    /// Records with null, an array or an object there.
+    pub not_scalar: u64,
+}
+
+/// The sum over values of (rows in one) (rows in the other), by sketches of T = 5 rows of m = 65,536 counters.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct FieldJoinEstimate {
+    /// Without bias, but that it is never below 0 or above `upper` and all pairs.
+    pub estimate: u128,
+    /// 3 standard deviations: 3 sqrt((F₂(a) F₂(b) + estimate²) / (m T)), F₂ being the sum over values of rows².
+    pub error: u128,
+    /// The least probability with which the truth is within `error`: 8/9, by Chebyshev's inequality.
+    pub confidence: f64,
+    /// The plain minimum: never below the truth.
+    pub upper: u128,
+    /// ε |a| |b|, ε = 2/m: `upper` exceeds the truth by more with probability `delta` at most.
+    pub upper_error: u128,
+    /// 1/32.
+    pub delta: f64,
+}
+
+impl FieldJoinEstimate {
+    pub(crate) fn of(join: &InnerProduct, rows_a: u64, rows_b: u64) -> Self {
+        let pairs = u128::from(rows_a) * u128::from(rows_b);
+        let upper = join.upper.min(pairs);
+        Self {
+            // Below 0 the cast gives 0.
+            estimate: (join.estimate.round() as u128).min(upper),
+            error: (3.0 * join.std_error).ceil() as u128,
+            confidence: torc_sketch::overlap::Overlap::CONFIDENCE,
+            upper,
+            upper_error: join.upper_error.ceil() as u128,
+            delta: torc_sketch::overlap::Overlap::DELTA,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_is_kept_between_nothing_and_what_is_certain() {
+        let of = |estimate, upper| {
+            let join = InnerProduct {
+                upper,
+                upper_error: 0.2,
+                estimate,
+                std_error: 1.5,
+            };
+            let join = FieldJoinEstimate::of(&join, 10, 20);
+            (join.estimate, join.error, join.upper, join.upper_error)
+        };
+        assert_eq!(of(5.6, 9), (6, 5, 9, 1));
+        assert_eq!(of(-3.0, 9), (0, 5, 9, 1));
+        assert_eq!(of(50.0, 9), (9, 5, 9, 1));
+        assert_eq!(of(500.0, 1_000), (200, 5, 200, 1), "all pairs");
+    }
+}
