@@ -88,7 +88,7 @@ impl Fixture {
         self.store.flush().await.unwrap();
     }
 
-    fn plan(&self, name: &str, base: Option<&str>) -> Plan {
+    fn plan(name: &str, base: Option<&str>) -> Plan {
         let namespace = Namespace {
             name: "default".to_owned(),
             id: NamespaceId::DEFAULT.0,
@@ -138,7 +138,7 @@ impl Fixture {
 
     /// A whole backup.
     async fn back_up(&self, name: &str, base: Option<&str>) -> (Backup, Part) {
-        let plan = self.plan(name, base);
+        let plan = Self::plan(name, base);
         let mut writing = Writing::begin(&self.location, plan).await.unwrap();
         let missing = writing.missing();
         let (part, counts) = self.write_part(&writing.plan, missing, &[]).await;
@@ -209,7 +209,7 @@ async fn a_second_backup_copies_only_what_is_new_and_stands_by_itself() {
 async fn what_a_node_adds_counts_by_its_version() {
     let node = Fixture::new();
     node.put(0..KEYS, 5, Some("held")).await;
-    let mut writing = Writing::begin(&node.location, node.plan("a", None))
+    let mut writing = Writing::begin(&node.location, Fixture::plan("a", None))
         .await
         .unwrap();
     let extra = [
@@ -238,7 +238,7 @@ async fn what_a_node_adds_counts_by_its_version() {
 async fn a_backup_that_was_interrupted_goes_on_with_what_is_missing() {
     let node = Fixture::new();
     node.put(0..KEYS, 1, Some("v")).await;
-    let writing = Writing::begin(&node.location, node.plan("a", None))
+    let writing = Writing::begin(&node.location, Fixture::plan("a", None))
         .await
         .unwrap();
     let half: BTreeSet<_> = (0..4).map(Partition).collect();
@@ -261,7 +261,7 @@ async fn a_backup_that_was_interrupted_goes_on_with_what_is_missing() {
     assert_eq!(node.values(&backup).await, wanted(all));
     let twice = Writing::resume(&node.location, "a").await.unwrap_err();
     assert!(matches!(twice, BackupError::Name { .. }), "{twice}");
-    let taken = Writing::begin(&node.location, node.plan("a", None)).await;
+    let taken = Writing::begin(&node.location, Fixture::plan("a", None)).await;
     assert!(matches!(taken, Err(BackupError::Name { .. })));
 }
 
@@ -269,7 +269,7 @@ async fn a_backup_that_was_interrupted_goes_on_with_what_is_missing() {
 async fn without_a_part_or_a_pack_there_is_no_manifest() {
     let node = Fixture::new();
     node.put(0..KEYS, 1, Some("v")).await;
-    let mut writing = Writing::begin(&node.location, node.plan("a", None))
+    let mut writing = Writing::begin(&node.location, Fixture::plan("a", None))
         .await
         .unwrap();
     let most: BTreeSet<_> = (1..8).map(Partition).collect();
