@@ -243,7 +243,7 @@ fn patterns_are_found_by_their_hashes_alone() {
 
 #[test]
 fn an_archive_stores_each_chunk_once_and_reads_its_index_for_few_others() {
-    let text = concat((0..60_000).map(|i| format!("{}\n", i * i % 99_991)));
+    let text = concat((0..60_000_u64).map(|i| format!("{}\n", i * i % 99_991)));
     let edited = text.replacen('\n', "\ninserted\n", 1);
     let files = [
         file("archive-a", &text),
