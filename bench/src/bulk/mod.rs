@@ -3,8 +3,9 @@
 //!
 //! Two passes: digests are scattered to 256 buckets on the disk by their leading byte; then each bucket is
 //! read, sorted, and the functions of its 256 partitions are built. Two threads work in each pass. What is made is checked: every key has a
-//! slot of its own.
+//! slot of its own. With `--gigahash` the function is the paper's, one for each bucket, stitched by the number of keys before it.
 
+mod function;
 mod input;
 mod scatter;
 
@@ -13,13 +14,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
-use torc_index::{Mphf, PerfectHash as _, Stitched};
+use anyhow::{Result, ensure};
+use torc_index::gigahash::Encoding;
 use torc_record::Digest;
 
 use crate::cli::Options;
 use crate::process;
 use crate::report::{Metric, Prediction, Report, TORC};
+use function::{Function, Method};
 use input::{Input, Kind};
 
 /// Threads of each pass.
@@ -75,6 +77,9 @@ pub(crate) struct Args {
     /// Lines of 64 bytes, which are URLs, instead of digests of 16
     #[arg(long)]
     urls: bool,
+    /// The paper's function, by bit vector and by Huffman code, instead of that of slices
+    #[arg(long)]
+    gigahash: bool,
 }
 
 /// # Errors
@@ -94,8 +99,18 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
         free >> 20
     );
     let input = Input::create(dir.path(), kind, keys)?;
+    let methods = if args.gigahash {
+        &[
+            Method::GigaHash(Encoding::BitVector),
+            Method::GigaHash(Encoding::Huffman),
+        ][..]
+    } else {
+        &[Method::Mphf]
+    };
     for _ in 0..options.rounds_or(1) {
-        measure(&mut report, dir.path(), &input)?;
+        for method in methods {
+            measure(&mut report, dir.path(), &input, *method)?;
+        }
     }
     report.note(format!(
         "{keys} keys, {THREADS} threads, {PARTITIONS} partitions; every key was looked up and has a slot of its own"
@@ -103,15 +118,19 @@ pub(crate) fn run(args: Args, options: &Options) -> Result<Report> {
     Ok(report)
 }
 
-fn measure(report: &mut Report, dir: &Path, input: &Input) -> Result<()> {
-    let case = input.kind().name();
+fn measure(report: &mut Report, dir: &Path, input: &Input, method: Method) -> Result<()> {
+    let case = match method {
+        Method::Mphf => input.kind().name().to_owned(),
+        Method::GigaHash(_) => format!("{}, {}", input.kind().name(), method.name()),
+    };
+    let case = case.as_str();
     let started = Instant::now();
     scatter::scatter(dir, input)?;
     let scattered = started.elapsed();
-    let parts = build(dir)?;
+    let parts = build(dir, method)?;
     let built = started.elapsed();
     let views: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
-    let function = Stitched::view(&views)?;
+    let function = Function::view(method, &views)?;
     let peak = process::memory(std::process::id())?.peak_bytes;
     ensure!(
         function.len() as u64 == input.keys(),
@@ -137,8 +156,8 @@ fn measure(report: &mut Report, dir: &Path, input: &Input) -> Result<()> {
     Ok(())
 }
 
-/// The functions of all partitions, in their order.
-fn build(dir: &Path) -> Result<Vec<Vec<u8>>> {
+/// The functions of all parts, in their order.
+fn build(dir: &Path, method: Method) -> Result<Vec<Vec<u8>>> {
     let queue = Mutex::new(0..BUCKETS);
     let parts: Vec<Mutex<Vec<Vec<u8>>>> = (0..BUCKETS).map(|_| Mutex::default()).collect();
     std::thread::scope(|scope| {
@@ -152,7 +171,7 @@ fn build(dir: &Path) -> Result<Vec<Vec<u8>>> {
                             return anyhow::Ok(());
                         };
                         scatter::sorted_bucket(dir, bucket, &mut sorted)?;
-                        let built = build_bucket(&sorted)?;
+                        let built = method.build(&sorted)?;
                         if let Ok(mut part) = parts[bucket].lock() {
                             *part = built;
                         }
@@ -172,22 +191,8 @@ fn build(dir: &Path) -> Result<Vec<Vec<u8>>> {
     Ok(parts.flatten().collect())
 }
 
-fn build_bucket(sorted: &[Digest]) -> Result<Vec<Vec<u8>>> {
-    let mut rest = sorted;
-    let mut parts = Vec::with_capacity(1 << PARTITION_BITS);
-    for partition in 0..1_u64 << PARTITION_BITS {
-        let is_mine = |digest: &Digest| {
-            digest.high() << BUCKETS.trailing_zeros() >> (u64::BITS - PARTITION_BITS) <= partition
-        };
-        let (mine, others) = rest.split_at(rest.partition_point(is_mine));
-        rest = others;
-        parts.push(Mphf::build(mine, 0).context("a function cannot be built")?);
-    }
-    Ok(parts)
-}
-
 /// Looks all keys up in the order of the input. Returns the seconds that took, reading included.
-fn look_up(input: &Input, function: &Stitched<'_>) -> Result<f64> {
+fn look_up(input: &Input, function: &Function<'_>) -> Result<f64> {
     let sum = AtomicU64::new(0);
     let started = Instant::now();
     each_slots(input, function, |slots| {
@@ -205,7 +210,7 @@ fn look_up(input: &Input, function: &Stitched<'_>) -> Result<f64> {
 }
 
 /// Whether every key has a slot of its own.
-fn check(input: &Input, function: &Stitched<'_>) -> Result<()> {
+fn check(input: &Input, function: &Function<'_>) -> Result<()> {
     let words = function.len().div_ceil(64);
     let taken: Vec<AtomicU64> = (0..words).map(|_| AtomicU64::new(0)).collect();
     each_slots(input, function, |slots| {
@@ -221,7 +226,7 @@ fn check(input: &Input, function: &Stitched<'_>) -> Result<()> {
 /// Gives the slots of all keys, some thousand at a time.
 fn each_slots(
     input: &Input,
-    function: &Stitched<'_>,
+    function: &Function<'_>,
     take: impl Fn(&[u32]) -> Result<()> + Sync,
 ) -> Result<()> {
     input.each_part(THREADS, |_, digests| {

@@ -66,7 +66,7 @@ impl Sizes {
 /// A claim's name, and what compares it.
 type Entry = (&'static str, fn(&Sizes) -> Result<Claim>);
 
-const CLAIMS: [Entry; 18] = [
+const CLAIMS: [Entry; 19] = [
     ("proposition", gigahash::proposition::measure),
     ("table1", gigahash::table::measure),
     ("figure1", gigahash::figure::measure),
@@ -83,6 +83,7 @@ const CLAIMS: [Entry; 18] = [
     ("majority", lecture::majority::measure),
     ("inner", lecture::inner::measure),
     ("bloom", lecture::bloom::measure),
+    ("membership", lecture::membership::measure),
     ("rabin", lecture::rabin::measure),
     ("matrix", lecture::matrix::measure),
 ];

@@ -7,6 +7,7 @@ pub(super) mod heavy;
 pub(super) mod inner;
 pub(super) mod majority;
 pub(super) mod matrix;
+pub(super) mod membership;
 pub(super) mod positions;
 pub(super) mod rabin;
 pub(super) mod rehash;
