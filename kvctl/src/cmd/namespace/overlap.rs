@@ -120,7 +120,7 @@ fn describe_field(join: &FieldJoin) -> String {
 /// What joins with nothing.
 fn left_out(side: &FieldJoinSide) -> String {
     format!(
-        "left out of {}: {} records that are no JSON, {} without the field, {} with null, an array or an object there",
+        "left out of {}: {} not JSON, {} without the field, {} with null, an array or an object there",
         side.namespace,
         text::count(side.not_json),
         text::count(side.without_field),
@@ -247,8 +247,8 @@ join size    6300 by the accesses of hot keys (700 in urls, 90 in seen), too hig
         let expected = "\
 join on student  6 ± 1 pairs of records, 6 at most; of 3 rows in clubs and 4 in courses
 ± is 3 sqrt((F₂(a) F₂(b) + join²) / (5 · 65,536)), F₂ the sum of rows² over values; it holds with probability 8/9 or more
-left out of clubs: 1 records that are no JSON, 2,000 without the field, 3 with null, an array or an object there
-left out of courses: 1 records that are no JSON, 2,000 without the field, 3 with null, an array or an object there
+left out of clubs: 1 not JSON, 2,000 without the field, 3 with null, an array or an object there
+left out of courses: 1 not JSON, 2,000 without the field, 3 with null, an array or an object there
 4,015 records read at 1 node, 600 B moved";
         assert_eq!(describe_field(&join), expected);
         crate::out::assert_documented(&join);
