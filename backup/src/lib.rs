@@ -12,7 +12,7 @@
 //! | `backups/NAME/manifest.ndjson` | written last: the plan, a line a partition, the sums and the digest of it all |
 //!
 //! Invariants:
-//! * A backup whose manifest is there is complete by itself: no other backup's manifest is needed to read it.
+//! * A backup is complete once its manifest exists. Reading it takes no other backup's manifest.
 //! * Objects are created, never replaced. Packs are named by their digest: who writes one twice writes the same.
 //! * Every byte that is read is checked against a digest that the manifest leads to, and the manifest against its
 //!   own.

@@ -38,7 +38,7 @@ pub struct Plan {
     pub ranges: Vec<[u32; 2]>,
     /// The namespaces.
     pub namespaces: Vec<Namespace>,
-    /// When it began, Unix milliseconds, by the clock of whoever began it.
+    /// When it began, in Unix milliseconds by the clock of the machine that ran `kvctl`.
     pub begun_ms: u64,
     /// The backup whose slices it need not copy again.
     pub base: Option<String>,
@@ -274,7 +274,7 @@ impl Writing {
         };
         let below = parts_of(name);
         for (part, _) in location.list(&below).await? {
-            // One that cannot be read is written anew.
+            // Nodes write the partitions of an unreadable part again.
             let _ = writing.take(&part).await;
         }
         Ok(writing)
@@ -303,7 +303,7 @@ impl Writing {
         Ok(())
     }
 
-    /// The partitions of which no part has come.
+    /// The partitions that no part covers yet.
     #[must_use]
     pub fn missing(&self) -> BTreeSet<Partition> {
         let all = self.plan.all();

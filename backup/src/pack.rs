@@ -13,7 +13,7 @@ use crate::{Backup, BackupError, Line, Location, PackSlice};
 
 /// A pack that has come to this length is complete.
 const PACK_LEN: u64 = 256 << 20;
-/// Gates of slices that are made here are looked at by nobody but `kvctl backup get`.
+/// Only `kvctl backup get` asks the gates of slices that are made here.
 const GATE_RATE: f64 = 0.01;
 
 /// Slices that an earlier backup has.

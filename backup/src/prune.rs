@@ -17,8 +17,8 @@ pub struct Pruned {
 }
 
 /// Removes all backups but the newest `keep`, and the packs that none of those uses. A pack stays as long as one
-/// slice of it is used. A backup that was begun and not finished stops this, unless `unfinished` says that nobody
-/// is writing it any more: then it goes, too. With `is_plan` nothing is removed.
+/// slice of it is used. An unfinished backup stops the pruning, because a node may still be writing to it; `unfinished`
+/// removes such backups, too. With `is_plan` nothing is removed.
 ///
 /// # Errors
 /// [`BackupError::Name`]: one is not finished. [`BackupError::Damaged`], [`BackupError::Object`]: what was removed
@@ -56,7 +56,7 @@ pub async fn prune(
         if is_plan {
             continue;
         }
-        // The manifest first: without it there is no backup, and without a plan nobody would look for the rest.
+        // The manifest goes first, so that a half-removed backup is no backup; the plan goes last, so that the next run finds it.
         location.remove(&manifest_object(name)).await?;
         let below = parts_of(name);
         for (part, _) in location.list(&below).await? {
