@@ -118,7 +118,7 @@ pub use options::{
     PutOptions, QuorumSize, ScanOptions,
 };
 pub use scan::{Scan, ScanCursor};
-pub use tokens::{CreatedToken, NewToken, TokenInfo};
+pub use tokens::{CreatedJoinToken, CreatedToken, NewToken, TokenInfo};
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};
 pub use torc_ring::topology::{BearerId, ClusterId, Role, Roles, RoutingTable, Scope};
 pub use torc_ring::{NodeId, Partition, Token, Zone};

@@ -7,6 +7,7 @@ use serde::{Serialize, Serializer};
 use torc_proto::v1;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_ring::topology::{Bearer, BearerId, Role, Roles, Scope};
+use torc_tls::{JoinToken, PinnedToken};
 
 use crate::call::request;
 use crate::retry::Nature;
@@ -29,6 +30,10 @@ pub struct TokenInfo {
     pub created_at_ms: u64,
     /// Unix milliseconds; none: when it is revoked.
     pub expires_at_ms: Option<u64>,
+    /// How many nodes it lets in; none: it is no join token.
+    pub join_uses: Option<u32>,
+    /// How many it has let in.
+    pub joined: u32,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
@@ -53,7 +58,7 @@ pub struct NewToken {
     pub lifetime: Option<Duration>,
 }
 
-/// A token that was created, and its secret, which nobody can be told again.
+/// A token that was created, and its secret, which cannot be shown again.
 #[derive(Clone)]
 pub struct CreatedToken {
     /// What it is.
@@ -76,6 +81,15 @@ impl fmt::Debug for CreatedToken {
     }
 }
 
+/// A join token that was created, and its secret, which cannot be shown again.
+#[derive(Debug, Clone)]
+pub struct CreatedJoinToken {
+    /// What it is.
+    pub info: TokenInfo,
+    /// What a node comes with. `Debug` does not show its secret.
+    pub token: JoinToken,
+}
+
 impl TokenInfo {
     fn from_wire(wire: v1::BearerToken) -> Option<Self> {
         let roles: Result<Roles, _> = wire.roles.iter().map(|name| name.parse::<Role>()).collect();
@@ -93,6 +107,8 @@ impl TokenInfo {
             scopes: wire.scopes.into_iter().map(scope).collect::<Option<_>>()?,
             created_at_ms: wire.created_at_ms,
             expires_at_ms: Some(wire.expires_at_ms).filter(|at_ms| *at_ms != 0),
+            join_uses: Some(wire.join_uses).filter(|uses| *uses != 0),
+            joined: wire.joined,
         })
     }
 }
@@ -119,7 +135,50 @@ impl Client {
             lifetime_ms: new
                 .lifetime
                 .map_or(0, |time| time.as_millis().try_into().unwrap_or(u64::MAX)),
+            join_uses: 0,
         };
+        let (info, bearer, _) = self.create(message).await?;
+        Ok(CreatedToken { info, bearer })
+    }
+
+    /// Creates a join token, with which so many nodes (at most 64) get into a secure cluster (`kvd serve --join`). If the answer
+    /// is lost, a token was made that nobody has: revoke it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what is out of bounds;
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) on a cluster that was not founded with `--secure`, or if it has as
+    /// many tokens as it may have; [`ErrorKind::Denied`](crate::ErrorKind::Denied); and as [`Client::status`].
+    pub async fn create_join_token(
+        &self,
+        name: &str,
+        uses: u32,
+        lifetime: Duration,
+    ) -> Result<CreatedJoinToken, Error> {
+        let message = v1::CreateTokenRequest {
+            name: name.to_owned(),
+            lifetime_ms: lifetime.as_millis().try_into().unwrap_or(u64::MAX),
+            join_uses: uses,
+            ..v1::CreateTokenRequest::default()
+        };
+        let (info, bearer, answer) = self.create(message).await?;
+        let digest = <[u8; 32]>::try_from(&answer.authority_digest[..]);
+        let authority = digest.map_err(|_| Error::malformed("a join token", true))?;
+        Ok(CreatedJoinToken {
+            info,
+            token: JoinToken {
+                token: PinnedToken {
+                    bearer,
+                    authority: authority.into(),
+                },
+                address: answer.address,
+            },
+        })
+    }
+
+    async fn create(
+        &self,
+        message: v1::CreateTokenRequest,
+    ) -> Result<(TokenInfo, Bearer, v1::CreateTokenResponse), Error> {
         let sending = |channel, budget| {
             let message = message.clone();
             async move {
@@ -128,14 +187,15 @@ impl Client {
             }
         };
         // One that was made is not made again.
-        let answer = self.call(Nature::Write).on_any(sending).await?;
+        let mut answer = self.call(Nature::Write).on_any(sending).await?;
         let malformed = || Error::malformed("a token", true);
         let bearer = answer.bearer.parse().map_err(|_| malformed())?;
         let info = answer
             .token
+            .take()
             .and_then(TokenInfo::from_wire)
             .ok_or_else(malformed)?;
-        Ok(CreatedToken { info, bearer })
+        Ok((info, bearer, answer))
     }
 
     /// All bearer tokens in the order of their ids, expired ones among them.

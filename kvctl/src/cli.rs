@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::cmd;
 use crate::cmd::maintenance::Work;
 use crate::failure::Failure;
 use crate::out::{self, Out};
+use crate::profiles::{Profile, Profiles};
 
 /// The command line of Torc, a distributed key-value service.
 ///
@@ -43,17 +44,19 @@ pub(crate) struct Cli {
 pub(crate) struct Global {
     /// A node to ask first; for several, give the option several times or put commas between
     /// them. One that answers is enough, the others are learned from it.
-    /// [default: 127.0.0.1:7400,127.0.0.1:7401]
+    /// [default: those of the current profile, else 127.0.0.1:7400,127.0.0.1:7401]
     #[arg(
         long = "endpoint",
         global = true,
         value_name = "URL",
         env = "TORC_ENDPOINTS",
-        value_delimiter = ',',
-        default_values = ["127.0.0.1:7400", "127.0.0.1:7401"],
-        hide_default_value = true
+        value_delimiter = ','
     )]
     endpoints: Vec<Endpoint>,
+    /// The cluster to use, by the name of its profile (`kvctl login`). Options count before what the profile says. Without
+    /// this the current profile is used, unless endpoints, certificates or a token are given.
+    #[arg(long, global = true, value_name = "NAME", env = "TORC_PROFILE")]
+    profile: Option<String>,
     /// The key space to work in.
     #[arg(long, global = true, value_name = "NS", default_value = "default")]
     namespace: String,
@@ -110,6 +113,8 @@ impl From<&str> for Secret {
     }
 }
 
+/// Where to look without a profile.
+const USUAL: [&str; 2] = ["127.0.0.1:7400", "127.0.0.1:7401"];
 /// What TORC_ENDPOINTS is easily taken for.
 const MISSPELT: &str = "TORC_ENDPOINT";
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -143,6 +148,7 @@ enum Command {
     Top(cmd::top::Args),
     Doctor(cmd::doctor::Args),
     Ring(cmd::ring::Args),
+    Plan(cmd::plan::Args),
     Explain(cmd::explain::Args),
     /// Write what is in memory to slices now, as nodes do by themselves from time to time.
     ///
@@ -160,6 +166,8 @@ enum Command {
     Backup(cmd::backup::Args),
     Restore(cmd::restore::Args),
     Token(cmd::token::Args),
+    Login(cmd::login::Args),
+    Profile(cmd::profile::Args),
     Ca(cmd::certificates::AuthorityArgs),
     Cert(cmd::certificates::CertificateArgs),
     GenerateUrls(cmd::generate_urls::Args),
@@ -192,18 +200,62 @@ impl Global {
 
     /// As [`client`](Self::client), for operations that take so long if no timeout was given.
     pub(crate) fn client_within(&self, usual: Duration) -> Result<Client, Failure> {
+        let profile = self.profile()?;
+        let of_profile = profile.as_ref().map(|(_, profile)| profile);
+        let named = self.endpoints.iter().map(|it| it.as_str().to_owned());
+        let mut endpoints: Vec<String> = named.collect();
+        if endpoints.is_empty() {
+            let usual = || USUAL.map(str::to_owned).to_vec();
+            endpoints = of_profile.map_or_else(usual, |profile| profile.endpoints.clone());
+        }
         let mut builder = Client::builder()
-            .endpoints(self.endpoints.iter().map(Endpoint::as_str))
+            .endpoints(endpoints)
             .namespace(self.namespace.as_str())
             .first_contact(self.timeout.unwrap_or(FIRST_CONTACT))
             .deadline(self.timeout.unwrap_or(usual));
-        if let Some(tls) = self.tls()? {
+        let tls = match of_profile.filter(|_| self.tls_ca.is_none()) {
+            Some(profile) => Some(profile.tls()?),
+            None => self.tls()?,
+        };
+        if let Some(tls) = tls {
             builder = builder.tls(tls);
         }
         if let Some(token) = self.token()? {
             builder = builder.token(token.0);
+        } else if let Some(profile) = of_profile.filter(|_| self.tls_cert.is_none()) {
+            builder = builder.token(profile.token.as_str());
         }
         Ok(builder.connect_lazy()?)
+    }
+
+    /// The profile to use and its name, if one is to be used.
+    ///
+    /// # Errors
+    /// When it cannot be read, or there is none of that name.
+    pub(crate) fn profile(&self) -> Result<Option<(String, Profile)>, Failure> {
+        let says_nothing = self.endpoints.is_empty()
+            && self.tls_ca.is_none()
+            && self.tls_cert.is_none()
+            && self.token.is_none()
+            && self.token_file.is_none();
+        match &self.profile {
+            Some(name) => Profiles::read()?.named(name).map(Some),
+            None if says_nothing => Ok(Profiles::read()?.current()),
+            None => Ok(None),
+        }
+    }
+
+    /// The file of authorities that was named.
+    pub(crate) fn tls_ca(&self) -> Option<&Path> {
+        self.tls_ca.as_deref()
+    }
+
+    /// The token that was given.
+    ///
+    /// # Errors
+    /// [`Failure::File`].
+    pub(crate) fn revealed_token(&self) -> Result<Option<String>, Failure> {
+        Ok(self.token()?.map(|token| token.0))
     }
 
     fn token(&self) -> Result<Option<Secret>, Failure> {
@@ -320,6 +372,7 @@ async fn dispatch(cli: Cli, out: &mut Out) -> Result<(), Failure> {
         Command::Top(args) => cmd::top::run(args, &global, out).await,
         Command::Doctor(args) => cmd::doctor::run(args, &global, out).await,
         Command::Ring(args) => cmd::ring::run(args, &global, out).await,
+        Command::Plan(args) => cmd::plan::run(&args, &global, out),
         Command::Explain(args) => cmd::explain::run(args, &global, out).await,
         Command::Flush(args) => cmd::maintenance::run(Work::Flush, args, &global, out).await,
         Command::Compact(args) => cmd::maintenance::run(Work::Compact, args, &global, out).await,
@@ -330,6 +383,8 @@ async fn dispatch(cli: Cli, out: &mut Out) -> Result<(), Failure> {
         Command::Backup(args) => cmd::backup::run(args, &global, out).await,
         Command::Restore(args) => cmd::restore::run(args, &global, out).await,
         Command::Token(args) => cmd::token::run(args, &global, out).await,
+        Command::Login(args) => cmd::login::run(&args, &global, out).await,
+        Command::Profile(args) => cmd::profile::run(&args, &global, out),
         Command::Ca(args) => cmd::certificates::authority(&args, &global, out),
         Command::Cert(args) => cmd::certificates::certificate(&args, &global, out),
         Command::GenerateUrls(args) => cmd::generate_urls::run(&args, out),

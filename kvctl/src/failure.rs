@@ -17,6 +17,7 @@ use std::io;
 
 use torc_backup::BackupError;
 use torc_client::{ErrorKind, NodeId};
+use torc_tls::IntroductionError;
 
 use crate::format::ReadError;
 
@@ -99,6 +100,8 @@ pub(crate) enum Failure {
          try again"
     )]
     NoHistory,
+    #[error("{0}")]
+    Introduction(#[from] torc_tls::IntroductionError),
     #[error("interrupted")]
     Interrupted,
     #[error("cannot start: {0}")]
@@ -128,6 +131,11 @@ impl Failure {
                 _ => Code::Unavailable,
             },
             Self::Stopped { what, .. } => what.code(),
+            Self::Introduction(error) => match error {
+                IntroductionError::OtherAuthority { .. } => Code::Refused,
+                IntroductionError::Unreachable { .. } => Code::Unavailable,
+                _ => Code::Usage,
+            },
             Self::LostSight { .. } | Self::NotEverywhere { .. } | Self::NoHistory => {
                 Code::Unavailable
             }

@@ -8,10 +8,10 @@
 //!   reported as stored is stored and nothing is stored after the report.
 //! * [`Report::resume_line`] is a line before which every row was stored.
 //!
-//! Absent on purpose: the cluster. Storing is a function that is passed in, and time
-//! is not looked at.
+//! Absent on purpose: the cluster. Storing is a function that is passed in.
 
 mod batch;
+mod retry;
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
@@ -26,6 +26,8 @@ use crate::format::{Numbered, ReadError, Row};
 
 use batch::Batcher;
 pub(crate) use batch::{Batch, BatchLimits};
+use retry::Retries;
+pub(crate) use retry::RetryOptions;
 
 /// What became of a row.
 #[derive(Debug)]
@@ -34,8 +36,10 @@ pub(crate) enum Stored {
     Yes,
     /// Its time was over already, so that there was nothing to store.
     Expired,
-    /// It is not stored.
+    /// It is not stored, and would not be if it were sent again.
     No(Failure),
+    /// It is not stored; it may be if it is sent again.
+    NotYet(Failure),
     /// Nobody knows: it may be stored, now or later.
     Unknown(Failure),
 }
@@ -47,8 +51,8 @@ pub(crate) struct LoadOptions {
     pub(crate) limits: BatchLimits,
     /// Batches under way at a time, at least 1.
     pub(crate) concurrency: usize,
-    /// Times a row of unknown outcome is stored again.
-    pub(crate) retries_of_unknown: u32,
+    /// What becomes of rows that were not stored.
+    pub(crate) retry: RetryOptions,
 }
 
 /// How far a load came.
@@ -64,6 +68,8 @@ pub(crate) struct Report {
     pub(crate) unknown: u64,
     /// Rows that were sent and are not stored.
     pub(crate) failed: u64,
+    /// Times a row was sent again.
+    pub(crate) retried: u64,
     /// Every row that begins before this line is stored (or had expired).
     pub(crate) resume_line: u64,
 }
@@ -91,6 +97,7 @@ where
         under_way: JoinSet::new(),
         keys_under_way: HashSet::new(),
         store: Arc::new(store),
+        retries: Arc::new(Retries::new(options.retry)),
         options,
         report: Report::default(),
         next_line: 1,
@@ -125,6 +132,7 @@ struct Loader<S, P> {
     under_way: JoinSet<Done>,
     keys_under_way: HashSet<Bytes>,
     store: Arc<S>,
+    retries: Arc<Retries>,
     options: LoadOptions,
     report: Report,
     /// The line behind the last row that was looked at.
@@ -139,6 +147,8 @@ struct Done {
     batch: Batch,
     /// One a row, in order.
     results: Vec<Stored>,
+    /// Rows that were sent again.
+    retried: u64,
 }
 
 impl<S, F, P> Loader<S, P>
@@ -148,22 +158,24 @@ where
     P: FnMut(&Report),
 {
     async fn run(&mut self, stop: impl Future<Output = ()>) {
-        let mut stop = std::pin::pin!(stop);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut stop => {
-                    self.end.get_or_insert(LoadEnd::Interrupted);
-                    break;
-                }
-                more = self.step() => if !more { break },
+        tokio::select! {
+            biased;
+            () = stop => {
+                self.end.get_or_insert(LoadEnd::Interrupted);
+                self.retries.end();
             }
+            () = self.work() => return,
         }
         while self.complete_one().await {}
     }
 
+    /// Everything, to the end. Nothing is lost when it is dropped while it waits.
+    async fn work(&mut self) {
+        while self.step().await {}
+        while self.complete_one().await {}
+    }
+
     /// One step; false when nothing is left to do but to wait for what is under way.
-    /// Nothing is lost when the step is dropped while it waits.
     async fn step(&mut self) -> bool {
         match self.end {
             None | Some(LoadEnd::Input(_)) => {}
@@ -234,10 +246,14 @@ where
     fn send(&mut self, batch: Batch) {
         self.keys_under_way.extend(batch.keys().cloned());
         let store = Arc::clone(&self.store);
-        let retries = self.options.retries_of_unknown;
+        let retries = Arc::clone(&self.retries);
         self.under_way.spawn(async move {
-            let results = store_batch(&*store, batch.rows(), retries).await;
-            Done { batch, results }
+            let (results, retried) = retries.store(&*store, batch.rows()).await;
+            Done {
+                batch,
+                results,
+                retried,
+            }
         });
     }
 
@@ -261,6 +277,7 @@ where
         for key in done.batch.keys() {
             self.keys_under_way.remove(key);
         }
+        self.report.retried += done.retried;
         for (row, result) in done.batch.into_rows().zip(done.results) {
             self.account_row(&row, result);
         }
@@ -274,7 +291,7 @@ where
                 self.report.payload_bytes += (row.row.key.len() + row.row.value.len()) as u64;
             }
             Stored::Expired => self.report.expired += 1,
-            Stored::No(failure) => {
+            Stored::No(failure) | Stored::NotYet(failure) => {
                 self.report.failed += 1;
                 self.lose(row.line, LoadEnd::Store(failure));
             }
@@ -288,6 +305,7 @@ where
     /// Ends the load by a row that is not known to be stored. The first such end is
     /// reported, unless a later one is of unknown outcome.
     fn lose(&mut self, line: u64, end: LoadEnd) {
+        self.retries.end();
         self.first_lost_line = Some(self.first_lost_line.map_or(line, |first| first.min(line)));
         let outweighs = match (&self.end, &end) {
             (Some(LoadEnd::Unknown(_)), _) => false,
@@ -306,30 +324,6 @@ where
         self.report.resume_line = first_lost.unwrap_or(self.next_line);
         (self.report, self.end)
     }
-}
-
-/// Stores rows, and again those of unknown outcome up to `retries` times.
-async fn store_batch<S, F>(store: &S, rows: Vec<Row>, retries: u32) -> Vec<Stored>
-where
-    S: Fn(Vec<Row>) -> F,
-    F: Future<Output = Vec<Stored>>,
-{
-    let mut results = store(rows.clone()).await;
-    for _ in 0..retries {
-        let is_unknown = |index: &usize| matches!(results[*index], Stored::Unknown(_));
-        let unknown: Vec<usize> = (0..results.len()).filter(is_unknown).collect();
-        if unknown.is_empty() {
-            break;
-        }
-        let again = unknown.iter().map(|index| rows[*index].clone()).collect();
-        for (index, stored) in unknown.into_iter().zip(store(again).await) {
-            // "Not stored this time" says nothing of the first time.
-            if !matches!(stored, Stored::No(_)) {
-                results[index] = stored;
-            }
-        }
-    }
-    results
 }
 
 #[cfg(test)]

@@ -11,8 +11,8 @@
 //! * A failure is one line on stderr and one of the exit codes of [`failure`].
 //! * A write is never resent when its outcome is unknown, unless the user asked.
 //!
-//! Absent on purpose: the wire protocol and routing (`torc-client`), and a
-//! configuration file: endpoints come from flags or `TORC_ENDPOINTS`.
+//! Absent on purpose: the wire protocol and routing (`torc-client`), and a configuration file
+//! but for the profiles of `kvctl login`: without one, endpoints come from flags or `TORC_ENDPOINTS`.
 
 mod args;
 mod cli;
@@ -22,6 +22,7 @@ mod format;
 mod input;
 mod loading;
 mod out;
+mod profiles;
 mod progress;
 mod ring_view;
 mod table;

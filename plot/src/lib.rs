@@ -12,6 +12,8 @@ const BOTTOM: f64 = 380.0;
 /// Where the legend begins, below the axis: two columns.
 const LEGEND: f64 = BOTTOM + 60.0;
 const LEGEND_LINE: f64 = 18.0;
+/// Ticks of a decade, where there are not many decades.
+const ROUND: [f64; 3] = [1.0, 2.0, 5.0];
 /// Told apart by people who do not see red and green (Okabe and Ito 2008).
 const COLOURS: [&str; 7] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
@@ -139,6 +141,15 @@ impl Scale {
                 .step_by(step as usize)
                 .map(|power| 10_f64.powi(power))
                 .collect();
+        }
+        if self.log {
+            let within = |tick: &f64| (self.from..=self.until).contains(&tick.log10());
+            let decades = self.from.floor() as i32..=self.until.ceil() as i32;
+            let round = decades.flat_map(|power| ROUND.map(|step| step * 10_f64.powi(power)));
+            let ticks: Vec<f64> = round.filter(within).collect();
+            if ticks.len() >= 2 {
+                return ticks;
+            }
         }
         let raw = range / 6.0;
         let magnitude = 10_f64.powf(raw.log10().floor());
@@ -303,6 +314,8 @@ mod tests {
             [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
         );
         assert_eq!(scale(true, -0.1, 2.1).ticks(), [1.0, 10.0, 100.0]);
+        assert_eq!(scale(true, 0.7, 2.0).ticks(), [10.0, 20.0, 50.0, 100.0]);
+        assert!(scale(true, 0.1, 0.2).ticks().len() >= 2);
         for tick in scale(true, 0.1, 0.9).ticks() {
             assert!((0.1..0.9).contains(&tick.log10()));
         }

@@ -3,6 +3,8 @@
 /// What a caller of the interface must be, where callers are told apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
+    /// Anybody: the call itself says who may go on.
+    Anyone,
     /// A client, whatever its roles.
     Client,
     /// A client that may read.
@@ -38,6 +40,8 @@ mod tests {
             Access::to("/torc.v1.TopologyGroup/Vote"),
             Some(Access::Node)
         );
+        let enrol = Access::to("/torc.v1.Cluster/EnrolNode");
+        assert_eq!(enrol, Some(Access::Anyone));
         assert_eq!(Access::to("/torc.v1.Kv/Get"), Some(Access::Read));
         assert_eq!(Access::to("/grpc.health.v1.Health/Check"), None);
         assert_eq!(Access::to("/torc.v1.Kv/get"), None);

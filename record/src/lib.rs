@@ -26,4 +26,4 @@ pub use clock::{ClockError, HybridClock, MAX_CLOCK_SKEW_MS};
 pub use digest::{DIGEST_LEN, Digest, DigestKey};
 pub use key::{Key, KeyError, Layer, MAX_KEY_LEN, NamespaceId};
 pub use record::{MAX_VALUE_LEN, Record, RecordError, State};
-pub use sum::entry_sum;
+pub use sum::{PageSum, entry_sum};

@@ -28,6 +28,42 @@ pub fn entry_sum(digest: &Digest, namespace: NamespaceId, ballot: Ballot) -> u12
     u128::from(high) << 64 | u128::from(low)
 }
 
+/// What the entries of a page add up to, taken in ring order.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PageSum {
+    /// Entries.
+    pub count: u64,
+    /// Their sum, see [`entry_sum`].
+    pub sum: u128,
+    last: Option<(Digest, NamespaceId)>,
+}
+
+impl PageSum {
+    /// A sum that was taken elsewhere.
+    #[must_use]
+    pub const fn of(count: u64, sum: u128) -> Self {
+        Self {
+            count,
+            sum,
+            last: None,
+        }
+    }
+
+    /// Adds an entry; refuses one of the digest and namespace of the one before, because a sum does not
+    /// tell which of two such keys has which version.
+    #[must_use]
+    pub fn add(&mut self, digest: &Digest, namespace: NamespaceId, ballot: Ballot) -> bool {
+        let entry = Some((*digest, namespace));
+        if self.last == entry {
+            return false;
+        }
+        self.last = entry;
+        self.count += 1;
+        self.sum = self.sum.wrapping_add(entry_sum(digest, namespace, ballot));
+        true
+    }
+}
+
 /// The finalizer of `SplitMix64` (Steele, Lea, Flood 2014).
 const fn mix(mut word: u64) -> u64 {
     word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);

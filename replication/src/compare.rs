@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use torc_record::{Ballot, Digest, Key, NamespaceId};
+use torc_record::{Ballot, Digest, Key, NamespaceId, PageSum};
 
 use crate::{Entry, KeyId, Locator, Storage};
 
@@ -22,6 +22,8 @@ pub const MAX_RANGES: usize = 256;
 /// Most entries handled of one list.
 pub const MAX_LISTED: usize = 4_096;
 const FAN_OUT_BITS: u32 = 4;
+/// Entries read at once.
+const PAGE: usize = 1024;
 
 /// Tokens from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,7 +98,6 @@ pub fn entry_sum(key: KeyId, ballot: Ballot) -> u128 {
 }
 
 fn entries_in(range: Range, disk: &impl Storage) -> impl Iterator<Item = Entry> {
-    const PAGE: usize = 1024;
     let mut after = before(range.first);
     let mut page: std::vec::IntoIter<Entry> = Vec::new().into_iter();
     let mut ended = false;
@@ -143,6 +144,35 @@ pub fn sum_of(range: Range, disk: &impl Storage) -> RangeSum {
         sum = sum.wrapping_add(entry_sum(entry.id(), ballot));
     }
     RangeSum { range, count, sum }
+}
+
+/// [`Storage::sum_between`] by reading the entries.
+pub(crate) fn sum_between(
+    disk: &(impl Storage + ?Sized),
+    mut after: Option<KeyId>,
+    last: Option<KeyId>,
+    most: u64,
+) -> Option<PageSum> {
+    let mut sum = PageSum::default();
+    loop {
+        let scanned = disk.scan(after, PAGE);
+        after = scanned.next();
+        for entry in &scanned.entries {
+            let id = entry.id();
+            if last.is_some_and(|last| id > last) {
+                return Some(sum);
+            }
+            let Entry::Found(record) = entry else {
+                return None;
+            };
+            if !sum.add(&record.digest, record.namespace, record.ballot) || sum.count > most {
+                return None;
+            }
+        }
+        if after.is_none() {
+            return Some(sum);
+        }
+    }
 }
 
 /// The versions of a range.

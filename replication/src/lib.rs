@@ -35,6 +35,7 @@ mod lost;
 mod message;
 mod promise;
 mod replica;
+mod same;
 mod scan;
 mod storage;
 
@@ -51,7 +52,8 @@ pub use locator::{DigestHasher, KeyId, Locator, NumberHasher, NumberTable};
 pub use lost::{LostStretch, Stretch};
 pub use message::{Claim, Content, Envelope, Held, MAX_CLAIMS, Message, OpId, Tag};
 pub use replica::{Input, Now, Reading, Readout, Replica, ReplicaOptions};
-pub use scan::{Listed, ListedEntry, ScanPage, ScanRound};
+pub use same::SameRound;
+pub use scan::{KnownPage, Listed, ListedEntry, ScanAnswer, ScanPage, ScanRound, ScanStep};
 pub use storage::{Batch, Entry, LogPosition, Lookup, Meta, Scanned, Seq, Storage, is_collected};
 pub use torc_ring::replicas::{
     Config, MAX_MEMBERS, Member, Milestone, Milestones, MoveError, Mutation, Mutations, Seat,

@@ -197,6 +197,7 @@ impl LostStretch {
                 tag: self.tag,
                 after,
                 since: None,
+                known: None,
             },
         };
         let envelope = Envelope {

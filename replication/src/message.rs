@@ -8,6 +8,7 @@ use bytes::Bytes;
 use torc_record::{Ballot, Epoch, HybridTime, Record, State};
 use torc_ring::Partition;
 
+use crate::KnownPage;
 use crate::compare::{Listing, RangeSum};
 use crate::{KeyId, Locator, LogPosition};
 
@@ -275,7 +276,7 @@ pub enum Message {
         /// The version.
         record: Record,
     },
-    /// A newcomer asks for the next page of the partition.
+    /// A newcomer or a scan asks for the next page of the partition.
     Pull {
         /// Whatever tells its asker what the page answers.
         tag: Tag,
@@ -283,6 +284,17 @@ pub enum Message {
         after: Option<KeyId>,
         /// Only the tail of the log from there on: its asker has the slices up to it.
         since: Option<LogPosition>,
+        /// What the asker holds of the page. A replica that holds the same answers `SamePage`.
+        known: Option<KnownPage>,
+    },
+    /// Answers `Pull`: what the asker holds of the page is held here too, and nothing else.
+    SamePage {
+        /// As asked.
+        tag: Tag,
+        /// The replica's collection watermark.
+        collected: Ballot,
+        /// The collection the replica begun last.
+        collecting: Ballot,
     },
     /// Answers `Pull`.
     Page {

@@ -1,20 +1,21 @@
 //! What a quorum holds of a stretch of a partition, for scans.
 //!
-//! Every replica that reads is asked for the same page; with a quorum of answers each key up
-//! to where the shortest of them ends is known. A version that is proven chosen is taken as
+//! A replica that scans begins with its own page, and asks the others whether they hold the same:
+//! with the sum of its entries, so that only a replica that differs sends a page. With a quorum of answers each key up
+//! to where the shortest page ends is known. A version that is proven chosen is taken as
 //! it is (R5); any other key is to be read by an operation of its own, and so is a value that
 //! has expired, because only that makes its absence last. So a scan is linearizable per key,
 //! and no snapshot. Of a key of an `eventual` namespace the newest version is taken, unless it
 //! has expired.
 //!
-//! Invariant: a page counts only for the round that asked for it. One that was asked for earlier
+//! Invariant: a page counts only for the round that asked for it, and so does the answer that it is
+//! held elsewhere. One that was asked for earlier
 //! may lack what was written since. The round's epoch is the page's: replicas answer in the
 //! epoch in which they were asked, or not at all (R1).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use torc_record::{Ballot, HybridTime, Key, Record, State};
+use torc_record::{Ballot, HybridTime, PageSum, Record, State};
 use torc_ring::NodeId;
 
 use crate::{Config, Envelope, KeyId, Locator, Message, Mutation, Mutations, Tag, Votes};
@@ -26,11 +27,50 @@ pub struct ScanRound {
     mutations: Mutations,
     tag: Tag,
     after: Option<KeyId>,
-    pages: Vec<(usize, ScanPage)>,
+    /// The replica whose page the others compare with theirs.
+    first: Option<usize>,
+    known: Option<KnownPage>,
+    pages: Vec<HeldPage>,
+    /// Who answered, with its collection watermark.
+    answered: Vec<(usize, Ballot)>,
     votes: Votes,
+    collecting: HybridTime,
+}
+
+/// A page, and who has it.
+#[derive(Debug)]
+struct HeldPage {
+    records: Vec<Record>,
+    next: Option<KeyId>,
+    holders: Votes,
+}
+
+/// What the asker of a page holds of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownPage {
+    /// Its last entry; none if the partition ends with it.
+    pub next: Option<KeyId>,
+    /// Its entries.
+    pub count: u64,
+    /// Their sum, see [`entry_sum`](crate::compare::entry_sum).
+    pub sum: u128,
 }
 
 /// One replica's answer.
+#[derive(Debug, Clone)]
+pub enum ScanAnswer {
+    /// Its page.
+    Page(ScanPage),
+    /// It holds the page that it was told of.
+    Same {
+        /// Its collection watermark.
+        collected: Ballot,
+        /// The collection it begun last.
+        collecting: Ballot,
+    },
+}
+
+/// A replica's page.
 #[derive(Debug, Clone)]
 pub struct ScanPage {
     /// Its entries in ring order, tombstones included.
@@ -41,6 +81,56 @@ pub struct ScanPage {
     pub collected: Ballot,
     /// The collection its replica begun last.
     pub collecting: Ballot,
+}
+
+impl ScanAnswer {
+    /// The answer that a message holds, and to which round; none for one that answers no scan.
+    #[must_use]
+    pub fn of(message: &Message) -> Option<(Tag, Self)> {
+        let (tag, answer) = match message {
+            Message::Page {
+                tag,
+                records,
+                next,
+                collected,
+                collecting,
+                ..
+            } => {
+                let page = ScanPage {
+                    records: records.clone(),
+                    next: *next,
+                    collected: *collected,
+                    collecting: *collecting,
+                };
+                (tag, Self::Page(page))
+            }
+            Message::SamePage {
+                tag,
+                collected,
+                collecting,
+            } => {
+                let (collected, collecting) = (*collected, *collecting);
+                let same = Self::Same {
+                    collected,
+                    collecting,
+                };
+                (tag, same)
+            }
+            _ => return None,
+        };
+        (*tag != Tag::default()).then_some((*tag, answer))
+    }
+}
+
+/// What is to be done after an answer.
+#[derive(Debug)]
+pub enum ScanStep {
+    /// Wait for more answers.
+    Wait,
+    /// Send what [`ScanRound::asks`] says now.
+    Ask,
+    /// A quorum has answered.
+    Listed(Listed),
 }
 
 /// What the pages of a quorum say together.
@@ -62,103 +152,116 @@ pub enum ListedEntry {
 }
 
 impl ScanRound {
-    /// A round in a partition's present configuration; nothing was asked yet.
+    /// A round in a partition's present configuration; nothing was asked yet. It begins with the page of
+    /// `first`, if that node reads, and asks all for their pages otherwise.
     #[must_use]
-    pub const fn new(
+    pub fn new(
         config: Arc<Config>,
+        first: Option<NodeId>,
         tag: Tag,
         after: Option<KeyId>,
         mutations: Mutations,
     ) -> Self {
+        let readers = config.readers().without(config.excluded);
+        let first = first.and_then(|node| config.index(node));
         Self {
+            first: first.filter(|index| readers.contains(*index)),
+            known: None,
             config,
             mutations,
             tag,
             after,
             pages: Vec::new(),
+            answered: Vec::new(),
             votes: Votes::NONE,
+            collecting: HybridTime::default(),
         }
     }
 
-    /// One message for each replica that reads.
+    /// One message for each replica to ask now.
     pub fn asks(&self) -> impl Iterator<Item = (NodeId, Envelope)> + '_ {
         let readers = self.config.readers().without(self.config.excluded);
-        self.config.nodes(readers).map(|node| {
-            let envelope = Envelope {
-                partition: self.config.partition,
-                epoch: self.config.epoch,
-                message: Message::Pull {
-                    tag: self.tag,
-                    after: self.after,
-                    since: None,
-                },
-            };
-            (node, envelope)
-        })
+        let asked = match self.first {
+            Some(first) if !self.votes.contains(first) => Votes::one(first),
+            _ => readers.without(self.votes),
+        };
+        let asked = self.config.nodes(asked);
+        asked.map(|node| (node, pull(&self.config, self.tag, self.after, self.known)))
     }
 
-    /// Takes a page that carries this round's tag; what it says with those before, once they
-    /// are a quorum. `is_eventual` tells the mode of a namespace; none if it is not known here,
-    /// so that nobody can ask for its keys.
-    pub fn on_page(
+    /// Takes an answer that carries this round's tag. `is_eventual` tells the mode of a
+    /// namespace; none if it is not known here, so that nobody can ask for its keys.
+    pub fn on_answer(
         &mut self,
         from: NodeId,
-        page: ScanPage,
+        answer: ScanAnswer,
         time: HybridTime,
         is_eventual: impl Fn(&Record) -> Option<bool>,
-    ) -> Option<Listed> {
-        let index = self.config.index(from)?;
+    ) -> ScanStep {
+        let Some(index) = self.config.index(from) else {
+            return ScanStep::Wait;
+        };
         if self.votes.contains(index) {
-            return None;
+            return ScanStep::Wait;
         }
+        let (collected, collecting) = match answer {
+            ScanAnswer::Page(page) => {
+                let facts = (page.collected, page.collecting);
+                self.pages.push(HeldPage {
+                    records: page.records,
+                    next: page.next,
+                    holders: Votes::one(index),
+                });
+                facts
+            }
+            ScanAnswer::Same {
+                collected,
+                collecting,
+            } => {
+                // It was compared with the first page, if with any.
+                let Some(same) = self.pages.first_mut().filter(|_| self.known.is_some()) else {
+                    return ScanStep::Wait;
+                };
+                same.holders.insert(index);
+                (collected, collecting)
+            }
+        };
         self.votes.insert(index);
-        self.pages.push((index, page));
+        self.answered.push((index, collected));
+        self.collecting = self.collecting.max(collecting.time);
         let enough = self.config.may_read(self.votes, self.mutations)
             || self.mutations.has(Mutation::ScanOnePage);
-        enough.then(|| self.merge(time, is_eventual))
+        if enough {
+            return ScanStep::Listed(self.merge(time, is_eventual));
+        }
+        if self.first == Some(index) {
+            self.known = self.pages.first().and_then(HeldPage::known);
+            return ScanStep::Ask;
+        }
+        ScanStep::Wait
     }
 
     fn merge(&mut self, time: HybridTime, is_eventual: impl Fn(&Record) -> Option<bool>) -> Listed {
         let pages = std::mem::take(&mut self.pages);
-        let ends = pages.iter().filter_map(|(_, page)| page.next);
+        let ends = pages.iter().filter_map(|page| page.next);
         let next = if self.mutations.has(Mutation::ScanBeyondShortest) {
             ends.max()
         } else {
             ends.min()
         };
-        let collecting = pages.iter().map(|(_, page)| page.collecting.time).max();
-        let time = time.max(collecting.unwrap_or_default());
-        let collected: Vec<_> = pages
-            .iter()
-            .map(|(index, page)| (*index, page.collected))
-            .collect();
-        // Two keys may share a digest, if a record has a wrong one.
-        let by_digest = self.mutations.has(Mutation::ScanByDigest);
-        let name = |record: &Record| (!by_digest).then(|| record.key.clone());
-        let mut keys: BTreeMap<(KeyId, Option<Key>), (Record, Votes)> = BTreeMap::new();
-        for (index, page) in pages {
-            for record in page.records {
-                let id = KeyId::of(&record);
-                if next.is_some_and(|next| id > next) {
-                    continue;
-                }
-                let (held, holders) = keys
-                    .entry((id, name(&record)))
-                    .or_insert_with(|| (record.clone(), Votes::NONE));
-                if record.ballot > held.ballot {
-                    (*held, *holders) = (record, Votes::one(index));
-                } else if record.ballot == held.ballot {
-                    holders.insert(index);
-                }
-            }
+        let time = time.max(self.collecting);
+        let collected = std::mem::take(&mut self.answered);
+        let mut keys = self.newest(pages);
+        if let Some(next) = next {
+            let within = keys.partition_point(|(record, _)| KeyId::of(record) <= next);
+            keys.truncate(within);
         }
         // The page that ends first has it as its last key.
         let next = next.and_then(|next| {
-            let mut last = keys.iter().rev();
-            let (_, (record, _)) = last.find(|((id, _), _)| *id == next)?;
-            Some(Locator::of(record))
+            let (record, _) = keys.last()?;
+            (KeyId::of(record) == next).then(|| Locator::of(record))
         });
-        let entries = keys.into_values().filter_map(|(record, holders)| {
+        let entries = keys.into_iter().filter_map(|(record, holders)| {
             let expires_at_ms = record.expires_at_ms();
             let has_expired = expires_at_ms.is_some_and(|at| at <= time.unix_ms());
             let is_value = matches!(record.state, State::Value { .. });
@@ -197,5 +300,213 @@ impl ScanRound {
             entries: entries.collect(),
             next,
         }
+    }
+    /// The newest version of each key that pages have, in ring order, with those who hold it.
+    fn newest(&self, pages: Vec<HeldPage>) -> Vec<(Record, Votes)> {
+        let is_one = pages.len() == 1;
+        let mut held: Vec<(Record, Votes)> = Vec::new();
+        for page in pages {
+            held.extend(page.records.into_iter().map(|it| (it, page.holders)));
+        }
+        if is_one {
+            return held;
+        }
+        // Two keys may share a digest, if a record has a wrong one.
+        let by_digest = self.mutations.has(Mutation::ScanByDigest);
+        let name = |record: &Record| (!by_digest).then(|| record.key.clone());
+        // The pages are runs in order already, which is what this sort is quick at.
+        held.sort_by(|(a, _), (b, _)| (KeyId::of(a), &a.key).cmp(&(KeyId::of(b), &b.key)));
+        let mut keys: Vec<(Record, Votes)> = Vec::with_capacity(held.len());
+        for (record, holders) in held {
+            match keys.last_mut() {
+                Some((last, all))
+                    if KeyId::of(last) == KeyId::of(&record) && name(last) == name(&record) =>
+                {
+                    if record.ballot > last.ballot {
+                        (*last, *all) = (record, holders);
+                    } else if record.ballot == last.ballot {
+                        *all = all.union(holders);
+                    }
+                }
+                _ => keys.push((record, holders)),
+            }
+        }
+        keys
+    }
+}
+
+/// Asks a replica for a page, or whether it holds what is known of it.
+pub(crate) fn pull(
+    config: &Config,
+    tag: Tag,
+    after: Option<KeyId>,
+    known: Option<KnownPage>,
+) -> Envelope {
+    Envelope {
+        partition: config.partition,
+        epoch: config.epoch,
+        message: Message::Pull {
+            tag,
+            after,
+            since: None,
+            known,
+        },
+    }
+}
+
+impl HeldPage {
+    /// What the others need to compare; none if a sum would not tell.
+    fn known(&self) -> Option<KnownPage> {
+        let mut held = PageSum::default();
+        let mut records = self.records.iter();
+        let all = records.all(|it| held.add(&it.digest, it.namespace, it.ballot));
+        all.then_some(KnownPage {
+            next: self.next,
+            count: held.count,
+            sum: held.sum,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use torc_record::{Digest, DigestKey, Epoch, Key, NamespaceId, NodeSlot};
+    use torc_ring::Partition;
+
+    use super::*;
+    use crate::{OpId, SameRound};
+
+    const TAG: Tag = Tag {
+        op: OpId(3),
+        round: HybridTime(1),
+    };
+    const NOW: HybridTime = HybridTime(0);
+    const SAME: ScanAnswer = ScanAnswer::Same {
+        collected: Ballot {
+            epoch: Epoch(0),
+            time: HybridTime(0),
+            slot: NodeSlot(0),
+        },
+        collecting: Ballot {
+            epoch: Epoch(0),
+            time: HybridTime(0),
+            slot: NodeSlot(0),
+        },
+    };
+
+    fn config() -> Arc<Config> {
+        let nodes: Vec<_> = (1..=3).map(NodeId).collect();
+        Config::founded(Partition(0), Epoch(4), &nodes).into()
+    }
+
+    fn records(times: &[u64]) -> Vec<Record> {
+        let record = |(number, time): (usize, &u64)| {
+            let key = Key::new(format!("key {number}")).unwrap();
+            Record {
+                namespace: NamespaceId::DEFAULT,
+                digest: Digest::of(&DigestKey([1; 32]), NamespaceId::DEFAULT, key.as_bytes()),
+                key,
+                ballot: Ballot {
+                    epoch: Epoch(4),
+                    time: HybridTime(*time),
+                    slot: NodeSlot(1),
+                },
+                origin: None,
+                state: State::Value {
+                    value: Bytes::new(),
+                    expires_at_ms: None,
+                },
+            }
+        };
+        let mut records: Vec<_> = times.iter().enumerate().map(record).collect();
+        records.sort_by_key(|record| record.digest);
+        records
+    }
+
+    fn page(times: &[u64]) -> ScanAnswer {
+        ScanAnswer::Page(ScanPage {
+            records: records(times),
+            next: None,
+            collected: Ballot::default(),
+            collecting: Ballot::default(),
+        })
+    }
+
+    fn asked(asks: impl Iterator<Item = (NodeId, Envelope)>) -> Vec<(u64, Option<u64>)> {
+        let known = asks.map(|(to, envelope)| match envelope.message {
+            Message::Pull { known, .. } => (to.0, known.map(|known| known.count)),
+            other => panic!("{other:?}"),
+        });
+        known.collect()
+    }
+
+    fn values(step: ScanStep) -> Vec<Record> {
+        let ScanStep::Listed(listed) = step else {
+            panic!("{step:?}");
+        };
+        let values = listed.entries.into_iter().map(|entry| match entry {
+            ListedEntry::Value(record) => record,
+            ListedEntry::Ask(at) => panic!("{at:?}"),
+        });
+        values.collect()
+    }
+
+    #[test]
+    fn a_page_that_another_replica_holds_too_is_sent_by_nobody() {
+        let none = Mutations::NONE;
+        let mut round = ScanRound::new(config(), Some(NodeId(2)), TAG, None, none);
+        assert_eq!(asked(round.asks()), [(2, None)]);
+        let step = round.on_answer(NodeId(2), page(&[1, 2, 3]), NOW, |_| Some(false));
+        assert!(matches!(step, ScanStep::Ask), "{step:?}");
+        assert_eq!(asked(round.asks()), [(1, Some(3)), (3, Some(3))]);
+        let step = round.on_answer(NodeId(3), SAME, NOW, |_| Some(false));
+        assert_eq!(values(step), records(&[1, 2, 3]));
+    }
+
+    #[test]
+    fn a_replica_that_differs_sends_its_page_and_the_newest_is_asked_for() {
+        let none = Mutations::NONE;
+        let mut round = ScanRound::new(config(), Some(NodeId(2)), TAG, None, none);
+        drop(round.on_answer(NodeId(2), page(&[1, 2, 3]), NOW, |_| Some(false)));
+        let step = round.on_answer(NodeId(3), page(&[1, 9, 3]), NOW, |_| Some(false));
+        let ScanStep::Listed(listed) = step else {
+            panic!("{step:?}");
+        };
+        let ask = |entry: &&ListedEntry| matches!(entry, ListedEntry::Ask(_));
+        assert_eq!(listed.entries.iter().filter(ask).count(), 1);
+        assert_eq!(listed.entries.len(), 3);
+    }
+
+    #[test]
+    fn nobody_holds_the_same_as_a_page_that_was_not_asked_about() {
+        let mut round = ScanRound::new(config(), None, TAG, None, Mutations::NONE);
+        assert_eq!(asked(round.asks()), [(1, None), (2, None), (3, None)]);
+        let step = round.on_answer(NodeId(1), SAME, NOW, |_| Some(false));
+        assert!(matches!(step, ScanStep::Wait), "{step:?}");
+        drop(round.on_answer(NodeId(2), page(&[1]), NOW, |_| Some(false)));
+        let step = round.on_answer(NodeId(3), SAME, NOW, |_| Some(false));
+        assert!(matches!(step, ScanStep::Wait), "{step:?}");
+        let step = round.on_answer(NodeId(3), page(&[1]), NOW, |_| Some(false));
+        assert_eq!(values(step), records(&[1]));
+    }
+
+    #[test]
+    fn a_quorum_holds_the_same_or_it_does_not() {
+        let known = KnownPage {
+            next: None,
+            count: 2,
+            sum: 7,
+        };
+        let begun = || SameRound::new(config(), TAG, known, Mutations::NONE);
+        let mut round = begun();
+        assert_eq!(asked(round.asks()).len(), 3);
+        assert_eq!(round.on_answer(NodeId(1), &SAME), None);
+        assert_eq!(round.on_answer(NodeId(1), &SAME), None, "it counts once");
+        assert_eq!(round.on_answer(NodeId(3), &SAME), Some(true));
+        let mut round = begun();
+        assert_eq!(round.on_answer(NodeId(2), &SAME), None);
+        assert_eq!(round.on_answer(NodeId(1), &page(&[1])), None, "another may");
+        assert_eq!(round.on_answer(NodeId(3), &page(&[1])), Some(false));
     }
 }

@@ -9,7 +9,7 @@
 //!   after the last one would pass over the others. There are two only where a record has the
 //!   digest of another key.
 
-use torc_record::{Ballot, Epoch, HybridTime, Record, State};
+use torc_record::{Ballot, Epoch, HybridTime, PageSum, Record, State};
 
 use crate::{KeyId, Locator};
 
@@ -101,6 +101,17 @@ pub trait Storage {
     fn tail(&self, since: LogPosition, after: Option<KeyId>, limit: usize) -> Scanned {
         let _ = since;
         self.scan(after, limit)
+    }
+
+    /// What the page after `after` comes to if it ends with `last`, or with the partition; none
+    /// if this is not as many as `most` entries or fewer, each readable and of a key id of its own.
+    fn sum_between(&self, after: Option<KeyId>, last: Option<KeyId>, most: u64) -> Option<PageSum> {
+        crate::compare::sum_between(self, after, last, most)
+    }
+
+    /// The sum of all entries, if it is kept: told at once, without reading one.
+    fn kept_sum(&self) -> Option<PageSum> {
+        None
     }
 
     /// Whether a scan, now or before, met a place that cannot be read and of which nobody

@@ -138,6 +138,11 @@ impl Budget {
 }
 
 impl Charge {
+    /// What is charged.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Charges so many bytes instead, without asking. One caller at a time.
     pub(crate) fn set(&self, bytes: usize) {
         let before = self.bytes.swap(bytes, Ordering::Relaxed);

@@ -1,7 +1,8 @@
 //! Settings of a node: from flags, `TORC_*` variables and a TOML file, in that order
 //! of precedence.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,12 +12,15 @@ use clap::builder::BoolishValueParser;
 use serde::Deserialize;
 use torc_ring::topology::Release;
 use torc_ring::{Partitions, Weight, Zone};
-use torc_tls::Files;
+use torc_tls::{Files, JoinToken};
 
 use crate::hot::HotSettings;
+use crate::tls_dir::TlsDir;
 use crate::variables;
 use torc_sketch::hot_keys::{HotKeysOptions, OptionsError};
 
+/// How long certificates are valid that a node issues; it renews its own at two thirds.
+const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
 /// Numbers that a Redis client may select are below this.
 const MOST_DATABASES: u32 = 1_024;
 /// Two answers of the largest kind, twice [`torc_proto::MAX_MESSAGE_LEN`] each.
@@ -99,6 +103,25 @@ pub struct RawSettings {
     /// PEM file of the authorities whose certificates nodes and clients must show
     #[arg(long, env = "TORC_TLS_CA", value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
+    /// Encrypt every connection with certificates that the node keeps in its data directory: with --bootstrap
+    /// the node makes an authority and prints the first tokens, with --join it gets a certificate from its
+    /// cluster; later neither is needed [default: whether the data directory has certificates]
+    #[arg(long, env = "TORC_SECURE", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub secure: Option<bool>,
+    /// With --secure: a directory with the cluster's authority, ca.pem and ca-key.pem (`kvctl ca create`), for nodes
+    /// that found a cluster together; read once, at the first start
+    #[arg(long, env = "TORC_AUTHORITY", value_name = "DIR")]
+    pub authority: Option<PathBuf>,
+    /// Get into a secure cluster with a token that `kvctl token create --join` printed; `kvctl join-node` then
+    /// moves data to the node. Others may see the command line: rather use TORC_JOIN
+    #[arg(
+        long,
+        env = "TORC_JOIN",
+        value_name = "TOKEN@HOST:PORT",
+        hide_env_values = true
+    )]
+    pub join: Option<Secret>,
     /// Speak TLS 1.2 too, not 1.3 alone [default: false]
     #[arg(long, env = "TORC_TLS_12", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
@@ -197,6 +220,14 @@ pub struct RawSettings {
     #[arg(long, env = "TORC_HOT_KEYS_REDACT", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
     pub hot_keys_redact: Option<bool>,
+    /// For tests: how long certificates are valid that this node issues
+    #[arg(
+        long,
+        env = "TORC_TEST_CERTIFICATE_LIFE_S",
+        value_name = "SECONDS",
+        hide = true
+    )]
+    pub test_certificate_life_s: Option<u64>,
     /// For tests: a file that says which links between nodes are cut
     #[arg(long, env = "TORC_TEST_LINK_FAULTS", value_name = "FILE", hide = true)]
     pub test_link_faults: Option<PathBuf>,
@@ -206,6 +237,23 @@ pub struct RawSettings {
     /// For tests: a file that says how slow and faulty the disk is
     #[arg(long, env = "TORC_TEST_DISK_FAULTS", value_name = "FILE", hide = true)]
     pub test_disk_faults: Option<PathBuf>,
+}
+
+/// A setting that nothing shows.
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
 }
 
 /// Why a node cannot start with these settings. Nothing was changed.
@@ -249,7 +297,7 @@ pub enum ConfigError {
     /// Serving beyond this machine without protection must be asked for.
     #[error(
         "{address} is not a loopback address, and connections are neither encrypted nor authenticated: \
-         bind 127.0.0.1, give --tls-cert, --tls-key and --tls-ca, or add --insecure if the network is trusted"
+         bind 127.0.0.1, add --secure, give --tls-cert, --tls-key and --tls-ca, or add --insecure if the network is trusted"
     )]
     Exposed {
         /// The address in question.
@@ -359,6 +407,19 @@ pub struct Settings {
     pub insecure: bool,
     /// What encrypts and authenticates, if anything does.
     pub tls: Option<TlsSettings>,
+    /// The node keeps its certificates itself.
+    pub secure: Option<SecureSettings>,
+}
+
+/// Of a node that keeps its certificates itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecureSettings {
+    /// How to get some if there are none; none: make an authority, when bootstrapping.
+    pub join: Option<JoinToken>,
+    /// Where the authority is instead.
+    pub authority: Option<PathBuf>,
+    /// How long those are valid that it issues.
+    pub certificate_life: Duration,
 }
 
 /// What encrypts and authenticates.
@@ -428,6 +489,12 @@ impl RawSettings {
             tls_key: self.tls_key.or(fallback.tls_key),
             tls_ca: self.tls_ca.or(fallback.tls_ca),
             tls_12: self.tls_12.or(fallback.tls_12),
+            secure: self.secure.or(fallback.secure),
+            join: self.join.or(fallback.join),
+            authority: self.authority.or(fallback.authority),
+            test_certificate_life_s: self
+                .test_certificate_life_s
+                .or(fallback.test_certificate_life_s),
             insecure: self.insecure.or(fallback.insecure),
             memtable_limit_mib: self.memtable_limit_mib.or(fallback.memtable_limit_mib),
             log_segment_mib: self.log_segment_mib.or(fallback.log_segment_mib),
@@ -466,6 +533,8 @@ impl RawSettings {
     /// [`ConfigError`] naming the setting.
     pub fn check(self) -> Result<Settings, ConfigError> {
         let hot = self.hot()?;
+        let secure = self.secure()?;
+        let tls = self.tls(secure.is_some())?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let zone = self.zone.map(Zone::new).transpose();
@@ -552,7 +621,8 @@ impl RawSettings {
             test_clock_shift: self.test_clock_shift,
             test_disk_faults: self.test_disk_faults,
             insecure: self.insecure.unwrap_or(false),
-            tls: tls([self.tls_cert, self.tls_key, self.tls_ca], self.tls_12)?,
+            tls,
+            secure,
         };
         settings.check_exposure()?;
         settings.check_advertised()?;
@@ -564,6 +634,74 @@ impl RawSettings {
 }
 
 impl RawSettings {
+    /// What encrypts: the files that were named, unless the node keeps its certificates itself.
+    fn tls(&self, is_secure: bool) -> Result<Option<TlsSettings>, ConfigError> {
+        if let Some(dir) = self.data_dir.as_deref().filter(|_| is_secure) {
+            return Ok(Some(TlsSettings {
+                files: TlsDir::of(dir).files(),
+                tls12: self.tls_12.unwrap_or(false),
+            }));
+        }
+        let files = [&self.tls_cert, &self.tls_key, &self.tls_ca];
+        tls(files.map(Clone::clone), self.tls_12)
+    }
+
+    /// Whether the node keeps its certificates itself: because it is to, or because its data directory has some.
+    fn secure(&self) -> Result<Option<SecureSettings>, ConfigError> {
+        let dir = self.data_dir.as_deref().map(TlsDir::of);
+        // The variables of the files are kvctl's, too: they may name the node's own.
+        let own = dir.as_ref().map(TlsDir::files);
+        let own = own.map(|files| [files.certificate, files.key, files.authorities]);
+        let given = [&self.tls_cert, &self.tls_key, &self.tls_ca];
+        let of_own = own.map_or([None, None, None], |files| files.map(Some));
+        let is_foreign =
+            |(given, own): (&Option<PathBuf>, &Option<PathBuf>)| given.is_some() && given != own;
+        let has_files = given.into_iter().zip(&of_own).any(is_foreign);
+        let is_there = || dir.as_ref().is_some_and(TlsDir::is_complete);
+        let join = self.join.as_ref().map(|text| text.0.parse::<JoinToken>());
+        let join = join.transpose().map_err(|error| problem("join", error))?;
+        let is_asked_for = self.secure == Some(true) || join.is_some() || self.authority.is_some();
+        if is_asked_for && has_files {
+            let why = "goes without --tls-cert, --tls-key and --tls-ca";
+            return Err(problem("secure", why));
+        }
+        if join.is_some() && self.secure == Some(false) {
+            return Err(problem(
+                "join",
+                "is for secure clusters: leave --secure=false out",
+            ));
+        }
+        if self.authority.is_some() && (join.is_some() || has_files || self.secure == Some(false)) {
+            return Err(problem(
+                "authority",
+                "goes with --secure, and without --join and --tls-cert",
+            ));
+        }
+        if join.is_some() && self.bootstrap == Some(true) {
+            let why = "goes without --bootstrap: a node founds a cluster or gets into one";
+            return Err(problem("join", why));
+        }
+        let is_found = self.secure.is_none() && !has_files && is_there();
+        if !is_asked_for && !is_found {
+            return Ok(None);
+        }
+        let founds_with = self
+            .found_with
+            .as_ref()
+            .is_some_and(|with| !with.is_empty());
+        if founds_with && self.authority.is_none() && !is_there() {
+            let why = "the other nodes of a new secure cluster come with --join: leave this out, or give all of them one \
+                       --authority";
+            return Err(problem("found-with", why));
+        }
+        let life = self.test_certificate_life_s.map(Duration::from_secs);
+        Ok(Some(SecureSettings {
+            join,
+            authority: self.authority.clone(),
+            certificate_life: life.unwrap_or(CERTIFICATE_LIFE),
+        }))
+    }
+
     fn hot(&self) -> Result<HotSettings, ConfigError> {
         let counting = counting(self.hot_keys_k, self.hot_keys_epsilon, self.hot_keys_delta)?;
         Ok(HotSettings {
@@ -578,6 +716,25 @@ impl RawSettings {
 }
 
 impl Settings {
+    /// By which names and addresses clients reach the node: as advertised, as bound, and on this machine.
+    pub(crate) fn names(&self, bound: impl Iterator<Item = SocketAddr>) -> Vec<String> {
+        let advertised = [
+            &self.advertise_addr,
+            &self.advertise_http_addr,
+            &self.advertise_resp_addr,
+        ];
+        let host = |address: &String| {
+            let host = address.rsplit_once(':').map_or("", |(host, _)| host);
+            host.trim_matches(['[', ']']).to_owned()
+        };
+        let advertised = advertised.into_iter().flatten().map(host);
+        let bound = bound.map(|it| it.ip()).filter(|ip| !ip.is_unspecified());
+        let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        let bound = bound.map(|ip| ip.to_string());
+        let names: BTreeSet<_> = advertised.chain(bound).chain(local).collect();
+        names.into_iter().collect()
+    }
+
     fn check_exposure(&self) -> Result<(), ConfigError> {
         let exposed = [self.grpc_addr, self.http_addr]
             .into_iter()
@@ -847,6 +1004,69 @@ mod tests {
         };
         let error = partial.check().unwrap_err();
         assert!(error.to_string().starts_with("--tls-ca: "), "{error}");
+    }
+
+    #[test]
+    fn a_secure_node_finds_its_certificates_and_takes_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let raw = || RawSettings {
+            data_dir: Some(dir.path().to_owned()),
+            http_addr: Some(([10, 0, 0, 1], 7480).into()),
+            ..RawSettings::default()
+        };
+        let asked = || RawSettings {
+            secure: Some(true),
+            ..raw()
+        };
+        assert!(matches!(raw().check(), Err(ConfigError::Exposed { .. })));
+        let settings = asked().check().unwrap();
+        let files = TlsDir::of(dir.path()).files();
+        assert_eq!(settings.tls.unwrap().files, files);
+        assert!(settings.secure.is_some());
+        let names = asked().check().unwrap();
+        let names = names.names([SocketAddr::from(([10, 0, 0, 1], 7480))].into_iter());
+        assert_eq!(names, ["10.0.0.1", "127.0.0.1", "::1", "localhost"]);
+
+        let refused = |raw: RawSettings| raw.check().unwrap_err().to_string();
+        let with_files = RawSettings {
+            tls_cert: Some("c.pem".into()),
+            ..asked()
+        };
+        assert!(refused(with_files).starts_with("--secure: "));
+        let with_others = RawSettings {
+            bootstrap: Some(true),
+            found_with: Some(vec!["a:1".into()]),
+            ..asked()
+        };
+        assert!(refused(with_others).starts_with("--found-with: "));
+        let secret = "c0".repeat(32);
+        let joining = |text: String| RawSettings {
+            bootstrap: Some(true),
+            join: Some(text.into()),
+            ..raw()
+        };
+        let token = format!("{:016x}.{secret}.{}@a:1", 1, "ab".repeat(32));
+        for text in [format!("1.{secret}"), token] {
+            let shown = format!("{:?}", joining(text.clone()));
+            let refused = refused(joining(text));
+            assert!(refused.starts_with("--join: "), "{refused}");
+            assert!(!refused.contains(&secret) && !shown.contains(&secret));
+        }
+
+        TlsDir::of(dir.path()).found().unwrap();
+        assert!(raw().check().unwrap().secure.is_some(), "it is there");
+        let named = RawSettings {
+            tls_cert: Some(files.certificate),
+            tls_key: Some(files.key),
+            tls_ca: Some(files.authorities),
+            ..raw()
+        };
+        assert!(named.check().unwrap().secure.is_some(), "they are its own");
+        let plain = RawSettings {
+            secure: Some(false),
+            ..raw()
+        };
+        assert!(matches!(plain.check(), Err(ConfigError::Exposed { .. })));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
 //! * `data_dir`: whether the parts of a data directory belong together; `boot`: whether it is an older copy or a clone.
 //! * `shared`: what all parts of a node hold.
-//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `caller`: who calls and what they may do; `bearers`: the tokens that count; `audit`: what is written of that; `renewal`: replaced certificates; `http`: health, metrics, JSON; `console`: the page for people, and what it shows.
+//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `caller`: who calls and what they may do; `bearers`: the tokens that count; `audit`: what is written of that; `renewal`: replaced certificates; `tls_dir`: the certificates and the authority of a secure node; `enrolment`: getting them with a join token, which `cluster::enrol` lets in and `attempts` bounds; `first_use`: the first tokens; `http`: health, metrics, JSON; `console`: the page for people, and what it shows.
 //! * `resp`: the door of Redis clients.
 //! * [`links`]: messages between replicas.
 //! * `admission`: how many operations are taken on at a time.
@@ -22,6 +22,7 @@
 
 mod admission;
 mod adopt;
+mod attempts;
 mod audit;
 #[cfg(feature = "backup")]
 mod backup;
@@ -36,6 +37,8 @@ mod connections;
 mod console;
 mod data_dir;
 mod disk_faults;
+mod enrolment;
+mod first_use;
 mod founding;
 mod generations;
 pub mod group;
@@ -61,7 +64,11 @@ mod replica;
 mod resp;
 mod shared;
 pub mod telemetry;
+mod tls_dir;
 pub mod variables;
 
 pub use data_dir::DataDirError;
+pub use enrolment::EnrolError;
+pub use first_use::FirstUse;
 pub use node::{Node, NodeError};
+pub use tls_dir::TlsDirError;

@@ -1,5 +1,6 @@
 //! `kvd`: one node of Torc, or a whole cluster to play with.
 
+use std::convert::Infallible;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -7,6 +8,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use torc_ring::NodeId;
+use torc_server::FirstUse;
 use torc_server::config::RawSettings;
 use torc_server::node::{self, Node};
 use torc_server::playground::{Playground, PlaygroundOptions};
@@ -174,10 +176,12 @@ async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()
             settings.grpc_addr
         );
     }
+    let data_dir = settings.data_dir.clone();
     let node = Node::start(settings).await?;
     let failed = tokio::select! {
         reason = node.failed() => Some(reason),
         () = stop_signal() => None,
+        never = tell_first_use(&node, &data_dir) => match never {},
     };
     tracing::info!("stopping");
     let stopped = node.stop().await;
@@ -185,6 +189,48 @@ async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()
         anyhow::bail!("the node stopped itself: {reason}");
     }
     Ok(stopped?)
+}
+
+/// Prints the first tokens of a secure cluster, once. The log never has them.
+async fn tell_first_use(node: &Node, data_dir: &Path) -> Infallible {
+    if let Some(first) = node.first_use().await {
+        let told = write_first_use(&first).map_err(anyhow::Error::from);
+        let told = told.and_then(|()| Ok(node.told_first_use()?));
+        if let Err(error) = told {
+            tracing::warn!(
+                %error,
+                "the first tokens could not be printed: a restart prints others; or issue a certificate: kvctl cert \
+                 issue --client NAME --role admin --ca {}/tls PREFIX",
+                data_dir.display()
+            );
+        }
+    }
+    std::future::pending().await
+}
+
+fn write_first_use(first: &FirstUse) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    write!(
+        out,
+        "
+A secure cluster was founded. These tokens are printed once; keep the first one.
+
+Use the cluster, here or elsewhere (asks for the token):
+
+  kvctl login {address}
+  {admin}
+
+Let a node in, once and within the hour, then give it its share (more tokens: kvctl token create --join):
+
+  kvd serve --data-dir DIR --join {join}
+  kvctl join-node HOST:PORT
+
+",
+        address = first.join.address,
+        admin = first.admin.reveal(),
+        join = first.join.reveal(),
+    )?;
+    out.flush()
 }
 
 fn recover(data_dir: &Path, keep: Vec<u64>, force: bool) -> anyhow::Result<()> {
@@ -216,7 +262,11 @@ Done. Now:
 async fn playground(options: PlaygroundOptions) -> anyhow::Result<()> {
     let playground = Playground::start(options).await?;
     // The welcome is what the command is for; nobody may be reading it.
-    let _ = std::io::stdout().write_all(playground.welcome().as_bytes());
+    let mut out = std::io::stdout();
+    let told = out.write_all(playground.welcome().as_bytes());
+    if told.and_then(|()| out.flush()).is_ok() {
+        playground.told()?;
+    }
     stop_signal().await;
     Ok(playground.stop().await?)
 }

@@ -25,7 +25,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 use tonic::body::Body;
-use torc_proto::{Fault, Reason};
+use torc_proto::{Access, Fault, Reason};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -37,6 +37,8 @@ const MESSAGE_TIME: Duration = Duration::from_secs(30);
 const OF_A_REQUEST: usize = 16 << 10;
 /// What else is asked: answers about the whole cluster, which take some memory to make.
 const OF_A_QUESTION: usize = SMALL;
+/// What a caller may say of whom nothing is known.
+const OF_A_STRANGER: usize = 16 << 10;
 /// A short answer lies in a buffer of this size.
 const LEAST_FRAME: usize = 8 << 10;
 /// Compressed or not, and the length.
@@ -73,6 +75,8 @@ enum Kind {
     Operation,
     /// One message about the cluster.
     Question,
+    /// One short message, of anybody.
+    Stranger,
     /// Many messages, one after the other.
     Stream,
 }
@@ -87,6 +91,8 @@ impl Kind {
             || path.starts_with("/torc.v1.TopologyGroup/")
         {
             Self::Node
+        } else if Access::to(path) == Some(Access::Anyone) {
+            Self::Stranger
         } else {
             Self::Question
         }
@@ -95,7 +101,7 @@ impl Kind {
     const fn bytes(self) -> usize {
         match self {
             Self::Node => 0,
-            Self::Operation | Self::Stream => OF_A_REQUEST,
+            Self::Operation | Self::Stream | Self::Stranger => OF_A_REQUEST,
             Self::Question => OF_A_QUESTION,
         }
     }
@@ -249,6 +255,10 @@ impl HttpBody for Arriving {
             && let Some(data) = frame.data_ref()
         {
             this.take(data);
+            if this.kind == Kind::Stranger && this.taken.max(this.messages.len) > OF_A_STRANGER {
+                let message = format!("the message is longer than {OF_A_STRANGER} bytes");
+                return Poll::Ready(Some(Err(Fault::new(Reason::Invalid, message).into())));
+            }
         }
         Poll::Ready(frame)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use torc_store::{Scratch, Store, StoreError, StoreOptions};
 use torc_tls::{Door, NodeTls, TlsError};
 
 use crate::admission::Admission;
+use crate::attempts::Attempts;
 use crate::audit::Audit;
 use crate::bearers::{self, Bearers};
 use crate::budget::Budget;
@@ -26,6 +27,8 @@ use crate::connections::{Connection, Places};
 use crate::console::{self, Console};
 use crate::data_dir::{DataDir, DataDirError};
 use crate::disk_faults::FaultyFs;
+use crate::enrolment::{self, EnrolError};
+use crate::first_use::{self, FirstUse};
 use crate::founding::{EnlistByRpc, announce_address, found};
 use crate::group::{
     GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
@@ -36,6 +39,7 @@ use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::resp::{self, RespDoor};
 use crate::shared::Shared;
+use crate::tls_dir::{OwnAuthority, TlsDir, TlsDirError};
 use crate::{adopt, founding, generations, grpc, http, memory, moves, renewal};
 use crate::{boot, clock};
 
@@ -82,6 +86,32 @@ pub enum NodeError {
     /// Certificate, key or authorities cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The node's own certificates cannot be used.
+    #[error(transparent)]
+    TlsDir(#[from] TlsDirError),
+    /// The node was not let into a cluster.
+    #[error(transparent)]
+    Enrol(#[from] EnrolError),
+    /// The data directory was used without TLS. Use certificates from files, or an empty one.
+    #[error(
+        "{} was used without --secure. Nothing was changed: start with an empty data directory, or with certificates \
+         from files (--tls-cert, see `kvctl ca create`)",
+        .data_dir.display()
+    )]
+    NotSecure {
+        /// The data directory.
+        data_dir: PathBuf,
+    },
+    /// There is nothing to be secure with yet.
+    #[error(
+        "{} has no certificates yet: found a cluster with --bootstrap --secure, or get into one with --join TOKEN, which \
+         `kvctl token create --join` prints",
+        .data_dir.display()
+    )]
+    NotEnrolled {
+        /// The data directory.
+        data_dir: PathBuf,
+    },
     /// An address cannot be served on. Is another process using it?
     #[error("cannot serve on {address}: {source}")]
     Bind {
@@ -152,7 +182,10 @@ impl Node {
             None => None,
         };
         let (resp, resp_addr) = resp.unzip();
-        let shared = Arc::new(open(settings, grpc_addr, http_addr, resp_addr)?);
+        let bound = [Some(grpc_addr), Some(http_addr), resp_addr];
+        let own_authority = prepare(&settings, bound.into_iter().flatten()).await?;
+        let opened = open(settings, own_authority, grpc_addr, http_addr, resp_addr);
+        let shared = Arc::new(opened?);
         let tasks = TaskTracker::new();
         tasks.spawn(serve_http(Arc::clone(&shared), http));
         grpc::serve(&shared, grpc_listener, &tasks)?;
@@ -227,6 +260,21 @@ impl Node {
             tracing::info!("in no cluster yet: waits for `kvctl join-node {address}`");
         }
         Ok(())
+    }
+
+    /// The first tokens of a secure cluster, on its founder, once the cluster serves; none where they were printed.
+    /// The caller prints them and calls [`Node::told_first_use`].
+    pub async fn first_use(&self) -> Option<FirstUse> {
+        first_use::tokens(&self.shared).await
+    }
+
+    /// The first tokens are not made again.
+    ///
+    /// # Errors
+    /// [`NodeError::TlsDir`]: then a restart makes and tells others.
+    pub fn told_first_use(&self) -> Result<(), NodeError> {
+        let own = self.shared.own_authority.as_deref();
+        Ok(own.map_or(Ok(()), |own| own.dir.end_first_use())?)
     }
 
     /// Where gRPC is served.
@@ -325,6 +373,39 @@ async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeErro
     Ok((listener, bound))
 }
 
+/// The certificates of a secure node: made, got from its cluster, or there already.
+async fn prepare(
+    settings: &Settings,
+    bound: impl Iterator<Item = SocketAddr>,
+) -> Result<Option<OwnAuthority>, NodeError> {
+    let Some(secure) = &settings.secure else {
+        return Ok(None);
+    };
+    let data_dir = || settings.data_dir.clone();
+    let dir = TlsDir::of(&settings.data_dir);
+    let names = settings.names(bound);
+    if dir.is_complete() {
+        if secure.join.is_some() {
+            tracing::info!("--join is ignored: this node has its certificates already");
+        }
+    } else if Store::format_file(&DataDir::new(&settings.data_dir).store).exists() {
+        return Err(NodeError::NotSecure {
+            data_dir: data_dir(),
+        });
+    } else if let Some(authority) = &secure.authority {
+        TlsDir::at(authority).share(&dir)?;
+    } else if let Some(token) = &secure.join {
+        enrolment::enrol(&dir, token, &names).await?;
+    } else if settings.bootstrap {
+        dir.found()?;
+    } else {
+        return Err(NodeError::NotEnrolled {
+            data_dir: data_dir(),
+        });
+    }
+    Ok(Some(dir.open(names, secure.certificate_life)?))
+}
+
 fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
     let mut options = StoreOptions::new(dir.store.clone());
     options.partitions = settings.partitions;
@@ -345,6 +426,7 @@ fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
 
 fn open(
     settings: Settings,
+    own_authority: Option<OwnAuthority>,
     grpc: SocketAddr,
     http: SocketAddr,
     resp: Option<SocketAddr>,
@@ -407,6 +489,8 @@ fn open(
         adopted: tokio::sync::watch::Sender::new(torc_record::Epoch(0)),
         peers: crate::peers::Peers::new(connector),
         tls,
+        own_authority: own_authority.map(Arc::new),
+        attempts: Attempts::default(),
         bearers: Bearers::default(),
         audit: Arc::new(audit),
         link_service: std::sync::OnceLock::new(),

@@ -8,7 +8,9 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 
 use crate::config::{ConfigError, RawSettings};
+use crate::first_use::FirstUse;
 use crate::node::{Node, NodeError};
+use crate::tls_dir::{TlsDir, TlsDirError};
 
 /// How many nodes, where.
 #[derive(Debug, Clone)]
@@ -49,6 +51,8 @@ pub struct Playground {
     nodes: Vec<Node>,
     dir: PathBuf,
     temporary: Option<tempfile::TempDir>,
+    is_secure: bool,
+    first_use: Option<FirstUse>,
 }
 
 const FORMS_WITHIN: Duration = Duration::from_secs(30);
@@ -76,20 +80,30 @@ impl Playground {
                 .tempdir()?;
             (made.path().to_owned(), Some(made))
         };
-        let mut nodes = Vec::new();
-        for number in 0..options.nodes {
-            nodes.push(Node::start(settings(&options, &dir, number).check()?).await?);
+        if options.settings.secure == Some(true) {
+            share_authority(&dir, options.nodes).map_err(NodeError::from)?;
         }
-        let playground = Self {
+        let (mut nodes, mut is_secure) = (Vec::new(), false);
+        for number in 0..options.nodes {
+            let settings = settings(&options, &dir, number).check()?;
+            is_secure = settings.secure.is_some();
+            nodes.push(Node::start(settings).await?);
+        }
+        let mut playground = Self {
             nodes,
             dir,
             temporary,
+            is_secure,
+            first_use: None,
         };
         let formed = tokio::time::timeout(FORMS_WITHIN, playground.formed()).await;
         formed.map_err(|_| {
             let why = playground.nodes.iter().find_map(|node| node.ready().err());
             PlaygroundError::NotFormed(why.unwrap_or_default())
         })?;
+        if let Some(founder) = playground.nodes.first() {
+            playground.first_use = founder.first_use().await;
+        }
         Ok(playground)
     }
 
@@ -105,15 +119,29 @@ impl Playground {
         &self.nodes
     }
 
+    /// The welcome was shown: the first tokens are not made again.
+    ///
+    /// # Errors
+    /// [`NodeError::TlsDir`].
+    pub fn told(&self) -> Result<(), NodeError> {
+        let founder = self.first_use.as_ref().and(self.nodes.first());
+        founder.map_or(Ok(()), Node::told_first_use)
+    }
+
     /// What to show a newcomer.
     #[must_use]
     pub fn welcome(&self) -> String {
-        let mut text = String::from("A Torc cluster is running in this process.\n\n");
+        let (what, http_scheme) = if self.is_secure {
+            ("A secure Torc cluster", "https")
+        } else {
+            ("A Torc cluster", "http")
+        };
+        let mut text = format!("{what} is running in this process.\n\n");
         for (index, node) in self.nodes.iter().enumerate() {
             let (grpc, http) = (node.grpc_addr(), node.http_addr());
             let _ = write!(
                 text,
-                "  node {}   gRPC http://{grpc}   HTTP http://{http}",
+                "  node {}   gRPC {http_scheme}://{grpc}   HTTP {http_scheme}://{http}",
                 index + 1
             );
             if let Some(resp) = node.resp_addr() {
@@ -127,14 +155,22 @@ impl Playground {
         };
         let _ = writeln!(text, "  data     {} ({kept})", self.dir.display());
         if let Some(node) = self.nodes.first() {
-            let _ = writeln!(text, "  console  http://{}/", node.http_addr());
+            let _ = writeln!(text, "  console  {http_scheme}://{}/", node.http_addr());
         }
         let kvctl = match self.nodes.first() {
-            Some(node) if node.grpc_addr().port() != 7401 => {
+            Some(node) if node.grpc_addr().port() != 7401 && !self.is_secure => {
                 format!("kvctl --endpoint http://{}", node.grpc_addr())
             }
             _ => "kvctl".to_owned(),
         };
+        if let Some(first) = &self.first_use {
+            let (address, token) = (&first.join.address, first.admin.reveal());
+            let _ = write!(
+                text,
+                "\nLog in first, in another terminal. It asks for this token, which is printed once:\n\n  \
+                 kvctl login {address}\n  {token}\n"
+            );
+        }
         let _ = write!(
             text,
             "\nTry, in another terminal (`cargo install --path kvctl`, or `cargo run --release --bin kvctl --`):\n\n  \
@@ -182,6 +218,19 @@ fn settings(options: &PlaygroundOptions, dir: &Path, number: u16) -> RawSettings
     }
 }
 
+/// The nodes come to be at once, so they cannot let one another in.
+fn share_authority(dir: &Path, nodes: u16) -> Result<(), TlsDirError> {
+    let of = |number| TlsDir::of(&dir.join(format!("node-{number}")));
+    let founder = of(1);
+    if !founder.is_complete() {
+        founder.found()?;
+    }
+    let others = (2..=nodes).map(of).filter(|other| !other.is_complete());
+    others
+        .into_iter()
+        .try_for_each(|other| founder.share(&other))
+}
+
 /// What each node of a playground has of its own cannot be set for all of them.
 fn check_own(settings: &RawSettings) -> Result<(), ConfigError> {
     let own = [
@@ -199,6 +248,7 @@ fn check_own(settings: &RawSettings) -> Result<(), ConfigError> {
         ),
         ("bootstrap", settings.bootstrap.is_some()),
         ("found-with", settings.found_with.is_some()),
+        ("join", settings.join.is_some()),
     ];
     match own.iter().find(|(_, is_set)| *is_set) {
         Some((setting, _)) => Err(ConfigError::Setting {

@@ -1,4 +1,5 @@
-//! Certificates that are replaced while the node serves, and a warning before one ends.
+//! Certificates that are replaced while the node serves, by the node itself where the cluster has its own authority, and a
+//! warning before one ends.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -6,12 +7,25 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use torc_tls::NodeTls;
 
 use crate::shared::Shared;
+use crate::tls_dir::{OwnAuthority, TlsDirError};
 
 /// How often the files are read.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long before its end a certificate is warned of.
 const WARN_BEFORE: Duration = Duration::from_secs(14 * 24 * 3600);
+const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(100);
 const WARN_EVERY: Duration = Duration::from_secs(24 * 3600);
+
+/// Renews the node's certificate once it is due. Returns for how long it is not.
+fn renew_if_due(own: &OwnAuthority) -> Result<Duration, TlsDirError> {
+    let fresh_for = own.fresh_for()?;
+    if !fresh_for.is_zero() {
+        return Ok(fresh_for);
+    }
+    own.renew()?;
+    tracing::info!("renewed this node's certificate");
+    own.fresh_for()
+}
 
 /// Takes replaced files into use. What cannot be used is told once, and the former files stay in
 /// force.
@@ -19,12 +33,17 @@ pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
     let (mut told, mut warned): (Option<String>, Option<Instant>) = (None, None);
     loop {
         let metrics = &shared.metrics;
-        let reading = Arc::clone(&tls);
+        let (reading, own) = (Arc::clone(&tls), shared.own_authority.clone());
         let read = tokio::task::spawn_blocking(move || {
-            reading.reload().map_err(|error| error.to_string())
+            let fresh_for = own.as_deref().map_or(Ok(LOOK_EVERY), renew_if_due);
+            let fresh_for = fresh_for.map_err(|error| error.to_string())?;
+            let is_new = reading.reload().map_err(|error| error.to_string())?;
+            Ok((is_new, fresh_for))
         });
         // Fails only where reading panics.
-        match read.await.unwrap_or(Ok(false)) {
+        let read = read.await.unwrap_or(Ok((false, LOOK_EVERY)));
+        let fresh_for = read.as_ref().map_or(LOOK_EVERY, |(_, time)| *time);
+        match read.map(|(is_new, _)| is_new) {
             Ok(true) => {
                 tracing::info!("new connections use the certificate files as they are now");
                 (told, warned) = (None, None);
@@ -46,9 +65,13 @@ pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
         let is_due = warned.is_none_or(|at| at.elapsed() > WARN_EVERY);
         if left < WARN_BEFORE && is_due {
             let days = left.as_secs() / (24 * 3600);
-            tracing::warn!(days, "this node's certificate ends soon: replace its files");
+            let advice = match &shared.own_authority {
+                None => "replace its files",
+                Some(_) => "the node could not renew it, see above",
+            };
+            tracing::warn!(days, "this node's certificate ends soon: {advice}");
             warned = Some(Instant::now());
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(fresh_for.clamp(LOOK_AT_MOST_EVERY, LOOK_EVERY)).await;
     }
 }

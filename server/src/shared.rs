@@ -17,6 +17,7 @@ use torc_store::{Scratch, Store, StoreError};
 use torc_tls::NodeTls;
 
 use crate::admission::Admission;
+use crate::attempts::Attempts;
 use crate::audit::{Act, Audit};
 use crate::bearers::Bearers;
 use crate::budget::Budget;
@@ -34,6 +35,7 @@ use crate::peers::Peers;
 use crate::recipient::Recipient;
 use crate::registers::Registers;
 use crate::resp::RespDoor;
+use crate::tls_dir::OwnAuthority;
 
 /// How long an operation may take when its caller set no limit.
 pub(crate) const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
@@ -65,6 +67,10 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     /// None: nothing is encrypted, and nobody is told apart.
     pub(crate) tls: Option<Arc<NodeTls>>,
+    /// None: certificates come from files, or there is no TLS.
+    pub(crate) own_authority: Option<Arc<OwnAuthority>>,
+    /// Of strangers to be let in.
+    pub(crate) attempts: Attempts,
     pub(crate) bearers: Bearers,
     pub(crate) audit: Arc<Audit>,
     /// The receiving end of messages between replicas, once there is somebody to take them.

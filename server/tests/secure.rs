@@ -12,10 +12,13 @@ use std::path::{Path, PathBuf};
 
 use futures::stream;
 use tonic::Code;
+use torc_proto::v1::cluster_client::ClusterClient;
 use torc_proto::v1::kv_client::KvClient;
 use torc_proto::v1::session_request::Operation;
 use torc_proto::v1::session_response::Outcome;
-use torc_proto::v1::{GetRequest, PutRequest, SessionRequest};
+use torc_proto::v1::{
+    CreateTokenRequest, EnrolNodeRequest, GetRequest, PutRequest, SessionRequest,
+};
 use torc_proto::{Access, Reason};
 use torc_server::Node;
 use torc_server::config::{ConfigError, RawSettings};
@@ -49,6 +52,7 @@ async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
             .flat_map(|it| calls.iter().map(move |path| (it, path)))
         {
             let may = match (roles, Access::to(path).unwrap()) {
+                (_, Access::Anyone) => true,
                 ("nobody", _) | (_, Access::Node) => false,
                 (_, Access::Client) | ("admin", _) => true,
                 (_, Access::ReadOrWrite) => roles != "observe",
@@ -91,6 +95,48 @@ async fn every_call_is_open_to_the_roles_that_it_is_for_and_to_nobody_else() {
         let count = audit.lines().filter(is_of_it).count();
         assert!(count >= 3, "{call}: {count} in {audit}");
     }
+}
+
+/// Certificates from files, and none: nobody can be let in.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_without_an_authority_of_its_own_lets_nobody_in_and_says_why() {
+    let office = Office::new();
+    let (node, _data) = office.node().await;
+    let request = || EnrolNodeRequest {
+        token: format!("{:016x}.{}", 1, "c0".repeat(32)),
+        ..EnrolNodeRequest::default()
+    };
+    let mut stranger = ClusterClient::new(channel(&node, &office.nobody()).await);
+    let refused = stranger.enrol_node(request()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("from files"), "{refused}");
+    // Before it is read as a whole.
+    let long = EnrolNodeRequest {
+        signing_request: "x".repeat(20 << 10),
+        ..request()
+    };
+    let refused = stranger.enrol_node(long).await.unwrap_err();
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+    let join = CreateTokenRequest {
+        name: "join".into(),
+        join_uses: 1,
+        lifetime_ms: 1_000,
+        ..CreateTokenRequest::default()
+    };
+    let mut admin = ClusterClient::new(channel(&node, &office.client("admin")).await);
+    let refused = admin.create_token(join).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    node.stop().await.unwrap();
+
+    let data = tempfile::tempdir().unwrap();
+    let plain = common::settings(data.path().to_owned()).check().unwrap();
+    let plain = Node::start(plain).await.unwrap();
+    let address = format!("http://{}", plain.grpc_addr());
+    let mut stranger = ClusterClient::connect(address).await.unwrap();
+    let refused = stranger.enrol_node(request()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("without TLS"), "{refused}");
+    plain.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

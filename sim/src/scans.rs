@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use torc_record::{Ballot, HybridTime, Record, State};
 use torc_replication::{
-    Config, Envelope, KeyId, Listed, ListedEntry, Locator, Message, Mutation, OpId, ScanPage,
-    ScanRound, Tag,
+    Config, Entry, Envelope, KeyId, KnownPage, Listed, ListedEntry, Locator, Mutation, OpId,
+    SameRound, ScanAnswer, ScanRound, ScanStep, Storage, Tag,
 };
 use torc_ring::NodeId;
 
@@ -31,12 +31,28 @@ pub(crate) struct Scan {
     after: Option<KeyId>,
     tag: Tag,
     config: Arc<Config>,
-    round: ScanRound,
+    asking: Asking,
     /// When the round began.
     call: u64,
     time: HybridTime,
     /// What majorities had confirmed then, of each key.
     floors: Vec<(Ballot, Ballot)>,
+}
+
+#[derive(Debug)]
+enum Asking {
+    Pages(ScanRound),
+    /// Whether a quorum holds the same as the node's disk, as a backup asks; it held these.
+    Same(SameRound, Vec<Record>),
+}
+
+impl Asking {
+    fn asks(&self) -> Vec<(NodeId, Envelope)> {
+        match self {
+            Self::Pages(round) => round.asks().collect(),
+            Self::Same(round, _) => round.asks().collect(),
+        }
+    }
 }
 
 impl World {
@@ -72,13 +88,14 @@ impl World {
             op: OpId(id),
             round: HybridTime(self.next_scan),
         };
+        let asking = self.asking(&config, node, tag, after);
         let scan = Scan {
             client,
             node,
             until_us,
             after,
             tag,
-            round: ScanRound::new(config.clone(), tag, after, self.mutations),
+            asking,
             config,
             call: self.moment,
             time: HybridTime::from_unix_ms(self.nodes[node].now(self.us).unix_ms),
@@ -89,14 +106,17 @@ impl World {
     }
 
     fn ask_for_page(&mut self, scan: &Scan) {
-        let from = self.nodes[scan.node].id;
-        let asks: Vec<_> = scan.round.asks().collect();
-        for (to, envelope) in asks {
-            self.transmit(from, to, envelope);
-        }
+        self.send_asks(scan.node, scan.asking.asks());
         let after = self.rng.between(4_000, 12_000);
         let tag = scan.tag;
         self.schedule(after, Event::ScanLate { tag });
+    }
+
+    fn send_asks(&mut self, node: usize, asks: Vec<(NodeId, Envelope)>) {
+        let from = self.nodes[node].id;
+        for (to, envelope) in asks {
+            self.transmit(from, to, envelope);
+        }
     }
 
     /// No quorum has answered yet: the same is asked again, or in a new round.
@@ -121,41 +141,114 @@ impl World {
         }
     }
 
-    /// A page reaches the node that scans; whether it was a scan's.
-    pub(crate) fn scan_page(&mut self, node: usize, from: NodeId, envelope: &Envelope) -> bool {
-        let Message::Page {
-            tag,
-            records,
-            next,
-            collected,
-            collecting,
-            ..
-        } = &envelope.message
-        else {
+    /// An answer reaches the node that scans; whether it was to a scan.
+    pub(crate) fn scan_answer(&mut self, node: usize, from: NodeId, envelope: &Envelope) -> bool {
+        let Some((tag, answer)) = ScanAnswer::of(&envelope.message) else {
             return false;
         };
-        if *tag == Tag::default() {
-            return false;
-        }
         let any_round = self.mutations.has(Mutation::ScanAnyRound);
-        let fits = |scan: &&mut Scan| (scan.tag == *tag || any_round) && scan.node == node;
+        let fits = |scan: &&mut Scan| (scan.tag == tag || any_round) && scan.node == node;
         let Some(scan) = self.scans.get_mut(&tag.op.0).filter(fits) else {
             return true;
         };
-        let page = ScanPage {
-            records: records.clone(),
-            next: *next,
-            collected: *collected,
-            collecting: *collecting,
+        if matches!(answer, ScanAnswer::Same { .. }) {
+            self.counts.add("scanned by sums");
+        }
+        let step = match &mut scan.asking {
+            Asking::Pages(round) => {
+                let mode = |record: &Record| Some(is_eventual(record.namespace));
+                round.on_answer(from, answer, scan.time, mode)
+            }
+            Asking::Same(round, _) => match round.on_answer(from, &answer) {
+                None => ScanStep::Wait,
+                Some(is_same) => {
+                    if let Some(scan) = self.scans.remove(&tag.op.0) {
+                        self.take_compared(&scan, is_same);
+                    }
+                    return true;
+                }
+            },
         };
-        let mode = |record: &Record| Some(is_eventual(record.namespace));
-        let listed = scan.round.on_page(from, page, scan.time, mode);
-        if let Some(listed) = listed
-            && let Some(scan) = self.scans.remove(&tag.op.0)
-        {
-            self.take_listed(&scan, listed);
+        match step {
+            ScanStep::Wait => {}
+            ScanStep::Ask => {
+                let asks = scan.asking.asks();
+                self.send_asks(node, asks);
+            }
+            ScanStep::Listed(listed) => {
+                if let Some(scan) = self.scans.remove(&tag.op.0) {
+                    self.take_listed(&scan, listed);
+                }
+            }
         }
         true
+    }
+
+    /// A quorum holds what the node's disk held when it asked, or it does not.
+    fn take_compared(&mut self, scan: &Scan, is_same: bool) {
+        let id = scan.tag.op.0;
+        let (round, held) = match &scan.asking {
+            Asking::Same(round, held) if is_same => (round, held),
+            _ => return self.begin_round(id, scan.client, scan.node, scan.until_us, scan.after),
+        };
+        self.counts.add("found the same");
+        self.moment += 1;
+        for key in 0..self.workload.keys.len() {
+            let at = &self.workload.keys[key];
+            match held.iter().find(|record| Locator::of(record) == *at) {
+                // Whether it is absent by now, or is chosen, is not said.
+                Some(record)
+                    if record.expires_at_ms().is_some()
+                        || !scan.config.is_chosen(
+                            record.ballot,
+                            round.holders(),
+                            self.mutations,
+                        ) => {}
+                Some(record) if matches!(record.state, State::Value { .. }) => {
+                    self.tell_listed(scan, key, Some(record));
+                }
+                _ => self.tell_listed(scan, key, None),
+            }
+        }
+        self.next_request(scan.client);
+    }
+
+    /// How a round asks: mostly as a scan does, with the page of its own node first, or without if that was
+    /// late; from the beginning now and then as a backup does.
+    fn asking(
+        &mut self,
+        config: &Arc<Config>,
+        node: usize,
+        tag: Tag,
+        after: Option<KeyId>,
+    ) -> Asking {
+        let me = self.nodes[node].id;
+        if after.is_none() && self.rng.chance(250) {
+            let disk = &self.nodes[node].disk;
+            let sum = disk.sum_between(None, None, u64::MAX);
+            let known = sum.map(|sum| KnownPage {
+                next: None,
+                count: sum.count,
+                sum: sum.sum,
+            });
+            if let Some(known) = known {
+                let round = SameRound::new(Arc::clone(config), tag, known, self.mutations);
+                let entries = disk.scan(None, usize::MAX).entries.into_iter();
+                let held = entries.filter_map(|entry| match entry {
+                    Entry::Found(record) => Some(record),
+                    Entry::Unreadable(_) => None,
+                });
+                return Asking::Same(round, held.collect());
+            }
+        }
+        let first = self.rng.chance(667).then_some(me);
+        Asking::Pages(ScanRound::new(
+            Arc::clone(config),
+            first,
+            tag,
+            after,
+            self.mutations,
+        ))
     }
 
     fn take_listed(&mut self, scan: &Scan, listed: Listed) {

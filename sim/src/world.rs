@@ -310,7 +310,7 @@ impl World {
                     self.transmit(to, peer, envelope);
                 }
             }
-            M::Page { .. } if self.scan_page(node, from, &envelope) => {}
+            M::Page { .. } | M::SamePage { .. } if self.scan_answer(node, from, &envelope) => {}
             M::Accept { tag, .. } | M::Store { tag, .. } | M::Prepare { tag, .. }
                 if self.nodes[node].is_full(self.us) =>
             {

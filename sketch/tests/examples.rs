@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Output;
 
-use torc_testkit::run_example;
+use torc_testkit::{example_output, run_example};
 
 fn run(name: &str, args: &[&str], input: &str) -> Output {
     run_example(env!("CARGO_PKG_NAME"), name, args, input).unwrap()
@@ -14,10 +14,7 @@ fn run(name: &str, args: &[&str], input: &str) -> Output {
 
 /// What it prints; it must succeed.
 fn output(name: &str, args: &[&str], input: &str) -> (String, String) {
-    let output = run(name, args, input);
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{name}: {error}");
-    (String::from_utf8(output.stdout).unwrap(), error)
+    example_output(env!("CARGO_PKG_NAME"), name, args, input)
 }
 
 /// A file of this test.

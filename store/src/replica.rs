@@ -9,13 +9,13 @@
 //! * What was handed over together lies in as few frames as hold it.
 //! * What `done` was told is durable and applied.
 
-use torc_record::{Ballot, DIGEST_LEN, Digest, HybridTime, Record};
+use torc_record::{Ballot, DIGEST_LEN, Digest, HybridTime, NamespaceId, PageSum, Record};
 use torc_ring::{Partition, Token};
 
 use crate::commit::{Callback, Change, Op, Parts, Report};
 use crate::packed::Packed;
 use crate::store::MAX_OP_BYTES;
-use crate::{PartitionBatch, PartitionMeta, Store, StoreError};
+use crate::{Cursor, PartitionBatch, PartitionMeta, Store, StoreError};
 
 /// What the versions of a range come to, as two replicas compare it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -212,6 +212,44 @@ impl Store {
             });
         }
         shared.table.sum_of(partition, low, high)
+    }
+
+    /// The sum of all versions of a partition, if it is kept: it is not for some time after a purge.
+    #[must_use]
+    pub fn kept_sum(&self, partition: Partition) -> Option<PageSum> {
+        self.check_partition(partition).ok()?;
+        self.shared().health.check().ok()?;
+        let kept = self.shared().table.kept_summary(partition)?;
+        Some(PageSum::of(kept.records, kept.fingerprint))
+    }
+
+    /// Bytes of keys and values of a partition, if they are counted; see [`Store::kept_sum`].
+    #[must_use]
+    pub fn kept_bytes(&self, partition: Partition) -> Option<usize> {
+        let kept = self.shared().table.kept_summary(partition)?;
+        usize::try_from(kept.payload_bytes).ok()
+    }
+
+    /// What the page of a scan after a position comes to if it ends with `until`, or with the
+    /// partition; none if that is more than `most` records, if two of them have one digest, or if not all can be read. A
+    /// whole partition costs nothing, of a part every record is read, for its checksum covers the value.
+    #[must_use]
+    pub fn page_sum(
+        &self,
+        partition: Partition,
+        after: Option<&Cursor>,
+        until: Option<(Digest, NamespaceId)>,
+        most: usize,
+    ) -> Option<PageSum> {
+        if after.is_none() && until.is_none() {
+            let (first, last) = (Digest([0; DIGEST_LEN]), Digest([u8::MAX; DIGEST_LEN]));
+            let whole = self.range_sum(partition, first, last).ok()?;
+            return (whole.count <= most as u64).then(|| PageSum::of(whole.count, whole.sum));
+        }
+        self.check_partition(partition).ok()?;
+        self.shared().health.check().ok()?;
+        let table = &self.shared().table;
+        table.page_sum(partition, after, until, most)
     }
 }
 

@@ -79,8 +79,7 @@ pub struct PartitionSummary {
     pub tombstones: u64,
     /// Bytes of keys and values.
     pub payload_bytes: u64,
-    /// Sum, modulo 2^128, of a 128-bit hash of every record: namespace, key, digest,
-    /// ballot, value, expiry. Independent of the order in which they came.
+    /// Sum of the records' [`entry_sum`](torc_record::entry_sum): which keys in which versions.
     pub fingerprint: u128,
 }
 

@@ -359,3 +359,36 @@ fn the_sum_of_a_range_is_that_of_its_parts() {
         assert_eq!(low.sum.wrapping_add(high.sum), whole.sum);
     }
 }
+
+#[test]
+fn a_page_sum_has_what_the_memtable_holds_behind_collected_records() {
+    let mut keys: Vec<u64> = (0..200)
+        .filter(|key| partition_of(&put(*key, 0, b"")) == home())
+        .collect();
+    keys.sort_by_key(|key| put(*key, 0, b"").digest);
+    let [first, second, third, last] = keys[..4] else {
+        panic!("too few keys: {keys:?}");
+    };
+    let (store, _) = open(&CrashFs::new()).unwrap();
+    apply(&store, home(), batch(vec![tombstone(last, 1)])).unwrap();
+    block_on(store.flush()).unwrap();
+    let purge = PartitionBatch {
+        records: vec![
+            tombstone(first, 2),
+            tombstone(second, 3),
+            put(third, 4, b"v"),
+        ],
+        purge: Some(ballot(10)),
+        ..PartitionBatch::default()
+    };
+    apply(&store, home(), purge).unwrap();
+    let held = put(third, 4, b"v");
+    let until = Some((held.digest, held.namespace));
+    let sum = store.page_sum(home(), None, until, 1).unwrap();
+    assert_eq!(sum.count, 1);
+    assert_eq!(
+        store.page_sum(home(), None, until, 0),
+        None,
+        "more than there may be"
+    );
+}

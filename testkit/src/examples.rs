@@ -1,4 +1,5 @@
 //! A crate's example programs, run by its tests.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,18 @@ pub fn run_example(package: &str, name: &str, args: &[&str], input: &str) -> io:
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input.as_bytes())));
         child.wait_with_output()
     })
+}
+
+/// What the example prints, to the standard output and to the standard error.
+///
+/// # Panics
+/// If it cannot be run, fails, or prints bytes that are not UTF-8.
+#[must_use]
+pub fn example_output(package: &str, name: &str, args: &[&str], input: &str) -> (String, String) {
+    let output = run_example(package, name, args, input).unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{name}: {error}");
+    (String::from_utf8(output.stdout).unwrap(), error)
 }
 
 fn program(package: &str, name: &str) -> io::Result<PathBuf> {

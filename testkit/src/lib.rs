@@ -4,5 +4,5 @@ mod examples;
 mod ports;
 pub mod redis;
 
-pub use examples::run_example;
+pub use examples::{example_output, run_example};
 pub use ports::{free_address, free_run};

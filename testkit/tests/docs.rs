@@ -4,13 +4,19 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 10] = [
+const DOCUMENTS: [&str; 16] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "bench/README.md",
     "deploy/README.md",
+    "docs/SUMMARY.md",
+    "docs/comparison.md",
     "docs/console.md",
+    "docs/failures.md",
+    "docs/growing.md",
+    "docs/quick-start.md",
+    "docs/sizing.md",
     "fuzz/README.md",
     "python/README.md",
     "sim/README.md",
@@ -39,6 +45,21 @@ fn between<'a>(text: &'a str, open: &str, close: char) -> Vec<&'a str> {
     parts
         .filter_map(|part| part.split_once(close).map(|(it, _)| it))
         .collect()
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let docs = root().join("docs");
+    let summary = std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
+    for folder in ["", "decisions/"] {
+        for entry in std::fs::read_dir(docs.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let is_page = path.extension().is_some_and(|it| it == "md") && name != "SUMMARY.md";
+            let link = format!("]({folder}{name})");
+            assert!(!is_page || summary.contains(&link), "{folder}{name}");
+        }
+    }
 }
 
 #[test]

@@ -4,15 +4,19 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
-use crate::{Identity, TlsError};
+use crate::facts::BACKDATED;
+use crate::{AuthorityDigest, Identity, TlsError};
 
-/// Clocks differ: a certificate is valid from this long before it was issued.
-const BACKDATED: Duration = Duration::from_secs(24 * 3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 const AUTHORITY_DAYS: u32 = 3650;
+/// Longest signing request that is read. One of ours has some 400 bytes.
+const MAX_REQUEST_LEN: usize = 4 << 10;
 
 /// An authority: its certificate and its key.
 #[derive(Debug)]
@@ -28,6 +32,69 @@ pub struct Issued {
     pub certificate: String,
     /// Its private key: for its holder alone.
     pub key: String,
+}
+
+/// The private key of a node, which never leaves it.
+#[derive(Debug)]
+pub struct Key(KeyPair);
+
+impl Key {
+    /// A new one.
+    ///
+    /// # Errors
+    /// [`TlsError::Issue`] where the system has no random numbers.
+    pub fn new() -> Result<Self, TlsError> {
+        KeyPair::generate().map(Self).map_err(failed)
+    }
+
+    /// From PEM.
+    ///
+    /// # Errors
+    /// [`TlsError::Issue`] when it is none.
+    pub fn open(pem: &str) -> Result<Self, TlsError> {
+        KeyPair::from_pem(pem).map(Self).map_err(failed)
+    }
+
+    /// In PEM: for its holder alone.
+    #[must_use]
+    pub fn pem(&self) -> String {
+        self.0.serialize_pem()
+    }
+
+    /// Asks an authority to certify it; in PEM. Names nothing: the authority decides what the certificate says.
+    ///
+    /// # Errors
+    /// [`TlsError::Issue`].
+    pub fn request(&self) -> Result<String, TlsError> {
+        let request = CertificateParams::default().serialize_request(&self.0);
+        request.and_then(|it| it.pem()).map_err(failed)
+    }
+}
+
+/// Somebody's request to certify a key that it has.
+#[derive(Debug)]
+pub struct SigningRequest(CertificateSigningRequestParams);
+
+impl SigningRequest {
+    /// Reads one in PEM and verifies that its sender has the key. What else it asks for counts for nothing.
+    ///
+    /// # Errors
+    /// [`TlsError::Issue`].
+    pub fn open(pem: &str) -> Result<Self, TlsError> {
+        if pem.len() > MAX_REQUEST_LEN {
+            let message = format!("the request is longer than {MAX_REQUEST_LEN} bytes");
+            return Err(TlsError::Issue(message));
+        }
+        let request = CertificateSigningRequestParams::from_pem(pem);
+        request.map(Self).map_err(failed)
+    }
+
+    /// SHA-256 of the key: who asks.
+    #[must_use]
+    pub fn key_digest(&self) -> [u8; 32] {
+        let key = CertificateDer::from(self.0.public_key.der_bytes());
+        *AuthorityDigest::of(&key).as_bytes()
+    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "what map_err gives")]
@@ -54,7 +121,7 @@ impl Authority {
         let name = &mut params.distinguished_name;
         name.push(DnType::OrganizationName, "Torc");
         name.push(DnType::CommonName, common_name);
-        valid_for(&mut params, AUTHORITY_DAYS);
+        valid_for(&mut params, AUTHORITY_DAYS * DAY);
         let certificate = params.self_signed(&key).map_err(failed)?.pem();
         Ok(Self { certificate, key })
     }
@@ -95,6 +162,16 @@ impl Authority {
         self.key.serialize_pem()
     }
 
+    /// The digest by which others recognise it.
+    ///
+    /// # Errors
+    /// [`TlsError::Issue`] when the certificate is not in PEM.
+    pub fn digest(&self) -> Result<AuthorityDigest, TlsError> {
+        let certificate = CertificateDer::from_pem_slice(self.certificate.as_bytes());
+        let certificate = certificate.map_err(|error| TlsError::Issue(error.to_string()))?;
+        Ok(AuthorityDigest::of(&certificate))
+    }
+
     /// A certificate for somebody, with the hostnames and addresses that a client may reach it by.
     ///
     /// # Errors
@@ -106,6 +183,35 @@ impl Authority {
         days: u32,
     ) -> Result<Issued, TlsError> {
         let key = KeyPair::generate().map_err(failed)?;
+        Ok(Issued {
+            certificate: self.certify(&key, identity, names, days * DAY)?,
+            key: key.serialize_pem(),
+        })
+    }
+
+    /// A certificate for a key that somebody else has; in PEM, followed by the authority's own, so that a client that
+    /// only knows the digest of that one can recognise it.
+    ///
+    /// # Errors
+    /// [`TlsError::Issue`] when a name is none.
+    pub fn sign(
+        &self,
+        request: &SigningRequest,
+        identity: &Identity,
+        names: &[String],
+        life: Duration,
+    ) -> Result<String, TlsError> {
+        let certificate = self.certify(&request.0.public_key, identity, names, life)?;
+        Ok(certificate + &self.certificate)
+    }
+
+    fn certify(
+        &self,
+        key: &impl PublicKeyData,
+        identity: &Identity,
+        names: &[String],
+        life: Duration,
+    ) -> Result<String, TlsError> {
         let mut params = CertificateParams::new(names).map_err(failed)?;
         let uri = identity.to_string();
         let uri = uri.as_str().try_into().map_err(failed)?;
@@ -126,25 +232,23 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = usages;
         params.use_authority_key_identifier_extension = true;
-        valid_for(&mut params, days);
+        valid_for(&mut params, life);
         let issuer = Issuer::from_ca_cert_pem(&self.certificate, &self.key).map_err(failed)?;
-        let certificate = params.signed_by(&key, &issuer).map_err(failed)?;
-        Ok(Issued {
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-        })
+        let certificate = params.signed_by(key, &issuer).map_err(failed)?;
+        Ok(certificate.pem())
     }
 }
 
-fn valid_for(params: &mut CertificateParams, days: u32) {
+fn valid_for(params: &mut CertificateParams, life: Duration) {
     let now = SystemTime::now();
     params.not_before = (now - BACKDATED).into();
-    params.not_after = (now + Duration::from_secs(u64::from(days) * 24 * 3600)).into();
+    params.not_after = (now + life).into();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CertificateFacts;
 
     #[test]
     fn an_authority_is_opened_from_its_own_files_only() {
@@ -159,5 +263,45 @@ mod tests {
             refused.to_string().contains("not an authority's"),
             "{refused}"
         );
+    }
+    #[test]
+    fn a_request_gets_a_certificate_of_what_the_authority_says_and_of_nothing_that_it_asks() {
+        let authority = Authority::new().unwrap();
+        let key = Key::new().unwrap();
+        assert_eq!(Key::open(&key.pem()).unwrap().pem(), key.pem());
+        let mut greedy = CertificateParams::new(["bank.example".to_owned()]).unwrap();
+        greedy.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let greedy = greedy.serialize_request(&key.0).unwrap().pem().unwrap();
+        let requests =
+            [greedy, key.request().unwrap()].map(|it| SigningRequest::open(&it).unwrap());
+        assert_eq!(requests[0].key_digest(), requests[1].key_digest());
+        let node: Identity = "torc://any/node/any".parse().unwrap();
+        let names = ["10.0.0.1".to_owned(), "db-1.example".to_owned()];
+        let life = Duration::from_secs(90);
+        for request in requests {
+            let chain = authority.sign(&request, &node, &names, life).unwrap();
+            let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
+            let [leaf, root] = &chain[..] else {
+                panic!("the leaf and the authority")
+            };
+            let root = AuthorityDigest::of(root.as_ref().unwrap());
+            assert_eq!(root, authority.digest().unwrap());
+            let facts = CertificateFacts::of(leaf.as_ref().unwrap()).unwrap();
+            assert!(!facts.is_authority);
+            assert_eq!(facts.identity, Some(node.clone()));
+            assert_eq!(facts.names, names);
+            let left = facts.renew_at().duration_since(SystemTime::now()).unwrap();
+            assert!(
+                (58..=60).contains(&left.as_secs()),
+                "two thirds of its life: {left:?}"
+            );
+        }
+        let other = Key::new().unwrap().request().unwrap();
+        let other = SigningRequest::open(&other).unwrap().key_digest();
+        let mine = SigningRequest::open(&key.request().unwrap()).unwrap();
+        assert_ne!(mine.key_digest(), other);
+        for wrong in ["", "no PEM", authority.certificate(), &" ".repeat(5_000)] {
+            assert!(SigningRequest::open(wrong).is_err());
+        }
     }
 }

@@ -12,7 +12,7 @@ use http::Uri;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -32,7 +32,31 @@ impl ClientTls {
     /// # Errors
     /// [`TlsError`] naming the file.
     pub fn open(authorities: &Path, own: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
-        let roots = pem::roots(authorities, &pem::read(authorities)?)?;
+        let own = match own {
+            None => None,
+            Some((certificate, key)) => Some((
+                certificate,
+                pem::chain(certificate, &pem::read(certificate)?)?,
+                pem::key(key, &pem::read(key)?)?,
+            )),
+        };
+        Self::new(authorities, &pem::read(authorities)?, own)
+    }
+
+    /// Trusts these authorities, in PEM, and shows no certificate. `file` is where they are from, for errors.
+    ///
+    /// # Errors
+    /// [`TlsError`] naming the file.
+    pub fn trusting(authorities: &str, file: &Path) -> Result<Self, TlsError> {
+        Self::new(file, authorities.as_bytes(), None)
+    }
+
+    fn new(
+        file: &Path,
+        authorities: &[u8],
+        own: Option<(&Path, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+    ) -> Result<Self, TlsError> {
+        let roots = pem::roots(file, authorities)?;
         let refused = |file: &Path, source| TlsError::Refused {
             file: file.to_owned(),
             source,
@@ -40,13 +64,11 @@ impl ClientTls {
         // Nodes decide whether 1.2 is spoken.
         let builder = ClientConfig::builder_with_provider(provider());
         let builder = builder.with_protocol_versions(versions(true));
-        let builder = builder.map_err(|source| refused(authorities, source))?;
+        let builder = builder.map_err(|source| refused(file, source))?;
         let builder = builder.with_root_certificates(roots);
         let mut config = match own {
             None => builder.with_no_client_auth(),
-            Some((certificate, key)) => {
-                let chain = pem::chain(certificate, &pem::read(certificate)?)?;
-                let key = pem::key(key, &pem::read(key)?)?;
+            Some((certificate, chain, key)) => {
                 let config = builder.with_client_auth_cert(chain, key);
                 config.map_err(|source| refused(certificate, source))?
             }

@@ -7,17 +7,27 @@
 //!
 //! Sessions are never resumed: a resumed session would not look at the client's certificate again.
 
+#[cfg(feature = "node")]
+mod any_node;
 #[cfg(feature = "authority")]
 mod authority;
 mod connect;
+mod digest;
+#[cfg(feature = "node")]
+mod facts;
 mod identity;
 #[cfg(feature = "node")]
 mod node;
 mod pem;
 
+#[cfg(feature = "node")]
+pub use any_node::{Introduction, IntroductionError, Trust};
 #[cfg(feature = "authority")]
-pub use authority::{Authority, Issued};
+pub use authority::{Authority, Issued, Key, SigningRequest};
 pub use connect::{ClientTls, Connector, channel, connect, endpoint, refusal};
+pub use digest::{AuthorityDigest, JoinToken, MalformedToken, PinnedToken};
+#[cfg(feature = "node")]
+pub use facts::CertificateFacts;
 pub use identity::{Identity, IdentityError};
 #[cfg(feature = "node")]
 pub use node::{Door, Files, NodeTls};

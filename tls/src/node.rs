@@ -3,24 +3,18 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_cert_signed_by_trust_anchor;
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVerifier};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
-    SignatureScheme,
-};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{ClientConfig, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::any_node::AnyNode;
 use crate::pem::{self, TlsError};
-use crate::{Connector, Identity, provider, versions};
+use crate::{CertificateFacts, Connector, Identity, provider, versions};
 
 /// Where a node's certificate, its key and the authorities that it trusts stand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,16 +179,13 @@ fn load(files: &Files, contents: [Vec<u8>; 3], tls12: bool) -> Result<Loaded, Tl
     let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(versions(tls12));
     let builder = builder.map_err(refused)?.dangerous();
-    let builder = builder.with_custom_certificate_verifier(Arc::new(AnyNode {
-        roots,
-        provider: provider(),
-    }));
+    let builder = builder.with_custom_certificate_verifier(Arc::new(AnyNode::of(roots)));
     let mut to_nodes = builder
         .with_client_auth_cert(chain.clone(), key.clone_key())
         .map_err(refused)?;
     to_nodes.alpn_protocols = vec![b"h2".to_vec()];
     to_nodes.resumption = rustls::client::Resumption::disabled();
-    let expires = expiry(&chain[0]).ok_or_else(|| TlsError::Malformed {
+    let facts = CertificateFacts::of(&chain[0]).ok_or_else(|| TlsError::Malformed {
         file: file.clone(),
         what: "certificate",
     })?;
@@ -204,70 +195,6 @@ fn load(files: &Files, contents: [Vec<u8>; 3], tls12: bool) -> Result<Loaded, Tl
         http: Arc::new(http),
         resp: Arc::new(resp),
         to_nodes: Arc::new(to_nodes),
-        expires,
+        expires: facts.not_after,
     })
-}
-
-/// When a certificate ends.
-fn expiry(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    let end = u64::try_from(parsed.validity().not_after.timestamp()).ok()?;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(end))
-}
-
-/// Takes every node of the authorities for one, under any hostname.
-#[derive(Debug)]
-struct AnyNode {
-    roots: Arc<RootCertStore>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AnyNode {
-    fn verify_server_cert(
-        &self,
-        certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _hostname: &ServerName<'_>,
-        _ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let parsed = ParsedCertificate::try_from(certificate)?;
-        let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(
-            &parsed,
-            &self.roots,
-            intermediates,
-            now,
-            algorithms,
-        )?;
-        match Identity::of(certificate) {
-            Ok(Identity::Node { .. }) => Ok(ServerCertVerified::assertion()),
-            _ => Err(CertificateError::ApplicationVerificationFailure.into()),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        algorithms.supported_schemes()
-    }
 }

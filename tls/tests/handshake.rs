@@ -13,7 +13,10 @@ use std::time::{Duration, SystemTime};
 use rustls::pki_types::pem::PemObject as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
-use torc_tls::{Authority, ClientTls, Connector, Door, Files, Identity, NodeTls, Role, TlsError};
+use torc_tls::{
+    Authority, AuthorityDigest, ClientTls, Connector, Door, Files, Identity, Introduction,
+    IntroductionError, NodeTls, Role, TlsError, Trust,
+};
 use tower_service::Service as _;
 
 /// An authority in a directory, and what it issued there.
@@ -245,4 +248,52 @@ async fn two_authorities_are_trusted_while_one_replaces_the_other() {
     assert!(server.reload().unwrap());
     let seen = meet(&server, "127.0.0.1", client.connector()).await;
     assert_eq!(seen, Ok(Some(alice())));
+}
+
+/// Meets a node that knows only the other one's address.
+async fn introduced(
+    node: Arc<NodeTls>,
+    trust: Trust,
+) -> Result<AuthorityDigest, IntroductionError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let accepting = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let accepted = node.accept(stream, Door::Grpc).await;
+        // Until the other end has seen enough.
+        std::future::pending::<()>().await;
+        drop(accepted);
+    });
+    let met = Introduction::meet(&address, trust, Duration::from_secs(60)).await;
+    accepting.abort();
+    met.map(|(_, authority)| AuthorityDigest::of(&authority))
+}
+
+#[tokio::test]
+async fn a_newcomer_believes_the_authority_that_it_was_told_of_and_nobody_who_only_shows_it() {
+    let [office, others] = [(); 2].map(|()| Office::new());
+    let digest = |office: &Office| office.authority.digest().unwrap();
+    // Whose certificate, behind it whose authority.
+    let node = |of: &Office, shown: Option<&Office>| {
+        of.issue("node", &node(), 30);
+        let files = of.files("node");
+        let mut chain = std::fs::read_to_string(&files.certificate).unwrap();
+        chain.extend(shown.map(|office| office.authority.certificate()));
+        std::fs::write(&files.certificate, chain).unwrap();
+        NodeTls::open(files, false).unwrap()
+    };
+    let told = Trust::Digest(digest(&office));
+    let honest = introduced(node(&office, Some(&office)), told).await;
+    assert_eq!(honest, Ok(digest(&office)));
+    for (who, node) in [
+        ("an impostor", node(&others, Some(&office))),
+        ("another cluster", node(&others, Some(&others))),
+        ("a node that shows no authority", node(&office, None)),
+    ] {
+        let refused = introduced(node, told).await;
+        let is_other = matches!(refused, Err(IntroductionError::OtherAuthority { .. }));
+        assert!(is_other, "{who}: {refused:?}");
+    }
+    let first = introduced(node(&others, Some(&others)), Trust::FirstUse).await;
+    assert_eq!(first, Ok(digest(&others)));
 }

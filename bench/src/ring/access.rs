@@ -48,6 +48,7 @@ impl Tokens {
                 },
                 created_at_ms: 0,
                 expires_at_ms: None,
+                join: None,
             };
             texts.push(bearer.reveal());
             tokens.insert(bearer.id(), token);

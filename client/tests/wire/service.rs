@@ -395,6 +395,10 @@ impl Cluster for Service {
         Err(tonic::Status::unimplemented("no store here"))
     }
 
+    async fn enrol_node(&self, _: Request<v1::EnrolNodeRequest>) -> Answer<v1::EnrolNodeResponse> {
+        Err(Status::unimplemented("tried on real nodes"))
+    }
+
     async fn create_token(
         &self,
         _: Request<v1::CreateTokenRequest>,

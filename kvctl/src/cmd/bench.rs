@@ -8,26 +8,36 @@
 //! With `--rate` an open loop: requests are due at even times, and a latency counts from when its
 //! request was due, also if all workers were busy then. So a stall shows in full.
 
+mod chart;
+mod drive;
+mod keys;
 mod report;
+mod schedule;
+mod tally;
 mod workload;
+mod ycsb;
 mod zipf;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
 use torc_client::{Client, Error};
 
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::{Out, note};
-use report::{Report, Tally};
-use workload::{Mix, Popularity, Request, Workload};
-use zipf::Zipf;
+use drive::Driver;
+use keys::{Added, Law, Popularity};
+use report::{Report, Run};
+use schedule::Schedule;
+use tally::Tally;
+use workload::{Mix, Workload};
+use ycsb::Core;
 
 /// Measure how fast the cluster answers: rate, latencies, errors by kind.
 ///
@@ -36,26 +46,30 @@ use zipf::Zipf;
 /// keys stay unless `--clean-up` is given. Exit code 0 if any operation succeeded.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Gets and puts altogether; a batch counts as many as it holds. [default: 100000]
+    /// One of YCSB's core workloads, instead of gets and puts by --mix.
+    #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["mix", "batch"])]
+    workload: Option<Core>,
+    /// Operations altogether, for each rate; a batch counts as many as it holds. [default: 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
     /// Begin no request after this time, for example 30s or 10m; without --operations their number has no
-    /// bound.
+    /// bound. With several rates: for each.
     #[arg(long, value_name = "TIME", value_parser = crate::args::positive_duration)]
     duration: Option<Duration>,
     /// Operations a second, sent at even times whether or not earlier ones were answered, as far as
-    /// --concurrency allows. Latencies then count from when a request was due.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    rate: Option<u64>,
-    /// How often each key is asked for.
-    #[arg(long, value_enum, value_name = "LAW", default_value_t = Law::Uniform)]
-    popularity: Law,
+    /// --concurrency allows. Latencies then count from when a request was due. Several, as in
+    /// 1000,2000,4000, run one after the other, with a report each.
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    rate: Vec<u64>,
+    /// How often each key is asked for. [default: uniform; of a workload, its own]
+    #[arg(long, value_enum, value_name = "LAW")]
+    popularity: Option<Law>,
     /// Requests under way at a time.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     concurrency: u32,
-    /// Length of the values, bytes.
-    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
-    value_size: u32,
+    /// Length of the values, bytes. [default: 100; of a workload, 1000]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    value_size: Option<u32>,
     /// Different keys.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     keys: u64,
@@ -71,6 +85,9 @@ pub(crate) struct Args {
     /// Which sequence of keys.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
+    /// Draw latency by percentile to this SVG file; with several rates, latency against load.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
     /// Do not store the keys first; gets may then find nothing.
     #[arg(long)]
     no_prepare: bool,
@@ -79,50 +96,37 @@ pub(crate) struct Args {
     clean_up: bool,
 }
 
-/// Exponent of YCSB's Zipf distribution.
-const EXPONENT: f64 = 0.99;
 const OPERATIONS: u64 = 100_000;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Law {
-    /// All alike.
-    Uniform,
-    /// By Zipf's law with exponent 0.99, as in YCSB: one key of a million gets 7 % of all.
-    Zipf,
-}
-
-/// When requests are sent.
-#[derive(Debug, Clone, Copy)]
-struct Pace {
-    started: Instant,
-    duration: Option<Duration>,
-    /// Requests a second.
-    rate: Option<f64>,
-}
-
-impl Pace {
-    /// When the request of a number is due; now where only answers are waited for.
-    fn due(&self, number: u64) -> Instant {
-        match self.rate {
-            Some(rate) => self.started + Duration::from_secs_f64(number as f64 / rate),
-            None => Instant::now(),
-        }
-    }
-
-    /// Whether a request that is due then is still sent.
-    fn sends(&self, due: Instant) -> bool {
-        let is_in_time = |duration| due.saturating_duration_since(self.started) < duration;
-        self.duration.is_none_or(is_in_time)
-            && self
-                .duration
-                .is_none_or(|duration| self.started.elapsed() < duration)
-    }
-}
+const VALUE_BYTES: u32 = 100;
 
 impl Args {
     fn operations(&self) -> u64 {
         let unbounded = self.duration.map(|_| u64::MAX / 2);
         self.operations.or(unbounded).unwrap_or(OPERATIONS)
+    }
+
+    fn workload(&self) -> Workload {
+        let law = self.popularity.or(self.workload.map(Core::law));
+        let core_bytes = self.workload.map(|_| ycsb::VALUE_BYTES);
+        let value_bytes = self.value_size.or(core_bytes).unwrap_or(VALUE_BYTES);
+        Workload {
+            name: self.workload.map(Core::name),
+            seed: self.seed,
+            keys: self.keys,
+            popularity: Popularity::new(law.unwrap_or(Law::Uniform), self.keys),
+            mix: self.workload.map_or(self.mix, Core::mix),
+            operations: self.operations(),
+            batch: self.batch,
+            value: workload::value(self.seed, value_bytes as usize),
+        }
+    }
+
+    /// The rates to run at, one after the other; none: as fast as answers come.
+    fn rates(&self) -> Vec<Option<u64>> {
+        match self.rate.as_slice() {
+            [] => vec![None],
+            rates => rates.iter().copied().map(Some).collect(),
+        }
     }
 
     pub(crate) fn threads(&self) -> usize {
@@ -132,163 +136,82 @@ impl Args {
 
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     let client = global.client()?;
-    let workload = Arc::new(Workload {
-        seed: args.seed,
-        keys: args.keys,
-        popularity: match args.popularity {
-            Law::Uniform => Popularity::Uniform,
-            Law::Zipf => Popularity::Zipf(Zipf::new(args.keys, EXPONENT)),
-        },
-        mix: args.mix,
-        operations: args.operations(),
-        batch: args.batch,
-        value: workload::value(args.seed, args.value_size as usize),
-    });
+    let workload = Arc::new(args.workload());
     // Whoever cannot connect should be told so, not that every operation failed.
     client.topology().await?;
-    if !args.no_prepare && workload.mix.gets > 0 {
+    if !args.no_prepare && workload.mix.reads() {
         prepare(&client, &workload).await?;
     }
-    let bar = bar(args.duration.is_none().then_some(workload.operations));
-    let pace = Pace {
-        started: Instant::now(),
-        duration: args.duration,
-        rate: args.rate.map(|rate| rate as f64 / f64::from(args.batch)),
-    };
-    let (tally, first_error) = measure(&client, &workload, args.concurrency, pace, &bar).await;
-    let elapsed = pace.started.elapsed();
-    bar.finish_and_clear();
-    let report = Report::new(&workload, args.concurrency, elapsed, &tally);
-    if global.json() {
-        out.json(&report)?;
-    } else {
-        out.line(report.describe())?;
+    let added = Arc::new(Mutex::new(Added::behind(workload.keys)));
+    let (mut runs, mut failure) = (Vec::new(), None);
+    for rate in args.rates() {
+        let (run, first_error) = measure(&client, &workload, &added, &args, rate).await;
+        let report = Report::new(&workload, args.concurrency, &run);
+        print(&report, !runs.is_empty(), global, out)?;
+        runs.push(run);
+        failure = first_error.filter(|_| report.nothing_succeeded());
+        if failure.is_some() {
+            break;
+        }
+    }
+    if let Some(path) = &args.plot {
+        draw(&runs, path)?;
     }
     if args.clean_up {
-        clean_up(&client, &workload).await?;
+        let keys = added.lock().taken();
+        clean_up(&client, keys).await?;
     }
-    match first_error {
-        Some(error) if report.nothing_succeeded() => {
-            Err(Failure::from(error).after("every operation failed"))
-        }
-        _ => Ok(()),
+    match failure {
+        Some(error) => Err(Failure::from(error).after("every operation failed")),
+        None => Ok(()),
     }
+}
+
+fn print(report: &Report, is_next: bool, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    if global.json() {
+        out.json(report)?;
+    } else {
+        let gap = if is_next { "\n" } else { "" };
+        out.line(format_args!("{gap}{}", report.describe()))?;
+    }
+    out.flush()
 }
 
 /// Sends all requests; what came of them, and the first error.
 async fn measure(
     client: &Client,
     workload: &Arc<Workload>,
-    concurrency: u32,
-    pace: Pace,
-    bar: &ProgressBar,
-) -> (Tally, Option<Error>) {
-    let next = Arc::new(AtomicU64::new(0));
-    // One for all: its histograms take hundreds of kilobytes, and there may be thousands of workers.
-    let tally = Arc::new(Mutex::new(Tally::default()));
-    let mut workers = JoinSet::new();
-    for _ in 0..u64::from(concurrency).min(workload.requests()) {
-        let (client, workload) = (client.clone(), Arc::clone(workload));
-        let (next, bar, tally) = (Arc::clone(&next), bar.clone(), Arc::clone(&tally));
-        workers.spawn(async move {
-            let mut first_error = None;
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                let due = pace.due(number);
-                let request = workload.request(number).filter(|_| pace.sends(due));
-                let Some(request) = request else {
-                    break;
-                };
-                if pace.rate.is_some() {
-                    tokio::time::sleep_until(due.into()).await;
-                }
-                let operations = request.operations();
-                let error = send(&client, request, due, &tally).await;
-                first_error = first_error.or(error);
-                bar.inc(operations);
-            }
-            first_error
-        });
-    }
-    let mut first_error = None;
-    while let Some(done) = workers.join_next().await {
-        match done {
-            Ok(error) => first_error = first_error.or(error),
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
-    }
-    let tally = std::mem::take(&mut *tally.lock());
-    (tally, first_error)
-}
-
-/// Sends a request and notes what came of it, and how long that took since it was due; its first error.
-async fn send(
-    client: &Client,
-    request: Request,
-    sent: Instant,
-    tally: &Mutex<Tally>,
-) -> Option<Error> {
-    match request {
-        Request::Get(key) => {
-            let result = client.get(key).await.map(|found| found.is_some());
-            let took = sent.elapsed();
-            let mut tally = tally.lock();
-            tally.gets.took(took);
-            tally.got(result)
-        }
-        Request::Put(key, value) => {
-            let result = client.put(key, value).await.map(drop);
-            let took = sent.elapsed();
-            let mut tally = tally.lock();
-            tally.puts.took(took);
-            tally.put(result)
-        }
-        Request::BatchGet(keys) => {
-            let count = keys.len();
-            let results = client.batch_get(keys).await;
-            let took = sent.elapsed();
-            let mut tally = tally.lock();
-            tally.gets.took(took);
-            let each = each(results, count).map(|result| result.map(|found| found.is_some()));
-            each.filter_map(|result| tally.got(result)).next_and_rest()
-        }
-        Request::BatchPut(records) => {
-            let count = records.len();
-            let results = client.batch_put(records).await;
-            let took = sent.elapsed();
-            let mut tally = tally.lock();
-            tally.puts.took(took);
-            let each = each(results, count).map(|result| result.map(drop));
-            each.filter_map(|result| tally.put(result)).next_and_rest()
-        }
-    }
-}
-
-/// The results of a batch; if it failed as a whole, that failure for each.
-fn each<T>(
-    results: Result<Vec<Result<T, Error>>, Error>,
-    count: usize,
-) -> impl Iterator<Item = Result<T, Error>> {
-    let (results, failure) = match results {
-        Ok(results) => (results, None),
-        Err(error) => (Vec::new(), Some(error)),
+    added: &Arc<Mutex<Added>>,
+    args: &Args,
+    rate: Option<u64>,
+) -> (Run, Option<Error>) {
+    let bar = bar(args.duration.is_none().then_some(workload.operations));
+    let driver = Driver {
+        client: client.clone(),
+        workload: Arc::clone(workload),
+        schedule: Schedule {
+            duration: args.duration,
+            rate: rate.map(|rate| rate as f64 / f64::from(args.batch)),
+        },
+        bar: bar.clone(),
+        added: Arc::clone(added),
+        next: AtomicU64::new(0),
+        tally: Mutex::new(Tally::default()),
+        started: Instant::now(),
     };
-    let failed = failure
-        .into_iter()
-        .flat_map(move |error| std::iter::repeat_with(move || Err(error.clone())).take(count));
-    results.into_iter().chain(failed)
+    let done = driver.run(args.concurrency, rate).await;
+    bar.finish_and_clear();
+    done
 }
 
-/// Takes the first item and runs through the rest for their effects.
-trait NextAndRest: Iterator + Sized {
-    fn next_and_rest(mut self) -> Option<Self::Item> {
-        let first = self.next();
-        self.for_each(drop);
-        first
-    }
+fn draw(runs: &[Run], path: &Path) -> Result<(), Failure> {
+    let drawn = chart::plot(runs).to_string();
+    std::fs::write(path, drawn).map_err(|source| Failure::File {
+        action: "write",
+        path: path.display().to_string(),
+        source,
+    })
 }
-
-impl<I: Iterator> NextAndRest for I {}
 
 /// Stores every key once.
 async fn prepare(client: &Client, workload: &Workload) -> Result<(), Failure> {
@@ -319,9 +242,9 @@ async fn prepare(client: &Client, workload: &Workload) -> Result<(), Failure> {
 }
 
 /// Deletes every key.
-async fn clean_up(client: &Client, workload: &Workload) -> Result<(), Failure> {
+async fn clean_up(client: &Client, keys: u64) -> Result<(), Failure> {
     const UNDER_WAY: usize = 256;
-    let deletes = (0..workload.keys).map(|key| client.delete(workload::key(key)));
+    let deletes = (0..keys).map(|key| client.delete(workload::key(key)));
     let mut deletes = futures::stream::iter(deletes).buffer_unordered(UNDER_WAY);
     while let Some(deleted) = deletes.next().await {
         deleted

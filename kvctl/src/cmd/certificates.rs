@@ -1,4 +1,4 @@
-//! `kvctl ca` and `kvctl cert`: certificates for nodes and clients, made on this machine. No node is
+//! `kvctl ca` and `kvctl cert`: certificates for nodes and clients, made or shown on this machine. No node is
 //! asked.
 
 use std::fs::OpenOptions;
@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use torc_tls::{Authority, Identity, Issued, Role};
+use torc_tls::{Authority, CertificateFacts, Identity, Issued, Role};
 
 use crate::cli::Global;
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ use crate::out::Out;
 /// Names of the files of an authority.
 const AUTHORITY: &str = "ca";
 
-/// Make the authority that issues the certificates of a cluster
+/// Make the authority that issues the certificates of a cluster, or show one
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuthorityArgs {
     #[command(subcommand)]
@@ -32,6 +32,86 @@ enum AuthorityCommand {
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
+    /// Show the certificates in a file: whose they are, until when, and their SHA-256, by which others can recognise them.
+    Show {
+        /// A PEM file. If not given: the authority that commands trust, of --tls-ca or of the current profile.
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+}
+
+/// A certificate, as JSON.
+#[derive(Debug, Serialize)]
+struct Shown {
+    subject: String,
+    identity: Option<String>,
+    names: Vec<String>,
+    is_authority: bool,
+    sha256: String,
+    not_before: String,
+    not_after: String,
+}
+
+impl From<CertificateFacts> for Shown {
+    fn from(facts: CertificateFacts) -> Self {
+        let date = |time| humantime::format_rfc3339_seconds(time).to_string();
+        Self {
+            subject: facts.subject,
+            identity: facts.identity.map(|it| it.to_string()),
+            names: facts.names,
+            is_authority: facts.is_authority,
+            sha256: facts.digest.to_string(),
+            not_before: date(facts.not_before),
+            not_after: date(facts.not_after),
+        }
+    }
+}
+
+fn show(file: Option<&Path>, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let named = file.or(global.tls_ca());
+    let profile = if named.is_some() {
+        None
+    } else {
+        global.profile()?
+    };
+    let (text, label) = match (named, profile) {
+        (Some(file), _) => {
+            let text = std::fs::read_to_string(file);
+            (
+                text.map_err(|error| failed("read", file, error))?,
+                file.to_owned(),
+            )
+        }
+        (None, Some((name, profile))) => (profile.authority, PathBuf::from(name)),
+        (None, None) => {
+            let message =
+                "name a file: there is no current profile (`kvctl login`) and no --tls-ca";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+    };
+    let facts = CertificateFacts::of_pem(&text, &label).map_err(refused)?;
+    for shown in facts.into_iter().map(Shown::from) {
+        if global.json() {
+            out.json(&shown)?;
+            continue;
+        }
+        let what = if shown.is_authority {
+            "authority"
+        } else {
+            "certificate"
+        };
+        let whose = shown.identity.as_deref().unwrap_or(&shown.subject);
+        out.line(format_args!("{what}  {whose}"))?;
+        if !shown.names.is_empty() {
+            out.line(format_args!("  names   {}", shown.names.join(", ")))?;
+        }
+        out.line(format_args!("  SHA-256 {}", shown.sha256))?;
+        out.line(format_args!(
+            "  valid   {} to {}",
+            shown.not_before, shown.not_after
+        ))?;
+    }
+    Ok(())
 }
 
 /// Issue certificates to nodes and clients
@@ -100,7 +180,10 @@ pub(crate) fn authority(
     global: &Global,
     out: &mut Out,
 ) -> Result<(), Failure> {
-    let AuthorityCommand::Create { dir } = &args.command;
+    let dir = match &args.command {
+        AuthorityCommand::Create { dir } => dir,
+        AuthorityCommand::Show { file } => return show(file.as_deref(), global, out),
+    };
     let authority = Authority::new().map_err(refused)?;
     std::fs::create_dir_all(dir).map_err(|error| failed("make", dir, error))?;
     let issued = Issued {
@@ -204,6 +287,15 @@ fn failed(action: &'static str, path: &Path, source: std::io::Error) -> Failure 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_shown_is_documented() {
+        let authority = Authority::new().unwrap();
+        let facts = CertificateFacts::of_pem(authority.certificate(), Path::new("ca.pem"));
+        let shown = Shown::from(facts.unwrap().remove(0));
+        assert!(shown.is_authority && shown.identity.is_none());
+        crate::out::assert_documented(&shown);
+    }
 
     #[test]
     fn what_is_printed_is_documented() {

@@ -13,15 +13,15 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::{Format, Naming, ReadError, Row};
 use crate::input;
-use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report, Stored};
-use crate::out::Out;
+use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report, RetryOptions, Stored};
+use crate::out::{Out, note};
 use crate::text;
 use source::Aside;
 
 /// Keys and values of one batch, bytes. The client library cuts a batch up by nodes.
 const BATCH_PAYLOAD_BYTES: usize = 1 << 20;
-/// With `--retry-unknown`: times a row of unknown outcome is stored again.
-const RETRIES_OF_UNKNOWN: u32 = 10;
+/// Before rows that were not stored are sent again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Store the records of a file: NDJSON, CSV or TSV
 ///
@@ -30,6 +30,11 @@ const RETRIES_OF_UNKNOWN: u32 = 10;
 /// 6): every row before it has been stored and none behind it. `--skip-bad` goes on
 /// instead. The load of a file can be repeated, in whole or `--from-line`, as long as
 /// nobody else writes its keys.
+///
+/// When a node fails, the rows that were not stored are sent again, and so are those
+/// of which nobody knows, once nodes have dropped the earlier attempt (--timeout). So a
+/// row may take effect twice: if somebody else wrote its key between the two, that
+/// value is overwritten. `--patience 0s` sends no row twice.
 ///
 /// Formats:
 ///
@@ -61,10 +66,10 @@ pub(crate) struct Args {
     /// and go on. The file must be new or empty.
     #[arg(long, value_name = "FILE")]
     skip_bad: Option<PathBuf>,
-    /// Store rows of unknown outcome again instead of stopping with exit code 5. Safe
-    /// if nobody else writes these keys.
-    #[arg(long)]
-    retry_unknown: bool,
+    /// How long to send rows again that were not stored, from their first failure. Then the load
+    /// ends with exit code 5, or 3 where no row is in doubt, and says where to go on.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
+    patience: Duration,
     /// Rows stored in one request.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=1000))]
     batch: u16,
@@ -94,7 +99,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             std::future::pending::<()>().await;
         }
     };
-    let (report, end) = loading::load(rows, store, options(&args), stop, on_progress).await;
+    let (report, end) = loading::load(rows, store, options(&args, global), stop, on_progress).await;
     bar.finish_and_clear();
     let done = Done {
         report,
@@ -116,18 +121,24 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     }
 }
 
-fn options(args: &Args) -> LoadOptions {
+fn options(args: &Args, global: &Global) -> LoadOptions {
     LoadOptions {
         limits: BatchLimits {
             rows: usize::from(args.batch),
             payload_bytes: BATCH_PAYLOAD_BYTES,
         },
         concurrency: usize::from(args.concurrency),
-        retries_of_unknown: if args.retry_unknown {
-            RETRIES_OF_UNKNOWN
-        } else {
-            0
-        },
+        retry: retry(args.patience, global),
+    }
+}
+
+/// Rows that were not stored are sent again for so long, and the first failure is told.
+pub(super) fn retry(patience: Duration, global: &Global) -> RetryOptions {
+    RetryOptions {
+        patience,
+        attempt: global.timeout(),
+        pause: PAUSE,
+        on_wait: |failure| note(format_args!("{failure}; trying again")),
     }
 }
 
@@ -171,6 +182,7 @@ fn stored(result: Result<Version, Error>) -> Stored {
     match result {
         Ok(_) => Stored::Yes,
         Err(error) if error.maybe_applied() => Stored::Unknown(error.into()),
+        Err(error) if error.is_retryable() => Stored::NotYet(error.into()),
         Err(error) => Stored::No(error.into()),
     }
 }
@@ -193,6 +205,7 @@ struct Summary {
     skipped: u64,
     unknown: u64,
     failed: u64,
+    retried: u64,
     seconds: f64,
     records_per_s: f64,
     resume_line: u64,
@@ -221,6 +234,7 @@ impl Done {
             skipped: self.skipped,
             unknown: report.unknown,
             failed: report.failed,
+            retried: report.retried,
             seconds,
             records_per_s: report.records as f64 / seconds,
             resume_line: report.resume_line,
@@ -317,6 +331,7 @@ mod tests {
         expired: 2,
         unknown: 0,
         failed: 0,
+        retried: 0,
         resume_line: 1_237,
     };
 

@@ -1,7 +1,7 @@
 //! `kvctl restore`: puts what a backup has into a cluster.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use torc_record::{NamespaceId, Record, State};
 use torc_ring::topology;
 
 use super::backup::{name_of, namespace_of};
-use super::load::store;
+use super::load::{retry, store};
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::format::{Numbered, ReadError, Row};
@@ -21,15 +21,13 @@ use crate::loading::{self, BatchLimits, LoadEnd, LoadOptions, Report};
 use crate::out::{Out, note};
 use crate::text;
 
-const LIMITS: LoadOptions = LoadOptions {
-    limits: BatchLimits {
-        rows: 500,
-        payload_bytes: 1 << 20,
-    },
-    concurrency: 8,
-    // Nobody else writes meanwhile: the same value again is the same.
-    retries_of_unknown: 10,
+const LIMITS: BatchLimits = BatchLimits {
+    rows: 500,
+    payload_bytes: 1 << 20,
 };
+const CONCURRENCY: usize = 8;
+/// How long records that were not stored are sent again.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Records that are read before they are wanted.
 const AHEAD: usize = 4_096;
 
@@ -108,7 +106,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     for (namespace, into) in targets {
         let began = Instant::now();
         let rows = read(&location, &backup, NamespaceId(namespace.id));
-        let report = put(client.namespace(into.clone()), rows, &args.url).await?;
+        let report = put(client.namespace(into.clone()), rows, &args.url, global).await?;
         let restored = Restored {
             namespace: namespace.name.clone(),
             into,
@@ -247,7 +245,13 @@ fn row_of(record: Record) -> Option<Row> {
     }
 }
 
-async fn put(client: Client, rows: Rows, url: &str) -> Result<Report, Failure> {
+async fn put(client: Client, rows: Rows, url: &str, global: &Global) -> Result<Report, Failure> {
+    let options = LoadOptions {
+        limits: LIMITS,
+        concurrency: CONCURRENCY,
+        // Nobody else writes meanwhile.
+        retry: retry(PATIENCE, global),
+    };
     let bar = input::bar(None);
     let storing = move |rows| store(client.clone(), rows);
     let on_progress = |report: &Report| bar.set_message(text::count(report.records));
@@ -256,7 +260,7 @@ async fn put(client: Client, rows: Rows, url: &str) -> Result<Report, Failure> {
             std::future::pending::<()>().await;
         }
     };
-    let (report, end) = loading::load(rows, storing, LIMITS, stop, on_progress).await;
+    let (report, end) = loading::load(rows, storing, options, stop, on_progress).await;
     bar.finish_and_clear();
     let Some(end) = end else {
         return Ok(report);

@@ -50,7 +50,7 @@ pub(crate) struct Args {
     seed: u64,
 }
 
-fn partitions(text: &str) -> Result<Partitions, String> {
+pub(super) fn partitions(text: &str) -> Result<Partitions, String> {
     let count = text.parse::<u32>().map_err(|error| error.to_string())?;
     Partitions::new(count).map_err(|error| error.to_string())
 }

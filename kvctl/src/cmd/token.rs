@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use serde::Serialize;
 use torc_client::{BearerId, NewToken, Role, Scope, TokenInfo};
 
@@ -11,7 +12,7 @@ use crate::failure::Failure;
 use crate::out::{Out, note};
 use crate::table::{Align, Table};
 
-/// Create, list or revoke bearer tokens, by which clients are known without certificates
+/// Create, list or revoke tokens, by which clients are known without certificates, or with which nodes join
 ///
 /// A token is sent over TLS only: with `--token`, `--token-file` or TORC_TOKEN by kvctl, as `authorization: Bearer
 /// TOKEN` over gRPC and HTTP, with `AUTH` by Redis clients.
@@ -41,8 +42,18 @@ enum Action {
 #[command(group(clap::ArgGroup::new("grants").required(true).multiple(true)))]
 struct CreateArgs {
     /// Whose it is, which logs show: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[arg(
+        value_name = "NAME",
+        required_unless_present = "join",
+        default_value_if("join", ArgPredicate::IsPresent, "join")
+    )]
+    name: Option<String>,
+    /// Instead of roles and scopes: it lets nodes into a secure cluster (`kvd serve --join`), and nothing else.
+    #[arg(long, group = "grants", conflicts_with_all = ["roles", "scopes"])]
+    join: bool,
+    /// With --join: how many nodes it lets in, at most 64.
+    #[arg(long, value_name = "N", requires = "join", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    uses: u32,
     /// What it allows in every namespace: read, write, observe or admin, which includes the others; for several,
     /// put commas between them.
     #[arg(
@@ -61,7 +72,7 @@ struct CreateArgs {
     )]
     scopes: Vec<Scope>,
     /// After which time it ends, for example 12h or 30d, by the clocks of the nodes. If not given: when it is
-    /// revoked.
+    /// revoked, and after an hour with --join.
     #[arg(long, value_name = "TIME", value_parser = args::positive_duration)]
     expires: Option<Duration>,
 }
@@ -102,9 +113,26 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     }
 }
 
+/// How long a join token counts unless said otherwise.
+const JOIN_TIME: Duration = Duration::from_secs(3_600);
+
 async fn create(args: CreateArgs, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let name = args.name.unwrap_or_default();
+    if args.join {
+        let lifetime = args.expires.unwrap_or(JOIN_TIME);
+        let client = global.client()?;
+        let created = client.create_join_token(&name, args.uses, lifetime).await?;
+        let (info, token) = (&created.info, created.token.reveal());
+        if global.json() {
+            return out.json(&Created { info, token });
+        }
+        note(
+            "start the new node with this, `kvd serve --data-dir DIR --join TOKEN`, then `kvctl join-node HOST:PORT`",
+        );
+        return out.line(token);
+    }
     let new = NewToken {
-        name: args.name,
+        name,
         roles: args.roles.into_iter().collect(),
         scopes: args.scopes,
         lifetime: args.expires,
@@ -131,7 +159,10 @@ fn table(tokens: &[TokenInfo]) -> Table {
     for token in tokens {
         let roles = token.roles.iter().map(|role| role.to_string());
         let scopes = token.scopes.iter().map(ToString::to_string);
-        let may: Vec<_> = roles.chain(scopes).collect();
+        let join = token
+            .join_uses
+            .map(|uses| format!("join ({} of {uses} used)", token.joined));
+        let may: Vec<_> = roles.chain(scopes).chain(join).collect();
         let expires = token.expires_at_ms.map_or_else(|| "never".to_owned(), date);
         let (id, created) = (token.id.to_string(), date(token.created_at_ms));
         table.row([id, token.name.clone(), may.join(" "), created, expires]);
@@ -159,6 +190,8 @@ mod tests {
             scopes: vec!["read:sessions/user:".parse().unwrap()],
             created_at_ms: 1_700_000_000_000,
             expires_at_ms: None,
+            join_uses: Some(2),
+            joined: 1,
         }
     }
 
@@ -167,7 +200,7 @@ mod tests {
         let table = table(&[token()]).to_string();
         for shown in [
             "00000000000000ab",
-            "write observe read:sessions/user:",
+            "write observe read:sessions/user: join (1 of 2 used)",
             "2023-11-14T22:13:20Z",
             "never",
         ] {

@@ -4,6 +4,8 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A store in memory that takes a varying number of turns to answer, so that batches
 /// under way overtake each other, and that fails as it is told.
@@ -14,7 +16,8 @@ struct Memory {
     busy: Arc<AtomicUsize>,
     most_busy: Arc<AtomicUsize>,
     /// What becomes of a key, each time it is stored: one character a time, `+` for
-    /// stored, `u` for unknown, `-` for refused; then `+`.
+    /// stored, `u` for unknown, `.` for not yet, `-` for refused; then `+`, or what comes last and
+    /// in capitals for ever.
     script: Arc<Mutex<HashMap<Bytes, String>>>,
 }
 
@@ -43,11 +46,14 @@ impl Memory {
         let mut script = self.script.lock().unwrap();
         let fate = script.get_mut(&row.key).and_then(|fates| {
             let first = fates.chars().next()?;
-            fates.remove(0);
+            if !first.is_ascii_uppercase() {
+                fates.remove(0);
+            }
             Some(first)
         });
         match fate.unwrap_or('+') {
-            'u' => return Stored::Unknown(Failure::Interrupted),
+            '.' | 'N' => return Stored::NotYet(Failure::Interrupted),
+            'u' | 'U' => return Stored::Unknown(Failure::Interrupted),
             '-' => return Stored::No(Failure::Interrupted),
             _ => {}
         }
@@ -91,7 +97,38 @@ fn options(rows: usize, concurrency: usize) -> LoadOptions {
             payload_bytes: 1 << 20,
         },
         concurrency,
-        retries_of_unknown: 0,
+        retry: patient(Duration::ZERO),
+    }
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const ATTEMPT: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn patient(patience: Duration) -> RetryOptions {
+    RetryOptions {
+        patience,
+        attempt: ATTEMPT,
+        pause: PAUSE,
+        on_wait: |_| {},
+    }
+}
+
+fn trying_again() -> LoadOptions {
+    LoadOptions {
+        retry: patient(HOUR),
+        ..options(4, 1)
+    }
+}
+
+/// Whoever waits for an attempt in doubt does not come to an end.
+fn waiting_for_ever() -> LoadOptions {
+    LoadOptions {
+        retry: RetryOptions {
+            attempt: HOUR,
+            ..patient(2 * HOUR)
+        },
+        ..options(2, 2)
     }
 }
 
@@ -99,6 +136,7 @@ type Input = Vec<Result<Numbered, ReadError>>;
 
 fn run(input: Input, memory: &Memory, options: LoadOptions) -> (Report, Option<LoadEnd>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
         .build()
         .unwrap();
     let memory = memory.clone();
@@ -198,30 +236,118 @@ fn an_unknown_outcome_outweighs_another_failure() {
 }
 
 #[test]
-fn an_unknown_outcome_is_stored_again_only_if_asked() {
-    let script = [("b", "uu"), ("c", "u")];
+fn what_is_not_stored_or_in_doubt_is_sent_again_and_nothing_else() {
+    let script = [("b", "uu"), ("c", "."), ("d", "u.")];
     let (report, _) = run(letters("abcd"), &Memory::failing(&script), options(4, 1));
-    assert_eq!((report.records, report.unknown), (2, 2));
-    let again = LoadOptions {
-        retries_of_unknown: 2,
+    assert_eq!((report.records, report.unknown, report.failed), (1, 2, 1));
+    let memory = Memory::failing(&script);
+    let (report, end) = run(letters("abcd"), &memory, trying_again());
+    assert!(end.is_none(), "{end:?}");
+    assert_eq!((report.records, report.unknown, report.failed), (4, 0, 0));
+    assert_eq!(memory.calls.load(Ordering::Relaxed), 3);
+    assert_eq!(report.retried, 3 + 2, "b, c and d, then b and d");
+}
+
+#[test]
+fn a_row_in_doubt_waits_until_nodes_have_dropped_it_and_others_do_not() {
+    let run_for = |script: &str, options| {
+        let begun = Instant::now();
+        let (report, end) = run(letters("ab"), &Memory::failing(&[("b", script)]), options);
+        assert!(end.is_none() && report.records == 2, "{report:?} {end:?}");
+        begun.elapsed()
+    };
+    assert!(run_for("..", waiting_for_ever()) >= 2 * PAUSE);
+    assert!(run_for("u", trying_again()) >= ATTEMPT + PAUSE);
+    assert!(run_for("u.u", trying_again()) >= 2 * (ATTEMPT + PAUSE) + PAUSE);
+}
+
+#[test]
+fn patience_ends_and_the_row_stays_in_doubt() {
+    let memory = Memory::failing(&[("b", "U")]);
+    let options = LoadOptions {
+        retry: patient(5 * ATTEMPT),
         ..options(4, 1)
     };
-    let memory = Memory::failing(&script);
-    let (report, end) = run(letters("abcd"), &memory, again);
+    let (report, end) = run(letters("abcd"), &memory, options);
+    assert!(matches!(end, Some(LoadEnd::Unknown(_))), "{end:?}");
+    assert_eq!((report.unknown, report.resume_line), (1, 2));
+    assert!((1..=4).contains(&report.retried), "{report:?}");
+}
+
+#[test]
+fn a_cluster_that_never_took_a_row_is_not_waited_for() {
+    let memory = Memory::failing(&[("a", "N"), ("b", "N")]);
+    let (report, end) = run(letters("ab"), &memory, waiting_for_ever());
+    assert!(matches!(end, Some(LoadEnd::Store(_))), "{end:?}");
+    assert_eq!((report.retried, report.resume_line), (0, 1));
+}
+
+/// A node that died while the first batches were under way used to end the load.
+#[test]
+fn the_very_first_rows_are_sent_again_too_if_they_are_in_doubt() {
+    let memory = Memory::failing(&[("a", "u"), ("b", "u.")]);
+    let (report, end) = run(letters("ab"), &memory, trying_again());
     assert!(end.is_none(), "{end:?}");
-    assert_eq!((report.records, report.unknown), (4, 0));
-    assert_eq!(memory.calls.load(Ordering::Relaxed), 3);
+    assert_eq!((report.records, report.retried), (2, 3));
+}
+
+#[test]
+fn an_outage_is_told_once() {
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+    let options = LoadOptions {
+        retry: RetryOptions {
+            on_wait: |_| _ = TOLD.fetch_add(1, Ordering::Relaxed),
+            ..patient(HOUR)
+        },
+        ..options(4, 1)
+    };
+    let memory = Memory::failing(&[("b", "."), ("c", ".."), ("d", "...")]);
+    let (report, end) = run(letters("abcd"), &memory, options);
+    assert!(end.is_none() && report.records == 4, "{report:?}");
+    assert_eq!(TOLD.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_row_that_is_refused_ends_what_others_wait_for() {
+    let memory = Memory::failing(&[("b", "U"), ("d", "-")]);
+    let (report, end) = run(letters("abcd"), &memory, waiting_for_ever());
+    assert!(matches!(end, Some(LoadEnd::Unknown(_))), "{end:?}");
+    assert_eq!((report.unknown, report.failed), (1, 1));
 }
 
 #[test]
 fn refused_at_the_second_try_does_not_make_the_first_known() {
-    let again = LoadOptions {
-        retries_of_unknown: 1,
-        ..options(4, 1)
-    };
-    let (report, end) = run(letters("ab"), &Memory::failing(&[("b", "u-")]), again);
+    let memory = Memory::failing(&[("b", "u-")]);
+    let (report, end) = run(letters("ab"), &memory, trying_again());
     assert_eq!((report.records, report.unknown, report.failed), (1, 1, 0));
     assert!(matches!(end, Some(LoadEnd::Unknown(_))), "{end:?}");
+}
+
+#[test]
+fn told_to_stop_it_does_not_wait_for_a_cluster_that_fails() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let memory = Memory::failing(&[("b", "U")]);
+    let calls = memory.clone();
+    let (report, end) = runtime.block_on(async {
+        let (sender, rows) = tokio::sync::mpsc::channel(16);
+        for row in letters("ab") {
+            sender.send(row).await.unwrap();
+        }
+        // The file has ended: only the row in doubt is left.
+        drop(sender);
+        let stop = async {
+            while calls.stored_keys().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let store = move |rows| memory.clone().store(rows);
+        load(rows, store, waiting_for_ever(), stop, |_| {}).await
+    });
+    assert!(matches!(end, Some(LoadEnd::Unknown(_))), "{end:?}");
+    assert_eq!((report.records, report.resume_line), (1, 2));
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::Child;
+use std::sync::mpsc;
 
-use crate::processes::{Cluster, ready};
+use crate::processes::{Cluster, ready, until};
 
 /// Records of the data set; the full million takes a release build and some minutes.
 fn count() -> String {
@@ -86,4 +88,84 @@ async fn a_load_stops_at_a_row_that_it_cannot_read_or_sets_it_aside() {
     assert_eq!(value_of("k999"), b"v999");
     let bad = std::fs::read_to_string(bad).unwrap();
     assert_eq!(bad.lines().nth(1), Some("k499,\"v499"), "{bad}");
+}
+
+/// Types the rows of a load as fast as they are taken, but the last only once somebody drops the other end.
+fn type_rows(mut into: impl std::io::Write + Send + 'static, until_dropped: mpsc::Receiver<()>) {
+    std::thread::spawn(move || {
+        for row in 0..ROWS {
+            if row + 1 == ROWS {
+                let _ = until_dropped.recv();
+            }
+            // A load that has ended reads no more.
+            if writeln!(into, "{{\"key\":\"k{row}\",\"value\":\"v{row}\"}}").is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// A `kvctl load` that has stored some of its rows, and does not come to an end before the sender is dropped.
+async fn load_under_way(cluster: &Cluster, args: &[&str]) -> (Child, mpsc::Sender<()>) {
+    let mut load = cluster.kvctl_spawned(&[&["load", "-", "--format", "ndjson"], args].concat());
+    let (end, until_end) = mpsc::channel();
+    type_rows(load.stdin.take().unwrap(), until_end);
+    let client = cluster.client().await;
+    until("some rows are stored", async || {
+        matches!(client.get("k1000").await, Ok(Some(_)))
+    })
+    .await;
+    (load, end)
+}
+
+const ROWS: usize = 20_000;
+
+fn assert_all_there(cluster: &Cluster) {
+    let there = sorted(&cluster.kvctl(&["dump"]).stdout);
+    assert_eq!(there.len(), ROWS);
+    for row in 0..ROWS {
+        assert_eq!(there[&format!("k{row}")], format!("\"v{row}\""));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_goes_on_by_itself_when_a_node_dies_in_the_middle() {
+    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let (load, end) = load_under_way(&cluster, &["--timeout", "5s", "--output", "json"]).await;
+    cluster.nodes[1].kill_9();
+    drop(end);
+    let load = load.wait_with_output().unwrap();
+    assert!(load.status.success(), "{load:?}");
+    let said: serde_json::Value = serde_json::from_slice(&load.stdout).unwrap();
+    assert_eq!(said["records"], ROWS);
+    assert_eq!(said["unknown"], 0);
+    assert_all_there(&cluster);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_load_whose_quorum_is_gone_ends_and_what_it_says_completes_it() {
+    let mut cluster = Cluster::start_with(3, &["--replicas=3"]).await;
+    let brief = ["--timeout", "3s", "--patience", "6s", "--output", "json"];
+    let (load, end) = load_under_way(&cluster, &brief).await;
+    cluster.nodes[1].kill_9();
+    cluster.nodes[2].kill_9();
+    drop(end);
+    let load = load.wait_with_output().unwrap();
+    assert!(matches!(load.status.code(), Some(3 | 5)), "{load:?}");
+    let said: serde_json::Value = serde_json::from_slice(&load.stdout).unwrap();
+    let line = said["resume_line"].to_string();
+    let error = String::from_utf8(load.stderr).unwrap();
+    assert!(error.contains("; trying again"), "{error}");
+    assert!(error.contains(&format!("--from-line {line}")), "{error}");
+
+    for node in [1, 2] {
+        cluster.nodes[node].start();
+        ready(&cluster.nodes[node]).await;
+    }
+    let mut rest =
+        cluster.kvctl_spawned(&["load", "-", "--format", "ndjson", "--from-line", &line]);
+    type_rows(rest.stdin.take().unwrap(), mpsc::channel().1);
+    let rest = rest.wait_with_output().unwrap();
+    assert!(rest.status.success(), "{rest:?}");
+    assert_all_there(&cluster);
 }

@@ -69,8 +69,12 @@ impl Node {
     pub(crate) fn start(&mut self) {
         assert!(self.child.is_none(), "started already");
         std::fs::create_dir_all(&self.dir).unwrap();
-        let log = self.dir.join("log.txt");
-        let log = File::options().create(true).append(true).open(log).unwrap();
+        let appended = |name| {
+            let mut file = File::options();
+            let file = file.create(true).append(true);
+            file.open(self.dir.join(name)).unwrap()
+        };
+        let (log, out) = (appended("log.txt"), appended("out.txt"));
         let child = Command::new(kvd_path())
             .args(["serve", "--grpc-addr", &self.grpc.to_string()])
             .args(["--http-addr", &self.http.to_string()])
@@ -85,7 +89,7 @@ impl Node {
             .env("TORC_COMPACT_WHEN_IDLE_S", "1")
             .env("RUST_LOG", "info,torc_server=debug,openraft=error")
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(Stdio::from(out))
             .stderr(Stdio::from(log))
             .spawn()
             .unwrap();
@@ -135,16 +139,16 @@ impl Node {
 
     /// SIGTERM; the exit code.
     pub(crate) fn terminate(&mut self) -> Option<i32> {
+        self.signal("-TERM");
         let mut child = self.child.take().expect("running");
-        let id = child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &id])
-                .status()
-                .unwrap()
-                .success()
-        );
         child.wait().unwrap().code()
+    }
+
+    /// Sends a signal, as `kill` names it.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.as_ref().expect("running").id().to_string();
+        let sent = Command::new("kill").args([name, &id]).status().unwrap();
+        assert!(sent.success());
     }
 
     pub(crate) fn endpoint(&self) -> String {
@@ -154,6 +158,16 @@ impl Node {
     /// What the node logged, for a failed assertion.
     pub(crate) fn data(&self) -> &Path {
         &self.data
+    }
+
+    /// Starts with these flags from now on.
+    pub(crate) fn flags(&mut self, extra: &[&str]) {
+        self.extra = extra.iter().map(|text| (*text).to_owned()).collect();
+    }
+
+    /// What the node printed.
+    pub(crate) fn out(&self) -> String {
+        std::fs::read_to_string(self.dir.join("out.txt")).unwrap_or_default()
     }
 
     pub(crate) fn log(&self) -> String {
@@ -234,6 +248,19 @@ impl Cluster {
         kvctl(&self.endpoints(), args)
     }
 
+    /// Starts `kvctl` against this cluster; its streams are pipes.
+    pub(crate) fn kvctl_spawned(&self, args: &[&str]) -> Child {
+        Command::new(kvctl_path())
+            .args(args)
+            .env("TORC_ENDPOINTS", self.endpoints().join(","))
+            .env_remove("TORC_NAMESPACE")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
     /// The index of the node that leads the topology group.
     pub(crate) async fn topology_leader(&self) -> usize {
         let client = self.client().await;
@@ -281,6 +308,8 @@ pub(crate) struct Playground {
     first_grpc_port: u16,
     first_http_port: u16,
     first_resp_port: u16,
+    /// What it printed.
+    pub(crate) welcome: String,
 }
 
 impl Playground {
@@ -289,7 +318,14 @@ impl Playground {
     /// Starts one on ports that are free, and waits until it has printed its welcome.
     pub(crate) async fn start(data_dir: &Path) -> Self {
         let free_run = || torc_testkit::free_run(Self::NODES).unwrap();
-        Self::start_on(free_run(), free_run(), free_run(), data_dir).await
+        Self::start_on(free_run(), free_run(), free_run(), data_dir, &[]).await
+    }
+
+    /// A secure one.
+    pub(crate) async fn start_secure(data_dir: &Path) -> Self {
+        let free_run = || torc_testkit::free_run(Self::NODES).unwrap();
+        let extra = ["--secure"];
+        Self::start_on(free_run(), free_run(), free_run(), data_dir, &extra).await
     }
 
     async fn start_on(
@@ -297,6 +333,7 @@ impl Playground {
         first_http_port: u16,
         first_resp_port: u16,
         data_dir: &Path,
+        extra: &[&str],
     ) -> Self {
         let child = Command::new(kvd_path())
             .args([
@@ -312,6 +349,7 @@ impl Playground {
                 "--data-dir",
             ])
             .arg(data_dir)
+            .args(extra)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -321,18 +359,24 @@ impl Playground {
             first_grpc_port,
             first_http_port,
             first_resp_port,
+            welcome: String::new(),
         };
         let welcome = playground.child.stdout.take().unwrap();
         let read_to_the_end_of_it = tokio::task::spawn_blocking(move || {
             let lines = std::io::BufRead::lines(std::io::BufReader::new(welcome));
-            lines
-                .map(Result::unwrap)
-                .any(|line| line.contains("Ctrl-C"))
+            let (mut text, mut is_whole) = (String::new(), false);
+            for line in lines.map(Result::unwrap) {
+                text.extend([&line, "\n"]);
+                is_whole = line.contains("Ctrl-C");
+                if is_whole {
+                    break;
+                }
+            }
+            (text, is_whole)
         });
-        assert!(
-            read_to_the_end_of_it.await.unwrap(),
-            "it ended before it was a cluster"
-        );
+        let (welcome, is_whole) = read_to_the_end_of_it.await.unwrap();
+        assert!(is_whole, "it ended before it was a cluster: {welcome}");
+        playground.welcome = welcome;
         playground
     }
 
@@ -352,7 +396,7 @@ impl Playground {
         let code = self.child.wait().unwrap().code();
         *self = {
             let (grpc, http) = (self.first_grpc_port, self.first_http_port);
-            Self::start_on(grpc, http, self.first_resp_port, data_dir).await
+            Self::start_on(grpc, http, self.first_resp_port, data_dir, &[]).await
         };
         code
     }

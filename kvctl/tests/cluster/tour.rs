@@ -15,13 +15,19 @@ fn blocks() -> Vec<String> {
     let readme = std::fs::read_to_string(readme).unwrap();
     let (_, tour) = readme.split_once("\n## A tour\n").unwrap();
     let (tour, _) = tour.split_once("\nFrom Rust:\n").unwrap();
-    let blocks = tour.split("```sh\n").skip(1);
+    blocks_of(tour, "sh")
+}
+
+/// The blocks of a language.
+pub(crate) fn blocks_of(text: &str, language: &str) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    let blocks = text.split(&fence).skip(1);
     let blocks = blocks.map(|block| block.split_once("\n```").unwrap().0.to_owned());
     blocks.collect()
 }
 
 /// What the block prints; every command of it succeeds.
-fn paste(block: &str, dir: &Path, endpoint: &str) -> String {
+pub(crate) fn paste(block: &str, dir: &Path, endpoint: &str) -> String {
     let bin = kvctl_path().parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let mut shell = Command::new("bash")

@@ -6,7 +6,7 @@ use torc_ring::{Partition, Partitions, Token};
 
 use super::claims::{bits_from_wire, claims_from_wire};
 use super::parts::{
-    ballot, ballot_or_zero, held_from_wire, join, key_from_wire, key_id_from_wire,
+    ballot, ballot_or_zero, held_from_wire, join, key_from_wire, key_id_from_wire, known_from_wire,
     listing_from_wire, page_from_wire, record_from_wire, sums_from_wire,
 };
 use crate::v1::{self, envelope::Message as Wire};
@@ -105,6 +105,12 @@ fn message_from_wire(
             tag,
             after: pull.after.map(key_id_from_wire),
             since: pull.since.map(LogPosition),
+            known: pull.known.map(known_from_wire),
+        },
+        Wire::SamePage(same) => Message::SamePage {
+            tag,
+            collected: ballot_or_zero(same.collected)?,
+            collecting: ballot_or_zero(same.collecting)?,
         },
         Wire::Page(page) => Message::Page {
             tag,
@@ -143,7 +149,13 @@ fn all_keys(message: &Message, holds: impl Fn(NamespaceId, &Digest) -> bool) -> 
         | Message::Learn { record }
         | Message::Store { record, .. }
         | Message::Repair { record, .. } => holds(record.namespace, &record.digest),
-        Message::Pull { after, .. } => after.iter().all(|id| holds(id.namespace, &id.digest)),
+        Message::Pull { after, known, .. } => {
+            let next = known.iter().filter_map(|known| known.next.as_ref());
+            after
+                .iter()
+                .chain(next)
+                .all(|id| holds(id.namespace, &id.digest))
+        }
         Message::Page {
             after,
             records,
@@ -168,6 +180,7 @@ fn all_keys(message: &Message, holds: impl Fn(NamespaceId, &Digest) -> bool) -> 
         | Message::Accepted { .. }
         | Message::Nack { .. }
         | Message::Abstain { .. }
+        | Message::SamePage { .. }
         | Message::GcFloor { .. }
         | Message::GcSum { .. }
         | Message::GcPurge { .. }

@@ -6,7 +6,7 @@ use torc_record::{
     Ballot, DIGEST_LEN, Digest, Key, MAX_VALUE_LEN, NamespaceId, Record, RecordError, State,
 };
 use torc_replication::compare::{Listing, MAX_LISTED, MAX_RANGES, Range, RangeSum};
-use torc_replication::{Content, Held, KeyId, Locator};
+use torc_replication::{Content, Held, KeyId, KnownPage, Locator};
 
 use super::batch::{push, split};
 use super::{MAX_PAGE_LEN, MAX_PAGE_RECORDS};
@@ -76,6 +76,23 @@ pub(super) fn key_id_from_wire(id: wire::KeyId) -> KeyId {
     KeyId {
         namespace: NamespaceId(id.namespace),
         digest: digest_of(id.digest_high, id.digest_low),
+    }
+}
+
+pub(super) fn known_to_wire(known: KnownPage) -> wire::KnownPage {
+    wire::KnownPage {
+        next: known.next.map(key_id_to_wire),
+        count: known.count,
+        sum_high: (known.sum >> 64) as u64,
+        sum_low: known.sum as u64,
+    }
+}
+
+pub(super) fn known_from_wire(known: wire::KnownPage) -> KnownPage {
+    KnownPage {
+        next: known.next.map(key_id_from_wire),
+        count: known.count,
+        sum: join(known.sum_high, known.sum_low),
     }
 }
 

@@ -7,7 +7,7 @@ use torc_record::{
 };
 use torc_replication::compare::{Listing, MAX_RANGES, Range, RangeSum};
 use torc_replication::{
-    Claim, Content, Envelope, Held, KeyId, Locator, LogPosition, Message, OpId, Tag,
+    Claim, Content, Envelope, Held, KeyId, KnownPage, Locator, LogPosition, Message, OpId, Tag,
 };
 use torc_ring::Partition;
 
@@ -136,10 +136,18 @@ fn asking() -> impl Strategy<Value = Message> {
         (tags(), records(), proptest::option::of(ballots()))
             .prop_map(|(tag, record, next)| Message::Accept { tag, record, next }),
         records().prop_map(|record| Message::Learn { record }),
-        (tags(), key_ids(), proptest::option::of(any::<u64>())).prop_map(|(tag, after, since)| {
-            let since = since.map(LogPosition);
-            Message::Pull { tag, after, since }
-        }),
+        (
+            tags(),
+            key_ids(),
+            proptest::option::of(any::<u64>()),
+            proptest::option::of(knowns())
+        )
+            .prop_map(|(tag, after, since, known)| Message::Pull {
+                tag,
+                after,
+                since: since.map(LogPosition),
+                known,
+            }),
         (tags(), records()).prop_map(|(tag, record)| Message::Store { tag, record }),
         (records(), maybe_ballots(), maybe_ballots()).prop_map(|(record, collected, closed)| {
             Message::Repair {
@@ -149,6 +157,11 @@ fn asking() -> impl Strategy<Value = Message> {
             }
         }),
     ]
+}
+
+fn knowns() -> impl Strategy<Value = KnownPage> {
+    let parts = (key_ids(), any::<u64>(), any::<u128>());
+    parts.prop_map(|(next, count, sum)| KnownPage { next, count, sum })
 }
 
 fn answering() -> impl Strategy<Value = Message> {
@@ -163,6 +176,13 @@ fn answering() -> impl Strategy<Value = Message> {
         (tags(), maybe_ballots()).prop_map(|(tag, highest)| Message::Nack { tag, highest }),
         (tags(), any::<bool>()).prop_map(|(tag, is_full)| Message::Abstain { tag, is_full }),
         tags().prop_map(|tag| Message::Epoch { tag }),
+        (tags(), maybe_ballots(), maybe_ballots()).prop_map(|(tag, collected, collecting)| {
+            Message::SamePage {
+                tag,
+                collected,
+                collecting,
+            }
+        }),
     ]
 }
 

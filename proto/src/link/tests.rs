@@ -7,7 +7,9 @@ use torc_record::{
     Ballot, Digest, Epoch, HybridTime, Key, MAX_VALUE_LEN, NamespaceId, NodeSlot, Record, State,
 };
 use torc_replication::compare::{Listing, MAX_LISTED, MAX_RANGES, Range, RangeSum};
-use torc_replication::{Claim, Content, Envelope, Held, Locator, LogPosition, Message, OpId, Tag};
+use torc_replication::{
+    Claim, Content, Envelope, Held, KnownPage, Locator, LogPosition, Message, OpId, Tag,
+};
 use torc_ring::{Partition, Partitions};
 
 use super::strategies::envelopes;
@@ -169,6 +171,28 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
                 tag: Tag::default(),
                 after: id,
                 since: Some(LogPosition(7)),
+                known: None,
+            },
+        ),
+        (
+            "pull_unless_same",
+            Message::Pull {
+                tag,
+                after: id,
+                since: None,
+                known: Some(KnownPage {
+                    next: id,
+                    count: 3,
+                    sum: 1 << 64 | 8,
+                }),
+            },
+        ),
+        (
+            "same_page",
+            Message::SamePage {
+                tag,
+                collected: ballot,
+                collecting: Ballot::default(),
             },
         ),
         (

@@ -5,8 +5,8 @@ use torc_replication::{Envelope, Message, Tag};
 
 use super::claims::{bits_to_wire, claims_to_wire};
 use super::parts::{
-    held_to_wire, key_id_to_wire, key_to_wire, listing_to_wire, page_to_wire, record_to_wire,
-    sums_to_wire, unless_zero,
+    held_to_wire, key_id_to_wire, key_to_wire, known_to_wire, listing_to_wire, page_to_wire,
+    record_to_wire, sums_to_wire, unless_zero,
 };
 use crate::v1::{self, envelope as wire, envelope::Message as Wire};
 use crate::version_to_wire;
@@ -27,7 +27,7 @@ pub fn envelope_to_wire(envelope: Envelope) -> v1::Envelope {
     }
 }
 
-/// One arm a kind.
+#[expect(clippy::too_many_lines, reason = "one arm a kind")]
 fn message_to_wire(message: Message) -> (Tag, Wire) {
     let untagged = |wire| (Tag::default(), wire);
     match message {
@@ -82,10 +82,29 @@ fn message_to_wire(message: Message) -> (Tag, Wire) {
             closed: unless_zero(closed),
         })),
         Message::Learn { record } => untagged(Wire::Learn(record_to_wire(record))),
-        Message::Pull { tag, after, since } => {
-            let after = after.map(key_id_to_wire);
-            let since = since.map(|since| since.0);
-            (tag, Wire::Pull(wire::Pull { after, since }))
+        Message::Pull {
+            tag,
+            after,
+            since,
+            known,
+        } => {
+            let pull = wire::Pull {
+                after: after.map(key_id_to_wire),
+                since: since.map(|since| since.0),
+                known: known.map(known_to_wire),
+            };
+            (tag, Wire::Pull(pull))
+        }
+        Message::SamePage {
+            tag,
+            collected,
+            collecting,
+        } => {
+            let same = wire::SamePage {
+                collected: unless_zero(collected),
+                collecting: unless_zero(collecting),
+            };
+            (tag, Wire::SamePage(same))
         }
         Message::Page {
             tag,

@@ -150,6 +150,7 @@ fn asks(message: &Message) -> Option<Tag> {
         | Message::Repair { .. }
         | Message::List { .. }
         | Message::Page { .. }
+        | Message::SamePage { .. }
         | Message::Holding { .. }
         | Message::Promised { .. }
         | Message::Accepted { .. }

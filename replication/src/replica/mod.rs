@@ -71,7 +71,7 @@ impl Default for ReplicaOptions {
         Self {
             ceiling_ahead_ms: 200,
             promises: 4_096,
-            page_records: 256,
+            page_records: 1_024,
             parked: 64,
             copies_slices: true,
         }
@@ -343,9 +343,12 @@ impl Replica {
             }
             Message::Learn { record } => self.on_learn(record, disk, out),
             Message::Store { tag, record } => self.on_store(now, from, tag, record, disk, out),
-            Message::Pull { tag, after, since } => {
-                self.on_pull(from, tag, after, since, out);
-            }
+            Message::Pull {
+                tag,
+                after,
+                since,
+                known,
+            } => self.on_pull(from, tag, after, (since, known), out),
             Message::Repair {
                 record,
                 collected,
@@ -365,6 +368,7 @@ impl Replica {
             | Message::Abstain { .. }
             | Message::Confirm { .. }
             | Message::Confirmed { .. }
+            | Message::SamePage { .. }
             | Message::GcSum { .. }
             | Message::Epoch { .. } => {}
         }

@@ -45,6 +45,7 @@ impl Source {
             tag: Tag::default(),
             after: self.after,
             since: self.since,
+            known: None,
         }
     }
 }

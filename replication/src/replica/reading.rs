@@ -6,14 +6,14 @@
 //! in that epoch: a page then has all that was accepted in the epochs before, because those
 //! were over before it was read.
 
-use torc_record::{Ballot, Epoch};
+use torc_record::{Ballot, Epoch, PageSum};
 use torc_ring::NodeId;
 
 use super::Replica;
 use crate::compare::{self, Listing, RangeSum};
 use crate::{
-    Effect, Entry, KeyId, Locator, LogPosition, Message, Mutation, Mutations, Scanned, Seq,
-    Storage, Tag, is_collected,
+    Effect, Entry, KeyId, KnownPage, Locator, LogPosition, Message, Mutation, Mutations, Scanned,
+    Seq, Storage, Tag, is_collected,
 };
 
 /// Something to be read from the disk of one partition.
@@ -34,6 +34,7 @@ enum What {
         tag: Tag,
         after: Option<KeyId>,
         since: Option<LogPosition>,
+        known: Option<KnownPage>,
     },
     /// The sum of the versions at or below, once `after` is durable.
     Sum {
@@ -60,10 +61,10 @@ enum Found {
         tag: Tag,
         after: Option<KeyId>,
         since: Option<LogPosition>,
+        known: Option<KnownPage>,
         /// The watermark when it was asked for.
         collected: Ballot,
-        /// None if nobody knows what is missing.
-        scanned: Option<Scanned>,
+        held: HeldPage,
     },
     Sum {
         after: Seq,
@@ -77,6 +78,16 @@ enum Found {
     Differences(Vec<Locator>),
 }
 
+/// What a replica has of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum HeldPage {
+    /// Just what its asker has.
+    Same,
+    Entries(Scanned),
+    /// Nobody knows what is missing.
+    Partial,
+}
+
 impl Reading {
     /// Whether a caller waits for it: a page of a scan.
     #[must_use]
@@ -84,21 +95,63 @@ impl Reading {
         matches!(self.what, What::Page { tag, .. } if tag != Tag::default())
     }
 
+    /// What can be told without reading: that a whole partition is what its asker holds, from a disk that keeps
+    /// the sum.
+    #[must_use]
+    pub fn at_once(&self, disk: &impl Storage) -> Option<Readout> {
+        let What::Page {
+            tag,
+            after: None,
+            since: None,
+            known: Some(known @ KnownPage { next: None, .. }),
+        } = self.what
+        else {
+            return None;
+        };
+        let is_same = self.fits(known, disk.kept_sum()?) && !disk.is_partial();
+        is_same.then_some(Readout {
+            epoch: self.epoch,
+            peer: self.peer,
+            found: Found::Page {
+                tag,
+                after: None,
+                since: None,
+                known: Some(known),
+                collected: self.collected,
+                held: HeldPage::Same,
+            },
+        })
+    }
+
     /// Reads; may take as long as the disk does.
     #[must_use]
     pub fn run(self, disk: &impl Storage) -> Readout {
         let found = match self.what {
-            What::Page { tag, after, since } => {
-                let scanned = match since {
-                    Some(since) => disk.tail(since, after, self.page_records),
-                    None => disk.scan(after, self.page_records),
+            What::Page {
+                tag,
+                after,
+                since,
+                known,
+            } => {
+                let known = known.filter(|_| since.is_none());
+                let held = match (since, known) {
+                    (_, Some(known)) if self.is_same(after, known, disk) => HeldPage::Same,
+                    (Some(since), _) => {
+                        HeldPage::Entries(disk.tail(since, after, self.page_records))
+                    }
+                    (None, _) => HeldPage::Entries(disk.scan(after, self.page_records)),
                 };
                 Found::Page {
                     tag,
                     after,
                     since,
+                    known,
                     collected: self.collected,
-                    scanned: (!disk.is_partial()).then_some(scanned),
+                    held: if disk.is_partial() {
+                        HeldPage::Partial
+                    } else {
+                        held
+                    },
                 }
             }
             What::Sum { after, upto } => {
@@ -124,6 +177,18 @@ impl Reading {
             peer: self.peer,
             found,
         }
+    }
+
+    /// Whether a page holds what its asker knows of it. An entry more or less, or one of another
+    /// version, changes its sum.
+    fn is_same(&self, after: Option<KeyId>, known: KnownPage, disk: &impl Storage) -> bool {
+        let held = disk.sum_between(after, known.next, known.count);
+        held.is_some_and(|held| self.fits(known, held))
+    }
+
+    fn fits(&self, known: KnownPage, held: PageSum) -> bool {
+        let is_equal = known.sum == held.sum || self.mutations.has(Mutation::ScanSameByCount);
+        known.count == held.count && is_equal
     }
 
     /// The sum over the versions at or below `upto` that are not collected yet; none while
@@ -203,10 +268,16 @@ impl Replica {
         from: NodeId,
         tag: Tag,
         after: Option<KeyId>,
-        since: Option<LogPosition>,
+        (since, known): (Option<LogPosition>, Option<KnownPage>),
         out: &mut Vec<Effect>,
     ) {
-        self.read(from, What::Page { tag, after, since }, out);
+        let what = What::Page {
+            tag,
+            after,
+            since,
+            known,
+        };
+        self.read(from, what, out);
     }
 
     pub(super) fn read_sum(&self, from: NodeId, after: Seq, upto: Ballot, out: &mut Vec<Effect>) {
@@ -259,19 +330,17 @@ impl Replica {
                 tag,
                 after,
                 since,
+                known,
                 collected,
                 ..
             } if collected != self.meta.collected
                 && !self.mutations.has(Mutation::EventualOutdated) =>
             {
-                self.read(peer, What::Page { tag, after, since }, out);
+                self.on_pull(peer, tag, after, (since, known), out);
             }
             Found::Page {
-                tag,
-                after,
-                scanned,
-                ..
-            } => self.send_page(peer, tag, after, scanned, out),
+                tag, after, held, ..
+            } => self.send_page(peer, tag, after, held, out),
             Found::Sum {
                 after,
                 upto,
@@ -307,12 +376,22 @@ impl Replica {
         to: NodeId,
         tag: Tag,
         after: Option<KeyId>,
-        scanned: Option<Scanned>,
+        held: HeldPage,
         out: &mut Vec<Effect>,
     ) {
-        // Where nobody knows what is missing, comparison with the others will find out.
-        let Some(scanned) = scanned else {
-            return;
+        let (collected, collecting) = (self.meta.collected, self.meta.collecting);
+        let scanned = match held {
+            HeldPage::Entries(scanned) => scanned,
+            HeldPage::Same => {
+                let same = Message::SamePage {
+                    tag,
+                    collected,
+                    collecting,
+                };
+                return self.send(to, Seq(0), same, out);
+            }
+            // Comparison with the others will find out.
+            HeldPage::Partial => return,
         };
         let next = scanned.next();
         let mut records = Vec::with_capacity(scanned.entries.len());
@@ -332,8 +411,8 @@ impl Replica {
             after,
             records,
             next,
-            collected: self.meta.collected,
-            collecting: self.meta.collecting,
+            collected,
+            collecting,
         };
         self.send(to, Seq(0), page, out);
     }

@@ -537,10 +537,9 @@ fn a_page_that_was_read_before_a_purge_is_read_again() {
     let mut bench = Bench::new();
     bench.ask(1, store(ballot(1, 40)));
     let mut out = Vec::new();
-    let pull = (TAG, None, None);
     bench
         .replica
-        .on_pull(PEER, pull.0, pull.1, pull.2, &mut out);
+        .on_pull(PEER, TAG, None, (None, None), &mut out);
     let Some(Effect::Read(reading)) = out.pop() else {
         panic!("{out:?}");
     };

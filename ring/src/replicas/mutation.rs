@@ -126,6 +126,10 @@ pub enum Mutation {
     ScanBeyondShortest,
     /// A scan takes one page for a quorum.
     ScanOnePage,
+    /// A replica that holds as many entries of a page says that it holds the same.
+    ScanSameByCount,
+    /// A replica that holds the same as one other passes for one that holds what a quorum does.
+    SameByOne,
     /// A scan takes two keys of one digest for one.
     ScanByDigest,
     /// One answer is taken for a majority (`eventual`).
@@ -159,7 +163,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// Those that are hunted. Others are declared above, and no seed is known that shows them.
-    pub const ALL: [Self; 73] = [
+    pub const ALL: [Self; 75] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -214,6 +218,8 @@ impl Mutation {
         Self::CollectingUntold,
         Self::ScanBeyondShortest,
         Self::ScanOnePage,
+        Self::ScanSameByCount,
+        Self::SameByOne,
         Self::ScanByDigest,
         Self::EventualOneAnswer,
         Self::EventualReissue,

@@ -5,6 +5,7 @@
 //!
 //! * What a token may do is fixed when it is created. Revoking removes it.
 //! * Neither ids nor hashes are in the routing table: clients never get them.
+//! * A *join token* allows nothing but to be used up by nodes, whose keys it keeps: a node that asks again is not another one.
 //! * An expiry is kept here and judged by each node's wall clock ([`BearerToken::is_expired`]).
 //!
 //! *Token* alone means a position on the ring; these are called bearer tokens.
@@ -19,6 +20,8 @@ use super::{Outcome, Role, Roles, Topology, TopologyError, UnknownRole};
 
 /// Most bearer tokens of a cluster.
 pub const MAX_BEARER_TOKENS: usize = 1 << 12;
+/// Most nodes that one join token lets in.
+pub const MAX_JOIN_USES: u32 = 64;
 /// Most scopes of one.
 pub const MAX_SCOPES: usize = 16;
 /// Longest prefix of a scope.
@@ -317,6 +320,27 @@ impl fmt::Display for Grants {
     }
 }
 
+/// SHA-256 of a node's public key.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyDigest(pub [u8; 32]);
+
+impl fmt::Debug for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..8]
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What becomes of a join token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinUses {
+    /// How many nodes it lets in, 1 to 64.
+    pub most: u32,
+    /// The keys of those that it has let in.
+    pub by: Vec<KeyDigest>,
+}
+
 /// A bearer token as the topology knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BearerToken {
@@ -330,6 +354,8 @@ pub struct BearerToken {
     pub created_at_ms: u64,
     /// When it ends, Unix milliseconds; none: when it is revoked.
     pub expires_at_ms: Option<u64>,
+    /// It is a join token.
+    pub join: Option<JoinUses>,
 }
 
 impl BearerToken {
@@ -348,12 +374,31 @@ impl BearerToken {
         if self.is_expired(self.created_at_ms) {
             return Err(TopologyError::setting("expiry", "after now"));
         }
-        self.grants.check()
+        match &self.join {
+            None => self.grants.check(),
+            Some(join) => self.check_join(join),
+        }
+    }
+
+    fn check_join(&self, join: &JoinUses) -> Result<(), TopologyError> {
+        if !(1..=MAX_JOIN_USES).contains(&join.most) || !join.by.is_empty() {
+            return Err(TopologyError::setting("uses", "1 to 64"));
+        }
+        if self.expires_at_ms.is_none() {
+            return Err(TopologyError::setting("expiry", "needed for a join token"));
+        }
+        if self.grants == Grants::default() {
+            return Ok(());
+        }
+        let allowed = "none for a join token: it lets nodes in and allows nothing else";
+        Err(TopologyError::setting("roles", allowed))
     }
 
     fn bytes(&self) -> usize {
         let of = |scope: &Scope| scope.namespace.len() + scope.prefix.len();
-        self.name.len() + self.grants.scopes.iter().map(of).sum::<usize>()
+        let keys = self.join.as_ref().map_or(0, |join| join.most as usize);
+        let scopes: usize = self.grants.scopes.iter().map(of).sum();
+        self.name.len() + scopes + keys * size_of::<KeyDigest>()
     }
 }
 
@@ -392,6 +437,51 @@ impl Topology {
         }
         tokens.insert(id, new);
         self.advance_epoch();
+        Ok(Outcome::Done)
+    }
+
+    /// Whether a node with this key may come with a join token. To ask again is harmless.
+    ///
+    /// # Errors
+    /// [`TopologyError::UnknownJoinToken`], also for another secret or a token that is for clients;
+    /// [`TopologyError::JoinTokenExpired`], [`TopologyError::JoinTokenUsed`].
+    pub fn check_join_token(
+        &self,
+        id: BearerId,
+        hash: SecretHash,
+        by: KeyDigest,
+        at_ms: u64,
+    ) -> Result<(), TopologyError> {
+        let token = self.stored.bearer_tokens.get(&id);
+        let token = token.filter(|token| token.hash == hash);
+        let join = token.and_then(|token| Some((token, token.join.as_ref()?)));
+        let (token, join) = join.ok_or(TopologyError::UnknownJoinToken)?;
+        if token.is_expired(at_ms) {
+            return Err(TopologyError::JoinTokenExpired { id });
+        }
+        if !join.by.contains(&by) && join.by.len() >= join.most as usize {
+            return Err(TopologyError::JoinTokenUsed {
+                id,
+                most: join.most,
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn use_join_token(
+        &mut self,
+        id: BearerId,
+        hash: SecretHash,
+        by: KeyDigest,
+        at_ms: u64,
+    ) -> Result<Outcome, TopologyError> {
+        self.check_join_token(id, hash, by, at_ms)?;
+        let token = self.stored.bearer_tokens.get_mut(&id);
+        let join = token.and_then(|token| token.join.as_mut());
+        if let Some(join) = join.filter(|join| !join.by.contains(&by)) {
+            join.by.push(by);
+            self.advance_epoch();
+        }
         Ok(Outcome::Done)
     }
 

@@ -10,7 +10,7 @@ const HOUR_MS: u64 = 3_600_000;
 const GOLDEN: &str = concat!(
     r#"{"name":"n","hash":[230,188,113,50,172,107,75,36,162,172,146,48,207,"#,
     r#"126,197,117,138,23,203,236,21,119,141,70,49,80,186,154,140,22,173,6],"#,
-    r#""grants":{"everywhere":2,"scopes":[{"role":"Read","namespace":"n","prefix":[112]}]},"created_at_ms":3600000,"expires_at_ms":null}"#,
+    r#""grants":{"everywhere":2,"scopes":[{"role":"Read","namespace":"n","prefix":[112]}]},"created_at_ms":3600000,"expires_at_ms":null,"join":null}"#,
 );
 
 fn founded() -> Topology {
@@ -31,6 +31,7 @@ fn token(name: &str, grants: Grants) -> BearerToken {
         grants,
         created_at_ms: HOUR_MS,
         expires_at_ms: None,
+        join: None,
     }
 }
 
@@ -201,4 +202,84 @@ fn there_are_so_many_tokens_and_expired_ones_make_room() {
         (200..300).contains(&fitting),
         "{fitting}: a MiB of names and scopes"
     );
+}
+
+fn join_token(most: u32) -> BearerToken {
+    BearerToken {
+        expires_at_ms: Some(2 * HOUR_MS),
+        join: Some(JoinUses {
+            most,
+            by: Vec::new(),
+        }),
+        ..token("join", Grants::default())
+    }
+}
+
+#[test]
+fn a_join_token_lets_in_as_many_keys_as_it_says_and_each_as_often_as_it_asks() {
+    let mut topology = founded();
+    create(&mut topology, 1, join_token(2)).unwrap();
+    let hash = Bearer::new(1, [1; 32]).hash();
+    let come = |topology: &mut Topology, id, hash, key, at_ms| {
+        topology.apply(Command::UseJoinToken {
+            id: BearerId(id),
+            hash,
+            by: KeyDigest([key; 32]),
+            at_ms,
+        })
+    };
+    let other = Bearer::new(1, [2; 32]).hash();
+    let before = topology.clone();
+    create(
+        &mut topology,
+        2,
+        token("loader", grants(&[Role::Admin], &[])),
+    )
+    .unwrap();
+    for (id, hash) in [(1, other), (2, hash), (3, hash)] {
+        let refused = come(&mut topology, id, hash, 1, HOUR_MS);
+        assert_eq!(refused, Err(TopologyError::UnknownJoinToken), "{id}");
+    }
+    topology = before;
+    let id = BearerId(1);
+    assert_eq!(
+        come(&mut topology, 1, hash, 1, 2 * HOUR_MS),
+        Err(TopologyError::JoinTokenExpired { id })
+    );
+    come(&mut topology, 1, hash, 1, HOUR_MS).unwrap();
+    let once = topology.clone();
+    come(&mut topology, 1, hash, 1, HOUR_MS).unwrap();
+    assert_eq!(topology, once, "the same node asks again");
+    come(&mut topology, 1, hash, 2, HOUR_MS).unwrap();
+    let full = topology.clone();
+    let refused = come(&mut topology, 1, hash, 3, HOUR_MS);
+    assert_eq!(refused, Err(TopologyError::JoinTokenUsed { id, most: 2 }));
+    assert_eq!(topology, full);
+    let json = serde_json::to_string(&topology).unwrap();
+    assert_eq!(serde_json::from_str::<Topology>(&json).unwrap(), topology);
+    topology.apply(Command::RevokeBearerToken { id }).unwrap();
+    let refused = come(&mut topology, 1, hash, 1, HOUR_MS);
+    assert_eq!(refused, Err(TopologyError::UnknownJoinToken), "revoked");
+}
+
+#[test]
+fn a_join_token_expires_and_allows_nothing_else() {
+    let mut topology = founded();
+    let lasting = BearerToken {
+        expires_at_ms: None,
+        ..join_token(1)
+    };
+    let reading = BearerToken {
+        grants: grants(&[Role::Read], &[]),
+        ..join_token(1)
+    };
+    for refused in [lasting, reading, join_token(0), join_token(65)] {
+        let error = create(&mut topology, 1, refused).unwrap_err();
+        assert!(matches!(error, TopologyError::Setting { .. }), "{error}");
+    }
+    let bearer = Bearer::new(1, [1; 32]);
+    create(&mut topology, 1, join_token(1)).unwrap();
+    let holders = Holders::default().next(topology.bearer_tokens(), HOUR_MS);
+    let known = holders.is_some_and(|it| it.find(&bearer.reveal()).is_some());
+    assert!(!known, "no client is known by it");
 }

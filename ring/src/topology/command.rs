@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use torc_record::{DigestKey, Epoch, NodeSlot};
 
 use super::{
-    BearerId, BearerToken, Boot, ClusterId, GenerationContent, Incarnation, NewMember,
-    NewNamespace, Release, TopologyError, TransitionKind,
+    BearerId, BearerToken, Boot, ClusterId, GenerationContent, Incarnation, KeyDigest, NewMember,
+    NewNamespace, Release, SecretHash, TopologyError, TransitionKind,
 };
 use crate::{NodeId, Partition, Partitions};
 
@@ -135,6 +135,17 @@ pub enum Command {
         id: BearerId,
         /// What it is.
         token: BearerToken,
+    },
+    /// A node comes with a join token. Repeating it with the same key is harmless.
+    UseJoinToken {
+        /// The token.
+        id: BearerId,
+        /// Of the secret that the node knows.
+        hash: SecretHash,
+        /// Of the node's key.
+        by: KeyDigest,
+        /// Unix milliseconds.
+        at_ms: u64,
     },
     /// A bearer token counts no more. Repeating it is harmless.
     RevokeBearerToken {

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use torc_record::Epoch;
 
-use super::{Boot, MAX_BEARER_TOKENS, MAX_GENERATIONS, MAX_NAMESPACES, MemberState, Release};
+use super::{
+    BearerId, Boot, MAX_BEARER_TOKENS, MAX_GENERATIONS, MAX_NAMESPACES, MemberState, Release,
+};
 use crate::replicas::MoveError;
 use crate::{AllocateError, NodeId};
 
@@ -231,6 +233,28 @@ pub enum TopologyError {
          see `kvctl token list`"
     )]
     TooManyBearerTokens,
+    /// No join token has this id and secret, or it was revoked. Create another one.
+    #[error(
+        "the join token is not known here or was revoked: create another one with `kvctl token create --join`"
+    )]
+    UnknownJoinToken,
+    /// The join token has expired. Create another one.
+    #[error("the join token {id} has expired: create another one with `kvctl token create --join`")]
+    JoinTokenExpired {
+        /// The token.
+        id: BearerId,
+    },
+    /// As many other nodes came with the join token as it lets in. Create another one.
+    #[error(
+        "the join token {id} was used by {most} other {}: create another one with `kvctl token create --join`",
+        if *most == 1 { "node" } else { "nodes" }
+    )]
+    JoinTokenUsed {
+        /// The token.
+        id: BearerId,
+        /// How many nodes it lets in.
+        most: u32,
+    },
     /// A setting is out of its range.
     #[error("`{setting}` is out of its range: {allowed}")]
     Setting {

@@ -39,7 +39,8 @@ impl Holders {
     /// None if they are the same. O(tokens).
     #[must_use]
     pub fn next(&self, tokens: &BTreeMap<BearerId, BearerToken>, now_ms: u64) -> Option<Self> {
-        let counts = |token: &BearerToken| !token.is_expired(now_ms);
+        // Join tokens are for nodes that are not in yet.
+        let counts = |token: &BearerToken| token.join.is_none() && !token.is_expired(now_ms);
         let is_same = |id: &BearerId, token: &BearerToken| {
             let known = self.0.get(id);
             known.is_some_and(|(hash, holder)| *hash == token.hash && holder.grants == token.grants)
@@ -98,6 +99,7 @@ mod tests {
                 grants: Grants::default(),
                 created_at_ms: 0,
                 expires_at_ms: *expires_at_ms,
+                join: None,
             };
             (BearerId(*id), token)
         };

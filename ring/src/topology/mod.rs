@@ -43,8 +43,8 @@ use torc_record::{Epoch, NamespaceId};
 
 pub use crate::replicas::Stage;
 pub use bearer::{
-    Bearer, BearerId, BearerToken, Grants, MAX_BEARER_TOKENS, MAX_SCOPE_PREFIX_LEN, MAX_SCOPES,
-    MalformedBearer, Scope, ScopeError, SecretHash,
+    Bearer, BearerId, BearerToken, Grants, JoinUses, KeyDigest, MAX_BEARER_TOKENS, MAX_JOIN_USES,
+    MAX_SCOPE_PREFIX_LEN, MAX_SCOPES, MalformedBearer, Scope, ScopeError, SecretHash,
 };
 pub use command::{Command, Fact, Founding, Outcome, Proposal, Report, Sizes};
 pub use error::TopologyError;
@@ -363,6 +363,12 @@ impl Topology {
             Command::Adopted { node, epoch } => Ok(self.told_of_switches(node, epoch)),
             Command::StopWaiting { namespace } => Ok(self.stop_waiting(&namespace)),
             Command::CreateBearerToken { id, token } => self.create_bearer_token(id, token),
+            Command::UseJoinToken {
+                id,
+                hash,
+                by,
+                at_ms,
+            } => self.use_join_token(id, hash, by, at_ms),
             Command::RevokeBearerToken { id } => Ok(self.revoke_bearer_token(id)),
         }
     }

@@ -1,7 +1,8 @@
 //! Backups: what this node copies of some partitions to where a backup lies.
 //!
 //! A replica's slices are not the acknowledged state: what others have accepted may be missing in them. So for each
-//! partition this node first lists what a quorum knows, as a scan does, and what its own replica lacks goes into
+//! partition this node first asks whether a quorum holds just what its store does; if not, it lists what a quorum
+//! knows, as a scan does, and what its own replica lacks goes into
 //! the backup as a slice of its own (`lacking`). Then it flushes, and copies the slices of its store, but for those
 //! that an earlier backup has.
 //!
@@ -263,7 +264,7 @@ impl Writing {
     async fn list(&self, partition: Partition) -> Result<Listed, Fault> {
         let epoch = self.epoch(partition)?;
         let mut lacking = Vec::new();
-        if !self.is_alone(partition)? {
+        if !self.is_alone(partition)? && !self.holds_the_same(partition).await? {
             let store = self.shared.store.clone();
             let reading = spawn_blocking(move || Ours::read(&store, partition)).await;
             let ours = match reading.map_err(|_| failed("reading a partition"))? {
@@ -279,6 +280,14 @@ impl Writing {
             epoch,
             lacking,
         })
+    }
+
+    /// Whether there is nothing that a quorum knows and this replica lacks, or the other way round: no need to list.
+    async fn holds_the_same(&self, partition: Partition) -> Result<bool, Fault> {
+        let registers = Arc::clone(self.shared.registers()?);
+        let until = Instant::now() + PAGE_TIMEOUT;
+        let same = registers.holds_the_same(partition, until).await;
+        same.map_err(|NoQuorum| unreachable(partition))
     }
 
     async fn add(&self, listed: Listed, mut writer: PackWriter) -> Result<PackWriter, Fault> {
@@ -304,11 +313,7 @@ impl Writing {
         loop {
             let until = Instant::now() + PAGE_TIMEOUT;
             let page = registers.list(partition, after, until).await;
-            let page = page.map_err(|NoQuorum| {
-                let message =
-                    format!("too few replicas of partition {partition} can be reached: try again");
-                Fault::new(Reason::OwnerUnreachable, message)
-            })?;
+            let page = page.map_err(|NoQuorum| unreachable(partition))?;
             let pages = page.records.into_iter();
             lacking.extend(pages.filter(|record| ours.lack(record)));
             self.listen()?;
@@ -476,6 +481,11 @@ fn make_empty(dir: &Path) -> std::io::Result<()> {
 
 fn gone() -> Fault {
     Fault::new(Reason::Deadline, "the caller is gone")
+}
+
+fn unreachable(partition: Partition) -> Fault {
+    let message = format!("too few replicas of partition {partition} can be reached: try again");
+    Fault::new(Reason::OwnerUnreachable, message)
 }
 
 fn failed(what: &str) -> Fault {

@@ -2,12 +2,13 @@
 //!
 //! * `change`: join, leave, replace, reweight, alter, abort; `plan`: what they would move;
 //!   `newcomer`: the node that comes; `leader`: who plans.
-//! * `namespace`: creating one. `tokens`: bearer tokens.
+//! * `namespace`: creating one. `tokens`: bearer tokens. `enrol`: nodes that come with one.
 //! * `status`, `explain`: what is so now; both ask the other members. `maintenance`: flush and
 //!   compaction at once.
 //! * `sketch_keys`: the keys of namespaces, so that they can be compared.
 
 mod change;
+mod enrol;
 pub(crate) mod explain;
 mod field;
 mod generation;
@@ -19,7 +20,7 @@ mod plan;
 mod sketch_keys;
 pub(crate) mod status;
 mod target;
-mod tokens;
+pub(crate) mod tokens;
 
 use std::sync::Arc;
 
@@ -30,12 +31,12 @@ use torc_proto::v1::cluster_server::Cluster;
 use torc_proto::v1::{
     AbortRequest, AbortResponse, AlterNamespaceRequest, ChangeGenerationRequest,
     ChangeGenerationResponse, ChangeResponse, CreateNamespaceRequest, CreateNamespaceResponse,
-    CreateTokenRequest, CreateTokenResponse, ExplainRequest, ExplainResponse, GetTopologyRequest,
-    GetTopologyResponse, HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse,
-    JoinRequest, LeaveRequest, ListGenerationsRequest, ListGenerationsResponse, ListTokensRequest,
-    ListTokensResponse, MaintenanceRequest, MaintenanceResponse, ReplaceRequest,
-    RevokeTokenRequest, RevokeTokenResponse, ReweightRequest, SketchKeysRequest, StatusRequest,
-    StatusResponse, WriteBackupRequest,
+    CreateTokenRequest, CreateTokenResponse, EnrolNodeRequest, EnrolNodeResponse, ExplainRequest,
+    ExplainResponse, GetTopologyRequest, GetTopologyResponse, HotKeysRequest, HotKeysResponse,
+    HotWindowRequest, HotWindowResponse, JoinRequest, LeaveRequest, ListGenerationsRequest,
+    ListGenerationsResponse, ListTokensRequest, ListTokensResponse, MaintenanceRequest,
+    MaintenanceResponse, ReplaceRequest, RevokeTokenRequest, RevokeTokenResponse, ReweightRequest,
+    SketchKeysRequest, StatusRequest, StatusResponse, WriteBackupRequest,
 };
 use torc_proto::{Fault, topology_to_wire};
 use torc_record::Epoch;
@@ -285,6 +286,16 @@ impl Cluster for ClusterService {
         let act = self.act("Cluster/RevokeToken", &request);
         let answer = tokens::revoke(&self.shared, request.into_inner(), deadline).await;
         ended(act, answer)
+    }
+
+    async fn enrol_node(
+        &self,
+        request: Request<EnrolNodeRequest>,
+    ) -> Result<Response<EnrolNodeResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let caller = caller_of(request.extensions()).clone();
+        let answer = enrol::enrol(&self.shared, &caller, request.into_inner(), deadline).await;
+        Ok(Response::new(answer?))
     }
 
     #[cfg(feature = "backup")]

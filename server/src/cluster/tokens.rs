@@ -9,9 +9,10 @@ use torc_proto::v1::{
 };
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::{
-    Bearer, BearerId, BearerToken, Command, Grants, Role, Roles, Scope, UnknownRole,
+    Bearer, BearerId, BearerToken, Command, Grants, JoinUses, Role, Roles, Scope, UnknownRole,
 };
 
+use super::enrol::own_authority;
 use super::namespace::all_heard;
 use crate::clock::unix_ms;
 use crate::shared::Shared;
@@ -19,16 +20,18 @@ use crate::shared::Shared;
 /// How long members have to hear of a token, or of its end.
 const HEAR_TIME: Duration = Duration::from_secs(5);
 
-pub(super) async fn create(
+pub(crate) async fn create(
     shared: &Arc<Shared>,
     request: CreateTokenRequest,
     deadline: Instant,
 ) -> Result<CreateTokenResponse, Fault> {
     if shared.tls.is_none() {
         let message = "without TLS a token protects nothing, and nobody may send one: start the nodes \
-                       with --tls-cert, --tls-key and --tls-ca";
+                       with --secure, or with --tls-cert, --tls-key and --tls-ca";
         return Err(Fault::new(Reason::Refused, message));
     }
+    let join = (request.join_uses != 0).then(|| own_authority(shared));
+    let join = join.transpose()?;
     let bearer = Bearer::new(rand::random(), rand::random());
     let token = token_of(request, &bearer, unix_ms())?;
     let command = Command::CreateBearerToken {
@@ -40,6 +43,10 @@ pub(super) async fn create(
     Ok(CreateTokenResponse {
         token: Some(to_wire(bearer.id(), &token)),
         bearer: bearer.reveal(),
+        authority_digest: join
+            .map_or_else(Vec::new, |own| own.digest().as_bytes().to_vec())
+            .into(),
+        address: join.map_or_else(String::new, |_| shared.address.clone()),
     })
 }
 
@@ -75,6 +82,10 @@ fn token_of(
         },
         created_at_ms: now_ms,
         expires_at_ms: lifetime_ms.map(|ms| now_ms.saturating_add(ms)),
+        join: (request.join_uses != 0).then(|| JoinUses {
+            most: request.join_uses,
+            by: Vec::new(),
+        }),
     })
 }
 
@@ -96,6 +107,8 @@ fn to_wire(id: BearerId, token: &BearerToken) -> v1::BearerToken {
         scopes: token.grants.scopes.iter().map(scope).collect(),
         created_at_ms: token.created_at_ms,
         expires_at_ms: token.expires_at_ms.unwrap_or(0),
+        join_uses: token.join.as_ref().map_or(0, |join| join.most),
+        joined: token.join.as_ref().map_or(0, |join| join.by.len() as u32),
     }
 }
 

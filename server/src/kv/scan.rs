@@ -1,9 +1,13 @@
 //! Scans: the records of the ring in order, page by page, partition by partition.
 //!
 //! Each partition is read from a quorum of its replicas, so each key is read linearizably;
-//! the whole is not a snapshot. A local scan ends where another node leads the next
-//! partition; one that is not local goes on there.
+//! the whole is not a snapshot. A node reads what it has a replica of. A local scan ends where it has none of the next
+//! partition; one that is not local goes on at the node that leads it.
+//!
+//! Some pages are read ahead, of this partition and of the next ones, while others are searched and sent. A page that was
+//! read earlier than it is sent was still read after the scan began.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +16,7 @@ use futures::{Stream, StreamExt as _};
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
@@ -28,7 +33,7 @@ use super::request::{find_namespace, foreign_digest};
 use super::run::Attempts;
 use super::search::Search;
 use crate::admission::stopping;
-use crate::budget::Charge;
+use crate::budget::{Charge, TINY};
 use crate::registers::NoQuorum;
 use crate::shared::{DEFAULT_DEADLINE, Shared, store_fault};
 
@@ -43,6 +48,11 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(2);
 const PAGE_BYTES: usize = 2 << 20;
 /// Pages made ahead of a slow reader.
 const PAGES_AHEAD: usize = 2;
+/// Pages that are read meanwhile, and what they take together. Small ones together cost fewer messages.
+const READ_AHEAD: usize = 32;
+const READ_AHEAD_BYTES: usize = 4 * PAGE_BYTES;
+/// A scan of fewer records reads ahead only as it gets on: twice as many pages with each that was not enough.
+const LONG: u64 = 4_096;
 
 /// A value has at most 1 MiB, and a search at most 64 patterns.
 fn match_to_wire(found: &Match) -> ScanMatch {
@@ -57,10 +67,14 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
     let namespace = scanned_namespace(&table, &request)?;
     let position = ScanPosition::from_bytes(&request.after)?;
     check_position(&table, namespace, &position)?;
+    let (pages, receiver) = mpsc::channel(PAGES_AHEAD);
+    let is_long = request.limit == 0 || request.limit >= LONG;
     let scan = Scan {
         shared: Arc::clone(shared),
         namespace,
         namespace_name: request.namespace,
+        ahead: VecDeque::new(),
+        window: if is_long { READ_AHEAD } else { 0 },
         position,
         left: if request.limit == 0 {
             u64::MAX
@@ -69,7 +83,7 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         },
         local: request.local,
         keys_only: request.keys_only,
-        search: Search::of(request.contains)?,
+        search: Search::of(request.contains)?.map(Arc::new),
         silent: 0,
         sent: Instant::now(),
     };
@@ -79,7 +93,6 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         let message = "the node serves as many scans as it takes on: try again later";
         Fault::new(Reason::Overloaded, message)
     })?;
-    let (pages, receiver) = mpsc::channel(PAGES_AHEAD);
     tokio::spawn(async move {
         let _place = place;
         // An error here means that the reader is gone: nothing is left to do.
@@ -134,21 +147,32 @@ struct Scan {
     shared: Arc<Shared>,
     namespace: NamespaceId,
     namespace_name: String,
+    /// In ring order.
+    ahead: VecDeque<PageAhead>,
+    /// Most of them.
+    window: usize,
     position: ScanPosition,
     left: u64,
     local: bool,
     keys_only: bool,
     /// What values must contain; none: anything.
-    search: Option<Search>,
+    search: Option<Arc<Search>>,
     /// Pages read since something was sent, and when that was.
     silent: u32,
     sent: Instant,
 }
 
-/// Records in ring order, and where to go on; none at the partition's end.
+/// Records in ring order, with what was found in them, and where to go on; none at the partition's end.
 struct Records {
-    records: Vec<Record>,
+    records: Vec<(Record, Matches)>,
     last: Option<ScanPosition>,
+}
+
+/// A page that is being read.
+struct PageAhead {
+    from: ScanPosition,
+    charge: Charge,
+    page: AbortOnDropHandle<Result<Records, Fault>>,
 }
 
 /// What one step of a scan came to.
@@ -206,40 +230,40 @@ impl Scan {
     }
 
     fn at(&self, table: &RoutingTable) -> Partition {
-        table
-            .partitions
-            .holding(self.namespace, self.position.token())
+        self.at_of(table, &self.position)
     }
 
-    /// The node that leads the next partition, unless it is this one; none, too, where this one
-    /// holds what is immutable.
+    fn at_of(&self, table: &RoutingTable, position: &ScanPosition) -> Partition {
+        table.partitions.holding(self.namespace, position.token())
+    }
+
+    /// The node that leads the next partition, unless this one has a replica of it that reads, or holds what is
+    /// immutable.
     fn next_place(&self) -> Result<Option<NodeId>, Fault> {
         let table = self.shared.routing()?;
         let partition = self.at(&table);
-        if self.namespace.is_generation()
-            && self
-                .shared
-                .registers()?
-                .has_generation(partition, self.namespace)
-        {
+        if self.is_here(partition)? {
             return Ok(None);
         }
         let lead = table.state(partition).map(|state| state.lead);
         Ok(lead.filter(|lead| !self.shared.goes_here(*lead)))
     }
 
+    fn is_here(&self, partition: Partition) -> Result<bool, Fault> {
+        let registers = self.shared.registers()?;
+        Ok(if self.namespace.is_generation() {
+            registers.has_generation(partition, self.namespace)
+        } else {
+            registers.reads(partition)
+        })
+    }
+
     /// Sends one page of the partition at the position.
     async fn partition(&mut self, pages: &Pages) -> Result<Result<Step, Fault>, Gone> {
-        let until = Instant::now() + DEFAULT_DEADLINE;
-        let charge = match self.shared.budget.wait(PAGE_BYTES, until).await {
-            Ok(charge) => charge,
-            Err(fault) => return Ok(Err(fault)),
-        };
-        let page = match self.read_page(pages).await {
+        let (entries, done, charge) = match self.read_page(pages).await {
             Ok(page) => page,
             Err(fault) => return Ok(Err(fault)),
         };
-        let (entries, done) = page;
         self.silent = if entries.is_empty() {
             self.silent + 1
         } else {
@@ -254,87 +278,112 @@ impl Scan {
         Ok(Ok(if done { Step::Done } else { Step::On }))
     }
 
-    async fn read_page(&mut self, pages: &Pages) -> Result<(Vec<Entry>, bool), Fault> {
+    async fn read_page(&mut self, pages: &Pages) -> Result<(Vec<Entry>, bool, Charge), Fault> {
         let table = self.shared.routing()?;
         let partition = self.at(&table);
-        let deadline = Instant::now() + DEFAULT_DEADLINE;
-        let page = self.page_of(partition, deadline).await?;
-        let from = self.position.token();
-        let records = match &self.search {
-            Some(search) => search.page(&self.shared, page.records, pages).await?,
-            None => page.records.into_iter().map(|it| (it, None)).collect(),
+        let known = self.ahead.iter().position(|it| it.from == self.position);
+        // What lies before was read elsewhere, or is to be read again.
+        self.ahead.drain(..known.unwrap_or(self.ahead.len()));
+        let reading = if let Some(reading) = self.ahead.pop_front() {
+            reading
+        } else {
+            let until = Instant::now() + DEFAULT_DEADLINE;
+            let charge = self.shared.budget.wait(PAGE_BYTES, until).await?;
+            self.begin(self.position.clone(), partition, charge, pages)
         };
-        let mut entries = Vec::new();
-        for (record, matches) in records {
+        self.read_ahead(partition, &table, pages);
+        let PageAhead { charge, page, .. } = reading;
+        let page = page.await.map_err(|_| stopping())??;
+        let end = table.partitions.end(partition).0.checked_add(1);
+        let next = page
+            .last
+            .or_else(|| end.map(|next| ScanPosition::At(Token(next))));
+        if let Some(next) = &next
+            && self.at_of(&table, next) == partition
+            && self.window > 0
+            && let Some(charge) = self.room_ahead(partition)
+        {
+            let reading = self.begin(next.clone(), partition, charge, pages);
+            self.ahead.push_front(reading);
+        }
+        let from = self.position.token();
+        let (mut entries, mut last) = (Vec::new(), self.position.clone());
+        for (record, matches) in page.records {
             let wanted = record.namespace == self.namespace && Token::of(&record.digest) >= from;
-            let position = ScanPosition::After {
-                digest: record.digest,
-                key: record.key.clone(),
-            };
-            let wanted = wanted && (self.search.is_none() || matches.is_some());
-            if wanted && let Some(entry) = self.entry(&record, &matches.unwrap_or_default()) {
+            if wanted && let Some(entry) = self.entry(&record, &matches) {
                 entries.push(entry);
                 self.left -= 1;
             }
-            self.position = position;
-            if self.left == 0 {
-                return Ok((entries, true));
-            }
-        }
-        if let Some(last) = page.last {
-            self.position = last;
-            return Ok((entries, false));
-        }
-        let end = table.partitions.end(partition);
-        match end.0.checked_add(1) {
-            Some(next) => {
-                self.position = ScanPosition::At(Token(next));
-                Ok((entries, false))
-            }
-            None => Ok((entries, true)),
-        }
-    }
-
-    /// The next records of a partition, as a quorum of its replicas holds them.
-    async fn page_of(&self, partition: Partition, deadline: Instant) -> Result<Records, Fault> {
-        let after = match &self.position {
-            ScanPosition::At(_) => None,
-            ScanPosition::After { digest, .. } => Some(KeyId {
-                digest: *digest,
-                namespace: self.namespace,
-            }),
-        };
-        let registers = self.shared.registers()?;
-        if self.namespace.is_generation() {
-            let after = match &self.position {
-                ScanPosition::At(_) => None,
-                ScanPosition::After { digest, key } => Some(Cursor {
-                    digest: *digest,
-                    namespace: self.namespace,
-                    key: key.clone(),
-                }),
+            last = ScanPosition::After {
+                digest: record.digest,
+                key: record.key,
             };
-            let page = registers.page_of_generation(partition, self.namespace, after);
-            let page = page.await.map_err(|error| store_fault(&error))?;
-            return Ok(Records {
-                records: page.records,
-                last: page.next.map(|at| ScanPosition::After {
-                    digest: at.digest,
-                    key: at.key,
-                }),
-            });
+            if self.left == 0 {
+                self.position = last;
+                return Ok((entries, true, charge));
+            }
         }
-        let listed = registers.list(partition, after, deadline).await;
-        let listed = listed.map_err(|NoQuorum| no_quorum(partition))?;
-        Ok(Records {
-            records: listed.records,
-            last: listed.next.map(|at| ScanPosition::After {
-                digest: at.digest,
-                key: at.key,
-            }),
-        })
+        self.window = (2 * self.window + 1).min(READ_AHEAD);
+        let done = next.is_none();
+        self.position = next.unwrap_or(last);
+        Ok((entries, done, charge))
     }
 
+    /// Begins to read the first pages of the partitions that follow, as far as they are here and there is room.
+    fn read_ahead(&mut self, partition: Partition, table: &RoutingTable, pages: &Pages) {
+        let back = self.ahead.back();
+        let mut last = back.map_or(partition, |it| self.at_of(table, &it.from));
+        while self.ahead.len() < self.window
+            && self.ahead_bytes() < READ_AHEAD_BYTES
+            && let Some(next) = table.partitions.end(last).0.checked_add(1)
+        {
+            let from = ScanPosition::At(Token(next));
+            last = self.at_of(table, &from);
+            let is_here = self.is_here(last).is_ok_and(|here| here);
+            let charge = is_here.then(|| self.room_ahead(last)).flatten();
+            let Some(charge) = charge else { return };
+            let reading = self.begin(from, last, charge, pages);
+            self.ahead.push_back(reading);
+        }
+    }
+
+    fn ahead_bytes(&self) -> usize {
+        self.ahead.iter().map(|it| it.charge.bytes()).sum()
+    }
+
+    /// What a page more of a partition takes, unless there is no room.
+    fn room_ahead(&self, partition: Partition) -> Option<Charge> {
+        let bytes = self.shared.store.kept_bytes(partition);
+        let bytes = bytes
+            .map_or(PAGE_BYTES, |bytes| 2 * bytes)
+            .clamp(TINY, PAGE_BYTES);
+        let budget = &self.shared.budget;
+        budget.has_room(bytes).then(|| budget.force(bytes))
+    }
+
+    fn begin(
+        &self,
+        from: ScanPosition,
+        partition: Partition,
+        charge: Charge,
+        pages: &Pages,
+    ) -> PageAhead {
+        let reader = PageReader {
+            shared: Arc::clone(&self.shared),
+            namespace: self.namespace,
+            search: self.search.clone(),
+            pages: pages.clone(),
+        };
+        let page = tokio::spawn({
+            let from = from.clone();
+            async move { reader.read(partition, from).await }
+        });
+        PageAhead {
+            from,
+            charge,
+            page: AbortOnDropHandle::new(page),
+        }
+    }
     fn entry(&self, record: &Record, matches: &Matches) -> Option<Entry> {
         // Whether it has expired was judged where its absence can be made to last.
         let State::Value { value, .. } = &record.state else {
@@ -432,7 +481,11 @@ impl Scan {
             limit: if self.left == u64::MAX { 0 } else { self.left },
             local: true,
             keys_only: self.keys_only,
-            contains: self.search.as_ref().map(Search::wanted).unwrap_or_default(),
+            contains: self
+                .search
+                .as_ref()
+                .map(|it| it.wanted())
+                .unwrap_or_default(),
         };
         let mut client = self.shared.peers.kv(&self.shared.recipient(node)?)?;
         let opening = tokio::time::timeout(PAGE_TIMEOUT, client.scan(request));
@@ -440,6 +493,79 @@ impl Scan {
         opened
             .map(tonic::Response::into_inner)
             .map_err(|status| readable(&status))
+    }
+}
+
+/// Reads pages of a scan.
+struct PageReader {
+    shared: Arc<Shared>,
+    namespace: NamespaceId,
+    search: Option<Arc<Search>>,
+    pages: Pages,
+}
+
+impl PageReader {
+    async fn read(self, partition: Partition, from: ScanPosition) -> Result<Records, Fault> {
+        let (records, last) = if self.namespace.is_generation() {
+            self.of_generation(partition, from).await?
+        } else {
+            self.of_quorum(partition, from).await?
+        };
+        let records = if let Some(search) = &self.search {
+            search.page(&self.shared, records, &self.pages).await?
+        } else {
+            let all = records.into_iter();
+            all.map(|record| (record, Matches::default())).collect()
+        };
+        Ok(Records { records, last })
+    }
+
+    /// The next records of a partition, as a quorum of its replicas holds them.
+    async fn of_quorum(
+        &self,
+        partition: Partition,
+        from: ScanPosition,
+    ) -> Result<(Vec<Record>, Option<ScanPosition>), Fault> {
+        let after = match from {
+            ScanPosition::At(_) => None,
+            ScanPosition::After { digest, .. } => Some(KeyId {
+                digest,
+                namespace: self.namespace,
+            }),
+        };
+        let registers = self.shared.registers()?;
+        let deadline = Instant::now() + DEFAULT_DEADLINE;
+        let listed = registers.list(partition, after, deadline).await;
+        let listed = listed.map_err(|NoQuorum| no_quorum(partition))?;
+        let last = listed.next.map(|at| ScanPosition::After {
+            digest: at.digest,
+            key: at.key,
+        });
+        Ok((listed.records, last))
+    }
+
+    /// The next records of a generation, of which any replica has all.
+    async fn of_generation(
+        &self,
+        partition: Partition,
+        from: ScanPosition,
+    ) -> Result<(Vec<Record>, Option<ScanPosition>), Fault> {
+        let after = match from {
+            ScanPosition::At(_) => None,
+            ScanPosition::After { digest, key } => Some(Cursor {
+                digest,
+                namespace: self.namespace,
+                key,
+            }),
+        };
+        let registers = self.shared.registers()?;
+        let page = registers.page_of_generation(partition, self.namespace, after);
+        let page = page.await.map_err(|error| store_fault(&error))?;
+        let last = page.next.map(|at| ScanPosition::After {
+            digest: at.digest,
+            key: at.key,
+        });
+        Ok((page.records, last))
     }
 }
 

@@ -44,14 +44,14 @@ impl Search {
         self.wanted.clone()
     }
 
-    /// Where the records have what is wanted; none for a record without. When the reader of `pages` goes away, the
+    /// The records that have what is wanted, and where. When the reader of `pages` goes away, the
     /// rest is not searched and not wanted.
     pub(super) async fn page<T: Send + 'static>(
         &self,
         shared: &Arc<Shared>,
         records: Vec<Record>,
         pages: &tokio::sync::mpsc::Sender<T>,
-    ) -> Result<Vec<(Record, Option<Matches>)>, Fault> {
+    ) -> Result<Vec<(Record, Matches)>, Fault> {
         let mut finder = self.finder.clone();
         let turn = shared.searchers.acquire().await;
         let _turn = turn.map_err(|_| stopping())?;
@@ -61,14 +61,13 @@ impl Search {
             let mut budget = Budget::new(|| !pages.is_closed());
             let searched = |record: Record| {
                 let State::Value { value, .. } = &record.state else {
-                    return (record, None);
+                    return None;
                 };
                 searched.inc_by(value.len() as u64);
-                let matches = finder.find(value, MAX_MATCHES, &mut budget);
-                let matches = matches.filter(|it| !it.first.is_empty());
-                (record, matches)
+                let matches = finder.find(value, MAX_MATCHES, &mut budget)?;
+                (!matches.first.is_empty()).then_some((record, matches))
             };
-            records.into_iter().map(searched).collect()
+            records.into_iter().filter_map(searched).collect()
         });
         searching
             .await

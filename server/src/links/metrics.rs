@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use torc_replication::Message;
 
 /// The kinds of messages, by the numbers that [`kind_of`] gives.
-const KINDS: [&str; 21] = [
+const KINDS: [&str; 22] = [
     "read",
     "holding",
     "prepare",
@@ -30,6 +30,7 @@ const KINDS: [&str; 21] = [
     "repair",
     "confirm",
     "confirmed",
+    "same_page",
 ];
 
 const fn kind_of(message: &Message) -> usize {
@@ -55,6 +56,7 @@ const fn kind_of(message: &Message) -> usize {
         Message::Repair { .. } => 18,
         Message::Confirm { .. } => 19,
         Message::Confirmed { .. } => 20,
+        Message::SamePage { .. } => 21,
     }
 }
 

@@ -200,6 +200,7 @@ const fn wants_answer(message: &Message) -> bool {
         | Message::Learn { .. }
         | Message::Repair { .. }
         | Message::Page { .. }
+        | Message::SamePage { .. }
         | Message::GcFloor { .. }
         | Message::GcSum { .. }
         | Message::GcPurge { .. }
@@ -242,6 +243,7 @@ fn weight(message: &Message) -> usize {
         | Message::Abstain { .. }
         | Message::Confirmed { .. }
         | Message::Pull { .. }
+        | Message::SamePage { .. }
         | Message::GcFloor { .. }
         | Message::GcSum { .. }
         | Message::GcPurge { .. }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use torc_record::{Digest, Key, KeyError, MAX_KEY_LEN};
+use torc_record::{Digest, Key, KeyError, MAX_KEY_LEN, PageSum};
 use torc_replication::compare::{Range, RangeSum};
 use torc_replication::{Batch, Entry, KeyId, Locator, LogPosition, Lookup, Meta, Scanned, Storage};
 use torc_ring::Partition;
@@ -115,6 +115,18 @@ impl Storage for Disk<'_> {
                 }
             }
         }
+    }
+
+    fn sum_between(&self, after: Option<KeyId>, last: Option<KeyId>, most: u64) -> Option<PageSum> {
+        let after = after.and_then(|id| cursor_after(id).ok());
+        let until = last.map(|id| (id.digest, id.namespace));
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        self.store
+            .page_sum(self.partition, after.as_ref(), until, most)
+    }
+
+    fn kept_sum(&self) -> Option<PageSum> {
+        self.store.kept_sum(self.partition)
     }
 
     fn is_partial(&self) -> bool {

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use torc_record::{HybridTime, Record, State};
 use torc_replication::{
-    Envelope, KeyId, Listed, ListedEntry, Locator, Message, OpId, Outcome, Request, Rules,
-    ScanPage, ScanRound, Tag,
+    Envelope, KeyId, Listed, ListedEntry, Locator, OpId, Outcome, Request, Rules, ScanAnswer,
+    ScanRound, ScanStep, Tag,
 };
 use torc_ring::topology::NamespaceMode;
 use torc_ring::{NodeId, Partition};
@@ -20,12 +20,12 @@ use super::{Registers, Wanted};
 use crate::mutants::broken_rules;
 
 /// How long a replica has for a page before it is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(250);
+pub(super) const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// Replicas that are busy are given longer each time.
 const LONGEST_WAIT: Duration = Duration::from_secs(4);
 
-/// One replica's page.
-pub(super) type Page = (NodeId, ScanPage);
+/// One replica's answer.
+pub(super) type Answer = (NodeId, ScanAnswer);
 
 /// Who waits for pages.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Listings {
     /// Tells the pages that were asked for before a restart from those of now.
     life: HybridTime,
     last: AtomicU64,
-    waiting: Mutex<HashMap<OpId, mpsc::UnboundedSender<Page>>>,
+    waiting: Mutex<HashMap<OpId, mpsc::UnboundedSender<Answer>>>,
 }
 
 impl Listings {
@@ -46,7 +46,7 @@ impl Listings {
         }
     }
 
-    pub(super) fn wait(&self) -> (Tag, mpsc::UnboundedReceiver<Page>) {
+    pub(super) fn wait(&self) -> (Tag, mpsc::UnboundedReceiver<Answer>) {
         let (sender, pages) = mpsc::unbounded_channel();
         let tag = Tag {
             op: OpId(self.last.fetch_add(1, Ordering::Relaxed) + 1),
@@ -60,32 +60,15 @@ impl Listings {
         self.waiting.lock().remove(&tag.op);
     }
 
-    /// Hands a page to whoever asked for it; whether that was a listing.
+    /// Hands an answer to whoever asked for it; whether that was a listing.
     pub(super) fn take(&self, from: NodeId, envelope: &Envelope) -> bool {
-        let Message::Page {
-            tag,
-            records,
-            next,
-            collected,
-            collecting,
-            ..
-        } = &envelope.message
-        else {
+        let Some((tag, answer)) = ScanAnswer::of(&envelope.message) else {
             return false;
         };
-        if *tag == Tag::default() {
-            return false;
-        }
         let waiting = self.waiting.lock();
         if let Some(sender) = waiting.get(&tag.op).filter(|_| tag.round == self.life) {
-            // Whoever waited has enough.
-            let page = ScanPage {
-                records: records.clone(),
-                next: *next,
-                collected: *collected,
-                collecting: *collecting,
-            };
-            let _ = sender.send((from, page));
+            // Whoever waited may have enough.
+            let _ = sender.send((from, answer));
         }
         true
     }
@@ -119,29 +102,43 @@ impl Registers {
         deadline: Instant,
     ) -> Result<Found, NoQuorum> {
         let mut round_timeout = ASK_AGAIN;
+        // The replica here may be the one that has no answer: only the first round begins with it.
+        let mut first = Some(self.me.node);
         while Instant::now() < deadline {
-            let (tag, mut pages) = self.listings.wait();
+            let (tag, mut answers) = self.listings.wait();
             let _forgotten = Forgotten(&self.listings, tag);
             let config = self.config(partition).ok_or(NoQuorum)?;
-            let mut round = ScanRound::new(config, tag, after, broken_rules());
-            let time = self.ask_for_pages(partition, &round);
+            let mut round = ScanRound::new(config, first.take(), tag, after, broken_rules());
+            let time = self.send_asks(partition, round.asks());
             let again = tokio::time::Instant::from_std(Instant::now() + round_timeout);
             round_timeout = (2 * round_timeout).min(LONGEST_WAIT);
-            while let Ok(Some((from, page))) = tokio::time::timeout_at(again, pages.recv()).await {
+            while let Ok(Some((from, answer))) =
+                tokio::time::timeout_at(again, answers.recv()).await
+            {
                 let is_eventual =
                     |record: &Record| Some(self.mode(record.namespace)? == NamespaceMode::Eventual);
-                if let Some(listed) = round.on_page(from, page, time, is_eventual) {
-                    return self.complete(partition, listed, deadline).await;
+                match round.on_answer(from, answer, time, is_eventual) {
+                    ScanStep::Wait => {}
+                    ScanStep::Ask => {
+                        let _time = self.send_asks(partition, round.asks());
+                    }
+                    ScanStep::Listed(listed) => {
+                        return self.complete(partition, listed, deadline).await;
+                    }
                 }
             }
         }
         Err(NoQuorum)
     }
 
-    /// Asks for the pages of a round, and returns the time by which expiry is judged.
-    fn ask_for_pages(&self, partition: Partition, round: &ScanRound) -> HybridTime {
+    /// Sends what a round asks, and returns the time by which expiry is judged.
+    pub(super) fn send_asks(
+        &self,
+        partition: Partition,
+        asks: impl Iterator<Item = (NodeId, Envelope)>,
+    ) -> HybridTime {
         let mut turn = self.turn(partition);
-        for (node, envelope) in round.asks() {
+        for (node, envelope) in asks {
             turn.send(node, envelope);
         }
         let time = HybridTime::from_unix_ms(turn.now().unix_ms);
@@ -211,6 +208,7 @@ fn found(at: Locator, outcome: Outcome) -> Result<Option<Record>, NoQuorum> {
 mod tests {
     use super::*;
     use torc_record::{Ballot, Epoch};
+    use torc_replication::Message;
 
     const PEER: NodeId = NodeId(2);
 

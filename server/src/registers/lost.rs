@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use torc_record::{Ballot, Digest, HybridTime, Key, Layer};
-use torc_replication::{Config, KeyId, Locator, LostStretch, Request, Rules, Sends, Stretch};
+use torc_replication::{
+    Config, KeyId, Locator, LostStretch, Request, Rules, ScanAnswer, Sends, Stretch,
+};
 use torc_ring::{NodeId, Partition};
 use torc_store::{Cursor, ScanLimits, StoreError, Unreadable};
 
@@ -182,7 +184,7 @@ impl Registers {
         while !lost.is_complete() && heard.elapsed() < ANSWER_TIMEOUT {
             self.send_all(partition, asks);
             asks = tokio::select! {
-                Some((from, page)) = pages.recv() => {
+                Some((from, ScanAnswer::Page(page))) = pages.recv() => {
                     heard = Instant::now();
                     lost.on_page(from, page)
                 }

@@ -43,6 +43,8 @@ mod metrics;
 mod operate;
 mod readings;
 mod replica_slot;
+#[cfg(feature = "backup")]
+mod same;
 mod scrub;
 mod shard;
 mod slices;
@@ -342,6 +344,16 @@ impl Registers {
     pub(crate) fn config(&self, partition: Partition) -> Option<Arc<Config>> {
         let shard = self.shards[shard_of(partition)].lock();
         shard.slots.get(&partition)?.replica.config().cloned()
+    }
+
+    /// Whether the replica here is one of those that read a partition.
+    pub(crate) fn reads(&self, partition: Partition) -> bool {
+        let config = self.config(partition);
+        config.is_some_and(|config| {
+            let me = config.index(self.me.node);
+            let readers = config.readers().without(config.excluded);
+            me.is_some_and(|me| readers.contains(me))
+        })
     }
 
     /// The partitions that this node was ever told of, in the order of their numbers.

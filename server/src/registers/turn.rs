@@ -210,7 +210,8 @@ impl<'a> Turn<'a> {
             }
             Message::Confirm { tag, ref claims } => self.confirm(from, tag, claims),
             Message::GcSum { .. } => self.on_sum(from, &envelope),
-            Message::Page { .. } if self.registers.listings.take(from, &envelope) => {}
+            Message::Page { .. } | Message::SamePage { .. }
+                if self.registers.listings.take(from, &envelope) => {}
             Message::Accept { tag, .. } | Message::Store { tag, .. } if !self.has_room => {
                 self.decline(from, tag, &envelope);
             }
@@ -326,7 +327,14 @@ impl<'a> Turn<'a> {
                 Deferred::Reconcile(at, rewrite) => {
                     self.registers.reconcile_later(partition, at, rewrite);
                 }
-                Deferred::Read(reading) => self.registers.readings.push(partition, reading),
+                Deferred::Read(reading) => {
+                    let registers = self.registers;
+                    let disk = disk::Disk::new(&registers.store, &registers.keys, partition);
+                    match reading.at_once(&disk) {
+                        Some(readout) => self.step(partition, Input::Read(readout)),
+                        None => registers.readings.push(partition, reading),
+                    }
+                }
                 Deferred::Fetch(from, envelope) => {
                     // If there is no room, the sender asks again.
                     let _ = self.registers.fetches.try_send((from, envelope));

@@ -112,7 +112,7 @@ impl Office {
             name: name.replace('+', "-"),
             roles: roles.iter().map(ToString::to_string).collect(),
             scopes: scopes.iter().map(scope).collect(),
-            lifetime_ms: 0,
+            ..CreateTokenRequest::default()
         };
         let mut admin = ClusterClient::new(channel(node, &self.client("admin")).await);
         admin

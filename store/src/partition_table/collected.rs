@@ -113,6 +113,11 @@ impl PartitionTable {
         }
     }
 
+    /// As [`summary`](Self::summary), unless something is to be counted first.
+    pub(crate) fn kept_summary(&self, partition: Partition) -> Option<PartitionSummary> {
+        self.shard(partition)?.read().visible()
+    }
+
     /// What a partition holds that was not collected.
     pub(crate) fn summary(&self, partition: Partition) -> PartitionSummary {
         let Some(lock) = self.shard(partition) else {

@@ -3,7 +3,7 @@
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use torc_record::{Ballot, Digest, NamespaceId, entry_sum};
+use torc_record::{Ballot, Digest, NamespaceId, PageSum, entry_sum};
 
 use super::{PartitionTable, Slices, Stretch};
 use crate::packed::{Packed, Position};
@@ -141,6 +141,21 @@ impl<'a> MergedSlices<'a> {
     }
 }
 
+/// What the records of a page add up to.
+#[derive(Debug, Default)]
+struct Summed {
+    sum: PageSum,
+    /// Two of them have one digest: they cannot be told by a sum.
+    is_spoilt: bool,
+}
+
+impl Summed {
+    fn add(&mut self, packed: &Packed) {
+        let (digest, namespace) = (packed.digest(), packed.namespace());
+        self.is_spoilt |= !self.sum.add(&digest, namespace, packed.ballot());
+    }
+}
+
 /// A page being filled.
 struct Filling {
     limits: ScanLimits,
@@ -149,7 +164,11 @@ struct Filling {
     watermark: Ballot,
     damaged: Damaged,
     bytes: usize,
+    /// Nothing after this digest and namespace is taken.
+    until: Option<(Digest, NamespaceId)>,
     records: Vec<Packed>,
+    /// Taken instead of the records.
+    sum: Option<Summed>,
     /// The last record looked at.
     last: Option<Packed>,
     is_partial: bool,
@@ -157,7 +176,13 @@ struct Filling {
 
 impl Filling {
     fn push(&mut self, packed: Packed) {
-        if !packed.is_collected(self.watermark) {
+        if packed.is_collected(self.watermark) {
+            self.last = Some(packed);
+            return;
+        }
+        if let Some(summed) = &mut self.sum {
+            summed.add(&packed);
+        } else {
             self.bytes += packed.bytes().len();
             self.records.push(packed.clone());
         }
@@ -167,7 +192,14 @@ impl Filling {
     /// Whether the page is full before the record at a position. It never ends between two
     /// keys of one digest, so that a cursor without its key skips none.
     fn ends_before(&self, next: &Position<'_>) -> bool {
-        let is_full = self.records.len() >= self.limits.records || self.bytes >= self.limits.bytes;
+        let place = (next.digest(), next.namespace());
+        if self.until.is_some_and(|until| place > until) {
+            return true;
+        }
+        let is_full = match &self.sum {
+            Some(summed) => summed.is_spoilt || summed.sum.count > self.limits.records as u64,
+            None => self.records.len() >= self.limits.records || self.bytes >= self.limits.bytes,
+        };
         let last = self.last.as_ref().map(Packed::digest);
         is_full && last != Some(next.digest())
     }
@@ -295,12 +327,47 @@ impl PartitionTable {
         }
     }
 
+    /// What the page after a position comes to if it ends with `until`, or with the partition; none if
+    /// that has more than `most` records, if two of them have one digest, or if not all can be read.
+    pub(crate) fn page_sum(
+        &self,
+        partition: Partition,
+        after: Option<&Cursor>,
+        until: Option<(Digest, NamespaceId)>,
+        most: usize,
+    ) -> Option<PageSum> {
+        let watermark = self.facts(partition).watermark;
+        let limits = ScanLimits {
+            records: most,
+            bytes: usize::MAX,
+        };
+        let page = Filling {
+            until,
+            sum: Some(Summed::default()),
+            ..Filling::new(limits, watermark, Damaged::Refuse)
+        };
+        let page = self.filled(partition, after.map(place), page).ok()?.0;
+        let summed = page.sum.filter(|summed| !summed.is_spoilt)?;
+        (summed.sum.count <= most as u64).then_some(summed.sum)
+    }
+
     fn fill(
         &self,
         partition: Partition,
         start: Option<Position<'_>>,
-        mut page: Filling,
+        page: Filling,
     ) -> Result<ReadablePage, StoreError> {
+        let (page, is_done) = self.filled(partition, start, page)?;
+        Ok(page.page(is_done))
+    }
+
+    /// The page, and whether the partition ends with it.
+    fn filled(
+        &self,
+        partition: Partition,
+        start: Option<Position<'_>>,
+        mut page: Filling,
+    ) -> Result<(Filling, bool), StoreError> {
         let limit = page.limits.records;
         let mut last: Option<Packed> = None;
         loop {
@@ -317,11 +384,11 @@ impl PartitionTable {
             let end = merge(&stretch, from.as_ref(), &mut page)?;
             if end == End::Full {
                 // The cursor is that of the last record; whether more follow is not known.
-                return Ok(page.page(false));
+                return Ok((page, false));
             }
             last = stretch.last;
             if last.is_none() {
-                return Ok(page.page(true));
+                return Ok((page, true));
             }
         }
     }
@@ -338,7 +405,9 @@ impl Filling {
             watermark,
             damaged,
             bytes: 0,
+            until: None,
             records: Vec::new(),
+            sum: None,
             last: None,
             is_partial: false,
         }
@@ -375,6 +444,13 @@ fn merge(
         let in_memtable = memtable.peek().map(|(_, packed)| packed.position());
         let position = next_sealed.as_ref().map(Packed::position);
         let next = in_memtable.into_iter().chain(position).min();
+        // The memtable may have more before it.
+        let is_beyond = next
+            .zip(stretch.last.as_ref())
+            .is_some_and(|(next, last)| next > last.position());
+        if is_beyond {
+            return Ok(End::OfStretch);
+        }
         if next.is_some_and(|next| page.ends_before(&next)) {
             return Ok(End::Full);
         }
@@ -391,14 +467,7 @@ fn merge(
                     next_sealed = sealed.next()?;
                 }
             }
-            (_, Some(lower)) => {
-                let is_beyond = stretch
-                    .last
-                    .as_ref()
-                    .is_some_and(|last| lower > last.position());
-                if is_beyond {
-                    return Ok(End::OfStretch);
-                }
+            (_, Some(_)) => {
                 if let Some(packed) = next_sealed.take() {
                     page.push(packed);
                 }

@@ -5,98 +5,20 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use torc_client::{Error, ErrorKind};
 
-use super::workload::Workload;
+use super::tally::{Counts, Tally};
+use super::workload::{Kind, Workload};
 use crate::table::{Align, Table};
 use crate::text;
-
-/// Latencies of requests of one kind, microseconds, to three digits.
-#[derive(Debug, Clone)]
-pub(super) struct Latencies(Option<Histogram<u64>>);
-
-impl Latencies {
-    /// Longer ones count as this: one hour.
-    const MAX_US: u64 = 3_600_000_000;
-
-    pub(super) fn took(&mut self, time: Duration) {
-        if let Some(histogram) = &mut self.0 {
-            histogram.saturating_record(u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1));
-        }
-    }
-}
-
-impl Default for Latencies {
-    fn default() -> Self {
-        // These bounds are valid, so there always is a histogram.
-        Self(Histogram::new_with_bounds(1, Self::MAX_US, 3).ok())
-    }
-}
-
-/// What came of the requests of one worker, or of all.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Tally {
-    pub(super) gets: Latencies,
-    pub(super) puts: Latencies,
-    got: u64,
-    not_found: u64,
-    put: u64,
-    errors: BTreeMap<&'static str, u64>,
-}
-
-impl Tally {
-    /// Notes a get, found or not; gives the error back.
-    pub(super) fn got(&mut self, result: Result<bool, Error>) -> Option<Error> {
-        match result {
-            Ok(found) => {
-                self.got += 1;
-                self.not_found += u64::from(!found);
-                None
-            }
-            Err(error) => Some(self.error(error)),
-        }
-    }
-
-    /// Notes a put; gives the error back.
-    pub(super) fn put(&mut self, result: Result<(), Error>) -> Option<Error> {
-        match result {
-            Ok(()) => {
-                self.put += 1;
-                None
-            }
-            Err(error) => Some(self.error(error)),
-        }
-    }
-
-    fn error(&mut self, error: Error) -> Error {
-        *self.errors.entry(name(error.kind())).or_default() += 1;
-        error
-    }
-}
-
-fn name(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Unavailable => "unavailable",
-        ErrorKind::Deadline => "deadline",
-        ErrorKind::ConditionNotMet => "condition_not_met",
-        ErrorKind::OutcomeUnknown => "outcome_unknown",
-        ErrorKind::Invalid => "invalid",
-        ErrorKind::Refused => "refused",
-        ErrorKind::NoSuchNamespace => "no_such_namespace",
-        ErrorKind::NoSuchNode => "no_such_node",
-        ErrorKind::Overloaded => "overloaded",
-        ErrorKind::OutOfSpace => "out_of_space",
-        ErrorKind::Corrupt => "corrupt",
-        ErrorKind::Internal => "internal",
-        _ => "other",
-    }
-}
 
 /// The result of a benchmark; serialises to what `--output json` prints.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
+    workload: Option<&'static str>,
     seconds: f64,
     concurrency: u32,
+    /// Operations a second that were asked for.
+    rate: Option<u64>,
     batch: u32,
     keys: u64,
     value_bytes: usize,
@@ -105,8 +27,13 @@ pub(super) struct Report {
     operations_per_s: f64,
     /// Operations that failed.
     failed: u64,
-    gets: Kind,
-    puts: Kind,
+    /// Operations that were due and that nobody was free to send.
+    not_sent: Option<u64>,
+    gets: Row,
+    puts: Row,
+    inserts: Option<Row>,
+    scans: Option<Row>,
+    read_modify_writes: Option<Row>,
     /// Failed operations by kind.
     errors: BTreeMap<&'static str, u64>,
 }
@@ -114,12 +41,14 @@ pub(super) struct Report {
 /// Requests of one kind. Latencies are of requests, failed ones included; without any,
 /// they are null.
 #[derive(Debug, Serialize)]
-struct Kind {
+struct Row {
     /// Operations that succeeded.
     operations: u64,
     operations_per_s: f64,
-    /// Gets of keys that had no value; null for puts.
+    /// Operations on keys that had no value; null where that is not asked.
     not_found: Option<u64>,
+    /// Records that scans returned; null for others.
+    records: Option<u64>,
     requests: u64,
     mean_us: Option<f64>,
     p50_us: Option<u64>,
@@ -128,17 +57,15 @@ struct Kind {
     max_us: Option<u64>,
 }
 
-impl Kind {
-    fn new(latencies: &Latencies, operations: u64, not_found: Option<u64>, seconds: f64) -> Self {
-        let histogram = latencies
-            .0
-            .as_ref()
-            .filter(|histogram| !histogram.is_empty());
+impl Row {
+    fn new(kind: Kind, counts: &Counts, seconds: f64) -> Self {
+        let histogram = counts.latencies.histogram();
         let quantile = |q| histogram.map(|histogram| histogram.value_at_quantile(q));
         Self {
-            operations,
-            operations_per_s: operations as f64 / seconds,
-            not_found,
+            operations: counts.done,
+            operations_per_s: counts.done as f64 / seconds,
+            not_found: matches!(kind, Kind::Get | Kind::Modify).then_some(counts.not_found),
+            records: (kind == Kind::Scan).then_some(counts.records),
             requests: histogram.map_or(0, Histogram::len),
             mean_us: histogram.map(Histogram::mean),
             p50_us: quantile(0.5),
@@ -164,31 +91,47 @@ impl Kind {
 }
 
 impl Report {
-    pub(super) fn new(
-        workload: &Workload,
-        concurrency: u32,
-        elapsed: Duration,
-        tally: &Tally,
-    ) -> Self {
-        let seconds = elapsed.as_secs_f64().max(1e-6);
-        let operations = tally.got + tally.put;
+    pub(super) fn new(workload: &Workload, concurrency: u32, run: &Run) -> Self {
+        let (tally, seconds) = (&run.tally, run.elapsed.as_secs_f64().max(1e-6));
+        let row = |kind| Some(Row::new(kind, tally.of(kind)?, seconds));
+        let always =
+            |kind| row(kind).unwrap_or_else(|| Row::new(kind, &Counts::default(), seconds));
+        let operations = tally.done();
         Self {
+            workload: workload.name,
             seconds,
             concurrency,
+            rate: run.rate,
             batch: workload.batch,
             keys: workload.keys,
             value_bytes: workload.value.len(),
             operations,
             operations_per_s: operations as f64 / seconds,
             failed: tally.errors.values().sum(),
-            gets: Kind::new(&tally.gets, tally.got, Some(tally.not_found), seconds),
-            puts: Kind::new(&tally.puts, tally.put, None, seconds),
+            not_sent: run.not_sent,
+            gets: always(Kind::Get),
+            puts: always(Kind::Put),
+            inserts: row(Kind::Insert),
+            scans: row(Kind::Scan),
+            read_modify_writes: row(Kind::Modify),
             errors: tally.errors.clone(),
         }
     }
 
     pub(super) fn nothing_succeeded(&self) -> bool {
         self.operations == 0
+    }
+
+    fn rows(&self) -> impl Iterator<Item = (&'static str, &Row)> {
+        let rows = [
+            (Kind::Get, Some(&self.gets)),
+            (Kind::Put, Some(&self.puts)),
+            (Kind::Insert, self.inserts.as_ref()),
+            (Kind::Scan, self.scans.as_ref()),
+            (Kind::Modify, self.read_modify_writes.as_ref()),
+        ];
+        let rows = rows.into_iter();
+        rows.filter_map(|(kind, row)| Some((kind.name(), row.filter(|row| row.requests > 0)?)))
     }
 
     pub(super) fn describe(&self) -> String {
@@ -202,23 +145,22 @@ impl Report {
             ("p99.9", Align::Right),
             ("max", Align::Right),
         ]);
-        for (name, kind) in [("get", &self.gets), ("put", &self.puts)] {
-            if kind.requests > 0 {
-                table.row(kind.cells(name));
-            }
-        }
-        let head = format!(
-            "{} operations in {}: {} a second, {} requests under way, {} a request, values of {}",
-            text::count(self.operations),
-            text::duration(Duration::from_secs_f64(self.seconds)),
-            text::count(self.operations_per_s as u64),
-            self.concurrency,
-            self.batch,
-            text::bytes(self.value_bytes as u64),
-        );
-        let mut paragraphs = vec![head, table.to_string()];
+        self.rows()
+            .for_each(|(name, row)| table.row(row.cells(name)));
+        let mut paragraphs = vec![self.head(), table.to_string()];
         if let Some(not_found @ 1..) = self.gets.not_found {
             paragraphs.push(format!("{} gets found no value", text::count(not_found)));
+        }
+        if let Some(records) = self.scans.as_ref().and_then(|scans| scans.records) {
+            paragraphs.push(format!("scans returned {} records", text::count(records)));
+        }
+        if let Some(not_sent @ 1..) = self.not_sent {
+            paragraphs.push(format!(
+                "{} operations were due and not sent: all {} requests were under way. Latencies leave them out; \
+                 raise --concurrency or lower --rate",
+                text::count(not_sent),
+                self.concurrency
+            ));
         }
         if self.failed > 0 {
             let kind = |(kind, count): (&&str, &u64)| format!("{} {kind}", text::count(*count));
@@ -228,16 +170,45 @@ impl Report {
         }
         paragraphs.join("\n\n")
     }
+
+    fn head(&self) -> String {
+        let workload = self.workload.map(|name| format!("YCSB {name}: "));
+        let asked = self.rate.map(|rate| format!(" of {}", text::count(rate)));
+        format!(
+            "{}{} operations in {}: {}{} a second, {} requests under way, {} a request, values of {}",
+            workload.unwrap_or_default(),
+            text::count(self.operations),
+            text::duration(Duration::from_secs_f64(self.seconds)),
+            text::count(self.operations_per_s as u64),
+            asked.unwrap_or_default(),
+            self.concurrency,
+            self.batch,
+            text::bytes(self.value_bytes as u64),
+        )
+    }
+}
+
+/// One run, at one rate.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) rate: Option<u64>,
+    pub(super) elapsed: Duration,
+    pub(super) tally: Tally,
+    /// Operations that were due and not sent; none without a rate.
+    pub(super) not_sent: Option<u64>,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cmd::bench::keys::{Law, Popularity};
+    use crate::cmd::bench::tally::{Latencies, Outcome};
     use crate::cmd::bench::workload;
 
     fn workload() -> Workload {
         Workload {
-            popularity: super::super::workload::Popularity::Uniform,
+            name: None,
+            popularity: Popularity::new(Law::Uniform, 10),
             seed: 1,
             keys: 10,
             mix: "1/1".parse().unwrap(),
@@ -250,23 +221,37 @@ mod tests {
     fn tally(gets_us: &[u64], puts_us: &[u64]) -> Tally {
         let mut tally = Tally::default();
         for us in gets_us {
-            tally.gets.took(Duration::from_micros(*us));
-            assert!(tally.got(Ok(*us != 1)).is_none());
+            let found = if *us == 1 {
+                Outcome::NotFound
+            } else {
+                Outcome::Done
+            };
+            let took = Duration::from_micros(*us);
+            assert!(tally.note(Kind::Get, took, [Ok(found)]).is_none());
         }
         for us in puts_us {
-            tally.puts.took(Duration::from_micros(*us));
-            assert!(tally.put(Ok(())).is_none());
+            let took = Duration::from_micros(*us);
+            assert!(tally.note(Kind::Put, took, [Ok(Outcome::Done)]).is_none());
         }
         tally
     }
 
-    fn report(tally: &Tally) -> Report {
-        Report::new(&workload(), 64, Duration::from_millis(500), tally)
+    fn run(tally: Tally) -> Run {
+        Run {
+            rate: None,
+            elapsed: Duration::from_millis(500),
+            tally,
+            not_sent: None,
+        }
+    }
+
+    fn report(tally: Tally) -> Report {
+        Report::new(&workload(), 64, &run(tally))
     }
 
     #[test]
     fn what_was_noted_adds_up() {
-        let report = report(&tally(&[100, 1, 300], &[2_000]));
+        let report = report(tally(&[100, 1, 300], &[2_000]));
         assert_eq!(
             (
                 report.operations,
@@ -287,19 +272,20 @@ mod tests {
     fn the_json_keeps_its_fields() {
         let mut tally = tally(&[100], &[]);
         tally.errors.insert("deadline", 2);
-        let json = serde_json::to_value(report(&tally)).unwrap();
+        let json = serde_json::to_value(report(tally)).unwrap();
         crate::out::assert_documented(&json);
         let expected = serde_json::json!({
-            "seconds": 0.5, "concurrency": 64, "batch": 1, "keys": 10, "value_bytes": 100,
-            "operations": 1, "operations_per_s": 2.0, "failed": 2,
+            "workload": null, "seconds": 0.5, "concurrency": 64, "rate": null, "batch": 1, "keys": 10,
+            "value_bytes": 100, "operations": 1, "operations_per_s": 2.0, "failed": 2, "not_sent": null,
             "gets": {
-                "operations": 1, "operations_per_s": 2.0, "not_found": 0, "requests": 1,
+                "operations": 1, "operations_per_s": 2.0, "not_found": 0, "records": null, "requests": 1,
                 "mean_us": 100.0, "p50_us": 100, "p99_us": 100, "p999_us": 100, "max_us": 100,
             },
             "puts": {
-                "operations": 0, "operations_per_s": 0.0, "not_found": null, "requests": 0,
+                "operations": 0, "operations_per_s": 0.0, "not_found": null, "records": null, "requests": 0,
                 "mean_us": null, "p50_us": null, "p99_us": null, "p999_us": null, "max_us": null,
             },
+            "inserts": null, "scans": null, "read_modify_writes": null,
             "errors": {"deadline": 2},
         });
         assert_eq!(json, expected);
@@ -319,12 +305,37 @@ put     1         2  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms
 1 gets found no value
 
 2 operations failed: 2 deadline";
-        assert_eq!(report(&tally).describe(), expected);
+        assert_eq!(report(tally).describe(), expected);
+    }
+
+    #[test]
+    fn the_text_of_a_core_workload_says_what_scans_returned_and_what_was_not_sent() {
+        let mut tally = Tally::default();
+        let took = Duration::from_millis(3);
+        tally.note(Kind::Scan, took, [Ok(Outcome::Records(40))]);
+        tally.note(Kind::Insert, took, [Ok(Outcome::Done)]);
+        let run = Run {
+            rate: Some(4_000),
+            not_sent: Some(1_500),
+            ..run(tally)
+        };
+        let core = Workload {
+            name: Some("e"),
+            ..workload()
+        };
+        let report = Report::new(&core, 8, &run);
+        crate::out::assert_documented(&report);
+        let text = report.describe();
+        let head = "YCSB e: 2 operations in 500 ms: 4 of 4,000 a second, 8 requests under way";
+        assert!(text.starts_with(head), "{text}");
+        assert!(text.contains("scans returned 40 records"), "{text}");
+        let not_sent = "1,500 operations were due and not sent: all 8 requests were under way";
+        assert!(text.contains(not_sent), "{text}");
     }
 
     #[test]
     fn a_latency_beyond_an_hour_is_an_hour_or_so() {
-        let report = report(&tally(&[u64::MAX], &[]));
+        let report = report(tally(&[u64::MAX], &[]));
         assert!(report.gets.max_us >= Some(Latencies::MAX_US));
     }
 }

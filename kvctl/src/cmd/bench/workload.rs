@@ -1,20 +1,65 @@
-//! Which requests a benchmark sends: a pure function of the seed and the request's
-//! number, so that two runs ask for the same.
+//! Which requests a benchmark sends: a pure function of the seed, the request's number and the
+//! keys that are known, so that two runs ask for the same.
 
 use std::str::FromStr;
 
 use bytes::Bytes;
+use torc_client::ScanCursor;
 
-use super::zipf::Zipf;
+use super::keys::Popularity;
 use crate::cmd::generate_urls::Random;
 
-/// Gets to puts, for example `90/10`.
+/// Most records of a scan, as in YCSB; the least is 1, and all lengths are alike.
+const LONGEST_SCAN: u64 = 100;
+
+/// How many requests of each kind there are among their sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mix {
-    pub(super) gets: u32,
-    pub(super) puts: u32,
+    gets: u32,
+    puts: u32,
+    inserts: u32,
+    scans: u32,
+    /// A get, then a put of the same key.
+    modifies: u32,
 }
 
+impl Mix {
+    pub(super) const fn of(gets: u32, puts: u32, inserts: u32, scans: u32, modifies: u32) -> Self {
+        Self {
+            gets,
+            puts,
+            inserts,
+            scans,
+            modifies,
+        }
+    }
+
+    /// Whether some requests need keys that are there.
+    pub(super) const fn reads(&self) -> bool {
+        self.gets + self.scans + self.modifies > 0
+    }
+
+    fn pick(&self, random: &mut Random) -> Kind {
+        let parts = [
+            (self.gets, Kind::Get),
+            (self.puts, Kind::Put),
+            (self.inserts, Kind::Insert),
+            (self.scans, Kind::Scan),
+            (self.modifies, Kind::Modify),
+        ];
+        let total = parts.iter().map(|(part, _)| u64::from(*part)).sum();
+        let mut at = random.below(total);
+        for (part, kind) in parts {
+            match at.checked_sub(part.into()) {
+                None => return kind,
+                Some(rest) => at = rest,
+            }
+        }
+        Kind::Get
+    }
+}
+
+/// Gets to puts, for example `90/10`.
 impl FromStr for Mix {
     type Err = String;
 
@@ -28,32 +73,50 @@ impl FromStr for Mix {
                 .filter(|part| *part <= 1_000_000)
         };
         match (part(gets), part(puts)) {
-            (Some(gets), Some(puts)) if gets + puts > 0 => Ok(Self { gets, puts }),
+            (Some(gets), Some(puts)) if gets + puts > 0 => Ok(Self::of(gets, puts, 0, 0, 0)),
             _ => Err(refused()),
         }
     }
 }
 
-/// Which keys are asked for how often.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Popularity {
-    /// All alike.
-    Uniform,
-    /// A few much more often than the others; which ones is scattered over the keys.
-    Zipf(Zipf),
+/// A kind of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    Get,
+    Put,
+    Insert,
+    Scan,
+    Modify,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Get, Self::Put, Self::Insert, Self::Scan, Self::Modify];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Put => "put",
+            Self::Insert => "insert",
+            Self::Scan => "scan",
+            Self::Modify => "read-modify-write",
+        }
+    }
 }
 
 /// What to send.
 #[derive(Debug)]
 pub(super) struct Workload {
+    /// YCSB's name of it, if it has one.
+    pub(super) name: Option<&'static str>,
     pub(super) seed: u64,
-    /// Different keys, at least 1.
+    /// Keys that are there from the start, at least 1.
     pub(super) keys: u64,
     pub(super) popularity: Popularity,
     pub(super) mix: Mix,
-    /// Gets and puts altogether, at most.
+    /// Operations altogether, at most.
     pub(super) operations: u64,
-    /// Operations a request, at least 1.
+    /// Gets or puts in one request, at least 1.
     pub(super) batch: u32,
     pub(super) value: Bytes,
 }
@@ -62,17 +125,24 @@ pub(super) struct Workload {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Get(Bytes),
-    Put(Bytes, Bytes),
+    Put(Bytes),
     BatchGet(Vec<Bytes>),
-    BatchPut(Vec<(Bytes, Bytes)>),
+    BatchPut(Vec<Bytes>),
+    /// Of a key that is not there yet.
+    Insert,
+    Scan {
+        after: ScanCursor,
+        limit: u64,
+    },
+    /// Get, then put.
+    Modify(Bytes),
 }
 
 impl Request {
     pub(super) fn operations(&self) -> u64 {
         match self {
-            Self::Get(_) | Self::Put(..) => 1,
-            Self::BatchGet(keys) => keys.len() as u64,
-            Self::BatchPut(records) => records.len() as u64,
+            Self::Get(_) | Self::Put(_) | Self::Insert | Self::Scan { .. } | Self::Modify(_) => 1,
+            Self::BatchGet(keys) | Self::BatchPut(keys) => keys.len() as u64,
         }
     }
 }
@@ -83,8 +153,9 @@ impl Workload {
         self.operations.div_ceil(u64::from(self.batch))
     }
 
-    /// The request of a number; none beyond the last. The last batch may be smaller.
-    pub(super) fn request(&self, number: u64) -> Option<Request> {
+    /// The request of a number, where `known` keys may be asked for; none beyond the last. The last batch may be
+    /// smaller.
+    pub(super) fn request(&self, number: u64, known: u64) -> Option<Request> {
         let before = number.checked_mul(u64::from(self.batch))?;
         let operations = self
             .operations
@@ -92,35 +163,32 @@ impl Workload {
             .filter(|left| *left > 0)?;
         let operations = operations.min(u64::from(self.batch)) as usize;
         let mut random = Random::of(self.seed, number);
-        let total = u64::from(self.mix.gets) + u64::from(self.mix.puts);
-        let get = random.below(total) < u64::from(self.mix.gets);
-        let mut next_key = || key(self.key_number(&mut random));
-        Some(match (get, self.batch) {
-            (true, 1) => Request::Get(next_key()),
-            (false, 1) => Request::Put(next_key(), self.value.clone()),
-            (true, _) => Request::BatchGet((0..operations).map(|_| next_key()).collect()),
-            (false, _) => {
-                let record = |_| (next_key(), self.value.clone());
-                Request::BatchPut((0..operations).map(record).collect())
+        let kind = self.mix.pick(&mut random);
+        let mut next = || self.popularity.number(self.seed, known, &mut random);
+        Some(match (kind, self.batch) {
+            (Kind::Get, 1) => Request::Get(key(next())),
+            (Kind::Put, 1) => Request::Put(key(next())),
+            (Kind::Get, _) => Request::BatchGet((0..operations).map(|_| key(next())).collect()),
+            (Kind::Put, _) => Request::BatchPut((0..operations).map(|_| key(next())).collect()),
+            (Kind::Insert, _) => Request::Insert,
+            (Kind::Modify, _) => Request::Modify(key(next())),
+            (Kind::Scan, _) => {
+                let after = self.place(next());
+                let limit = 1 + random.below(LONGEST_SCAN);
+                Request::Scan { after, limit }
             }
         })
     }
-}
 
-impl Workload {
-    fn key_number(&self, random: &mut Random) -> u64 {
-        match &self.popularity {
-            Popularity::Uniform => random.next() % self.keys,
-            // A rank is a place in some order of the keys: the same one in every run of a seed.
-            Popularity::Zipf(zipf) => {
-                let rank = zipf.rank(|| random.next());
-                Random::of(self.seed, rank).next() % self.keys
-            }
-        }
+    /// The place of a key's number on the ring, always the same.
+    fn place(&self, number: u64) -> ScanCursor {
+        let token = Random::of(self.seed, number).next();
+        // Eight bytes are a position.
+        ScanCursor::from_bytes(&token.to_be_bytes()).unwrap_or_default()
     }
 }
 
-/// The key of a number below 10^12, always 18 bytes.
+/// The key of a number, 18 bytes below 10^12.
 pub(super) fn key(number: u64) -> Bytes {
     Bytes::from(format!("bench-{number:012}"))
 }
@@ -133,103 +201,4 @@ pub(super) fn value(seed: u64, len: usize) -> Bytes {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn workload(mix: &str, operations: u64, batch: u32) -> Workload {
-        Workload {
-            seed: 1,
-            keys: 10,
-            popularity: Popularity::Uniform,
-            mix: mix.parse().unwrap(),
-            operations,
-            batch,
-            value: value(1, 100),
-        }
-    }
-
-    fn all(workload: &Workload) -> Vec<Request> {
-        (0..).map_while(|number| workload.request(number)).collect()
-    }
-
-    #[test]
-    fn a_mix_is_two_parts() {
-        assert_eq!("9/1".parse(), Ok(Mix { gets: 9, puts: 1 }));
-        for text in ["", "9", "9/", "0/0", "-1/2", "a/b", "9999999/1"] {
-            assert!(text.parse::<Mix>().is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_run_is_exactly_as_many_operations_as_asked() {
-        for (operations, batch) in [(10, 1), (10, 3), (9, 3), (1, 100)] {
-            let workload = workload("1/1", operations, batch);
-            let requests = all(&workload);
-            assert_eq!(requests.len() as u64, workload.requests());
-            assert_eq!(
-                requests.iter().map(Request::operations).sum::<u64>(),
-                operations
-            );
-        }
-    }
-
-    #[test]
-    fn the_mix_is_kept_and_the_run_repeatable() {
-        let workload = workload("3/1", 10_000, 1);
-        let is_get = |request: &&Request| matches!(request, Request::Get(_));
-        let gets = all(&workload).iter().filter(is_get).count();
-        assert!(
-            (7_300..7_700).contains(&gets),
-            "{gets}: five deviations around 7,500 are 217"
-        );
-        assert_eq!(all(&workload), all(&workload));
-    }
-
-    #[test]
-    fn popular_keys_are_few_and_not_neighbours() {
-        let workload = Workload {
-            keys: 10_000,
-            popularity: Popularity::Zipf(Zipf::new(10_000, 0.99)),
-            ..workload("1/0", 20_000, 1)
-        };
-        let mut counts = std::collections::HashMap::<Bytes, u32>::new();
-        for request in all(&workload) {
-            let Request::Get(key) = request else {
-                panic!("{request:?}");
-            };
-            *counts.entry(key).or_default() += 1;
-        }
-        let most = counts.values().max().unwrap();
-        // One in ten, as ranks of 10,000 say.
-        assert!((1_500..2_700).contains(most), "{most}");
-        let mut popular: Vec<_> = counts.iter().filter(|(_, count)| **count > 200).collect();
-        popular.sort();
-        assert!(popular.len() > 3, "{popular:?}");
-        let last = popular.last().unwrap().0;
-        assert!(
-            last > &key(1_000),
-            "they are all over the keys: {popular:?}"
-        );
-    }
-
-    #[test]
-    fn one_sided_mixes_send_one_kind() {
-        let gets = all(&workload("1/0", 100, 10));
-        assert!(
-            gets.iter()
-                .all(|request| matches!(request, Request::BatchGet(_)))
-        );
-        let puts = all(&workload("0/1", 100, 1));
-        assert!(
-            puts.iter()
-                .all(|request| matches!(request, Request::Put(..)))
-        );
-    }
-
-    #[test]
-    fn values_have_the_length_asked_for() {
-        assert_eq!(value(1, 0).len(), 0);
-        assert_eq!(value(1, 13).len(), 13);
-        assert_eq!(key(7), "bench-000000000007");
-    }
-}
+mod tests;

@@ -1,0 +1,163 @@
+//! Which keys a benchmark asks for, and which it has added.
+
+use std::collections::BTreeSet;
+
+use super::zipf::Zipf;
+use crate::cmd::generate_urls::Random;
+
+/// Exponent of YCSB's Zipf distribution.
+const EXPONENT: f64 = 0.99;
+
+/// How often each key is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Law {
+    /// All alike.
+    Uniform,
+    /// By Zipf's law with exponent 0.99, as in YCSB: one key of a million gets 7 % of all.
+    Zipf,
+    /// By Zipf's law, the newest keys most, as in YCSB's workload D.
+    Latest,
+}
+
+/// A law over a number of keys.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Popularity {
+    law: Law,
+    /// Keys that are there from the start, at least 1.
+    keys: u64,
+    zipf: Zipf,
+}
+
+impl Popularity {
+    pub(super) fn new(law: Law, keys: u64) -> Self {
+        Self {
+            law,
+            keys: keys.max(1),
+            zipf: Zipf::new(keys, EXPONENT),
+        }
+    }
+
+    /// The number of a key, where `known` are there. Which keys are popular depends on the seed alone.
+    pub(super) fn number(&self, seed: u64, known: u64, random: &mut Random) -> u64 {
+        match self.law {
+            Law::Uniform => random.next() % known.max(self.keys),
+            // A rank is a place in some order of the keys: the same one in every run of a seed. Added keys
+            // would shift it, so that they are left out.
+            Law::Zipf => {
+                let rank = self.zipf.rank(|| random.next());
+                Random::of(seed, rank).next() % self.keys
+            }
+            Law::Latest => {
+                let known = known.max(self.keys);
+                let rank = Zipf::new(known, EXPONENT).rank(|| random.next());
+                known - 1 - rank
+            }
+        }
+    }
+}
+
+/// Numbers of keys that are added while others are asked for.
+///
+/// A key is known once it and all below it were dealt with: nobody asks for a key that is still
+/// under way.
+#[derive(Debug)]
+pub(super) struct Added {
+    next: u64,
+    known: u64,
+    /// Dealt with, above `known`.
+    beyond: BTreeSet<u64>,
+}
+
+impl Added {
+    /// Behind so many keys.
+    pub(super) const fn behind(keys: u64) -> Self {
+        Self {
+            next: keys,
+            known: keys,
+            beyond: BTreeSet::new(),
+        }
+    }
+
+    /// Takes the next number.
+    pub(super) const fn take(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// The key of a number was stored, or it failed: it is not tried again.
+    pub(super) fn done(&mut self, number: u64) {
+        self.beyond.insert(number);
+        while self.beyond.remove(&self.known) {
+            self.known += 1;
+        }
+    }
+
+    /// Keys that may be asked for.
+    pub(super) const fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// Keys that may be there.
+    pub(super) const fn taken(&self) -> u64 {
+        self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(law: Law, keys: u64, known: u64) -> Vec<u32> {
+        let popularity = Popularity::new(law, keys);
+        let mut counts = vec![0; known as usize];
+        for draw in 0..100_000 {
+            let number = popularity.number(7, known, &mut Random::of(1, draw));
+            counts[number as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn uniform_keys_come_alike_and_added_ones_too() {
+        for count in counts(Law::Uniform, 10, 20) {
+            // 5,000 and six deviations.
+            assert!((4_580..5_420).contains(&count), "{count}");
+        }
+    }
+
+    #[test]
+    fn the_newest_keys_come_most_often_by_the_law() {
+        let (known, counts) = (100, counts(Law::Latest, 50, 100));
+        let weight = |age: f64| (age + 1.0).powf(-EXPONENT);
+        let total: f64 = (0..known).map(|age| weight(f64::from(age))).sum();
+        for (age, count) in (0..known).zip(counts.iter().rev()) {
+            let wanted = 100_000.0 * weight(f64::from(age)) / total;
+            let off = (f64::from(*count) - wanted).abs();
+            assert!(off <= 6.0 * wanted.sqrt() + 1.0, "{age}: {count}, {wanted}");
+        }
+    }
+
+    #[test]
+    fn popular_keys_stay_the_same_while_keys_are_added() {
+        let hottest = |known| {
+            let counts = counts(Law::Zipf, 1_000, known);
+            let most = counts.iter().max().copied();
+            (counts.iter().position(|count| Some(*count) == most), most)
+        };
+        assert_eq!(hottest(1_000), hottest(5_000));
+        // One in 7.5, as ranks of 1,000 say, and perhaps others that fall on the same key.
+        assert!(hottest(1_000).1 > Some(12_500), "{:?}", hottest(1_000));
+    }
+
+    #[test]
+    fn a_key_is_known_when_all_before_it_are_done() {
+        let mut added = Added::behind(10);
+        let numbers = [added.take(), added.take(), added.take()];
+        assert_eq!(numbers, [10, 11, 12]);
+        added.done(11);
+        added.done(12);
+        assert_eq!((added.known(), added.taken()), (10, 13));
+        added.done(10);
+        assert_eq!(added.known(), 13);
+    }
+}

@@ -1,0 +1,220 @@
+//! `kvctl login`: makes a cluster the one that commands use.
+
+use std::io::BufRead as _;
+use std::path::Path;
+use std::time::Duration;
+
+use base64::Engine as _;
+use torc_client::{Client, ClientTls};
+use torc_tls::{AuthorityDigest, CertificateFacts, Introduction, PinnedToken, Trust};
+
+use super::profile::Row;
+use crate::args::Address;
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::format::BASE64;
+use crate::out::{Out, note};
+use crate::profiles::{Profile, Profiles};
+
+const CONNECT_TIME: Duration = Duration::from_secs(3);
+
+/// Make a secure cluster the one that commands use
+///
+/// Takes a token: with `--token-file`, TORC_TOKEN or `--token`, else from the standard input. The cluster's
+/// authority is recognised by its digest: the first token of a cluster carries it, for others give
+/// `--ca-digest` (`kvctl ca show` prints it) or the file, `--tls-ca`. Token and authority are kept in a profile, which its owner
+/// alone can read, `torc/profiles.json` in $XDG_CONFIG_HOME or ~/.config.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A node: host:port of its gRPC address.
+    #[arg(value_name = "HOST:PORT", default_value = "127.0.0.1:7400")]
+    address: Address,
+    /// What to call the profile. If not given: as the address.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// SHA-256 of the authority's certificate.
+    #[arg(long, value_name = "DIGEST", conflicts_with = "trust_on_first_use")]
+    ca_digest: Option<AuthorityDigest>,
+    /// Trust whichever authority the node shows. Whoever can change what goes over the network can be that node, and gets
+    /// the token.
+    #[arg(long)]
+    trust_on_first_use: bool,
+}
+
+pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    let given = match global.revealed_token()? {
+        Some(token) => token,
+        None => read_token()?,
+    };
+    let (token, pinned) = match given.parse::<PinnedToken>() {
+        Ok(pinned) => (pinned.bearer.reveal(), Some(pinned.authority)),
+        Err(_) => (given, None),
+    };
+    let authority = match global.tls_ca() {
+        Some(file) => std::fs::read_to_string(file).map_err(|source| Failure::File {
+            action: "read",
+            path: file.display().to_string(),
+            source,
+        })?,
+        None => meet(args, trust(args, pinned)?).await?,
+    };
+    let profile = verified(args, global, authority, token).await?;
+    let name = args.name.clone();
+    let name = name.unwrap_or_else(|| args.address.0.clone());
+    let mut profiles = Profiles::read()?;
+    profiles.put(name.clone(), profile.clone());
+    profiles.write()?;
+    let row = Row::new(&name, &profile, None);
+    if global.json() {
+        return out.json(&row);
+    }
+    out.line(format_args!(
+        "commands use the profile `{name}` from now on; authority SHA-256 {}",
+        row.sha256
+    ))
+}
+
+/// Without showing it, from a terminal.
+fn read_token() -> Result<String, Failure> {
+    let failed = |source| Failure::File {
+        action: "read the token from",
+        path: "the standard input".to_owned(),
+        source,
+    };
+    let terminal = console::Term::stderr();
+    let line = if terminal.is_term() {
+        note("token:");
+        terminal.read_secure_line().map_err(failed)?
+    } else {
+        let mut line = String::new();
+        std::io::stdin()
+            .lock()
+            .read_line(&mut line)
+            .map_err(failed)?;
+        line
+    };
+    match line.trim() {
+        "" => Err(Failure::Usage(
+            "no token was given: use --token-file FILE, TORC_TOKEN or the standard input"
+                .to_owned(),
+        )),
+        token => Ok(token.to_owned()),
+    }
+}
+
+fn trust(args: &Args, pinned: Option<AuthorityDigest>) -> Result<Trust, Failure> {
+    let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
+    match (pinned, args.ca_digest) {
+        (Some(pinned), Some(given)) if pinned != given => {
+            usage("the token is for a cluster of another authority than --ca-digest names")
+        }
+        (Some(digest), _) | (_, Some(digest)) => Ok(Trust::Digest(digest)),
+        (None, None) if args.trust_on_first_use => Ok(Trust::FirstUse),
+        (None, None) => usage(
+            "which authority to trust? Give its digest (--ca-digest) or its file (--tls-ca); `kvctl ca show` on a node \
+             or a client that has it prints the digest",
+        ),
+    }
+}
+
+/// The authority that a node shows, if it is to be trusted.
+async fn meet(args: &Args, trust: Trust) -> Result<String, Failure> {
+    let address = &args.address.0;
+    let (_, authority) = Introduction::meet(address, trust, CONNECT_TIME).await?;
+    if trust == Trust::FirstUse {
+        let digest = AuthorityDigest::of(&authority);
+        note(format_args!(
+            "trusting the authority that {address} shows, SHA-256 {digest}"
+        ));
+    }
+    Ok(pem(&authority))
+}
+
+fn pem(certificate: &[u8]) -> String {
+    let text = BASE64.encode(certificate);
+    let lines: Vec<&str> = (0..text.len())
+        .step_by(64)
+        .map(|at| &text[at..text.len().min(at + 64)])
+        .collect();
+    let lines = lines.join("\n");
+    format!("-----BEGIN CERTIFICATE-----\n{lines}\n-----END CERTIFICATE-----\n")
+}
+
+/// The profile, once the cluster has taken the token over a connection as all commands make it.
+async fn verified(
+    args: &Args,
+    global: &Global,
+    authority: String,
+    token: String,
+) -> Result<Profile, Failure> {
+    let label = global.tls_ca().unwrap_or(Path::new("the authority"));
+    let tls = ClientTls::trusting(&authority, label);
+    let tls = tls.map_err(|error| Failure::Usage(error.to_string()))?;
+    let facts = CertificateFacts::of_pem(&authority, label);
+    let facts = facts.map_err(|error| Failure::Usage(error.to_string()))?;
+    if !facts.iter().all(|it| it.is_authority) {
+        let label = label.display();
+        return Err(Failure::Usage(format!(
+            "{label} holds a certificate that is no authority's"
+        )));
+    }
+    let address = &args.address.0;
+    let client = Client::builder()
+        .endpoints([address])
+        .deadline(global.timeout())
+        .tls(tls)
+        .token(token.as_str())
+        .connect_lazy()?;
+    let table = client.topology().await?;
+    let mut endpoints = vec![address.clone()];
+    let members = table
+        .members
+        .values()
+        .map(|member| &member.identity.address);
+    endpoints.extend(members.filter(|it| *it != address).cloned());
+    Ok(Profile {
+        endpoints,
+        authority,
+        token,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(ca_digest: Option<u8>, trust_on_first_use: bool) -> Args {
+        Args {
+            address: "h:1".parse().unwrap(),
+            name: None,
+            ca_digest: ca_digest.map(|byte| [byte; 32].into()),
+            trust_on_first_use,
+        }
+    }
+
+    #[test]
+    fn nobody_is_trusted_unless_that_was_asked_for() {
+        let digest = |byte: u8| AuthorityDigest::from([byte; 32]);
+        let known = Some(Trust::Digest(digest(1)));
+        assert_eq!(trust(&args(None, false), Some(digest(1))).ok(), known);
+        assert_eq!(trust(&args(Some(1), false), None).ok(), known);
+        assert_eq!(trust(&args(Some(1), false), Some(digest(1))).ok(), known);
+        assert_eq!(trust(&args(None, true), Some(digest(1))).ok(), known);
+        assert_eq!(trust(&args(None, true), None).ok(), Some(Trust::FirstUse));
+        assert!(trust(&args(None, false), None).is_err());
+        assert!(trust(&args(Some(2), false), Some(digest(1))).is_err());
+    }
+
+    #[test]
+    fn a_certificate_is_written_as_it_is_read() {
+        let authority = torc_tls::Authority::new().unwrap();
+        let facts = |pem: &str| CertificateFacts::of_pem(pem, Path::new("p")).unwrap();
+        let certificate = authority.certificate().replace("\r\n", "\n");
+        let inner: String = certificate
+            .lines()
+            .filter(|line| !line.starts_with('-'))
+            .collect();
+        let again = pem(&BASE64.decode(inner).unwrap());
+        assert_eq!(facts(&again), facts(authority.certificate()));
+    }
+}

@@ -1,0 +1,152 @@
+//! Rows that were not stored, sent again.
+//!
+//! Invariants:
+//! * A row in doubt is sent again only once nodes have dropped the earlier attempt: its time is over. So the
+//!   attempt cannot take effect after the next one, nor after a later row of the same key.
+//! * A row stays in doubt until it is stored: an attempt that failed says nothing of an earlier one.
+//! * Nothing is sent again before a node has taken a row, after the load has ended, or when the
+//!   patience is over.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::Stored;
+use crate::failure::Failure;
+use crate::format::Row;
+
+/// How long rows that were not stored are sent again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RetryOptions {
+    /// From the first failure of a batch; zero: never.
+    pub(crate) patience: Duration,
+    /// How long one attempt takes at most, for nodes as for us.
+    pub(crate) attempt: Duration,
+    /// Before rows are sent again. Longer than clocks of nodes may differ (500 ms), so that the new
+    /// attempt is the later one for them, too.
+    pub(crate) pause: Duration,
+    /// Told of the first failure that is waited out, and again once a batch was stored meanwhile.
+    pub(crate) on_wait: fn(&Failure),
+}
+
+/// What the batches of a load share.
+#[derive(Debug)]
+pub(super) struct Retries {
+    options: RetryOptions,
+    /// A row was stored, or is in doubt: there is a cluster, and it takes our rows.
+    reached: AtomicBool,
+    /// A wait was told, and no batch has been stored as a whole since.
+    told: AtomicBool,
+    ended: watch::Sender<bool>,
+}
+
+impl Retries {
+    pub(super) fn new(options: RetryOptions) -> Self {
+        Self {
+            options,
+            reached: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+            ended: watch::Sender::new(false),
+        }
+    }
+
+    /// Nothing is sent again from now on.
+    pub(super) fn end(&self) {
+        self.ended.send_replace(true);
+    }
+
+    /// Stores rows, as often as it takes; one result a row, in order, and how many rows were sent again.
+    pub(super) async fn store<S, F>(&self, store: &S, rows: Vec<Row>) -> (Vec<Stored>, u64)
+    where
+        S: Fn(Vec<Row>) -> F,
+        F: Future<Output = Vec<Stored>>,
+    {
+        let mut sent_at = Instant::now();
+        let mut results = store(rows.clone()).await;
+        let until = Instant::now() + self.options.patience;
+        let mut resume_at = self.resume_at(&results, sent_at);
+        let mut retried = 0;
+        while let Some(at) = resume_at.filter(|at| *at < until) {
+            self.tell(&results);
+            if !self.wait(at).await {
+                break;
+            }
+            let left = (0..results.len()).filter(|index| results[*index].is_open());
+            let left: Vec<usize> = left.collect();
+            retried += left.len() as u64;
+            sent_at = Instant::now();
+            let again = store(left.iter().map(|index| rows[*index].clone()).collect()).await;
+            resume_at = self.resume_at(&again, sent_at);
+            for (index, stored) in left.into_iter().zip(again) {
+                results[index].follow(stored);
+            }
+        }
+        (results, retried)
+    }
+
+    /// When what is open may be sent again; none if nothing is, or a row is refused, which ends the load.
+    fn resume_at(&self, results: &[Stored], sent_at: Instant) -> Option<Instant> {
+        let is = |of: fn(&Stored) -> bool| results.iter().any(of);
+        let (is_open, in_doubt) = (
+            is(Stored::is_open),
+            is(|it| matches!(it, Stored::Unknown(_))),
+        );
+        if in_doubt || is(|it| matches!(it, Stored::Yes)) {
+            self.reached.store(true, Ordering::Relaxed);
+        }
+        if !is_open {
+            self.told.store(false, Ordering::Relaxed);
+        }
+        let is_refused = is(|it| matches!(it, Stored::No(_)));
+        if !is_open || is_refused || !self.reached.load(Ordering::Relaxed) {
+            return None;
+        }
+        let soon = Instant::now() + self.options.pause;
+        let dropped_at = sent_at + self.options.attempt + self.options.pause;
+        Some(if in_doubt { soon.max(dropped_at) } else { soon })
+    }
+
+    fn tell(&self, results: &[Stored]) {
+        let failure = results.iter().find_map(Stored::failure);
+        if let Some(failure) = failure
+            && !self.told.swap(true, Ordering::Relaxed)
+        {
+            (self.options.on_wait)(failure);
+        }
+    }
+
+    /// Waits until then; false if the load has ended before.
+    async fn wait(&self, until: Instant) -> bool {
+        let mut ended = self.ended.subscribe();
+        tokio::select! {
+            biased;
+            _ = ended.wait_for(|ended| *ended) => false,
+            () = sleep_until(until) => true,
+        }
+    }
+}
+
+impl Stored {
+    /// Whether sending the row again may help.
+    const fn is_open(&self) -> bool {
+        matches!(self, Self::NotYet(_) | Self::Unknown(_))
+    }
+
+    const fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::Yes | Self::Expired => None,
+            Self::No(failure) | Self::NotYet(failure) | Self::Unknown(failure) => Some(failure),
+        }
+    }
+
+    /// What became of a row by this outcome and the next attempt's.
+    fn follow(&mut self, next: Self) {
+        let is_in_doubt = matches!(self, Self::Unknown(_));
+        if !(is_in_doubt && matches!(next, Self::No(_) | Self::NotYet(_))) {
+            *self = next;
+        }
+    }
+}

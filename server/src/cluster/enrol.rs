@@ -1,0 +1,145 @@
+//! Letting nodes in that come with a join token.
+//!
+//! The one call for which nobody has to be known. So it is bounded before it costs anything: attempts by address, then
+//! lengths, then the token, in constant time; only then a signature is verified, the topology group asked and a certificate
+//! signed.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use torc_proto::v1::{EnrolNodeRequest, EnrolNodeResponse};
+use torc_proto::{Fault, Reason};
+use torc_ring::topology::{Bearer, Command, KeyDigest, TopologyError};
+use torc_tls::{SigningRequest, TlsError};
+
+use crate::caller::Caller;
+use crate::clock::unix_ms;
+use crate::group::GroupError;
+use crate::shared::Shared;
+use crate::tls_dir::OwnAuthority;
+
+pub(super) const CALL: &str = "Cluster/EnrolNode";
+const MAX_NAMES: usize = 16;
+/// As DNS has it.
+const MAX_NAME_LEN: usize = 253;
+/// An id and a secret.
+const MAX_TOKEN_LEN: usize = 128;
+
+pub(super) async fn enrol(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    request: EnrolNodeRequest,
+    deadline: Instant,
+) -> Result<EnrolNodeResponse, Fault> {
+    let vetted = vet(shared, caller, &request);
+    // Strangers cause these: they are denials, of which so many are written.
+    let (own, bearer, signing_request) =
+        vetted.inspect_err(|fault| shared.denied(caller, CALL, fault))?;
+    let act = shared.act(caller, CALL, &format_args!("{} {request:?}", bearer.id()));
+    let admitted = admit(shared, own, &bearer, &signing_request, &request, deadline).await;
+    act.ends(admitted.as_ref().err());
+    admitted
+}
+
+/// Everything that this node can tell by itself.
+fn vet<'a>(
+    shared: &'a Shared,
+    caller: &Caller,
+    request: &EnrolNodeRequest,
+) -> Result<(&'a OwnAuthority, Bearer, SigningRequest), Fault> {
+    let own = own_authority(shared)?;
+    if !shared.attempts.may(caller.from, Instant::now()) {
+        let message = "too many nodes ask to be let in from this address: try again";
+        let fault = Fault::new(Reason::Overloaded, message);
+        return Err(fault.retry_after(Duration::from_secs(1)));
+    }
+    let invalid = |message: String| Fault::new(Reason::Invalid, message);
+    let is_long = |name: &String| name.len() > MAX_NAME_LEN;
+    if request.token.len() > MAX_TOKEN_LEN
+        || request.names.len() > MAX_NAMES
+        || request.names.iter().any(is_long)
+    {
+        let message = format!("a node has at most {MAX_NAMES} names of {MAX_NAME_LEN} bytes");
+        return Err(invalid(message));
+    }
+    if let Some(name) = request.names.iter().find(|name| !is_name(name)) {
+        return Err(invalid(format!(
+            "`{name}` is no hostname and no IP address"
+        )));
+    }
+    let unknown = || denied(&TopologyError::UnknownJoinToken);
+    let bearer: Bearer = request.token.parse().map_err(|_| unknown())?;
+    let topology = shared.group.topology().ok_or_else(|| {
+        let message = "the node belongs to no cluster yet: ask another one, or wait";
+        Fault::new(Reason::NotServing, message).retry_after(Duration::from_millis(500))
+    })?;
+    // Whose key it is does not matter yet: a token that is used up may be this node's own.
+    match topology.check_join_token(bearer.id(), bearer.hash(), KeyDigest([0; 32]), unix_ms()) {
+        Ok(()) | Err(TopologyError::JoinTokenUsed { .. }) => {}
+        Err(error) => return Err(denied(&error)),
+    }
+    let signing_request = SigningRequest::open(&request.signing_request);
+    let signing_request = signing_request.map_err(|error| invalid(error.to_string()))?;
+    let by = KeyDigest(signing_request.key_digest());
+    topology
+        .check_join_token(bearer.id(), bearer.hash(), by, unix_ms())
+        .map_err(|error| denied(&error))?;
+    Ok((own, bearer, signing_request))
+}
+
+/// The authority that nodes share.
+pub(super) fn own_authority(shared: &Shared) -> Result<&OwnAuthority, Fault> {
+    shared.own_authority.as_deref().ok_or_else(|| {
+        let message = if shared.tls.is_some() {
+            "the nodes of this cluster have certificates from files (--tls-cert), and cannot issue any: ask whoever \
+             has the authority for one (`kvctl cert issue --node`)"
+        } else {
+            "this cluster runs without TLS, so there is nothing to be let into: start the node without --join, then \
+             `kvctl join-node` adds it"
+        };
+        Fault::new(Reason::Refused, message)
+    })
+}
+
+async fn admit(
+    shared: &Shared,
+    own: &OwnAuthority,
+    bearer: &Bearer,
+    signing_request: &SigningRequest,
+    request: &EnrolNodeRequest,
+    deadline: Instant,
+) -> Result<EnrolNodeResponse, Fault> {
+    let command = Command::UseJoinToken {
+        id: bearer.id(),
+        hash: bearer.hash(),
+        by: KeyDigest(signing_request.key_digest()),
+        at_ms: unix_ms(),
+    };
+    match shared.group.propose(command, deadline).await {
+        Err(GroupError::Refused(error)) => return Err(denied(&error)),
+        done => done?,
+    };
+    let refused = |error: TlsError| Fault::new(Reason::Invalid, error.to_string());
+    let admitted = own
+        .admit(signing_request, &request.names)
+        .map_err(refused)?;
+    Ok(EnrolNodeResponse {
+        certificate: admitted.certificate,
+        authority: admitted.authority,
+        authority_key: admitted.authority_key,
+    })
+}
+
+fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    name.parse::<IpAddr>().is_ok() || (!name.is_empty() && name.bytes().all(is_plain))
+}
+
+fn denied(error: &TopologyError) -> Fault {
+    let reason = match error {
+        TopologyError::UnknownJoinToken => Reason::Unauthenticated,
+        _ => Reason::PermissionDenied,
+    };
+    Fault::new(reason, error.to_string())
+}

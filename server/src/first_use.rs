@@ -1,0 +1,76 @@
+//! The first tokens of a secure cluster, which its founder prints once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use torc_proto::v1::{CreateTokenRequest, CreateTokenResponse};
+use torc_proto::{Fault, Reason};
+use torc_ring::topology::Role;
+use torc_tls::{JoinToken, PinnedToken};
+
+use crate::cluster::tokens;
+use crate::shared::Shared;
+use crate::tls_dir::OwnAuthority;
+
+const PROPOSE_TIME: Duration = Duration::from_secs(5);
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// How long the first join token counts.
+const JOIN_TIME: Duration = Duration::from_secs(3_600);
+
+/// What an administrator needs to begin with a secure cluster. `Debug` does not show the secrets.
+#[derive(Debug, Clone)]
+pub struct FirstUse {
+    /// Allows everything, until it is revoked.
+    pub admin: PinnedToken,
+    /// Lets one node in.
+    pub join: JoinToken,
+}
+
+/// Creates the tokens once the cluster serves, if they have not been printed yet.
+pub(crate) async fn tokens(shared: &Arc<Shared>) -> Option<FirstUse> {
+    let own = shared.own_authority.as_deref()?;
+    if !own.dir.is_first_use() {
+        return None;
+    }
+    loop {
+        if shared.ready().is_ok() {
+            match create(shared, own).await {
+                Ok(first) => return Some(first),
+                Err(fault) => tracing::warn!(%fault, "no first tokens yet; trying again"),
+            }
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
+}
+
+async fn create(shared: &Arc<Shared>, own: &OwnAuthority) -> Result<FirstUse, Fault> {
+    let admin = CreateTokenRequest {
+        name: "first-admin".to_owned(),
+        roles: vec![Role::Admin.to_string()],
+        ..CreateTokenRequest::default()
+    };
+    let join = CreateTokenRequest {
+        name: "first-join".to_owned(),
+        join_uses: 1,
+        lifetime_ms: JOIN_TIME.as_millis() as u64,
+        ..CreateTokenRequest::default()
+    };
+    let deadline = || Instant::now() + PROPOSE_TIME;
+    let admin = tokens::create(shared, admin, deadline()).await?;
+    let join = tokens::create(shared, join, deadline()).await?;
+    let pinned = |created: &CreateTokenResponse| {
+        let bearer = created.bearer.parse();
+        let bearer = bearer.map_err(|_| Fault::new(Reason::Internal, "a token: report this"));
+        bearer.map(|bearer| PinnedToken {
+            bearer,
+            authority: own.digest(),
+        })
+    };
+    Ok(FirstUse {
+        admin: pinned(&admin)?,
+        join: JoinToken {
+            token: pinned(&join)?,
+            address: join.address,
+        },
+    })
+}

@@ -1,0 +1,46 @@
+//! Whether this node's replica of a partition lacks something, for backups.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use torc_replication::{KnownPage, SameRound};
+use torc_ring::Partition;
+
+use super::Registers;
+use super::listing::{ASK_AGAIN, Forgotten, NoQuorum};
+use crate::mutants::broken_rules;
+
+impl Registers {
+    /// Whether the store holds of a partition just what a quorum does: then every write that was acknowledged before is
+    /// in it. No record is read.
+    pub(crate) async fn holds_the_same(
+        self: &Arc<Self>,
+        partition: Partition,
+        deadline: Instant,
+    ) -> Result<bool, NoQuorum> {
+        while Instant::now() < deadline {
+            let (tag, mut answers) = self.listings.wait();
+            let _forgotten = Forgotten(&self.listings, tag);
+            let config = self.config(partition).ok_or(NoQuorum)?;
+            let Some(sum) = self.store.page_sum(partition, None, None, usize::MAX) else {
+                return Ok(false);
+            };
+            let known = KnownPage {
+                next: None,
+                count: sum.count,
+                sum: sum.sum,
+            };
+            let mut round = SameRound::new(config, tag, known, broken_rules());
+            let _time = self.send_asks(partition, round.asks());
+            let again = tokio::time::Instant::from_std(Instant::now() + ASK_AGAIN);
+            while let Ok(Some((from, answer))) =
+                tokio::time::timeout_at(again, answers.recv()).await
+            {
+                if let Some(is_same) = round.on_answer(from, &answer) {
+                    return Ok(is_same);
+                }
+            }
+        }
+        Err(NoQuorum)
+    }
+}

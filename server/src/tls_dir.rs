@@ -1,0 +1,350 @@
+//! The directory `tls/` of a secure node's data directory, and the authority that nodes of a cluster share.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `node-key.pem` | the node's private key, drawn here; it never leaves the node |
+//! | `node.pem` | its certificate, and the authority's behind it; replaced as a whole |
+//! | `ca-key.pem` | the authority's private key |
+//! | `ca.pem` | the authority's certificate: written last, so the directory is complete if it is there |
+//! | `first-use` | empty: the first tokens have not been printed yet |
+//!
+//! Files are 0600 and the directory 0700. A crash leaves each file as it was or as it is to be. Everything here blocks for
+//! the disk.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use torc_tls::{
+    Authority, AuthorityDigest, CertificateFacts, Files, Identity, Key, SigningRequest, TlsError,
+};
+
+const CA: &str = "ca.pem";
+const CA_KEY: &str = "ca-key.pem";
+const NODE: &str = "node.pem";
+const NODE_KEY: &str = "node-key.pem";
+const FIRST_USE: &str = "first-use";
+
+/// Why the directory cannot be used. What was there still is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsDirError {
+    /// A file could not be read or written.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file does not hold what it should, or a certificate cannot be issued.
+    #[error("{}: {source}", .dir.display())]
+    Tls {
+        /// The directory.
+        dir: PathBuf,
+        /// What is wrong.
+        source: TlsError,
+    },
+}
+
+/// What a node gets that was let in.
+pub(crate) struct Admitted {
+    pub(crate) certificate: String,
+    pub(crate) authority: String,
+    pub(crate) authority_key: String,
+}
+
+/// `tls/` of a data directory.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsDir(PathBuf);
+
+impl TlsDir {
+    pub(crate) fn of(data_dir: &Path) -> Self {
+        Self(data_dir.join("tls"))
+    }
+
+    /// A directory that has nothing but an authority.
+    pub(crate) fn at(dir: &Path) -> Self {
+        Self(dir.to_owned())
+    }
+
+    /// Whether the node has its authority.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.path(CA).exists()
+    }
+
+    /// What a node serves with.
+    pub(crate) fn files(&self) -> Files {
+        Files {
+            certificate: self.path(NODE),
+            key: self.path(NODE_KEY),
+            authorities: self.path(CA),
+        }
+    }
+
+    /// Begins a cluster: makes an authority.
+    pub(crate) fn found(&self) -> Result<(), TlsDirError> {
+        let authority = Authority::new().map_err(|source| self.failed(source))?;
+        self.write(CA_KEY, &authority.key())?;
+        self.write(FIRST_USE, "")?;
+        self.write(CA, authority.certificate())
+    }
+
+    /// Takes what another node gave, after it is known to fit.
+    pub(crate) fn accept(&self, admitted: &Admitted) -> Result<(), TlsDirError> {
+        Authority::open(&admitted.authority, &admitted.authority_key)
+            .map_err(|source| self.failed(source))?;
+        self.write(CA_KEY, &admitted.authority_key)?;
+        self.write(NODE, &admitted.certificate)?;
+        self.write(CA, &admitted.authority)
+    }
+
+    /// The node's key, drawn if there is none: a node that was killed while it was let in asks again with the same.
+    pub(crate) fn key(&self) -> Result<Key, TlsDirError> {
+        if let Some(pem) = self.read(NODE_KEY)? {
+            return Key::open(&pem).map_err(|source| self.failed(source));
+        }
+        let key = Key::new().map_err(|source| self.failed(source))?;
+        self.write(NODE_KEY, &key.pem())?;
+        Ok(key)
+    }
+
+    /// Opens the complete directory; the node's certificate is renewed if it has to be.
+    pub(crate) fn open(
+        &self,
+        mut names: Vec<String>,
+        life: Duration,
+    ) -> Result<OwnAuthority, TlsDirError> {
+        let authority = Authority::open(&self.required(CA)?, &self.required(CA_KEY)?);
+        let authority = authority.map_err(|source| self.failed(source))?;
+        let digest = authority.digest().map_err(|source| self.failed(source))?;
+        names.sort_unstable();
+        names.dedup();
+        let own = OwnAuthority {
+            dir: self.clone(),
+            authority,
+            digest,
+            names,
+            life,
+        };
+        if own.leaf()?.is_none_or(|leaf| own.is_due(&leaf)) {
+            own.renew()?;
+        }
+        Ok(own)
+    }
+
+    /// Whether the first tokens are to be printed.
+    pub(crate) fn is_first_use(&self) -> bool {
+        self.path(FIRST_USE).exists()
+    }
+
+    /// The first tokens were printed.
+    pub(crate) fn end_first_use(&self) -> Result<(), TlsDirError> {
+        let path = self.path(FIRST_USE);
+        fs::remove_file(&path).map_err(|source| file("remove", path, source))
+    }
+
+    /// Gives this authority to another data directory.
+    pub(crate) fn share(&self, with: &Self) -> Result<(), TlsDirError> {
+        for name in [CA_KEY, CA] {
+            with.write(name, &self.required(name)?)?;
+        }
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn failed(&self, source: TlsError) -> TlsDirError {
+        let dir = self.0.clone();
+        TlsDirError::Tls { dir, source }
+    }
+
+    fn read(&self, name: &str) -> Result<Option<String>, TlsDirError> {
+        match fs::read_to_string(self.path(name)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(file("read", self.path(name), source)),
+        }
+    }
+
+    fn required(&self, name: &str) -> Result<String, TlsDirError> {
+        let missing = || file("read", self.path(name), io::ErrorKind::NotFound.into());
+        self.read(name)?.ok_or_else(missing)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), TlsDirError> {
+        let failed = |source| file("write", self.path(name), source);
+        let parent = self.0.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(parent).map_err(failed)?;
+        match DirBuilder::new().mode(0o700).create(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed(error));
+            }
+            _ => {}
+        }
+        // Readable by its owner alone.
+        let mut written = tempfile::NamedTempFile::new_in(&self.0).map_err(failed)?;
+        written.write_all(text.as_bytes()).map_err(failed)?;
+        written.as_file().sync_all().map_err(failed)?;
+        let kept = written.persist(self.path(name));
+        kept.map_err(|error| failed(error.error))?;
+        File::open(&self.0)
+            .and_then(|dir| dir.sync_all())
+            .map_err(failed)
+    }
+}
+
+fn file(action: &'static str, path: PathBuf, source: io::Error) -> TlsDirError {
+    TlsDirError::File {
+        action,
+        path,
+        source,
+    }
+}
+
+/// The cluster's authority, as this node has it, and what the node's own certificate is to say.
+#[derive(Debug)]
+pub(crate) struct OwnAuthority {
+    pub(crate) dir: TlsDir,
+    authority: Authority,
+    digest: AuthorityDigest,
+    names: Vec<String>,
+    life: Duration,
+}
+
+impl OwnAuthority {
+    /// By which newcomers recognise it.
+    pub(crate) const fn digest(&self) -> AuthorityDigest {
+        self.digest
+    }
+
+    /// Lets another node in.
+    pub(crate) fn admit(
+        &self,
+        request: &SigningRequest,
+        names: &[String],
+    ) -> Result<Admitted, TlsError> {
+        Ok(Admitted {
+            certificate: self
+                .authority
+                .sign(request, &any_node(), names, self.life)?,
+            authority: self.authority.certificate().to_owned(),
+            authority_key: self.authority.key(),
+        })
+    }
+
+    /// How long the node's certificate need not be renewed.
+    pub(crate) fn fresh_for(&self) -> Result<Duration, TlsDirError> {
+        let renew_at = self.leaf()?.map(|leaf| leaf.renew_at());
+        let left = renew_at.and_then(|at| at.duration_since(SystemTime::now()).ok());
+        Ok(left.unwrap_or_default())
+    }
+
+    /// Replaces the node's certificate.
+    pub(crate) fn renew(&self) -> Result<(), TlsDirError> {
+        let failed = |source| self.dir.failed(source);
+        let request = self.dir.key()?.request().map_err(failed)?;
+        let request = SigningRequest::open(&request).map_err(failed)?;
+        let certificate = self
+            .authority
+            .sign(&request, &any_node(), &self.names, self.life);
+        self.dir.write(NODE, &certificate.map_err(failed)?)
+    }
+
+    fn leaf(&self) -> Result<Option<CertificateFacts>, TlsDirError> {
+        let Some(pem) = self.dir.read(NODE)? else {
+            return Ok(None);
+        };
+        let facts = CertificateFacts::of_pem(&pem, &self.dir.path(NODE));
+        let facts = facts.map_err(|source| self.dir.failed(source))?;
+        Ok(facts.into_iter().next())
+    }
+
+    /// Whether a certificate of the node is old, or for other names.
+    fn is_due(&self, leaf: &CertificateFacts) -> bool {
+        let mut names = leaf.names.clone();
+        names.sort_unstable();
+        names != self.names || leaf.renew_at() <= SystemTime::now()
+    }
+}
+
+/// The authority is the cluster's own, so its nodes need not name it. Their ids are given later, when they join.
+const fn any_node() -> Identity {
+    Identity::Node {
+        cluster: None,
+        node: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    const LIFE: Duration = Duration::from_secs(3_600);
+
+    fn names() -> Vec<String> {
+        vec!["localhost".to_owned(), "127.0.0.1".to_owned()]
+    }
+
+    #[test]
+    fn a_new_authority_is_for_its_owner_alone_and_the_same_after_a_restart() {
+        let data = tempfile::tempdir().unwrap();
+        let dir = TlsDir::of(data.path());
+        assert!(!dir.is_complete());
+        dir.found().unwrap();
+        assert!(dir.is_complete() && dir.is_first_use());
+        let own = dir.open(names(), LIFE).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&dir.0), 0o700);
+        for entry in fs::read_dir(&dir.0).unwrap() {
+            let path = entry.unwrap().path();
+            assert_eq!(mode(&path), 0o600, "{}", path.display());
+        }
+        let leaf = own.leaf().unwrap();
+        dir.end_first_use().unwrap();
+        let again = dir.open(names(), LIFE).unwrap();
+        assert_eq!(again.digest(), own.digest());
+        assert_eq!(again.leaf().unwrap(), leaf, "nothing was due");
+        assert!(!dir.is_first_use());
+        let elsewhere = dir.open(vec!["db-1.example".to_owned()], LIFE).unwrap();
+        let names = elsewhere.leaf().unwrap().unwrap().names;
+        assert_eq!(names, ["db-1.example"], "it is reached by another name now");
+    }
+
+    #[test]
+    fn a_directory_that_a_crash_left_half_done_is_begun_again() {
+        let data = tempfile::tempdir().unwrap();
+        let dir = TlsDir::of(data.path());
+        dir.found().unwrap();
+        fs::remove_file(dir.path(CA)).unwrap();
+        assert!(!dir.is_complete());
+        dir.found().unwrap();
+        dir.open(names(), LIFE).unwrap();
+        fs::remove_file(dir.path(NODE)).unwrap();
+        dir.open(names(), LIFE).unwrap();
+        fs::remove_file(dir.path(CA_KEY)).unwrap();
+        let lost = dir.open(names(), LIFE).unwrap_err().to_string();
+        assert!(lost.contains("ca-key.pem"), "{lost}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_accepted() {
+        let data = tempfile::tempdir().unwrap();
+        let dir = TlsDir::of(&data.path().join("one"));
+        let [one, other] = [(); 2].map(|()| Authority::new().unwrap());
+        let mixed = Admitted {
+            certificate: String::new(),
+            authority: one.certificate().to_owned(),
+            authority_key: other.key(),
+        };
+        assert!(dir.accept(&mixed).is_err() && !dir.is_complete());
+    }
+}
