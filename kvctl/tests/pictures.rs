@@ -95,11 +95,7 @@ fn grown(nodes: u64, partitions: Partitions, positions: u16) -> (Ring, Placement
 fn a_key_on_the_ring() {
     let partitions = Partitions::new(64).unwrap();
     let (ring, placement) = grown(4, partitions, 4);
-    let digest = Digest::of(
-        &DigestKey([7; 32]),
-        NamespaceId::DEFAULT,
-        KEY.as_bytes(),
-    );
+    let digest = Digest::of(&DigestKey([7; 32]), NamespaceId::DEFAULT, KEY.as_bytes());
     let token = Token::of(&digest);
     let (partition, nodes) = placement.locate(token);
     let turn = |token: Token| token.0 as f64 / 2f64.powi(64);
@@ -163,27 +159,27 @@ fn what_a_join_moves() {
         250,
         "The replicas of 128 partitions before and after a fourth node joins",
     );
+    // In the row of the node that lost it, so that what stays is seen to stay.
+    let row = |nodes: &[NodeId], row: u64| {
+        let own = NodeId(row);
+        if nodes.contains(&own) { own } else { NodeId(4) }
+    };
     let rows = |svg: &mut Svg, top: f64, placement: &Placement| {
-        for partition in partitions.iter() {
-            // By node, so that what stays is seen to stay.
-            let mut nodes = placement.nodes(partition).to_vec();
-            nodes.sort_unstable();
-            let lost = NodeId(
-                1 + (0..3)
-                    .find(|id| !nodes.contains(&NodeId(id + 1)))
-                    .unwrap_or(0),
-            );
-            if nodes.last() == Some(&NodeId(4)) {
-                nodes.pop();
-                nodes.insert(lost.0 as usize - 1, NodeId(4));
-            }
-            for (node, row) in nodes.iter().zip(0..) {
+        for number in 1..=3 {
+            let nodes: Vec<NodeId> = partitions
+                .iter()
+                .map(|it| row(placement.nodes(it), number))
+                .collect();
+            let mut from = 0;
+            for run in nodes.chunk_by(|one, next| one == next) {
                 svg.add(format_args!(
-                    "<rect x=\"{:.1}\" y=\"{:.0}\" width=\"4.2\" height=\"18\" fill=\"{}\"/>",
-                    20.0 + 4.69 * f64::from(partition.0),
-                    top + 20.0 * f64::from(row),
-                    colour(*node)
+                    "<rect x=\"{:.1}\" y=\"{:.0}\" width=\"{:.1}\" height=\"18\" fill=\"{}\"/>",
+                    20.0 + 4.69 * from as f64,
+                    top + 20.0 * (number - 1) as f64,
+                    4.69 * run.len() as f64 - 0.7,
+                    colour(run[0])
                 ));
+                from += run.len();
             }
         }
     };
@@ -195,7 +191,7 @@ fn what_a_join_moves() {
     let all = u64::from(partitions.count()) * u64::from(REPLICAS);
     let least = plan.minimum_replicas;
     let said = format!(
-        "{moved} of {all} replicas move, all of them to node 4; the least possible is {least:.0}"
+        "{moved} of {all} replicas move, all of them to node 4, whose even share is {least:.0}"
     );
     let only_to_it = plan
         .moves

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
-	"example.org/counter/torc"
+	torc "example.org/counter/torc/v1"
 )
 
 // token goes with each request, and over TLS only.

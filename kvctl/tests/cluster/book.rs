@@ -189,7 +189,7 @@ async fn clients_of_several_languages_count_on_one_key() {
         panic!("three blocks: {blocks:?}");
     };
     let go_lacks = lacks(
-        &["go", "protoc", "protoc-gen-go", "protoc-gen-go-grpc"],
+        &["go", "protoc"],
         "/usr/share/gocode/src/google.golang.org/grpc",
     );
     let java_lacks = lacks(
