@@ -194,7 +194,7 @@ async fn clients_of_several_languages_count_on_one_key() {
     );
     let java_lacks = lacks(
         &["java", "javac", "protoc", "grpc_java_plugin"],
-        "/usr/share/java/grpc-netty.jar",
+        "/usr/share/java/perfmark-api.jar",
     );
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let before = format!(
