@@ -14,10 +14,10 @@ fn page(name: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_quick_start_and_the_sizing_can_be_pasted() {
+async fn the_quick_start_the_concepts_and_the_sizing_can_be_pasted() {
     let dir = tempfile::tempdir().unwrap();
     let playground = Playground::start(&dir.path().join("playground")).await;
-    for name in ["quick-start.md", "sizing.md"] {
+    for name in ["quick-start.md", "concepts.md", "sizing.md"] {
         let blocks = blocks_of(&page(name), "sh");
         assert!(!blocks.is_empty());
         for block in blocks {
@@ -170,8 +170,8 @@ fn lacks(programs: &[&str], libraries: &str) -> Option<String> {
     missing.map(str::to_owned)
 }
 
-/// Each program counts to ten on the same key, which the page calls `visits`; then the first ones count in a secure
-/// cluster, too.
+/// Each program counts ten times on the same key. The one in Go counts in a secure cluster, too; Debian's gRPC for Java
+/// cannot speak TLS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_of_several_languages_count_on_one_key() {
     let dir = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ async fn clients_of_several_languages_count_on_one_key() {
         let block = format!("{before}\n{block}\n");
         paste(&block, dir.path(), &playground.endpoint())
     };
-    let (mut sum, mut secure_sum) = (0, 0);
+    let mut sum = 0;
     for (name, block, lacks) in [("Go", go, go_lacks), ("Java", java, java_lacks)] {
         if let Some(missing) = lacks {
             eprintln!("skipped, the program in {name}: there is no {missing}");
@@ -214,10 +214,11 @@ async fn clients_of_several_languages_count_on_one_key() {
         }
         sum += 10;
         assert!(paste(block).ends_with(&format!("{sum}\n")), "{name}");
-        let run = block.lines().last().unwrap();
-        secure_sum += 10;
-        let counted = paste(&format!("{secure}\n{run}"));
-        assert!(counted.ends_with(&format!("{secure_sum}\n")), "{counted}");
+        if name == "Go" {
+            let run = block.lines().last().unwrap();
+            let counted = paste(&format!("{secure}\n{run}"));
+            assert!(counted.ends_with("10\n"), "{counted}");
+        }
     }
     if let Some(missing) = lacks(&["redis-cli"], "/") {
         eprintln!("skipped: there is no {missing}");
