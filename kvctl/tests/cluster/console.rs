@@ -19,8 +19,6 @@ async fn during_a_join() -> Cluster {
         // Slow, so that the join is still under way when the page is looked at.
         let fixed = [
             "--replicas=3",
-            // As many keys in each as clusters have, so that the picture shows what an index usually takes.
-            "--partitions=512",
             "--hot-keys-interval-s=1",
             "--transfer-mib-per-s=1",
         ];
