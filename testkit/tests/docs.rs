@@ -4,19 +4,28 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 16] = [
+const DOCUMENTS: [&str; 25] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "bench/README.md",
     "deploy/README.md",
     "docs/SUMMARY.md",
+    "docs/backup.md",
+    "docs/clients.md",
     "docs/comparison.md",
+    "docs/concepts.md",
     "docs/console.md",
     "docs/failures.md",
+    "docs/glossary.md",
     "docs/growing.md",
+    "docs/how-it-works.md",
     "docs/quick-start.md",
+    "docs/redis.md",
+    "docs/security.md",
     "docs/sizing.md",
+    "docs/tuning.md",
+    "SECURITY.md",
     "fuzz/README.md",
     "python/README.md",
     "sim/README.md",

@@ -133,7 +133,7 @@ fn kvctl_typing(config: &Path, typed: &str, args: &[&str]) -> Output {
 }
 
 /// The address and the token behind `kvctl login`, as somebody would paste them.
-fn login_of(text: &str) -> (String, String) {
+pub(crate) fn login_of(text: &str) -> (String, String) {
     let mut lines = text.lines().map(str::trim);
     let address = lines.find_map(|line| line.strip_prefix("kvctl login "));
     (

@@ -307,7 +307,7 @@ pub(crate) struct Playground {
     child: Child,
     first_grpc_port: u16,
     first_http_port: u16,
-    first_resp_port: u16,
+    pub(crate) first_resp_port: u16,
     /// What it printed.
     pub(crate) welcome: String,
 }
