@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status, Streaming};
 use torc_proto::v1;
 use torc_proto::v1::replica_server::Replica;
 use torc_proto::v1::{
-    CopySlicesRequest, EnlistRequest, EnlistResponse, IdentifyRequest, IdentifyResponse,
+    CopySlicesRequest, EnlistRequest, EnlistResponse, GiveAuthorityRequest, GiveAuthorityResponse, IdentifyRequest, IdentifyResponse,
     LinkRequest, SummarizeRequest, SummarizeResponse,
 };
 use torc_proto::{Fault, Reason};
@@ -21,6 +21,7 @@ use torc_ring::{NodeId, Partition};
 use crate::identity::{IdentityError, Membership};
 use crate::links::LinkStream;
 use crate::recipient::caller_of;
+use crate::rotation;
 use crate::shared::{Shared, store_fault};
 
 /// The service. Cloning shares the node.
@@ -121,6 +122,18 @@ impl Replica for ReplicaService {
         let caller = caller_of(request.extensions()).clone();
         let accepted = service.accept(request.into_inner(), |node| caller.may_be(node));
         Ok(Response::new(accepted.await?))
+    }
+
+    async fn give_authority(
+        &self,
+        request: Request<GiveAuthorityRequest>,
+    ) -> Result<Response<GiveAuthorityResponse>, Status> {
+        let caller = caller_of(request.extensions());
+        let request = request.get_ref();
+        let act = self.shared.act(caller, "Replica/GiveAuthority", request);
+        let answer = rotation::give(&self.shared, request);
+        act.ends(answer.as_ref().err());
+        Ok(Response::new(answer?))
     }
 }
 
