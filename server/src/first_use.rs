@@ -62,10 +62,7 @@ async fn create(shared: &Arc<Shared>, own: &OwnAuthority) -> Result<FirstUse, Fa
     let pinned = |created: &CreateTokenResponse| {
         let bearer = created.bearer.parse();
         let bearer = bearer.map_err(|_| Fault::new(Reason::Internal, "a token: report this"));
-        bearer.map(|bearer| PinnedToken {
-            bearer,
-            authority,
-        })
+        bearer.map(|bearer| PinnedToken { bearer, authority })
     };
     Ok(FirstUse {
         admin: pinned(&admin)?,

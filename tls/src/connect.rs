@@ -46,7 +46,10 @@ type Contents = (Vec<u8>, Option<[Vec<u8>; 2]>);
 impl ClientFiles {
     /// What the files say now. While they cannot be used, as before.
     fn config(&self) -> Arc<ClientConfig> {
-        let own = self.own.as_ref().map(|[certificate, key]| (&**certificate, &**key));
+        let own = self
+            .own
+            .as_ref()
+            .map(|[certificate, key]| (&**certificate, &**key));
         // Whoever panicked had not begun to replace it.
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         if let Ok(contents) = read(&self.authorities, own)

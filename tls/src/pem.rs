@@ -84,7 +84,10 @@ pub fn blocks(text: &str) -> impl Iterator<Item = &str> {
     let next = move || {
         let block = &left[left.find("-----BEGIN ")?..];
         let end = block.find(END)? + END.len();
-        let end = end + block[end..].find('\n').map_or(block.len() - end, |at| at + 1);
+        let end = end
+            + block[end..]
+                .find('\n')
+                .map_or(block.len() - end, |at| at + 1);
         let (block, after) = block.split_at(end);
         left = after;
         Some(block)

@@ -11,8 +11,8 @@ use torc_record::{DigestKey, Epoch, Layer};
 
 use super::layers::Placements;
 use super::{
-    Authorities, BearerId, BearerToken, Boot, ClusterId, Generation, Layers, Member, MemberState, Move,
-    Namespace, Switch, Topology, Transition, TransitionKind,
+    Authorities, BearerId, BearerToken, Boot, ClusterId, Generation, Layers, Member, MemberState,
+    Move, Namespace, Switch, Topology, Transition, TransitionKind,
 };
 use crate::replicas::{Config, Milestones, Stage, Votes};
 use crate::{AllocateError, NodeId, NodeSpec, Partition, Partitions, Placement, Ring, allocate};

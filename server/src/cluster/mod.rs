@@ -33,10 +33,11 @@ use torc_proto::v1::{
     AbortRequest, AbortResponse, AlterNamespaceRequest, Authorities, ChangeGenerationRequest,
     ChangeGenerationResponse, ChangeResponse, CreateNamespaceRequest, CreateNamespaceResponse,
     CreateTokenRequest, CreateTokenResponse, EnrolNodeRequest, EnrolNodeResponse, ExplainRequest,
-    ExplainResponse, GetAuthoritiesRequest, GetTopologyRequest, GetTopologyResponse, HotKeysRequest, HotKeysResponse,
-    HotWindowRequest, HotWindowResponse, JoinRequest, LeaveRequest, ListGenerationsRequest,
-    ListGenerationsResponse, ListTokensRequest, ListTokensResponse, MaintenanceRequest,
-    MaintenanceResponse, ReplaceRequest, RevokeTokenRequest, RevokeTokenResponse, ReweightRequest, RotateAuthorityRequest,
+    ExplainResponse, GetAuthoritiesRequest, GetTopologyRequest, GetTopologyResponse,
+    HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse, JoinRequest,
+    LeaveRequest, ListGenerationsRequest, ListGenerationsResponse, ListTokensRequest,
+    ListTokensResponse, MaintenanceRequest, MaintenanceResponse, ReplaceRequest,
+    RevokeTokenRequest, RevokeTokenResponse, ReweightRequest, RotateAuthorityRequest,
     SketchKeysRequest, StatusRequest, StatusResponse, WriteBackupRequest,
 };
 use torc_proto::{Fault, topology_to_wire};

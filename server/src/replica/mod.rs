@@ -10,8 +10,8 @@ use tonic::{Request, Response, Status, Streaming};
 use torc_proto::v1;
 use torc_proto::v1::replica_server::Replica;
 use torc_proto::v1::{
-    CopySlicesRequest, EnlistRequest, EnlistResponse, GiveAuthorityRequest, GiveAuthorityResponse, IdentifyRequest, IdentifyResponse,
-    LinkRequest, SummarizeRequest, SummarizeResponse,
+    CopySlicesRequest, EnlistRequest, EnlistResponse, GiveAuthorityRequest, GiveAuthorityResponse,
+    IdentifyRequest, IdentifyResponse, LinkRequest, SummarizeRequest, SummarizeResponse,
 };
 use torc_proto::{Fault, Reason};
 use torc_record::Layer;
