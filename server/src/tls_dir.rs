@@ -483,6 +483,113 @@ mod tests {
         assert!(lost.contains("ca-key.pem"), "{lost}");
     }
 
+    /// A directory that follows a rotation, and the certificates of the old and the new authority.
+    fn rotating(data: &tempfile::TempDir) -> (OwnAuthority, Vec<String>) {
+        let dir = TlsDir::of(data.path());
+        dir.found().unwrap();
+        let own = dir.open(names(), LIFE).unwrap();
+        let mut both = own.trusted();
+        assert_eq!(own.draft(&[]).unwrap(), None, "another one than is here");
+        both.push(own.draft(&both).unwrap().unwrap());
+        (own, both)
+    }
+
+    #[test]
+    fn each_step_of_a_rotation_is_on_disk_and_nobody_is_vouched_for_who_goes() {
+        let data = tempfile::tempdir().unwrap();
+        let (own, mut trusted) = rotating(&data);
+        let reopened = || own.dir.open(names(), LIFE).unwrap().trusted();
+        assert_eq!(reopened(), trusted[..1], "a draft is nothing yet");
+        let shown = || own.dir.shown().unwrap();
+        for (step, behind) in [
+            (RotationStep::Trust, 1),
+            (RotationStep::Issue, 3),
+            (RotationStep::Settled, 1),
+        ] {
+            if step == RotationStep::Issue {
+                trusted.reverse();
+            }
+            trusted.truncate(if step == RotationStep::Settled { 1 } else { 2 });
+            assert!(own.follow(&trusted, step, &[]).unwrap());
+            assert_eq!(reopened(), trusted, "{step}");
+            assert_eq!((shown().len(), shown().last()), (behind, trusted.first()));
+            let certificate = own.dir.read(NODE).unwrap();
+            assert!(own.follow(&trusted, step, &[]).unwrap());
+            assert_eq!(own.dir.read(NODE).unwrap(), certificate, "done once");
+        }
+        let keys = own.dir.required(CA_KEY).unwrap();
+        assert_eq!(blocks(&keys).count(), 1, "the old key is gone");
+    }
+
+    #[test]
+    fn a_kill_between_two_files_leaves_an_authority_and_the_step_is_done_again() {
+        for step in [
+            RotationStep::Trust,
+            RotationStep::Issue,
+            RotationStep::Settled,
+        ] {
+            let data = tempfile::tempdir().unwrap();
+            let (own, both) = rotating(&data);
+            let reversed: Vec<_> = both.iter().rev().cloned().collect();
+            let steps = [
+                (RotationStep::Trust, both.clone()),
+                (RotationStep::Issue, reversed.clone()),
+                (RotationStep::Settled, reversed[..1].to_vec()),
+            ];
+            let at = steps.iter().position(|(it, _)| *it == step).unwrap();
+            for (step, trusted) in &steps[..at] {
+                assert!(own.follow(trusted, *step, &[]).unwrap());
+            }
+            let files = [CA_KEY, CA, NODE];
+            let before = files.map(|it| own.dir.required(it).unwrap());
+            let trusted = &steps[at].1;
+            assert!(own.follow(trusted, step, &[]).unwrap());
+            let after = files.map(|it| own.dir.required(it).unwrap());
+            // In the order in which they are written.
+            for written in 0..=files.len() {
+                for (at, file) in files.iter().enumerate() {
+                    let text = if at < written {
+                        &after[at]
+                    } else {
+                        &before[at]
+                    };
+                    own.dir.write(file, text).unwrap();
+                }
+                let again = own.dir.open(names(), LIFE).unwrap();
+                assert!(
+                    again.follow(trusted, step, &[]).unwrap(),
+                    "{step} {written}"
+                );
+                assert_eq!(again.trusted(), *trusted, "{step} {written}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_follows_once_it_has_the_key_and_changes_nothing_before() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (own, both) = rotating(&here);
+        assert!(own.follow(&both, RotationStep::Trust, &[]).unwrap());
+        let other = TlsDir::of(there.path());
+        own.dir.share(&other).unwrap();
+        other.write(CA, &both[0]).unwrap();
+        other
+            .write(
+                CA_KEY,
+                blocks(&own.dir.required(CA_KEY).unwrap()).next().unwrap(),
+            )
+            .unwrap();
+        let other = other.open(names(), LIFE).unwrap();
+        assert!(!other.follow(&both, RotationStep::Trust, &[]).unwrap());
+        assert_eq!(other.trusted(), both[..1]);
+        let lacking = other.lacking(&both).unwrap();
+        assert_eq!(lacking, both[1..]);
+        let new = Authority::open(&both[1], &own.dir.required(CA_KEY).unwrap()).unwrap();
+        let key = own.key_of(new.digest().unwrap()).unwrap();
+        assert!(other.follow(&both, RotationStep::Trust, &[key]).unwrap());
+        assert_eq!(other.trusted(), both);
+    }
+
     #[test]
     fn what_does_not_fit_is_not_accepted() {
         let data = tempfile::tempdir().unwrap();
