@@ -42,9 +42,10 @@ impl Turn {
         });
         let mut keys = Vec::new();
         for certificate in lacking.unwrap_or_default() {
-            match ask_all(shared, &certificate).await {
-                Some(key) => keys.push(key),
-                None => tracing::warn!("no member has given the key of the new authority yet"),
+            if let Some(key) = ask_all(shared, &certificate).await {
+                keys.push(key);
+            } else {
+                tracing::warn!("no member has given the key of the new authority yet");
             }
         }
         Some(Self { authorities, keys })

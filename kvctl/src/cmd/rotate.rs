@@ -26,18 +26,38 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// Step 2: nodes issue by the new authority.
-    #[arg(long, group = "step")]
-    issue: bool,
-    /// Step 3: nodes trust the new authority alone.
-    #[arg(long, group = "step")]
-    finish: bool,
-    /// Give up the rotation, before step 2.
-    #[arg(long, group = "step")]
-    abort: bool,
+    #[command(flatten)]
+    step: Step,
     /// Return once the step is agreed; nodes do it by themselves.
     #[arg(long)]
     no_wait: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Step {
+    /// Step 2: nodes issue by the new authority.
+    #[arg(long, group = "rotation")]
+    issue: bool,
+    /// Step 3: nodes trust the new authority alone.
+    #[arg(long, group = "rotation")]
+    finish: bool,
+    /// Give up the rotation, before step 2.
+    #[arg(long, group = "rotation")]
+    abort: bool,
+}
+
+impl Step {
+    const fn action(&self) -> RotationAction {
+        if self.issue {
+            RotationAction::Issue
+        } else if self.finish {
+            RotationAction::Finish
+        } else if self.abort {
+            RotationAction::Abort
+        } else {
+            RotationAction::Begin
+        }
+    }
 }
 
 /// How far a rotation is, as JSON.
@@ -47,11 +67,11 @@ struct State<'a> {
     step: String,
     /// SHA-256 of the authorities; nodes issue by the first.
     authorities: Vec<String>,
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<Row<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Node<'a> {
+struct Row<'a> {
     node: NodeId,
     address: &'a str,
     done: bool,
@@ -60,7 +80,7 @@ struct Node<'a> {
 
 fn state(of: &Authorities) -> Result<State<'_>, Failure> {
     let facts = certificates::facts(&of.trusted.concat(), "the cluster".as_ref())?;
-    let nodes = of.members.iter().map(|member| Node {
+    let nodes = of.members.iter().map(|member| Row {
         node: member.node,
         address: &member.address,
         done: member.done,
@@ -112,17 +132,8 @@ fn waiting(of: &Authorities) -> String {
 }
 
 pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
-    let action = if args.issue {
-        RotationAction::Issue
-    } else if args.finish {
-        RotationAction::Finish
-    } else if args.abort {
-        RotationAction::Abort
-    } else {
-        RotationAction::Begin
-    };
     let client = global.client()?;
-    let mut now = client.rotate_authority(action).await?;
+    let mut now = client.rotate_authority(args.step.action()).await?;
     let mut told = String::new();
     while !args.no_wait && now.waiting().next().is_some() {
         let waits = waiting(&now);

@@ -99,7 +99,9 @@ pub(super) async fn rotate(
         match shared.group.propose(command, deadline).await {
             // Somebody else began one at the same time: it is as good as this one.
             Err(GroupError::Refused(TopologyError::Rotating)) => {}
-            done => drop(done?),
+            done => {
+                done?;
+            }
         }
         all_heard(shared, HEAR_TIME, deadline).await?;
     }
@@ -118,15 +120,13 @@ async fn begin(own: &Arc<OwnAuthority>, known: Option<&Authorities>) -> Result<C
     let new = drafted
         .map_err(|error| failed(&error))?
         .map_err(|error| failed(&error))?;
-    match (trusted.into_iter().next(), new) {
-        (Some(old), Some(new)) => Ok(Command::BeginRotation { old, new }),
-        _ => {
-            let message = "this node has not ended the rotation before, or its ca.pem holds further authorities: try \
-                           again, or ask another node";
-            let fault = Fault::new(Reason::NotServing, message);
-            Err(fault.retry_after(Duration::from_secs(1)))
-        }
+    if let (Some(old), Some(new)) = (trusted.into_iter().next(), new) {
+        return Ok(Command::BeginRotation { old, new });
     }
+    let message = "this node has not ended the rotation before, or its ca.pem holds further authorities: try again, or \
+                   ask another node";
+    let fault = Fault::new(Reason::NotServing, message);
+    Err(fault.retry_after(Duration::from_secs(1)))
 }
 
 /// The topology refuses a step that somebody has not done. A member that has, and does not answer now, is waited for as
