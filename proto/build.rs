@@ -30,6 +30,7 @@ fn main() -> Result<(), Failed> {
             "torc.v1.CreateTokenResponse",
             "torc.v1.EnrolNodeRequest",
             "torc.v1.EnrolNodeResponse",
+            "torc.v1.GiveAuthorityResponse",
         ])
         .codec_path("crate::codec::BoundedCodec")
         .compile_fds(descriptors)?;
@@ -37,7 +38,7 @@ fn main() -> Result<(), Failed> {
 }
 
 /// Who may call what. A call that is missing here, or is here and nowhere else, fails the build.
-const ACCESS: [(&str, &str); 38] = [
+const ACCESS: [(&str, &str); 41] = [
     ("Kv/Get", "Read"),
     ("Kv/Put", "Write"),
     ("Kv/Delete", "Write"),
@@ -67,11 +68,14 @@ const ACCESS: [(&str, &str); 38] = [
     ("Cluster/ListTokens", "Admin"),
     ("Cluster/RevokeToken", "Admin"),
     ("Cluster/EnrolNode", "Anyone"),
+    ("Cluster/GetAuthorities", "Observe"),
+    ("Cluster/RotateAuthority", "Admin"),
     ("Replica/Identify", "Node"),
     ("Replica/Enlist", "Node"),
     ("Replica/CopySlices", "Node"),
     ("Replica/Summarize", "Node"),
     ("Replica/Link", "Node"),
+    ("Replica/GiveAuthority", "Node"),
     ("TopologyGroup/AppendEntries", "Node"),
     ("TopologyGroup/InstallSnapshot", "Node"),
     ("TopologyGroup/Vote", "Node"),

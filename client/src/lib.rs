@@ -94,6 +94,7 @@ mod overlap;
 mod peer;
 mod race;
 mod retry;
+mod rotation;
 mod scan;
 mod session;
 mod tokens;
@@ -117,10 +118,13 @@ pub use options::{
     AlterOptions, Condition, Consistency, GetOptions, GoOptions, HotKeysOptions, OverlapOptions,
     PutOptions, QuorumSize, ScanOptions,
 };
+pub use rotation::{Authorities, RotationAction, RotationMember};
 pub use scan::{Scan, ScanCursor};
 pub use tokens::{CreatedJoinToken, CreatedToken, NewToken, TokenInfo};
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};
-pub use torc_ring::topology::{BearerId, ClusterId, Role, Roles, RoutingTable, Scope};
+pub use torc_ring::topology::{
+    BearerId, ClusterId, Role, Roles, RotationStep, RoutingTable, Scope,
+};
 pub use torc_ring::{NodeId, Partition, Token, Zone};
 pub use torc_tls::{ClientTls, TlsError};
 

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -95,6 +96,9 @@ pub(crate) struct Global {
     /// A file with the token, which counts instead of --token.
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// The client of the profile that is used, and the profile's name.
+    #[arg(skip)]
+    of_profile: OnceLock<(String, Client)>,
 }
 
 /// A token, which nothing shows.
@@ -225,7 +229,35 @@ impl Global {
         } else if let Some(profile) = of_profile.filter(|_| self.tls_cert.is_none()) {
             builder = builder.token(profile.token.as_str());
         }
-        Ok(builder.connect_lazy()?)
+        let client = builder.connect_lazy()?;
+        if let Some((name, _)) = profile.filter(|_| self.tls_ca.is_none()) {
+            self.of_profile.get_or_init(|| (name, client.clone()));
+        }
+        Ok(client)
+    }
+
+    /// Keeps what a cluster trusts that rotates its authority in the profile, which would not reach it any more afterwards.
+    fn learn_authorities(&self) {
+        let Some((name, client)) = self.of_profile.get() else {
+            return;
+        };
+        let trusted = client.known_topology().map(|it| it.authorities.concat());
+        let trusted = trusted.filter(|it| !it.is_empty());
+        let learned = trusted.map_or(Ok(()), |trusted| Profiles::learn(name, trusted));
+        if let Err(failure) = learned {
+            out::note(format_args!(
+                "the profile `{name}` could not learn the cluster's authorities: {failure}"
+            ));
+        }
+    }
+
+    /// Whether the cluster is told who asks.
+    ///
+    /// # Errors
+    /// When the profile or the token's file cannot be read.
+    pub(crate) fn says_who_asks(&self) -> Result<bool, Failure> {
+        let given = self.token()?.is_some() || self.tls_cert.is_some();
+        Ok(given || self.profile()?.is_some())
     }
 
     /// The profile to use and its name, if one is to be used.
@@ -354,39 +386,44 @@ fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 async fn dispatch(cli: Cli, out: &mut Out) -> Result<(), Failure> {
-    let global = cli.global;
-    match cli.command {
-        Command::Put(args) => cmd::put::run(args, &global, out).await,
-        Command::Get(args) => cmd::get::run(args, &global, out).await,
-        Command::Delete(args) => cmd::delete::run(args, &global, out).await,
-        Command::Scan(args) => cmd::scan::run(args, &global, out).await,
-        Command::Load(args) => cmd::load::run(args, &global, out).await,
-        Command::Dump(args) => cmd::dump::run(args, &global, out).await,
-        Command::JoinNode(args) => cmd::join_node::run(args, &global, out).await,
-        Command::LeaveNode(args) => cmd::leave_node::run(args, &global, out).await,
-        Command::ReplaceNode(args) => cmd::replace_node::run(args, &global, out).await,
-        Command::ReweightNode(args) => cmd::reweight_node::run(args, &global, out).await,
-        Command::Abort(args) => cmd::abort::run(args, &global, out).await,
-        Command::Namespace(args) => cmd::namespace::run(args, &global, out).await,
-        Command::Status(args) => cmd::status::run(args, &global, out).await,
-        Command::Top(args) => cmd::top::run(args, &global, out).await,
-        Command::Doctor(args) => cmd::doctor::run(args, &global, out).await,
-        Command::Ring(args) => cmd::ring::run(args, &global, out).await,
-        Command::Plan(args) => cmd::plan::run(&args, &global, out),
-        Command::Explain(args) => cmd::explain::run(args, &global, out).await,
-        Command::Flush(args) => cmd::maintenance::run(Work::Flush, args, &global, out).await,
-        Command::Compact(args) => cmd::maintenance::run(Work::Compact, args, &global, out).await,
-        Command::HotKeys(args) => cmd::hot_keys::run(args, &global, out).await,
-        Command::Bench(args) => cmd::bench::run(args, &global, out).await,
-        Command::Build(args) => cmd::build::run(&args, &global, out).await,
-        Command::Generation(args) => cmd::generation::run(&args, &global, out).await,
-        Command::Backup(args) => cmd::backup::run(args, &global, out).await,
-        Command::Restore(args) => cmd::restore::run(args, &global, out).await,
-        Command::Token(args) => cmd::token::run(args, &global, out).await,
-        Command::Login(args) => cmd::login::run(&args, &global, out).await,
-        Command::Profile(args) => cmd::profile::run(&args, &global, out),
-        Command::Ca(args) => cmd::certificates::authority(&args, &global, out),
-        Command::Cert(args) => cmd::certificates::certificate(&args, &global, out),
+    let done = carry_out(cli.command, &cli.global, out).await;
+    cli.global.learn_authorities();
+    done
+}
+
+async fn carry_out(command: Command, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    match command {
+        Command::Put(args) => cmd::put::run(args, global, out).await,
+        Command::Get(args) => cmd::get::run(args, global, out).await,
+        Command::Delete(args) => cmd::delete::run(args, global, out).await,
+        Command::Scan(args) => cmd::scan::run(args, global, out).await,
+        Command::Load(args) => cmd::load::run(args, global, out).await,
+        Command::Dump(args) => cmd::dump::run(args, global, out).await,
+        Command::JoinNode(args) => cmd::join_node::run(args, global, out).await,
+        Command::LeaveNode(args) => cmd::leave_node::run(args, global, out).await,
+        Command::ReplaceNode(args) => cmd::replace_node::run(args, global, out).await,
+        Command::ReweightNode(args) => cmd::reweight_node::run(args, global, out).await,
+        Command::Abort(args) => cmd::abort::run(args, global, out).await,
+        Command::Namespace(args) => cmd::namespace::run(args, global, out).await,
+        Command::Status(args) => cmd::status::run(args, global, out).await,
+        Command::Top(args) => cmd::top::run(args, global, out).await,
+        Command::Doctor(args) => cmd::doctor::run(args, global, out).await,
+        Command::Ring(args) => cmd::ring::run(args, global, out).await,
+        Command::Plan(args) => cmd::plan::run(&args, global, out),
+        Command::Explain(args) => cmd::explain::run(args, global, out).await,
+        Command::Flush(args) => cmd::maintenance::run(Work::Flush, args, global, out).await,
+        Command::Compact(args) => cmd::maintenance::run(Work::Compact, args, global, out).await,
+        Command::HotKeys(args) => cmd::hot_keys::run(args, global, out).await,
+        Command::Bench(args) => cmd::bench::run(args, global, out).await,
+        Command::Build(args) => cmd::build::run(&args, global, out).await,
+        Command::Generation(args) => cmd::generation::run(&args, global, out).await,
+        Command::Backup(args) => cmd::backup::run(args, global, out).await,
+        Command::Restore(args) => cmd::restore::run(args, global, out).await,
+        Command::Token(args) => cmd::token::run(args, global, out).await,
+        Command::Login(args) => cmd::login::run(&args, global, out).await,
+        Command::Profile(args) => cmd::profile::run(&args, global, out),
+        Command::Ca(args) => cmd::certificates::authority(&args, global, out).await,
+        Command::Cert(args) => cmd::certificates::certificate(&args, global, out),
         Command::GenerateUrls(args) => cmd::generate_urls::run(&args, out),
         Command::Completions(args) => cmd::completions::run(&args, out),
     }

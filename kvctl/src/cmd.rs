@@ -28,6 +28,7 @@ pub(crate) mod replace_node;
 pub(crate) mod restore;
 pub(crate) mod reweight_node;
 pub(crate) mod ring;
+pub(crate) mod rotate;
 pub(crate) mod scan;
 pub(crate) mod simulate;
 pub(crate) mod status;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use torc_client::ClientTls;
+use torc_tls::CertificateFacts;
 
 use crate::failure::Failure;
 
@@ -109,6 +110,26 @@ impl Profiles {
     pub(crate) fn put(&mut self, name: String, profile: Profile) {
         self.current = Some(name.clone());
         self.profiles.insert(name, profile);
+    }
+
+    /// Lets a profile trust these authorities from now on, in PEM: a cluster that it trusts says so.
+    ///
+    /// # Errors
+    /// [`Failure::File`] when the file cannot be read or written; [`Failure::Usage`] for what are no authorities.
+    pub(crate) fn learn(name: &str, authorities: String) -> Result<(), Failure> {
+        let mut all = Self::read()?;
+        let known = all.profiles.get_mut(name);
+        let Some(profile) = known.filter(|profile| profile.authority != authorities) else {
+            return Ok(());
+        };
+        let facts = CertificateFacts::of_pem(&authorities, Path::new("the cluster's answer"));
+        let facts = facts.map_err(|error| Failure::Usage(error.to_string()))?;
+        if !facts.iter().all(|it| it.is_authority) {
+            let message = "the cluster sent a certificate that is no authority's";
+            return Err(Failure::Usage(message.to_owned()));
+        }
+        profile.authority = authorities;
+        all.write()
     }
 
     /// Makes one the current one.

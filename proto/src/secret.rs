@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::v1::{CreateTokenResponse, EnrolNodeRequest, EnrolNodeResponse};
+use crate::v1::{CreateTokenResponse, EnrolNodeRequest, EnrolNodeResponse, GiveAuthorityResponse};
 
 impl fmt::Debug for CreateTokenResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,6 +26,13 @@ impl fmt::Debug for EnrolNodeResponse {
     }
 }
 
+impl fmt::Debug for GiveAuthorityResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GiveAuthorityResponse")
+            .finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,7 +47,10 @@ mod tests {
             authority_key: "secret".into(),
             ..EnrolNodeResponse::default()
         };
-        assert!(!format!("{asked:?} {answered:?}").contains("secret"));
+        let given = GiveAuthorityResponse {
+            key: "secret".into(),
+        };
+        assert!(!format!("{asked:?} {answered:?} {given:?}").contains("secret"));
     }
 
     #[test]

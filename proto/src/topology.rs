@@ -50,6 +50,7 @@ pub fn topology_to_wire(table: &RoutingTable, known: Epoch) -> v1::Topology {
             .iter()
             .map(|(name, namespace)| namespace_to_wire(name, *namespace))
             .collect(),
+        authorities: table.authorities.clone(),
     }
 }
 
@@ -151,6 +152,7 @@ pub fn merge_topology(
         states: merge_states(known, (partitions, layers), &wire.changed)?,
         namespaces,
         generations: BTreeMap::new(),
+        authorities: wire.authorities,
     })
 }
 

@@ -8,7 +8,7 @@ use torc_proto::{Fault, Reason};
 use torc_ring::topology::Role;
 use torc_tls::{JoinToken, PinnedToken};
 
-use crate::cluster::tokens;
+use crate::cluster::{issuer_of, tokens};
 use crate::shared::Shared;
 use crate::tls_dir::OwnAuthority;
 
@@ -58,13 +58,11 @@ async fn create(shared: &Arc<Shared>, own: &OwnAuthority) -> Result<FirstUse, Fa
     let deadline = || Instant::now() + PROPOSE_TIME;
     let admin = tokens::create(shared, admin, deadline()).await?;
     let join = tokens::create(shared, join, deadline()).await?;
+    let authority = issuer_of(own)?;
     let pinned = |created: &CreateTokenResponse| {
         let bearer = created.bearer.parse();
         let bearer = bearer.map_err(|_| Fault::new(Reason::Internal, "a token: report this"));
-        bearer.map(|bearer| PinnedToken {
-            bearer,
-            authority: own.digest(),
-        })
+        bearer.map(|bearer| PinnedToken { bearer, authority })
     };
     Ok(FirstUse {
         admin: pinned(&admin)?,

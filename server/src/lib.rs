@@ -8,7 +8,7 @@
 //! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
 //! * `data_dir`: whether the parts of a data directory belong together; `boot`: whether it is an older copy or a clone.
 //! * `shared`: what all parts of a node hold.
-//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `caller`: who calls and what they may do; `bearers`: the tokens that count; `audit`: what is written of that; `renewal`: replaced certificates; `tls_dir`: the certificates and the authority of a secure node; `enrolment`: getting them with a join token, which `cluster::enrol` lets in and `attempts` bounds; `first_use`: the first tokens; `http`: health, metrics, JSON; `console`: the page for people, and what it shows.
+//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `caller`: who calls and what they may do; `bearers`: the tokens that count; `audit`: what is written of that; `renewal`: replaced certificates; `rotation`: a node's part in replacing the authority; `tls_dir`: the certificates and the authority of a secure node; `enrolment`: getting them with a join token, which `cluster::enrol` lets in and `attempts` bounds; `first_use`: the first tokens; `http`: health, metrics, JSON; `console`: the page for people, and what it shows.
 //! * `resp`: the door of Redis clients.
 //! * [`links`]: messages between replicas.
 //! * `admission`: how many operations are taken on at a time.
@@ -62,6 +62,7 @@ mod registers;
 mod renewal;
 mod replica;
 mod resp;
+mod rotation;
 mod shared;
 pub mod telemetry;
 mod tls_dir;

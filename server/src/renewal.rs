@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use torc_tls::NodeTls;
 
+use crate::rotation::Turn;
 use crate::shared::Shared;
 use crate::tls_dir::{OwnAuthority, TlsDirError};
 
@@ -34,16 +35,27 @@ pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
     loop {
         let metrics = &shared.metrics;
         let (reading, own) = (Arc::clone(&tls), shared.own_authority.clone());
+        let turn = Turn::of(&shared).await;
+        let turning = turn.clone();
         let read = tokio::task::spawn_blocking(move || {
+            let followed = turning.zip(own.as_deref()).map(|(it, own)| it.follow(own));
+            let follows = followed.transpose().map_err(|error| error.to_string())?;
             let fresh_for = own.as_deref().map_or(Ok(LOOK_EVERY), renew_if_due);
             let fresh_for = fresh_for.map_err(|error| error.to_string())?;
             let is_new = reading.reload().map_err(|error| error.to_string())?;
-            Ok((is_new, fresh_for))
+            Ok((is_new, fresh_for, follows))
         });
         // Fails only where reading panics.
-        let read = read.await.unwrap_or(Ok((false, LOOK_EVERY)));
-        let fresh_for = read.as_ref().map_or(LOOK_EVERY, |(_, time)| *time);
-        match read.map(|(is_new, _)| is_new) {
+        let read = read.await.unwrap_or(Ok((false, LOOK_EVERY, None)));
+        let mut fresh_for = read.as_ref().map_or(LOOK_EVERY, |(_, time, _)| *time);
+        if let Some(turn) = turn {
+            // What was written is in force now, and stands on the disk.
+            if let Ok((_, _, Some(true))) = read {
+                turn.done(&shared).await;
+            }
+            fresh_for = fresh_for.min(turn.look_again());
+        }
+        match read.map(|(is_new, _, _)| is_new) {
             Ok(true) => {
                 tracing::info!("new connections use the certificate files as they are now");
                 (told, warned) = (None, None);

@@ -8,6 +8,10 @@
 //! | `ca.pem` | the authority's certificate: written last, so the directory is complete if it is there |
 //! | `first-use` | empty: the first tokens have not been printed yet |
 //!
+//! While the cluster rotates its authority, `ca.pem` holds the certificates of both, first of the one that nodes issue by, and
+//! `ca-key.pem` both keys. Keys are written first: an authority is one whose certificate and key are there, and any crash
+//! leaves at least one.
+//!
 //! Files are 0600 and the directory 0700. A crash leaves each file as it was or as it is to be. Everything here blocks for
 //! the disk.
 
@@ -17,9 +21,15 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
+use torc_ring::topology::RotationStep;
 use torc_tls::{
     Authority, AuthorityDigest, CertificateFacts, Files, Identity, Key, SigningRequest, TlsError,
+    blocks,
 };
+
+/// Most keys of authorities that are kept: two, and those of rotations that did not come about.
+const MAX_KEYS: usize = 8;
 
 const CA: &str = "ca.pem";
 const CA_KEY: &str = "ca-key.pem";
@@ -119,22 +129,37 @@ impl TlsDir {
         mut names: Vec<String>,
         life: Duration,
     ) -> Result<OwnAuthority, TlsDirError> {
-        let authority = Authority::open(&self.required(CA)?, &self.required(CA_KEY)?);
-        let authority = authority.map_err(|source| self.failed(source))?;
-        let digest = authority.digest().map_err(|source| self.failed(source))?;
+        let (certificates, keys) = (self.required(CA)?, self.required(CA_KEY)?);
+        // Says why, where there is none.
+        Authority::open(&certificates, &keys).map_err(|source| self.failed(source))?;
+        let authorities = Authority::open_all(&certificates, &keys);
+        let shown = self.shown()?;
+        let issuer = authorities.first().map(Authority::certificate);
+        let is_current = shown.last().map(String::as_str) == issuer;
+        let chain = if is_current {
+            shown.concat()
+        } else {
+            issuer.unwrap_or_default().to_owned()
+        };
         names.sort_unstable();
         names.dedup();
         let own = OwnAuthority {
             dir: self.clone(),
-            authority,
-            digest,
+            held: Mutex::new(Held { authorities, chain }),
             names,
             life,
         };
-        if own.leaf()?.is_none_or(|leaf| own.is_due(&leaf)) {
+        if !is_current || own.leaf()?.is_none_or(|leaf| own.is_due(&leaf)) {
             own.renew()?;
         }
         Ok(own)
+    }
+
+    /// What stands behind the node's certificate.
+    fn shown(&self) -> Result<Vec<String>, TlsDirError> {
+        let pem = self.read(NODE)?.unwrap_or_default();
+        let behind = blocks(&pem).skip(1);
+        Ok(behind.map(|it| format!("{}\n", it.trim_end())).collect())
     }
 
     /// Whether the first tokens are to be printed.
@@ -212,16 +237,71 @@ fn file(action: &'static str, path: PathBuf, source: io::Error) -> TlsDirError {
 #[derive(Debug)]
 pub(crate) struct OwnAuthority {
     pub(crate) dir: TlsDir,
-    authority: Authority,
-    digest: AuthorityDigest,
+    held: Mutex<Held>,
     names: Vec<String>,
     life: Duration,
 }
 
+#[derive(Debug)]
+struct Held {
+    /// What the node trusts. It issues by the first; while the authority is rotated there are two.
+    authorities: Vec<Authority>,
+    /// What stands behind each certificate that it issues, in PEM: the authority's own last.
+    chain: String,
+}
+
+impl Held {
+    /// Opening the directory found one, and following finds as many as are trusted.
+    fn issuer(&self) -> Result<&Authority, TlsError> {
+        let none = || TlsError::Issue("this node has no authority".to_owned());
+        self.authorities.first().ok_or_else(none)
+    }
+
+    fn sign(
+        &self,
+        request: &SigningRequest,
+        names: &[String],
+        life: Duration,
+    ) -> Result<String, TlsError> {
+        let leaf = self.issuer()?.sign(request, &any_node(), names, life)?;
+        Ok(leaf + &self.chain)
+    }
+
+    fn certificates(&self) -> impl Iterator<Item = &str> {
+        self.authorities.iter().map(Authority::certificate)
+    }
+}
+
+fn keys_of(authorities: &[Authority]) -> String {
+    authorities.iter().map(Authority::key).collect()
+}
+
+/// What stands behind certificates in a step of a rotation. Who trusts the old authority alone still believes what the new one
+/// issues, by a certificate of the old one that says so.
+fn chain(authorities: &[Authority], step: RotationStep) -> Result<String, TlsError> {
+    let Some((issuer, others)) = authorities.split_first() else {
+        return Ok(String::new());
+    };
+    let mut chain = String::new();
+    if step == RotationStep::Issue {
+        for old in others {
+            chain += &issuer.certified_by(old)?;
+            chain += old.certificate();
+        }
+    }
+    Ok(chain + issuer.certificate())
+}
+
 impl OwnAuthority {
     /// By which newcomers recognise it.
-    pub(crate) const fn digest(&self) -> AuthorityDigest {
-        self.digest
+    pub(crate) fn digest(&self) -> Result<AuthorityDigest, TlsError> {
+        self.held.lock().issuer()?.digest()
+    }
+
+    /// The certificates of what the node trusts, in PEM. It issues by the first.
+    pub(crate) fn trusted(&self) -> Vec<String> {
+        let held = self.held.lock();
+        held.certificates().map(str::to_owned).collect()
     }
 
     /// Lets another node in.
@@ -230,13 +310,79 @@ impl OwnAuthority {
         request: &SigningRequest,
         names: &[String],
     ) -> Result<Admitted, TlsError> {
+        let held = self.held.lock();
         Ok(Admitted {
-            certificate: self
-                .authority
-                .sign(request, &any_node(), names, self.life)?,
-            authority: self.authority.certificate().to_owned(),
-            authority_key: self.authority.key(),
+            certificate: held.sign(request, names, self.life)?,
+            authority: held.certificates().collect(),
+            authority_key: keys_of(&held.authorities),
         })
+    }
+
+    /// Makes an authority that is to take the place of this one, and keeps its key. Returns its certificate; none where the
+    /// node does not trust exactly `current`.
+    pub(crate) fn draft(&self, current: &[String]) -> Result<Option<String>, TlsDirError> {
+        let held = self.held.lock();
+        if !held.certificates().eq(current.iter().map(String::as_str)) {
+            return Ok(None);
+        }
+        let new = Authority::new().map_err(|source| self.dir.failed(source))?;
+        let own = keys_of(&held.authorities);
+        let known = self.dir.required(CA_KEY)?;
+        let new_key = new.key();
+        let first: Vec<&str> = blocks(&own).chain([&*new_key]).collect();
+        // Of attempts whose outcome is not known.
+        let others = blocks(&known).filter(|key| !first.contains(key));
+        let keys: String = first.iter().copied().chain(others).take(MAX_KEYS).collect();
+        self.dir.write(CA_KEY, &keys)?;
+        Ok(Some(new.certificate().to_owned()))
+    }
+
+    /// The key of an authority that the node trusts.
+    pub(crate) fn key_of(&self, digest: AuthorityDigest) -> Option<String> {
+        let held = self.held.lock();
+        let mut all = held.authorities.iter();
+        let it = all.find(|it| it.digest().is_ok_and(|it| it == digest))?;
+        Some(it.key())
+    }
+
+    /// Of some certificates of authorities those whose keys are not here.
+    pub(crate) fn lacking(&self, trusted: &[String]) -> Result<Vec<String>, TlsDirError> {
+        let keys = self.dir.required(CA_KEY)?;
+        let lacks = |it: &&String| Authority::open_all(it, &keys).is_empty();
+        Ok(trusted.iter().filter(lacks).cloned().collect())
+    }
+
+    /// Makes the directory what a step of a rotation asks for: these are trusted, and the first issues. `keys` are those that
+    /// the node was given. Whether that is so now; otherwise keys are missing, and nothing was changed.
+    pub(crate) fn follow(
+        &self,
+        trusted: &[String],
+        step: RotationStep,
+        keys: &[String],
+    ) -> Result<bool, TlsDirError> {
+        let failed = |source| self.dir.failed(source);
+        let mut held = self.held.lock();
+        let bundle = trusted.concat();
+        let keys = self.dir.required(CA_KEY)? + &keys.concat();
+        let authorities = Authority::open_all(&bundle, &keys);
+        if authorities.is_empty() || authorities.len() != trusted.len() {
+            return Ok(false);
+        }
+        if self.dir.required(CA)? != bundle {
+            self.dir.write(CA_KEY, &keys_of(&authorities))?;
+            self.dir.write(CA, &bundle)?;
+        }
+        let chain = chain(&authorities, step).map_err(failed)?;
+        let shown = self.dir.shown()?;
+        // What certifies the new authority is another certificate each time.
+        let is_shown = shown.len() == blocks(&chain).count()
+            && shown.last().map(String::as_str) == authorities.first().map(Authority::certificate);
+        let chain = if is_shown { shown.concat() } else { chain };
+        *held = Held { authorities, chain };
+        if !is_shown {
+            self.renew_by(&held)?;
+        }
+        Ok(true)
     }
 
     /// How long the node's certificate need not be renewed.
@@ -248,12 +394,14 @@ impl OwnAuthority {
 
     /// Replaces the node's certificate.
     pub(crate) fn renew(&self) -> Result<(), TlsDirError> {
+        self.renew_by(&self.held.lock())
+    }
+
+    fn renew_by(&self, held: &Held) -> Result<(), TlsDirError> {
         let failed = |source| self.dir.failed(source);
         let request = self.dir.key()?.request().map_err(failed)?;
         let request = SigningRequest::open(&request).map_err(failed)?;
-        let certificate = self
-            .authority
-            .sign(&request, &any_node(), &self.names, self.life);
+        let certificate = held.sign(&request, &self.names, self.life);
         self.dir.write(NODE, &certificate.map_err(failed)?)
     }
 
@@ -311,7 +459,7 @@ mod tests {
         let leaf = own.leaf().unwrap();
         dir.end_first_use().unwrap();
         let again = dir.open(names(), LIFE).unwrap();
-        assert_eq!(again.digest(), own.digest());
+        assert_eq!(again.trusted(), own.trusted());
         assert_eq!(again.leaf().unwrap(), leaf, "nothing was due");
         assert!(!dir.is_first_use());
         let elsewhere = dir.open(vec!["db-1.example".to_owned()], LIFE).unwrap();
@@ -333,6 +481,113 @@ mod tests {
         fs::remove_file(dir.path(CA_KEY)).unwrap();
         let lost = dir.open(names(), LIFE).unwrap_err().to_string();
         assert!(lost.contains("ca-key.pem"), "{lost}");
+    }
+
+    /// A directory that follows a rotation, and the certificates of the old and the new authority.
+    fn rotating(data: &tempfile::TempDir) -> (OwnAuthority, Vec<String>) {
+        let dir = TlsDir::of(data.path());
+        dir.found().unwrap();
+        let own = dir.open(names(), LIFE).unwrap();
+        let mut both = own.trusted();
+        assert_eq!(own.draft(&[]).unwrap(), None, "another one than is here");
+        both.push(own.draft(&both).unwrap().unwrap());
+        (own, both)
+    }
+
+    #[test]
+    fn each_step_of_a_rotation_is_on_disk_and_nobody_is_vouched_for_who_goes() {
+        let data = tempfile::tempdir().unwrap();
+        let (own, mut trusted) = rotating(&data);
+        let reopened = || own.dir.open(names(), LIFE).unwrap().trusted();
+        assert_eq!(reopened(), trusted[..1], "a draft is nothing yet");
+        let shown = || own.dir.shown().unwrap();
+        for (step, behind) in [
+            (RotationStep::Trust, 1),
+            (RotationStep::Issue, 3),
+            (RotationStep::Settled, 1),
+        ] {
+            if step == RotationStep::Issue {
+                trusted.reverse();
+            }
+            trusted.truncate(if step == RotationStep::Settled { 1 } else { 2 });
+            assert!(own.follow(&trusted, step, &[]).unwrap());
+            assert_eq!(reopened(), trusted, "{step}");
+            assert_eq!((shown().len(), shown().last()), (behind, trusted.first()));
+            let certificate = own.dir.read(NODE).unwrap();
+            assert!(own.follow(&trusted, step, &[]).unwrap());
+            assert_eq!(own.dir.read(NODE).unwrap(), certificate, "done once");
+        }
+        let keys = own.dir.required(CA_KEY).unwrap();
+        assert_eq!(blocks(&keys).count(), 1, "the old key is gone");
+    }
+
+    #[test]
+    fn a_kill_between_two_files_leaves_an_authority_and_the_step_is_done_again() {
+        for step in [
+            RotationStep::Trust,
+            RotationStep::Issue,
+            RotationStep::Settled,
+        ] {
+            let data = tempfile::tempdir().unwrap();
+            let (own, both) = rotating(&data);
+            let reversed: Vec<_> = both.iter().rev().cloned().collect();
+            let steps = [
+                (RotationStep::Trust, both.clone()),
+                (RotationStep::Issue, reversed.clone()),
+                (RotationStep::Settled, reversed[..1].to_vec()),
+            ];
+            let at = steps.iter().position(|(it, _)| *it == step).unwrap();
+            for (step, trusted) in &steps[..at] {
+                assert!(own.follow(trusted, *step, &[]).unwrap());
+            }
+            let files = [CA_KEY, CA, NODE];
+            let before = files.map(|it| own.dir.required(it).unwrap());
+            let trusted = &steps[at].1;
+            assert!(own.follow(trusted, step, &[]).unwrap());
+            let after = files.map(|it| own.dir.required(it).unwrap());
+            // In the order in which they are written.
+            for written in 0..=files.len() {
+                for (at, file) in files.iter().enumerate() {
+                    let text = if at < written {
+                        &after[at]
+                    } else {
+                        &before[at]
+                    };
+                    own.dir.write(file, text).unwrap();
+                }
+                let again = own.dir.open(names(), LIFE).unwrap();
+                assert!(
+                    again.follow(trusted, step, &[]).unwrap(),
+                    "{step} {written}"
+                );
+                assert_eq!(again.trusted(), *trusted, "{step} {written}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_follows_once_it_has_the_key_and_changes_nothing_before() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (own, both) = rotating(&here);
+        assert!(own.follow(&both, RotationStep::Trust, &[]).unwrap());
+        let other = TlsDir::of(there.path());
+        own.dir.share(&other).unwrap();
+        other.write(CA, &both[0]).unwrap();
+        other
+            .write(
+                CA_KEY,
+                blocks(&own.dir.required(CA_KEY).unwrap()).next().unwrap(),
+            )
+            .unwrap();
+        let other = other.open(names(), LIFE).unwrap();
+        assert!(!other.follow(&both, RotationStep::Trust, &[]).unwrap());
+        assert_eq!(other.trusted(), both[..1]);
+        let lacking = other.lacking(&both).unwrap();
+        assert_eq!(lacking, both[1..]);
+        let new = Authority::open(&both[1], &own.dir.required(CA_KEY).unwrap()).unwrap();
+        let key = own.key_of(new.digest().unwrap()).unwrap();
+        assert!(other.follow(&both, RotationStep::Trust, &[key]).unwrap());
+        assert_eq!(other.trusted(), both);
     }
 
     #[test]

@@ -151,7 +151,7 @@ pub enum IntroductionError {
     /// The node is not of the authority that was asked for.
     #[error(
         "the node at {address} shows no certificate of the cluster's authority, so nothing was sent to it: check the \
-         address, and whether the token or digest is of this cluster"
+         address, and whether the token or digest is of this cluster and of the authority that it has now"
     )]
     OtherAuthority {
         /// The address.

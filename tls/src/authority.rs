@@ -11,6 +11,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use crate::facts::BACKDATED;
+use crate::pem::blocks;
 use crate::{AuthorityDigest, Identity, TlsError};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -109,28 +110,42 @@ impl Authority {
     /// [`TlsError::Issue`] where the system has no random numbers.
     pub fn new() -> Result<Self, TlsError> {
         let key = KeyPair::generate().map_err(failed)?;
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        // Two authorities have two names, so that errors tell which one is missing.
-        let mut common_name = "Torc authority ".to_owned();
-        for byte in params.key_identifier(&key).iter().take(4) {
-            // Writing to a string does not fail.
-            let _ = write!(common_name, "{byte:02x}");
-        }
-        let name = &mut params.distinguished_name;
-        name.push(DnType::OrganizationName, "Torc");
-        name.push(DnType::CommonName, common_name);
-        valid_for(&mut params, AUTHORITY_DAYS * DAY);
-        let certificate = params.self_signed(&key).map_err(failed)?.pem();
+        let certificate = params_of(&key).self_signed(&key).map_err(failed)?.pem();
         Ok(Self { certificate, key })
     }
 
-    /// One from its files.
+    /// One from its files. Where they hold several, as while one authority replaces another: the first.
     ///
     /// # Errors
     /// [`TlsError::Issue`] when they are not an authority's, or not of one.
-    pub fn open(certificate: &str, key: &str) -> Result<Self, TlsError> {
+    pub fn open(certificates: &str, keys: &str) -> Result<Self, TlsError> {
+        let first = Self::open_all(certificates, keys).into_iter().next();
+        first.map_or_else(|| Self::open_one(certificates, keys), Ok)
+    }
+
+    /// Of several certificates those whose keys are given, in their order.
+    #[must_use]
+    pub fn open_all(certificates: &str, keys: &str) -> Vec<Self> {
+        let open = |certificate| {
+            let mut keys = blocks(keys);
+            keys.find_map(|key| Self::open_one(certificate, key).ok())
+        };
+        blocks(certificates).filter_map(open).collect()
+    }
+
+    /// This authority's key, certified by another one that it replaces: who trusts only that one believes what this one
+    /// issues, too. In PEM. The other way round would keep the old authority trusted for as long as the new one is.
+    ///
+    /// # Errors
+    /// [`TlsError::Issue`].
+    pub fn certified_by(&self, predecessor: &Self) -> Result<String, TlsError> {
+        let issuer = Issuer::from_ca_cert_pem(&predecessor.certificate, &predecessor.key);
+        let issuer = issuer.map_err(failed)?;
+        let certificate = params_of(&self.key).signed_by(&self.key, &issuer);
+        Ok(certificate.map_err(failed)?.pem())
+    }
+
+    fn open_one(certificate: &str, key: &str) -> Result<Self, TlsError> {
         let key = KeyPair::from_pem(key).map_err(failed)?;
         let (_, block) = x509_parser::pem::parse_x509_pem(certificate.as_bytes())
             .map_err(|error| TlsError::Issue(error.to_string()))?;
@@ -144,10 +159,9 @@ impl Authority {
             let message = "the key is not the authority's".to_owned();
             return Err(TlsError::Issue(message));
         }
-        Ok(Self {
-            certificate: certificate.to_owned(),
-            key,
-        })
+        // So that one can stand behind another.
+        let certificate = format!("{}\n", certificate.trim_end());
+        Ok(Self { certificate, key })
     }
 
     /// Its certificate in PEM.
@@ -189,8 +203,7 @@ impl Authority {
         })
     }
 
-    /// A certificate for a key that somebody else has; in PEM, followed by the authority's own, so that a client that
-    /// only knows the digest of that one can recognise it.
+    /// A certificate for a key that somebody else has; in PEM.
     ///
     /// # Errors
     /// [`TlsError::Issue`] when a name is none.
@@ -201,8 +214,7 @@ impl Authority {
         names: &[String],
         life: Duration,
     ) -> Result<String, TlsError> {
-        let certificate = self.certify(&request.0.public_key, identity, names, life)?;
-        Ok(certificate + &self.certificate)
+        self.certify(&request.0.public_key, identity, names, life)
     }
 
     fn certify(
@@ -239,6 +251,25 @@ impl Authority {
     }
 }
 
+/// What the certificate of an authority with this key says.
+fn params_of(key: &KeyPair) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.use_authority_key_identifier_extension = true;
+    // Two authorities have two names, so that errors tell which one is missing.
+    let mut common_name = "Torc authority ".to_owned();
+    for byte in params.key_identifier(key).iter().take(4) {
+        // Writing to a string does not fail.
+        let _ = write!(common_name, "{byte:02x}");
+    }
+    let name = &mut params.distinguished_name;
+    name.push(DnType::OrganizationName, "Torc");
+    name.push(DnType::CommonName, common_name);
+    valid_for(&mut params, AUTHORITY_DAYS * DAY);
+    params
+}
+
 fn valid_for(params: &mut CertificateParams, life: Duration) {
     let now = SystemTime::now();
     params.not_before = (now - BACKDATED).into();
@@ -247,8 +278,23 @@ fn valid_for(params: &mut CertificateParams, life: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::CertificateFacts;
+
+    #[test]
+    fn of_files_that_hold_several_authorities_those_with_keys_are_opened_in_order() {
+        let [old, new, other] = [(); 3].map(|()| Authority::new().unwrap());
+        let certificates =
+            [&old, &new, &other].map(|it| format!("what it is\n{}", it.certificate()));
+        let keys = new.key() + &old.key();
+        let all = Authority::open_all(&certificates.concat(), &keys);
+        let digests = |of: &[Authority]| of.iter().map(|it| it.digest().ok()).collect::<Vec<_>>();
+        assert_eq!(digests(&all), digests(&[old, new]));
+        assert!(Authority::open_all(&certificates.concat(), "").is_empty());
+        assert!(Authority::open_all("-----BEGIN", &keys).is_empty());
+    }
 
     #[test]
     fn an_authority_is_opened_from_its_own_files_only() {
@@ -279,16 +325,13 @@ mod tests {
         let names = ["10.0.0.1".to_owned(), "db-1.example".to_owned()];
         let life = Duration::from_secs(90);
         for request in requests {
-            let chain = authority.sign(&request, &node, &names, life).unwrap();
-            let chain: Vec<_> = CertificateDer::pem_slice_iter(chain.as_bytes()).collect();
-            let [leaf, root] = &chain[..] else {
-                panic!("the leaf and the authority")
+            let leaf = authority.sign(&request, &node, &names, life).unwrap();
+            let facts = CertificateFacts::of_pem(&leaf, Path::new("leaf")).unwrap();
+            let [facts] = &facts[..] else {
+                panic!("one certificate")
             };
-            let root = AuthorityDigest::of(root.as_ref().unwrap());
-            assert_eq!(root, authority.digest().unwrap());
-            let facts = CertificateFacts::of(leaf.as_ref().unwrap()).unwrap();
             assert!(!facts.is_authority);
-            assert_eq!(facts.identity, Some(node.clone()));
+            assert_eq!(facts.identity.as_ref(), Some(&node));
             assert_eq!(facts.names, names);
             let left = facts.renew_at().duration_since(SystemTime::now()).unwrap();
             assert!(

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use http::Uri;
@@ -24,23 +24,83 @@ use crate::{provider, versions};
 
 /// A client's side of TLS: the authorities that it trusts, and its own certificate if it has one.
 #[derive(Debug, Clone)]
-pub struct ClientTls(Arc<ClientConfig>);
+pub struct ClientTls(Source);
+
+#[derive(Debug, Clone)]
+enum Source {
+    Text(Arc<ClientConfig>),
+    Files(Arc<ClientFiles>),
+}
+
+/// Files of a client, and what was read last.
+#[derive(Debug)]
+struct ClientFiles {
+    authorities: PathBuf,
+    own: Option<[PathBuf; 2]>,
+    now: Mutex<(Contents, Arc<ClientConfig>)>,
+}
+
+/// Of the authorities, the certificate and the key.
+type Contents = (Vec<u8>, Option<[Vec<u8>; 2]>);
+
+impl ClientFiles {
+    /// What the files say now. While they cannot be used, as before.
+    fn config(&self) -> Arc<ClientConfig> {
+        let own = self
+            .own
+            .as_ref()
+            .map(|[certificate, key]| (&**certificate, &**key));
+        // Whoever panicked had not begun to replace it.
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(contents) = read(&self.authorities, own)
+            && contents != now.0
+            && let Ok(config) = configure(&self.authorities, own, &contents)
+        {
+            *now = (contents, config);
+        }
+        Arc::clone(&now.1)
+    }
+}
+
+fn read(authorities: &Path, own: Option<(&Path, &Path)>) -> Result<Contents, TlsError> {
+    let own = match own {
+        None => None,
+        Some((certificate, key)) => Some([pem::read(certificate)?, pem::read(key)?]),
+    };
+    Ok((pem::read(authorities)?, own))
+}
+
+fn configure(
+    authorities: &Path,
+    own: Option<(&Path, &Path)>,
+    contents: &Contents,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let own = match (own, &contents.1) {
+        (Some((certificate, key)), Some([chain, private])) => Some((
+            certificate,
+            pem::chain(certificate, chain)?,
+            pem::key(key, private)?,
+        )),
+        _ => None,
+    };
+    ClientTls::configured(authorities, &contents.0, own)
+}
 
 impl ClientTls {
-    /// Reads the files; the key is the certificate's.
+    /// Reads the files; the key is the certificate's. Before each connection they are read again, so that they can be
+    /// replaced while the client runs: an authority that takes another one's place, or a certificate that is renewed. Files
+    /// that cannot be used leave everything as it was.
     ///
     /// # Errors
     /// [`TlsError`] naming the file.
     pub fn open(authorities: &Path, own: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
-        let own = match own {
-            None => None,
-            Some((certificate, key)) => Some((
-                certificate,
-                pem::chain(certificate, &pem::read(certificate)?)?,
-                pem::key(key, &pem::read(key)?)?,
-            )),
-        };
-        Self::new(authorities, &pem::read(authorities)?, own)
+        let contents = read(authorities, own)?;
+        let config = configure(authorities, own, &contents)?;
+        Ok(Self(Source::Files(Arc::new(ClientFiles {
+            authorities: authorities.to_owned(),
+            own: own.map(|(certificate, key)| [certificate.to_owned(), key.to_owned()]),
+            now: Mutex::new((contents, config)),
+        }))))
     }
 
     /// Trusts these authorities, in PEM, and shows no certificate. `file` is where they are from, for errors.
@@ -48,14 +108,15 @@ impl ClientTls {
     /// # Errors
     /// [`TlsError`] naming the file.
     pub fn trusting(authorities: &str, file: &Path) -> Result<Self, TlsError> {
-        Self::new(file, authorities.as_bytes(), None)
+        let config = Self::configured(file, authorities.as_bytes(), None);
+        Ok(Self(Source::Text(config?)))
     }
 
-    fn new(
+    fn configured(
         file: &Path,
         authorities: &[u8],
         own: Option<(&Path, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
-    ) -> Result<Self, TlsError> {
+    ) -> Result<Arc<ClientConfig>, TlsError> {
         let roots = pem::roots(file, authorities)?;
         let refused = |file: &Path, source| TlsError::Refused {
             file: file.to_owned(),
@@ -75,14 +136,17 @@ impl ClientTls {
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
         config.resumption = rustls::client::Resumption::disabled();
-        Ok(Self(Arc::new(config)))
+        Ok(Arc::new(config))
     }
 
     /// Connects with it.
     #[must_use]
     pub fn connector(&self) -> Connector {
-        let config = Arc::clone(&self.0);
-        Connector::new(move || Arc::clone(&config))
+        let source = self.0.clone();
+        Connector::new(move || match &source {
+            Source::Text(config) => Arc::clone(config),
+            Source::Files(files) => files.config(),
+        })
     }
 }
 

@@ -31,7 +31,7 @@ pub use facts::CertificateFacts;
 pub use identity::{Identity, IdentityError};
 #[cfg(feature = "node")]
 pub use node::{Door, Files, NodeTls};
-pub use pem::TlsError;
+pub use pem::{TlsError, blocks};
 #[cfg(feature = "node")]
 pub use tokio_rustls::server::TlsStream;
 pub use torc_ring::topology::{Role, Roles};

@@ -74,6 +74,27 @@ pub(crate) fn read(file: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(file).map_err(unreadable)
 }
 
+/// Most blocks of a text that are looked at.
+const MOST_BLOCKS: usize = 16;
+
+/// The blocks of PEM in a text, without what stands between them.
+pub fn blocks(text: &str) -> impl Iterator<Item = &str> {
+    const END: &str = "-----END ";
+    let mut left = text;
+    let next = move || {
+        let block = &left[left.find("-----BEGIN ")?..];
+        let end = block.find(END)? + END.len();
+        let end = end
+            + block[end..]
+                .find('\n')
+                .map_or(block.len() - end, |at| at + 1);
+        let (block, after) = block.split_at(end);
+        left = after;
+        Some(block)
+    };
+    std::iter::from_fn(next).take(MOST_BLOCKS)
+}
+
 /// The certificates of a chain, the holder's first.
 pub(crate) fn chain(file: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let malformed = || TlsError::Malformed {

@@ -250,6 +250,63 @@ async fn two_authorities_are_trusted_while_one_replaces_the_other() {
     assert_eq!(seen, Ok(Some(alice())));
 }
 
+/// The text of a file, and what else belongs there.
+fn append(file: &Path, text: &str) {
+    let before = std::fs::read_to_string(file).unwrap();
+    std::fs::write(file, before + text).unwrap();
+}
+
+#[tokio::test]
+async fn what_a_new_authority_issues_is_believed_where_only_the_old_one_is_known() {
+    let (old, new) = (Office::new(), Office::new());
+    let server = new.node();
+    let refused = meet(&server, "127.0.0.1", old.client(None)).await;
+    assert!(refused.is_err(), "nobody vouches for it");
+    let certified = new.authority.certified_by(&old.authority).unwrap();
+    let chain = [
+        &*certified,
+        old.authority.certificate(),
+        new.authority.certificate(),
+    ]
+    .concat();
+    append(&new.file("node.pem"), &chain);
+    assert!(server.reload().unwrap());
+    for office in [&old, &new] {
+        let seen = meet(&server, "127.0.0.1", office.client(None)).await;
+        assert_eq!(seen, Ok(None));
+        let digest = office.authority.digest().unwrap();
+        let met = introduced(Arc::clone(&server), Trust::Digest(digest)).await;
+        assert_eq!(met, Ok(digest), "as a join token has it");
+    }
+    let first = introduced(server, Trust::FirstUse).await;
+    assert_eq!(first, Ok(new.authority.digest().unwrap()), "it stays");
+
+    // As a client it is believed as well.
+    new.issue("alice", &alice(), 1);
+    append(&new.file("alice.pem"), &certified);
+    let (files, server) = (new.files("alice"), old.node());
+    let own = Some((&*files.certificate, &*files.key));
+    let client = ClientTls::open(&old.file("ca.pem"), own).unwrap();
+    let seen = meet(&server, "127.0.0.1", client.connector()).await;
+    assert_eq!(seen, Ok(Some(alice())));
+    // Nor does that make the old one trusted by the new.
+    let strange = meet(&server, "127.0.0.1", new.client(None)).await;
+    assert!(strange.is_err());
+}
+
+#[tokio::test]
+async fn a_client_reads_its_files_again_and_keeps_them_where_they_are_broken() {
+    let (old, new) = (Office::new(), Office::new());
+    let [before, after] = [&old, &new].map(Office::node);
+    let client = old.client(None);
+    let reaches = async |node| meet(node, "127.0.0.1", client.clone()).await.is_ok();
+    assert!(reaches(&before).await && !reaches(&after).await);
+    std::fs::write(old.file("ca.pem"), "half a file").unwrap();
+    assert!(reaches(&before).await);
+    std::fs::write(old.file("ca.pem"), new.authority.certificate()).unwrap();
+    assert!(!reaches(&before).await && reaches(&after).await);
+}
+
 /// Meets a node that knows only the other one's address.
 async fn introduced(
     node: Arc<NodeTls>,

@@ -225,5 +225,6 @@ fn first_table(nodes: &[Arc<Node>]) -> RoutingTable {
         states,
         namespaces: [("default".to_owned(), namespace(NamespaceId::DEFAULT))].into(),
         generations: [].into(),
+        authorities: Vec::new(),
     }
 }

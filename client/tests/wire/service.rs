@@ -399,6 +399,20 @@ impl Cluster for Service {
         Err(Status::unimplemented("tried on real nodes"))
     }
 
+    async fn get_authorities(
+        &self,
+        _: Request<v1::GetAuthoritiesRequest>,
+    ) -> Answer<v1::Authorities> {
+        Err(Status::unimplemented("tried on real nodes"))
+    }
+
+    async fn rotate_authority(
+        &self,
+        _: Request<v1::RotateAuthorityRequest>,
+    ) -> Answer<v1::Authorities> {
+        Err(Status::unimplemented("tried on real nodes"))
+    }
+
     async fn create_token(
         &self,
         _: Request<v1::CreateTokenRequest>,

@@ -1,21 +1,23 @@
-//! `kvctl ca` and `kvctl cert`: certificates for nodes and clients, made or shown on this machine. No node is
-//! asked.
+//! `kvctl ca` and `kvctl cert`: certificates for nodes and clients, made or shown on this machine. Only what a secure cluster
+//! trusts is asked of its nodes.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use torc_client::{Authorities, ErrorKind};
 use torc_tls::{Authority, CertificateFacts, Identity, Issued, Role};
 
+use super::rotate;
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::out::Out;
+use crate::out::{Out, note};
 
 /// Names of the files of an authority.
 const AUTHORITY: &str = "ca";
 
-/// Make the authority that issues the certificates of a cluster, or show one
+/// Make the authority that issues the certificates of a cluster, show one, or rotate a secure cluster's own
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuthorityArgs {
     #[command(subcommand)]
@@ -33,11 +35,18 @@ enum AuthorityCommand {
         dir: PathBuf,
     },
     /// Show the certificates in a file: whose they are, until when, and their SHA-256, by which others can recognise them.
+    ///
+    /// Without a file: the authorities that the nodes of a secure cluster trust, and how far a rotation is on each node.
     Show {
-        /// A PEM file. If not given: the authority that commands trust, of --tls-ca or of the current profile.
+        /// A PEM file. If not given: what the cluster says; where it cannot, the authority that commands trust, of
+        /// --tls-ca or of the current profile.
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
+        /// Print the certificates themselves, as a file for --tls-ca.
+        #[arg(long)]
+        pem: bool,
     },
+    Rotate(rotate::Args),
 }
 
 /// A certificate, as JSON.
@@ -67,29 +76,77 @@ impl From<CertificateFacts> for Shown {
     }
 }
 
-fn show(file: Option<&Path>, global: &Global, out: &mut Out) -> Result<(), Failure> {
+/// The certificates that commands trust, or those of a file, in PEM, and where they are from.
+fn known(file: Option<&Path>, global: &Global) -> Result<(String, PathBuf), Failure> {
     let named = file.or(global.tls_ca());
     let profile = if named.is_some() {
         None
     } else {
         global.profile()?
     };
-    let (text, label) = match (named, profile) {
+    match (named, profile) {
         (Some(file), _) => {
             let text = std::fs::read_to_string(file);
-            (
-                text.map_err(|error| failed("read", file, error))?,
-                file.to_owned(),
-            )
+            let text = text.map_err(|error| failed("read", file, error))?;
+            Ok((text, file.to_owned()))
         }
-        (None, Some((name, profile))) => (profile.authority, PathBuf::from(name)),
+        (None, Some((name, profile))) => Ok((profile.authority, PathBuf::from(name))),
         (None, None) => {
             let message =
                 "name a file: there is no current profile (`kvctl login`) and no --tls-ca";
-            return Err(Failure::Usage(message.to_owned()));
+            Err(Failure::Usage(message.to_owned()))
         }
+    }
+}
+
+/// What the nodes trust; none where they have no authority of their own, or nobody says who asks.
+async fn agreed(global: &Global) -> Result<Option<Authorities>, Failure> {
+    if !global.says_who_asks()? {
+        return Ok(None);
+    }
+    let client = global.client()?;
+    match client.authorities().await {
+        Ok(authorities) => {
+            // The profile learns of it, too.
+            client.topology().await?;
+            Ok(Some(authorities))
+        }
+        Err(error) if error.kind() == ErrorKind::Refused => Ok(None),
+        Err(error) => {
+            note(format_args!(
+                "what is known here, for the cluster cannot be asked: {error}"
+            ));
+            Ok(None)
+        }
+    }
+}
+
+pub(super) fn facts(pem: &str, label: &Path) -> Result<Vec<CertificateFacts>, Failure> {
+    CertificateFacts::of_pem(pem, label).map_err(refused)
+}
+
+async fn show(
+    file: Option<&Path>,
+    pem: bool,
+    global: &Global,
+    out: &mut Out,
+) -> Result<(), Failure> {
+    let agreed = match file {
+        Some(_) => None,
+        None => agreed(global).await?,
     };
-    let facts = CertificateFacts::of_pem(&text, &label).map_err(refused)?;
+    let (text, label) = match &agreed {
+        Some(agreed) => (agreed.trusted.concat(), PathBuf::from("the cluster")),
+        None => known(file, global)?,
+    };
+    if pem {
+        return out.line(text.trim_end());
+    }
+    print(facts(&text, &label)?, global, out)?;
+    agreed.map_or(Ok(()), |agreed| rotate::show(&agreed, global, out))
+}
+
+fn print(facts: Vec<CertificateFacts>, global: &Global, out: &mut Out) -> Result<(), Failure> {
     for shown in facts.into_iter().map(Shown::from) {
         if global.json() {
             out.json(&shown)?;
@@ -175,14 +232,17 @@ struct Written {
     identity: Option<String>,
 }
 
-pub(crate) fn authority(
+pub(crate) async fn authority(
     args: &AuthorityArgs,
     global: &Global,
     out: &mut Out,
 ) -> Result<(), Failure> {
     let dir = match &args.command {
         AuthorityCommand::Create { dir } => dir,
-        AuthorityCommand::Show { file } => return show(file.as_deref(), global, out),
+        AuthorityCommand::Show { file, pem } => {
+            return show(file.as_deref(), *pem, global, out).await;
+        }
+        AuthorityCommand::Rotate(args) => return rotate::run(args, global, out).await,
     };
     let authority = Authority::new().map_err(refused)?;
     std::fs::create_dir_all(dir).map_err(|error| failed("make", dir, error))?;

@@ -68,6 +68,7 @@ fn table() -> RoutingTable {
         ring,
         namespaces: BTreeMap::new(),
         generations: BTreeMap::new(),
+        authorities: Vec::new(),
     }
 }
 

@@ -15,15 +15,15 @@ use crate::traffic::Traffic;
 const FLAGS: [&str; 2] = ["--partitions=64", "--replicas=3"];
 
 /// A secure cluster that one node founded, and somebody who uses it by `kvctl` alone.
-struct Secure {
-    nodes: Vec<Node>,
-    admin: String,
-    join: String,
-    dir: tempfile::TempDir,
+pub(crate) struct Secure {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) admin: String,
+    pub(crate) join: String,
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl Secure {
-    async fn found(variables: &[(&str, &str)]) -> Self {
+    pub(crate) async fn found(variables: &[(&str, &str)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let flags = [&FLAGS[..], &["--bootstrap", "--secure"]].concat();
         let mut founder = Node::prepare(dir.path(), "node-1", &flags);
@@ -45,12 +45,12 @@ impl Secure {
         }
     }
 
-    fn secret(&self) -> &str {
+    pub(crate) fn secret(&self) -> &str {
         self.admin.split('.').nth(1).unwrap()
     }
 
     /// A node that is not running, and comes with this token.
-    fn newcomer(&self, name: &str, token: &str) -> Node {
+    pub(crate) fn newcomer(&self, name: &str, token: &str) -> Node {
         let flags = [&FLAGS[..], &["--join", token]].concat();
         Node::prepare(self.dir.path(), name, &flags)
     }
@@ -59,34 +59,34 @@ impl Secure {
         kvctl_typing(&self.config(), typed, args)
     }
 
-    fn kvctl(&self, args: &[&str]) -> Output {
+    pub(crate) fn kvctl(&self, args: &[&str]) -> Output {
         self.kvctl_typing("", args)
     }
 
     /// What a command prints that succeeds.
-    fn told(&self, args: &[&str]) -> String {
+    pub(crate) fn told(&self, args: &[&str]) -> String {
         let output = self.kvctl(args);
         assert!(output.status.success(), "{args:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn config(&self) -> PathBuf {
+    pub(crate) fn config(&self) -> PathBuf {
         self.dir.path().join("config")
     }
 
-    fn log_in(&self) {
+    pub(crate) fn log_in(&self) {
         let address = self.nodes[0].grpc.to_string();
         let output = self.kvctl_typing(&format!("{}\n", self.admin), &["login", &address]);
         assert!(output.status.success(), "{output:?}");
     }
 
-    fn join_token(&self, options: &[&str]) -> String {
+    pub(crate) fn join_token(&self, options: &[&str]) -> String {
         let create = [&["token", "create", "--join"], options].concat();
         self.told(&create).trim().to_owned()
     }
 
     /// Starts a node that comes with a token, and gives it its share.
-    async fn grow(&mut self, mut node: Node) {
+    pub(crate) async fn grow(&mut self, mut node: Node) {
         node.start();
         listens(&node).await;
         self.told(&["join-node", &node.grpc.to_string()]);
@@ -94,7 +94,7 @@ impl Secure {
         self.all_ready().await;
     }
 
-    async fn all_ready(&self) {
+    pub(crate) async fn all_ready(&self) {
         until("all nodes are ready", async || {
             let status = self.kvctl(&["--timeout", "5s", "status", "--output", "json"]);
             let status: serde_json::Value =
@@ -105,7 +105,7 @@ impl Secure {
         .await;
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let ca = self.nodes[0].data().join("tls/ca.pem");
         let (token, _digest) = self.admin.rsplit_once('.').unwrap();
         let addresses = self.nodes.iter().map(|node| node.grpc.to_string());
@@ -117,7 +117,7 @@ impl Secure {
 }
 
 /// `kvctl` of somebody with a configuration of their own, who types this.
-fn kvctl_typing(config: &Path, typed: &str, args: &[&str]) -> Output {
+pub(crate) fn kvctl_typing(config: &Path, typed: &str, args: &[&str]) -> Output {
     let mut child = Command::new(kvctl_path())
         .args(args)
         .env("XDG_CONFIG_HOME", config)
@@ -216,7 +216,7 @@ async fn a_secure_playground_says_how_to_log_in_and_comes_back_secure() {
     kvctl("", &["get", "greeting"]);
 }
 
-async fn listens(node: &Node) {
+pub(crate) async fn listens(node: &Node) {
     until("the node listens", async || {
         tokio::net::TcpStream::connect(node.grpc).await.is_ok()
             && node.log().contains("in no cluster yet")
@@ -224,11 +224,11 @@ async fn listens(node: &Node) {
     .await;
 }
 
-fn mode(path: &Path) -> u32 {
+pub(crate) fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-fn certificate(node: &Node) -> String {
+pub(crate) fn certificate(node: &Node) -> String {
     std::fs::read_to_string(node.data().join("tls/node.pem")).unwrap()
 }
 

@@ -27,6 +27,7 @@ mod processes;
 mod redis;
 mod replicas;
 mod restart;
+mod rotation;
 mod secure;
 mod strangers;
 mod top;

@@ -5,7 +5,7 @@ use torc_record::{DigestKey, Epoch, NodeSlot};
 
 use super::{
     BearerId, BearerToken, Boot, ClusterId, GenerationContent, Incarnation, KeyDigest, NewMember,
-    NewNamespace, Release, SecretHash, TopologyError, TransitionKind,
+    NewNamespace, Release, RotationStep, SecretHash, TopologyError, TransitionKind,
 };
 use crate::{NodeId, Partition, Partitions};
 
@@ -151,6 +151,34 @@ pub enum Command {
     RevokeBearerToken {
         /// The token.
         id: BearerId,
+    },
+    /// Members trust a new authority of certificates beside the old one.
+    BeginRotation {
+        /// The certificate of the one that they issue by, in PEM.
+        old: String,
+        /// And of the new one.
+        new: String,
+    },
+    /// The next step of a rotation. Refused while a member has not done the one before. Repeating it is harmless.
+    Rotate {
+        /// Its number.
+        rotation: u32,
+        /// The step.
+        to: RotationStep,
+    },
+    /// The new authority of a rotation goes again, before anybody issues by it. Repeating it is harmless.
+    AbortRotation {
+        /// Its number.
+        rotation: u32,
+    },
+    /// A member has done a step of a rotation, and that outlasts its restart. Repeating it is harmless.
+    RotationDone {
+        /// The member.
+        node: NodeId,
+        /// The number of the rotation.
+        rotation: u32,
+        /// The step.
+        step: RotationStep,
     },
 }
 

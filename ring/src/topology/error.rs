@@ -5,6 +5,7 @@ use torc_record::Epoch;
 
 use super::{
     BearerId, Boot, MAX_BEARER_TOKENS, MAX_GENERATIONS, MAX_NAMESPACES, MemberState, Release,
+    RotationStep,
 };
 use crate::replicas::MoveError;
 use crate::{AllocateError, NodeId};
@@ -255,6 +256,36 @@ pub enum TopologyError {
         /// How many nodes it lets in.
         most: u32,
     },
+    /// A rotation of the authority is under way, or another one ended meanwhile.
+    #[error(
+        "another rotation of the authority is under way or has just ended: see `kvctl ca show`"
+    )]
+    Rotating,
+    /// No such rotation of the authority is under way.
+    #[error("no such rotation of the authority is under way: see `kvctl ca show`")]
+    NoRotation,
+    /// A step of a rotation was left out.
+    #[error("the rotation of the authority is at the step {step}, from which {to} does not follow")]
+    RotationStep {
+        /// Where it is.
+        step: RotationStep,
+        /// Where it was to go.
+        to: RotationStep,
+    },
+    /// Members have not done the present step of a rotation.
+    #[error(
+        "the rotation of the authority waits for these nodes: {}; start them, or remove those that are lost for good",
+        nodes(waiting)
+    )]
+    RotationWaits {
+        /// Those members.
+        waiting: Vec<NodeId>,
+    },
+    /// Nodes have certificates of the new authority.
+    #[error(
+        "nodes issue by the new authority already, so the rotation cannot be aborted: finish it, then rotate again"
+    )]
+    RotationIssues,
     /// A setting is out of its range.
     #[error("`{setting}` is out of its range: {allowed}")]
     Setting {

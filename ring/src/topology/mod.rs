@@ -29,6 +29,7 @@ mod member;
 mod members;
 mod namespace;
 mod role;
+mod rotation;
 mod routing;
 mod stored;
 mod summary;
@@ -57,6 +58,7 @@ pub use layers::Layers;
 pub use member::{Boot, ClusterId, Incarnation, Member, MemberState, NewMember};
 pub use namespace::{MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace};
 pub use role::{Role, Roles, UnknownRole};
+pub use rotation::{Authorities, MAX_AUTHORITY_LEN, RotationStep};
 pub use routing::{PartitionState, RoutingTable};
 pub use stored::MalformedTopology;
 pub use summary::{MovingPartition, NodeSummary, Position, RingSummary, Stages};
@@ -210,6 +212,9 @@ impl Topology {
             states: self.states(),
             namespaces: self.routed_namespaces(),
             generations: self.held_generations(),
+            authorities: self
+                .authorities()
+                .map_or_else(Vec::new, |it| it.trusted.clone()),
         }
     }
 
@@ -306,6 +311,7 @@ impl Topology {
             generations: BTreeMap::new(),
             switches: BTreeMap::new(),
             bearer_tokens: BTreeMap::new(),
+            authorities: None,
             ring: Ring::default(),
             configs: Vec::new(),
             known: BTreeMap::new(),
@@ -370,6 +376,14 @@ impl Topology {
                 at_ms,
             } => self.use_join_token(id, hash, by, at_ms),
             Command::RevokeBearerToken { id } => Ok(self.revoke_bearer_token(id)),
+            Command::BeginRotation { old, new } => self.begin_rotation(old, new),
+            Command::Rotate { rotation, to } => self.rotate(rotation, to),
+            Command::AbortRotation { rotation } => self.abort_rotation(rotation),
+            Command::RotationDone {
+                node,
+                rotation,
+                step,
+            } => Ok(self.rotation_done(node, rotation, step)),
         }
     }
 
@@ -403,5 +417,7 @@ mod layer_tests;
 mod random_tests;
 #[cfg(test)]
 mod replica_tests;
+#[cfg(test)]
+mod rotation_tests;
 #[cfg(test)]
 mod tests;

@@ -85,6 +85,8 @@ pub struct RoutingTable {
     pub namespaces: BTreeMap<String, Namespace>,
     /// The generations that members hold or fetch, by their ids. Clients know none.
     pub generations: BTreeMap<NamespaceId, Arc<Generation>>,
+    /// The authorities that members trust, in PEM, once the cluster has begun to rotate its own; none before.
+    pub authorities: Vec<String>,
 }
 
 impl RoutingTable {

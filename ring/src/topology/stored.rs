@@ -11,8 +11,8 @@ use torc_record::{DigestKey, Epoch, Layer};
 
 use super::layers::Placements;
 use super::{
-    BearerId, BearerToken, Boot, ClusterId, Generation, Layers, Member, MemberState, Move,
-    Namespace, Switch, Topology, Transition, TransitionKind,
+    Authorities, BearerId, BearerToken, Boot, ClusterId, Generation, Layers, Member, MemberState,
+    Move, Namespace, Switch, Topology, Transition, TransitionKind,
 };
 use crate::replicas::{Config, Milestones, Stage, Votes};
 use crate::{AllocateError, NodeId, NodeSpec, Partition, Partitions, Placement, Ring, allocate};
@@ -51,6 +51,9 @@ pub(super) struct Stored {
     /// By the namespaces whose current generation changed.
     pub(super) switches: BTreeMap<String, Switch>,
     pub(super) bearer_tokens: BTreeMap<BearerId, BearerToken>,
+    /// None until the authority is first rotated.
+    #[serde(default)]
+    pub(super) authorities: Option<Authorities>,
     pub(super) ring: Ring,
     /// One a partition of the layers in use, in the order of their numbers.
     pub(super) configs: Vec<Arc<Config>>,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use torc_proto::v1::{EnrolNodeRequest, EnrolNodeResponse};
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::{Bearer, Command, KeyDigest, TopologyError};
-use torc_tls::{SigningRequest, TlsError};
+use torc_tls::{AuthorityDigest, SigningRequest, TlsError};
 
 use crate::caller::Caller;
 use crate::clock::unix_ms;
@@ -100,6 +100,12 @@ pub(super) fn own_authority(shared: &Shared) -> Result<&OwnAuthority, Fault> {
         };
         Fault::new(Reason::Refused, message)
     })
+}
+
+/// By which newcomers recognise the authority.
+pub(crate) fn issuer_of(own: &OwnAuthority) -> Result<AuthorityDigest, Fault> {
+    let digest = own.digest();
+    digest.map_err(|error| Fault::new(Reason::Internal, error.to_string()))
 }
 
 async fn admit(

@@ -2,11 +2,12 @@
 //!
 //! * `change`: join, leave, replace, reweight, alter, abort; `plan`: what they would move;
 //!   `newcomer`: the node that comes; `leader`: who plans.
-//! * `namespace`: creating one. `tokens`: bearer tokens. `enrol`: nodes that come with one.
+//! * `namespace`: creating one. `tokens`: bearer tokens. `enrol`: nodes that come with one. `authority`: its rotation.
 //! * `status`, `explain`: what is so now; both ask the other members. `maintenance`: flush and
 //!   compaction at once.
 //! * `sketch_keys`: the keys of namespaces, so that they can be compared.
 
+mod authority;
 mod change;
 mod enrol;
 pub(crate) mod explain;
@@ -29,19 +30,21 @@ use tonic::{Request, Response, Status};
 use torc_proto::Reason;
 use torc_proto::v1::cluster_server::Cluster;
 use torc_proto::v1::{
-    AbortRequest, AbortResponse, AlterNamespaceRequest, ChangeGenerationRequest,
+    AbortRequest, AbortResponse, AlterNamespaceRequest, Authorities, ChangeGenerationRequest,
     ChangeGenerationResponse, ChangeResponse, CreateNamespaceRequest, CreateNamespaceResponse,
     CreateTokenRequest, CreateTokenResponse, EnrolNodeRequest, EnrolNodeResponse, ExplainRequest,
-    ExplainResponse, GetTopologyRequest, GetTopologyResponse, HotKeysRequest, HotKeysResponse,
-    HotWindowRequest, HotWindowResponse, JoinRequest, LeaveRequest, ListGenerationsRequest,
-    ListGenerationsResponse, ListTokensRequest, ListTokensResponse, MaintenanceRequest,
-    MaintenanceResponse, ReplaceRequest, RevokeTokenRequest, RevokeTokenResponse, ReweightRequest,
+    ExplainResponse, GetAuthoritiesRequest, GetTopologyRequest, GetTopologyResponse,
+    HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse, JoinRequest,
+    LeaveRequest, ListGenerationsRequest, ListGenerationsResponse, ListTokensRequest,
+    ListTokensResponse, MaintenanceRequest, MaintenanceResponse, ReplaceRequest,
+    RevokeTokenRequest, RevokeTokenResponse, ReweightRequest, RotateAuthorityRequest,
     SketchKeysRequest, StatusRequest, StatusResponse, WriteBackupRequest,
 };
 use torc_proto::{Fault, topology_to_wire};
 use torc_record::Epoch;
 use torc_ring::topology::Role;
 
+pub(crate) use enrol::issuer_of;
 use maintenance::Work;
 pub(crate) use newcomer::release_of;
 
@@ -296,6 +299,24 @@ impl Cluster for ClusterService {
         let caller = caller_of(request.extensions()).clone();
         let answer = enrol::enrol(&self.shared, &caller, request.into_inner(), deadline).await;
         Ok(Response::new(answer?))
+    }
+
+    async fn get_authorities(
+        &self,
+        request: Request<GetAuthoritiesRequest>,
+    ) -> Result<Response<Authorities>, Status> {
+        let answer = authority::show(&self.shared, deadline_of(&request)).await;
+        Ok(Response::new(answer?))
+    }
+
+    async fn rotate_authority(
+        &self,
+        request: Request<RotateAuthorityRequest>,
+    ) -> Result<Response<Authorities>, Status> {
+        let deadline = deadline_of(&request);
+        let act = self.act("Cluster/RotateAuthority", &request);
+        let action = request.get_ref().action();
+        ended(act, authority::rotate(&self.shared, action, deadline).await)
     }
 
     #[cfg(feature = "backup")]

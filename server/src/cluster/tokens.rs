@@ -12,7 +12,7 @@ use torc_ring::topology::{
     Bearer, BearerId, BearerToken, Command, Grants, JoinUses, Role, Roles, Scope, UnknownRole,
 };
 
-use super::enrol::own_authority;
+use super::enrol::{issuer_of, own_authority};
 use super::namespace::all_heard;
 use crate::clock::unix_ms;
 use crate::shared::Shared;
@@ -30,7 +30,7 @@ pub(crate) async fn create(
                        with --secure, or with --tls-cert, --tls-key and --tls-ca";
         return Err(Fault::new(Reason::Refused, message));
     }
-    let join = (request.join_uses != 0).then(|| own_authority(shared));
+    let join = (request.join_uses != 0).then(|| own_authority(shared).and_then(issuer_of));
     let join = join.transpose()?;
     let bearer = Bearer::new(rand::random(), rand::random());
     let token = token_of(request, &bearer, unix_ms())?;
@@ -44,7 +44,7 @@ pub(crate) async fn create(
         token: Some(to_wire(bearer.id(), &token)),
         bearer: bearer.reveal(),
         authority_digest: join
-            .map_or_else(Vec::new, |own| own.digest().as_bytes().to_vec())
+            .map_or_else(Vec::new, |digest| digest.as_bytes().to_vec())
             .into(),
         address: join.map_or_else(String::new, |_| shared.address.clone()),
     })

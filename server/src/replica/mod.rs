@@ -10,8 +10,8 @@ use tonic::{Request, Response, Status, Streaming};
 use torc_proto::v1;
 use torc_proto::v1::replica_server::Replica;
 use torc_proto::v1::{
-    CopySlicesRequest, EnlistRequest, EnlistResponse, IdentifyRequest, IdentifyResponse,
-    LinkRequest, SummarizeRequest, SummarizeResponse,
+    CopySlicesRequest, EnlistRequest, EnlistResponse, GiveAuthorityRequest, GiveAuthorityResponse,
+    IdentifyRequest, IdentifyResponse, LinkRequest, SummarizeRequest, SummarizeResponse,
 };
 use torc_proto::{Fault, Reason};
 use torc_record::Layer;
@@ -21,6 +21,7 @@ use torc_ring::{NodeId, Partition};
 use crate::identity::{IdentityError, Membership};
 use crate::links::LinkStream;
 use crate::recipient::caller_of;
+use crate::rotation;
 use crate::shared::{Shared, store_fault};
 
 /// The service. Cloning shares the node.
@@ -121,6 +122,16 @@ impl Replica for ReplicaService {
         let caller = caller_of(request.extensions()).clone();
         let accepted = service.accept(request.into_inner(), |node| caller.may_be(node));
         Ok(Response::new(accepted.await?))
+    }
+
+    async fn give_authority(
+        &self,
+        request: Request<GiveAuthorityRequest>,
+    ) -> Result<Response<GiveAuthorityResponse>, Status> {
+        let answer = rotation::give(&self.shared, request.get_ref())?;
+        let to = caller_of(request.extensions()).from;
+        tracing::info!(?to, "gave the key of an authority to another node");
+        Ok(Response::new(answer))
     }
 }
 

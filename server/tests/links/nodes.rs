@@ -255,6 +255,13 @@ impl Replica for LinkOnly {
         absent()
     }
 
+    async fn give_authority(
+        &self,
+        _: Request<v1::GiveAuthorityRequest>,
+    ) -> Answer<v1::GiveAuthorityResponse> {
+        absent()
+    }
+
     async fn summarize(&self, _: Request<v1::SummarizeRequest>) -> Answer<v1::SummarizeResponse> {
         absent()
     }

@@ -1,0 +1,174 @@
+//! Rotating the authority of a secure cluster: which authorities its nodes trust, and which one they issue by.
+//!
+//! A rotation has three steps, and each waits until every member has done the one before. First all members trust the new
+//! authority beside the old one, and have its key. Then they issue by the new one, their own certificates first. Then they
+//! trust the new one alone. So at no time does a member show a certificate that another one does not trust.
+//!
+//! Certificates are text here: nodes read them. Keys are never in the topology.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Outcome, Topology, TopologyError};
+use crate::NodeId;
+
+/// Longest certificate of an authority, in PEM. One of ours has some 700 bytes.
+pub const MAX_AUTHORITY_LEN: usize = 8 << 10;
+
+/// How far a rotation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum RotationStep {
+    /// Members learn to trust the new authority beside the old one, which they issue by.
+    Trust,
+    /// Members issue by the new authority, and still trust the old one.
+    Issue,
+    /// Members trust the one authority alone. The rotation is over.
+    Settled,
+}
+
+/// The authorities of a cluster that has begun to rotate its own at least once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Authorities {
+    /// The number of the rotation that began last.
+    pub rotation: u32,
+    /// How far it is.
+    pub step: RotationStep,
+    /// What members trust, in PEM. They issue by the first.
+    pub trusted: Vec<String>,
+    /// The members that have done the step.
+    pub done: BTreeSet<NodeId>,
+}
+
+impl Authorities {
+    fn enter(&mut self, step: RotationStep) {
+        self.step = step;
+        self.done.clear();
+    }
+}
+
+impl Topology {
+    /// The authorities, once a rotation has begun. Before, every node has the one in its directory.
+    #[must_use]
+    pub fn authorities(&self) -> Option<&Authorities> {
+        self.stored.authorities.as_ref()
+    }
+
+    /// Members that have not done the present step of a rotation.
+    #[must_use]
+    pub fn rotation_waits_for(&self) -> Vec<NodeId> {
+        let Some(authorities) = self.authorities() else {
+            return Vec::new();
+        };
+        let members = self.stored.members.keys();
+        let late = members.filter(|node| !authorities.done.contains(node));
+        late.copied().collect()
+    }
+
+    pub(super) fn begin_rotation(
+        &mut self,
+        old: String,
+        new: String,
+    ) -> Result<Outcome, TopologyError> {
+        let fits = |it: &String| (1..=MAX_AUTHORITY_LEN).contains(&it.len());
+        if ![&old, &new].into_iter().all(fits) || old == new {
+            let allowed = "two certificates of at most 8 KiB";
+            return Err(TopologyError::setting("authorities", allowed));
+        }
+        let known = self.stored.authorities.as_ref();
+        let rotation = match known {
+            None => 1,
+            Some(known) if known.step != RotationStep::Settled => {
+                return Err(TopologyError::Rotating);
+            }
+            // Planned on an authority that another rotation has replaced since.
+            Some(known) if known.trusted != [old.as_str()] => {
+                return Err(TopologyError::Rotating);
+            }
+            Some(known) => known.rotation + 1,
+        };
+        self.stored.authorities = Some(Authorities {
+            rotation,
+            step: RotationStep::Trust,
+            trusted: vec![old, new],
+            done: BTreeSet::new(),
+        });
+        self.advance_epoch();
+        Ok(Outcome::Done)
+    }
+
+    pub(super) fn rotate(
+        &mut self,
+        rotation: u32,
+        to: RotationStep,
+    ) -> Result<Outcome, TopologyError> {
+        let step = self.rotation(rotation)?.step;
+        let before = match to {
+            _ if step >= to => return Ok(Outcome::Done),
+            RotationStep::Trust | RotationStep::Issue => RotationStep::Trust,
+            RotationStep::Settled => RotationStep::Issue,
+        };
+        if step != before {
+            return Err(TopologyError::RotationStep { step, to });
+        }
+        let waiting = self.rotation_waits_for();
+        if !waiting.is_empty() {
+            return Err(TopologyError::RotationWaits { waiting });
+        }
+        let authorities = self.rotation(rotation)?;
+        match to {
+            RotationStep::Trust | RotationStep::Issue => authorities.trusted.reverse(),
+            RotationStep::Settled => authorities.trusted.truncate(1),
+        }
+        authorities.enter(to);
+        self.advance_epoch();
+        Ok(Outcome::Done)
+    }
+
+    /// Only until members issue by the new authority: nothing depends on it before.
+    pub(super) fn abort_rotation(&mut self, rotation: u32) -> Result<Outcome, TopologyError> {
+        let authorities = self.rotation(rotation)?;
+        match authorities.step {
+            RotationStep::Trust => {}
+            RotationStep::Issue => return Err(TopologyError::RotationIssues),
+            RotationStep::Settled => return Ok(Outcome::Done),
+        }
+        authorities.trusted.truncate(1);
+        authorities.enter(RotationStep::Settled);
+        self.advance_epoch();
+        Ok(Outcome::Done)
+    }
+
+    /// What comes late, or from a node that has been removed, counts for nothing.
+    pub(super) fn rotation_done(
+        &mut self,
+        node: NodeId,
+        rotation: u32,
+        step: RotationStep,
+    ) -> Outcome {
+        let is_member = self.stored.members.contains_key(&node);
+        if let Ok(authorities) = self.rotation(rotation)
+            && authorities.step == step
+            && is_member
+        {
+            authorities.done.insert(node);
+        }
+        Outcome::Done
+    }
+
+    fn rotation(&mut self, number: u32) -> Result<&mut Authorities, TopologyError> {
+        let known = self.stored.authorities.as_mut();
+        let known = known.filter(|known| known.rotation == number);
+        known.ok_or(TopologyError::NoRotation)
+    }
+}
+
+impl std::fmt::Display for RotationStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Trust => "trust",
+            Self::Issue => "issue",
+            Self::Settled => "settled",
+        })
+    }
+}

@@ -1,0 +1,155 @@
+//! The authorities that nodes trust, and the steps of rotating the cluster's own. What a step asks of each node is in
+//! `rotation`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use torc_proto::v1::{self, RotationAction};
+use torc_proto::{Fault, Reason};
+use torc_ring::NodeId;
+use torc_ring::topology::{Authorities, Command, RotationStep, Topology, TopologyError};
+
+use super::namespace::all_heard;
+use super::status;
+use crate::group::GroupError;
+use crate::shared::Shared;
+use crate::tls_dir::OwnAuthority;
+
+/// How long members have to hear of a step.
+const HEAR_TIME: Duration = Duration::from_secs(5);
+
+pub(super) async fn show(
+    shared: &Arc<Shared>,
+    deadline: Instant,
+) -> Result<v1::Authorities, Fault> {
+    let own = rotatable(shared)?;
+    let topology = shared.group.read_current(deadline).await?;
+    let known = topology.authorities();
+    let step = match known.map_or(RotationStep::Settled, |known| known.step) {
+        RotationStep::Trust => v1::RotationStep::Trust,
+        RotationStep::Issue => v1::RotationStep::Issue,
+        RotationStep::Settled => v1::RotationStep::Settled,
+    };
+    Ok(v1::Authorities {
+        rotation: known.map_or(0, |known| known.rotation),
+        step: step.into(),
+        trusted: known.map_or_else(|| own.trusted(), |known| known.trusted.clone()),
+        members: members(shared, &topology).await,
+    })
+}
+
+/// Each of them, whether it has done the step, and whether it answers.
+async fn members(shared: &Arc<Shared>, topology: &Topology) -> Vec<v1::RotationMember> {
+    let late = topology.rotation_waits_for();
+    let table = topology.routing();
+    let asked = table.members.iter().map(async |(node, member)| {
+        let is_me = shared.identity.node() == Some(*node);
+        let problem = if is_me {
+            String::new()
+        } else {
+            let answer = status::ask(shared, *node).await;
+            answer.err().map_or_else(String::new, |fault| fault.message)
+        };
+        v1::RotationMember {
+            node: node.0,
+            address: member.identity.address.clone(),
+            done: !late.contains(node),
+            problem,
+        }
+    });
+    join_all(asked).await
+}
+
+pub(super) async fn rotate(
+    shared: &Arc<Shared>,
+    action: RotationAction,
+    deadline: Instant,
+) -> Result<v1::Authorities, Fault> {
+    let own = rotatable(shared)?;
+    let topology = shared.group.read_current(deadline).await?;
+    let known = topology.authorities();
+    let under_way = |known: &&Authorities| known.step != RotationStep::Settled;
+    let number = || {
+        let none = GroupError::Refused(TopologyError::NoRotation);
+        known.map(|known| known.rotation).ok_or(none)
+    };
+    let command = match action {
+        RotationAction::Unspecified => {
+            return Err(Fault::new(Reason::Invalid, "`action` says what to do"));
+        }
+        RotationAction::Begin if known.is_some_and(|known| under_way(&known)) => None,
+        RotationAction::Begin => Some(begin(own, known).await?),
+        RotationAction::Issue | RotationAction::Finish => {
+            let to = match action {
+                RotationAction::Issue => RotationStep::Issue,
+                _ => RotationStep::Settled,
+            };
+            let rotation = number()?;
+            if known.is_some_and(|known| known.step < to) {
+                all_answer(shared, &topology).await?;
+            }
+            Some(Command::Rotate { rotation, to })
+        }
+        RotationAction::Abort => Some(Command::AbortRotation {
+            rotation: number()?,
+        }),
+    };
+    if let Some(command) = command {
+        match shared.group.propose(command, deadline).await {
+            // Somebody else began one at the same time: it is as good as this one.
+            Err(GroupError::Refused(TopologyError::Rotating)) => {}
+            done => {
+                done?;
+            }
+        }
+        all_heard(shared, HEAR_TIME, deadline).await?;
+    }
+    show(shared, deadline).await
+}
+
+/// Makes the new authority. Its key stays here until members ask for it.
+async fn begin(own: &Arc<OwnAuthority>, known: Option<&Authorities>) -> Result<Command, Fault> {
+    let trusted = known.map_or_else(
+        || own.trusted().into_iter().take(1).collect(),
+        |known| known.trusted.clone(),
+    );
+    let (drafting, current) = (Arc::clone(own), trusted.clone());
+    let drafted = tokio::task::spawn_blocking(move || drafting.draft(&current)).await;
+    let failed = |error: &dyn std::fmt::Display| Fault::new(Reason::Internal, error.to_string());
+    let new = drafted
+        .map_err(|error| failed(&error))?
+        .map_err(|error| failed(&error))?;
+    if let (Some(old), Some(new)) = (trusted.into_iter().next(), new) {
+        return Ok(Command::BeginRotation { old, new });
+    }
+    let message = "this node has not ended the rotation before, or its ca.pem holds further authorities: try again, or \
+                   ask another node";
+    let fault = Fault::new(Reason::NotServing, message);
+    Err(fault.retry_after(Duration::from_secs(1)))
+}
+
+/// The topology refuses a step that somebody has not done. A member that has, and does not answer now, is waited for as
+/// well: whoever takes the step sees that all is well.
+async fn all_answer(shared: &Arc<Shared>, topology: &Topology) -> Result<(), Fault> {
+    let members = members(shared, topology).await;
+    let silent = members.iter().filter(|member| !member.problem.is_empty());
+    let waiting: Vec<NodeId> = silent.map(|member| NodeId(member.node)).collect();
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    Err(GroupError::Refused(TopologyError::RotationWaits { waiting }).into())
+}
+
+fn rotatable(shared: &Shared) -> Result<&Arc<OwnAuthority>, Fault> {
+    shared.own_authority.as_ref().ok_or_else(|| {
+        let message = if shared.tls.is_some() {
+            "the nodes of this cluster have certificates from files (--tls-cert), so Torc does not rotate their authority: \
+             put both authorities into the file --tls-ca of every node and client, then replace the certificates, then take the \
+             old authority out; nodes read replaced files within 10 s"
+        } else {
+            "this cluster runs without TLS and has no authority"
+        };
+        Fault::new(Reason::Refused, message)
+    })
+}

@@ -1,0 +1,135 @@
+//! This node's part in a rotation of the cluster's authority.
+//!
+//! The topology says which authorities are trusted and which one issues ([`torc_ring::topology::Authorities`]). A node that has no key of one asks
+//! the other members for it, over connections on which both sides have proved to be nodes. It writes down what the step asks
+//! for, takes it into force, and only then tells the topology group that it has done the step.
+
+use std::time::{Duration, Instant};
+
+use torc_proto::v1::{GiveAuthorityRequest, GiveAuthorityResponse};
+use torc_proto::{Fault, Reason};
+use torc_ring::NodeId;
+use torc_ring::topology::{Authorities, Command, RotationStep};
+use torc_tls::{Authority, AuthorityDigest, CertificateFacts};
+
+use crate::peers::within;
+use crate::shared::Shared;
+use crate::tls_dir::{OwnAuthority, TlsDirError};
+
+const ASK_TIME: Duration = Duration::from_secs(2);
+const PROPOSE_TIME: Duration = Duration::from_secs(5);
+/// How soon to look again while a rotation is under way, and when none is.
+const LOOK_SOON: Duration = Duration::from_millis(500);
+const LOOK_LATER: Duration = Duration::from_secs(2);
+
+/// What a node has to do now.
+#[derive(Clone)]
+pub(crate) struct Turn {
+    authorities: Authorities,
+    /// The keys of authorities that the node had none of.
+    keys: Vec<String>,
+}
+
+impl Turn {
+    /// None where no rotation has ever begun.
+    pub(crate) async fn of(shared: &Shared) -> Option<Self> {
+        let own = shared.own_authority.clone()?;
+        let authorities = shared.group.topology()?.authorities()?.clone();
+        let trusted = authorities.trusted.clone();
+        let lacking = tokio::task::spawn_blocking(move || own.lacking(&trusted)).await;
+        let lacking = lacking.ok()?.inspect_err(|error| {
+            tracing::warn!(%error, "the authority cannot be rotated on this node");
+        });
+        let mut keys = Vec::new();
+        for certificate in lacking.unwrap_or_default() {
+            if let Some(key) = ask_all(shared, &certificate).await {
+                keys.push(key);
+            } else {
+                tracing::warn!("no member has given the key of the new authority yet");
+            }
+        }
+        Some(Self { authorities, keys })
+    }
+
+    /// Whether the directory is as the step asks for.
+    pub(crate) fn follow(&self, own: &OwnAuthority) -> Result<bool, TlsDirError> {
+        let Authorities { trusted, step, .. } = &self.authorities;
+        own.follow(trusted, *step, &self.keys)
+    }
+
+    /// Tells the topology group, unless it knows.
+    pub(crate) async fn done(&self, shared: &Shared) {
+        let (rotation, step) = (self.authorities.rotation, self.authorities.step);
+        let Some(node) = shared.identity.node() else {
+            return;
+        };
+        let topology = shared.group.topology();
+        let is_waited_for = topology.is_some_and(|it| it.rotation_waits_for().contains(&node));
+        if !is_waited_for {
+            return;
+        }
+        let command = Command::RotationDone {
+            node,
+            rotation,
+            step,
+        };
+        match shared
+            .group
+            .propose(command, Instant::now() + PROPOSE_TIME)
+            .await
+        {
+            Ok(_) => tracing::info!(rotation, %step, "did a step of the authority's rotation"),
+            Err(error) => tracing::debug!(%error, "a step of a rotation was not told; again soon"),
+        }
+    }
+
+    pub(crate) const fn look_again(&self) -> Duration {
+        match self.authorities.step {
+            RotationStep::Trust | RotationStep::Issue => LOOK_SOON,
+            RotationStep::Settled => LOOK_LATER,
+        }
+    }
+}
+
+/// The key of an authority, from whichever member has it.
+async fn ask_all(shared: &Shared, certificate: &str) -> Option<String> {
+    let facts = CertificateFacts::of_pem(certificate, "the topology".as_ref()).ok()?;
+    let digest = facts.first()?.digest;
+    let table = shared.routing().ok()?;
+    let me = shared.identity.node();
+    let others = table.members.keys().filter(|node| Some(**node) != me);
+    for node in others {
+        match ask(shared, *node, digest).await {
+            Ok(key) if Authority::open(certificate, &key).is_ok() => return Some(key),
+            Ok(_) => tracing::warn!(%node, "was given a key that is not the authority's"),
+            Err(fault) => tracing::debug!(%node, %fault, "was not given the authority's key"),
+        }
+    }
+    None
+}
+
+async fn ask(shared: &Shared, node: NodeId, digest: AuthorityDigest) -> Result<String, Fault> {
+    let mut client = shared.peers.replica(&shared.recipient(node)?)?;
+    let request = GiveAuthorityRequest {
+        digest: digest.as_bytes().to_vec().into(),
+    };
+    let answer = client.give_authority(within(ASK_TIME, request)).await;
+    let answer = answer.map_err(|status| Fault::from_status(&status))?;
+    Ok(answer.into_inner().key)
+}
+
+/// Answers another member.
+pub(crate) fn give(
+    shared: &Shared,
+    request: &GiveAuthorityRequest,
+) -> Result<GiveAuthorityResponse, Fault> {
+    let digest = <[u8; 32]>::try_from(&request.digest[..]);
+    let digest = digest.map_err(|_| Fault::new(Reason::Invalid, "a digest has 32 bytes"))?;
+    let own = shared.own_authority.as_deref();
+    let key = own.and_then(|own| own.key_of(digest.into()));
+    let key = key.ok_or_else(|| {
+        let message = "this node has no key of that authority: ask another member, or try again";
+        Fault::new(Reason::NotServing, message)
+    })?;
+    Ok(GiveAuthorityResponse { key })
+}
