@@ -510,3 +510,43 @@ async fn what_a_join_of_unsealed_records_moves_is_what_was_planned() {
     assert_eq!((last.records_planned, last.bytes_planned), planned);
     assert_eq!((last.records_moved, last.bytes_moved), planned);
 }
+
+/// A page that began where the partition begins would end in front of the position.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_from_within_a_partition_of_several_pages_never_goes_back() {
+    let servers = Servers::start().await;
+    let mut kv = servers.kv(0).await;
+    let mut keys = Vec::new();
+    let first = servers.explain("0").await.partition.unwrap().partition;
+    for number in 0.. {
+        let key = number.to_string();
+        let explained = servers.explain(&key).await;
+        if explained.partition.unwrap().partition == first {
+            keys.push((explained.digest, key));
+        }
+        if keys.len() == 8 {
+            break;
+        }
+    }
+    // Two or three are a page.
+    let value = "v".repeat(400 << 10);
+    for (_, key) in &keys {
+        kv.put(put(key, &value)).await.unwrap();
+    }
+    keys.sort();
+    for (at, (digest, _)) in keys.iter().enumerate() {
+        let request = ScanRequest {
+            after: digest.slice(..8),
+            ..ScanRequest::default()
+        };
+        let mut pages = kv.scan(request).await.unwrap().into_inner();
+        let (mut found, mut cursor) = (Vec::new(), digest.slice(..8));
+        while let Some(page) = pages.message().await.unwrap() {
+            assert!(cursor <= page.cursor, "the scan went back");
+            cursor = page.cursor;
+            found.extend(page.entries.into_iter().map(|entry| entry.key));
+        }
+        let expected: Vec<_> = keys[at..].iter().map(|(_, key)| key.as_bytes()).collect();
+        assert_eq!(found, expected, "from record {at}");
+    }
+}

@@ -149,9 +149,12 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         let report = Report::new(&workload, args.concurrency, &run);
         print(&report, !runs.is_empty(), global, out)?;
         runs.push(run);
-        failure = first_error.filter(|_| report.nothing_succeeded());
-        if failure.is_some() {
+        if report.nothing_succeeded() {
+            failure = first_error;
             break;
+        }
+        if let Some(error) = first_error {
+            note(format_args!("the first operation that failed: {error}"));
         }
     }
     if let Some(path) = &args.plot {

@@ -41,7 +41,8 @@ async fn each_core_workload_does_what_it_is_defined_by() {
         assert_eq!(report["value_bytes"], 1_000);
         assert_eq!(
             (&report["operations"], &report["failed"]),
-            (&400.into(), &0.into())
+            (&400.into(), &0.into()),
+            "{name}: {report}"
         );
         let of = |kind: &str| report[kind]["operations"].as_u64().unwrap_or(0);
         for kind in ["gets", "puts", "inserts", "scans", "read_modify_writes"] {

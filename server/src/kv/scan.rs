@@ -20,7 +20,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
-use torc_record::{Digest, NamespaceId, Record, State};
+use torc_record::{DIGEST_LEN, Digest, Key, NamespaceId, Record, State};
 use torc_replication::KeyId;
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition, Token};
@@ -520,19 +520,40 @@ impl PageReader {
         Ok(Records { records, last })
     }
 
+    /// What a page follows; none where the partition begins. A page that began there for a position further on
+    /// could end in front of that, and the scan would go back.
+    fn cursor(&self, from: ScanPosition, partition: Partition) -> Result<Option<Cursor>, Fault> {
+        let (digest, key) = match from {
+            ScanPosition::After { digest, key } => (digest, key),
+            ScanPosition::At(token) => {
+                let start = self.shared.routing()?.partitions.start(partition);
+                let before = token.0.checked_sub(1).filter(|_| token > start);
+                // The last digest in front of the position: with any key, since none of its records are wanted.
+                let (Some(before), Ok(key)) = (before, Key::new(&b"\xff"[..])) else {
+                    return Ok(None);
+                };
+                let mut digest = [u8::MAX; DIGEST_LEN];
+                digest[..8].copy_from_slice(&before.to_be_bytes());
+                (Digest(digest), key)
+            }
+        };
+        Ok(Some(Cursor {
+            digest,
+            namespace: self.namespace,
+            key,
+        }))
+    }
+
     /// The next records of a partition, as a quorum of its replicas holds them.
     async fn of_quorum(
         &self,
         partition: Partition,
         from: ScanPosition,
     ) -> Result<(Vec<Record>, Option<ScanPosition>), Fault> {
-        let after = match from {
-            ScanPosition::At(_) => None,
-            ScanPosition::After { digest, .. } => Some(KeyId {
-                digest,
-                namespace: self.namespace,
-            }),
-        };
+        let after = self.cursor(from, partition)?.map(|at| KeyId {
+            digest: at.digest,
+            namespace: at.namespace,
+        });
         let registers = self.shared.registers()?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
         let listed = registers.list(partition, after, deadline).await;
@@ -550,14 +571,7 @@ impl PageReader {
         partition: Partition,
         from: ScanPosition,
     ) -> Result<(Vec<Record>, Option<ScanPosition>), Fault> {
-        let after = match from {
-            ScanPosition::At(_) => None,
-            ScanPosition::After { digest, key } => Some(Cursor {
-                digest,
-                namespace: self.namespace,
-                key,
-            }),
-        };
+        let after = self.cursor(from, partition)?;
         let registers = self.shared.registers()?;
         let page = registers.page_of_generation(partition, self.namespace, after);
         let page = page.await.map_err(|error| store_fault(&error))?;
