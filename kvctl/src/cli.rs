@@ -55,7 +55,7 @@ pub(crate) struct Global {
     )]
     endpoints: Vec<Endpoint>,
     /// The cluster to use, by the name of its profile (`kvctl login`). Options count before what the profile says. Without
-    /// this the current profile is used, unless endpoints, certificates or a token are given.
+    /// this the current profile is used, unless endpoints or certificates are given.
     #[arg(long, global = true, value_name = "NAME", env = "TORC_PROFILE")]
     profile: Option<String>,
     /// The key space to work in.
@@ -265,11 +265,8 @@ impl Global {
     /// # Errors
     /// When it cannot be read, or there is none of that name.
     pub(crate) fn profile(&self) -> Result<Option<(String, Profile)>, Failure> {
-        let says_nothing = self.endpoints.is_empty()
-            && self.tls_ca.is_none()
-            && self.tls_cert.is_none()
-            && self.token.is_none()
-            && self.token_file.is_none();
+        let says_nothing =
+            self.endpoints.is_empty() && self.tls_ca.is_none() && self.tls_cert.is_none();
         match &self.profile {
             Some(name) => Profiles::read()?.named(name).map(Some),
             None if says_nothing => Ok(Profiles::read()?.current()),

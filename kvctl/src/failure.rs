@@ -90,7 +90,7 @@ pub(crate) enum Failure {
         /// All nodes that were asked.
         asked: usize,
     },
-    #[error("things found to be wrong: {count}; the standard output says what to do")]
+    #[error("problems found: {count}; the standard output says what to do")]
     Unhealthy {
         /// Findings.
         count: usize,
@@ -102,6 +102,10 @@ pub(crate) enum Failure {
     NoHistory,
     #[error("{0}")]
     Introduction(#[from] torc_tls::IntroductionError),
+    #[error(
+        "`{0}` is not empty: nothing was changed; say --overwrite, or restore into another with --only and --into"
+    )]
+    NotEmpty(String),
     #[error("interrupted")]
     Interrupted,
     #[error("cannot start: {0}")]
@@ -115,6 +119,7 @@ impl Failure {
             Self::Usage(_) | Self::File { .. } | Self::Stdout(_) | Self::Runtime(_) => Code::Usage,
             Self::OutOfBounds(_)
             | Self::Aborted { .. }
+            | Self::NotEmpty(_)
             | Self::NothingRuns
             | Self::NotDeclaredDead { .. } => Code::Refused,
             Self::Input { error, .. } => match error {

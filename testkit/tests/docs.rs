@@ -119,3 +119,33 @@ fn files_that_documents_name_are_there() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
     assert!(seen > 100, "{seen}: are there no paths any more?");
 }
+
+/// Walks name functions, each list of them with the file that they are in.
+#[test]
+fn the_functions_of_the_walks_are_where_they_are_said_to_be() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let walks: Vec<_> = text.split("The functions, in order: ").skip(1).collect();
+    assert_eq!(walks.len(), 3, "of a get, a put and a join");
+    for walk in walks {
+        let (walk, _) = walk.split_once("\n\n").unwrap();
+        let mut functions = Vec::new();
+        for (number, mark) in walk.split('`').enumerate() {
+            if number % 2 == 0 {
+                continue;
+            }
+            if !mark.contains('/') {
+                functions.push(mark);
+                continue;
+            }
+            let source = std::fs::read_to_string(root().join(mark)).unwrap();
+            assert!(!functions.is_empty(), "{mark}: without a function");
+            for function in functions.drain(..) {
+                let is_there = ["(", "<"]
+                    .iter()
+                    .any(|open| source.contains(&format!("fn {function}{open}")));
+                assert!(is_there, "{mark}: {function}");
+            }
+        }
+        assert!(functions.is_empty(), "{functions:?}: without a file");
+    }
+}

@@ -178,9 +178,7 @@ async fn prepare(
         None => Ok(()),
         Some(Err(error)) if error.kind() == ErrorKind::NoSuchNamespace => Ok(()),
         Some(Err(error)) => Err(error.into()),
-        Some(Ok(_)) => Err(Failure::Usage(format!(
-            "`{into}` is not empty: nothing was changed; say --overwrite, or restore into another with --only and --into"
-        ))),
+        Some(Ok(_)) => Err(Failure::NotEmpty(into.to_owned())),
     }
 }
 

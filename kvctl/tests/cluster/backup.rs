@@ -213,7 +213,7 @@ async fn a_backup_has_what_was_acknowledged_before_it_and_goes_into_another_clus
     let there = contents(&other.client().await.namespace("other")).await;
     assert_eq!(there, BTreeMap::from([("x".into(), "y".into())]));
     let refused = other.kvctl(&["restore", &url]);
-    assert_eq!(refused.status.code(), Some(2), "it is not empty");
+    assert_eq!(refused.status.code(), Some(6), "it is not empty");
     ok(&other.kvctl(&["restore", &url, "--overwrite"]));
 
     let small = ok(&cluster.kvctl(&["--output", "json", "backup", "create", &url]));
