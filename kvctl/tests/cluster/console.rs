@@ -105,6 +105,11 @@ async fn the_console_shows_a_cluster_during_a_join_and_no_key_becomes_markup() {
     );
     let hot = text(&mut browser, "#hot tbody tr:first-child");
     assert!(hot.starts_with(HOSTILE), "the hottest key, as it is: {hot}");
+    let course = "document.querySelector('#hot tbody tr:first-child svg.spark polyline') \
+        ?.getAttribute('points').split(' ').some((point) => Number(point.split(',')[1]) < 19)";
+    browser
+        .until("the course of its accesses is drawn", course)
+        .await;
 
     let explain = "document.querySelector('#explain-key').value = KEY; \
         document.querySelector('#explain-form').requestSubmit()";

@@ -199,7 +199,6 @@ export class Chart {
   }
 }
 
-/// One bar of parts, in proportion.
 /// A line of values from 0 to their largest, without axes.
 export function spark(values) {
   const most = Math.max(...values, 1e-9);
@@ -207,6 +206,7 @@ export function spark(values) {
   return s("svg", { class: "spark", viewBox: "0 0 100 20", preserveAspectRatio: "none", "aria-hidden": "true" }, s("polyline", { points: points.join(" ") }));
 }
 
+/// One bar of parts, in proportion.
 export function bar(parts, label) {
   const all = parts.reduce((sum, it) => sum + it.value, 0) || 1;
   let x = 0;
