@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Commands, one a line: `login USER` prints the new session's id, `check ID` prints whose it is and renews it, `logout
-//! ID` ends it. A session that nobody checks ends after MS milliseconds (1,800,000). In front of the rest, `--endpoint URL`
-//! names a node of the cluster.
+//! ID` ends it. A session expires when it was not checked for MS milliseconds (1,800,000). Put `--endpoint URL` before a command to
+//! name a node of the cluster.
 //!
 //! A renewal is a put on condition that the version is the one that was read. Without the condition, a check that
 //! runs beside a logout could bring the session back.

@@ -6,8 +6,8 @@
 //! cargo run -p torc-client --example url_metadata -- search TEXT
 //! ```
 //!
-//! Shows batches, of which every item has an outcome of its own, and a scan whose values are searched where
-//! they lie. In front of any of them, `--endpoint URL` names a node of the cluster.
+//! Shows batches, in which each item succeeds or fails on its own, and a scan that searches values on the nodes. Put
+//! `--endpoint URL` before a command to name a node of the cluster.
 #![expect(clippy::print_stdout, reason = "the output of a program")]
 
 mod common;

@@ -141,8 +141,8 @@ impl Client {
         Ok(CreatedToken { info, bearer })
     }
 
-    /// Creates a join token, with which so many nodes (at most 64) get into a secure cluster (`kvd serve --join`). If the answer
-    /// is lost, a token was made that nobody has: revoke it.
+    /// Creates a join token, which lets a number of nodes (at most 64) into a secure cluster (`kvd serve --join`). If the answer
+    /// is lost, the token exists but nobody has it: revoke it.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what is out of bounds;
