@@ -38,7 +38,7 @@ fn main() -> Result<(), Failed> {
 }
 
 /// Who may call what. A call that is missing here, or is here and nowhere else, fails the build.
-const ACCESS: [(&str, &str); 41] = [
+const ACCESS: [(&str, &str); 42] = [
     ("Kv/Get", "Read"),
     ("Kv/Put", "Write"),
     ("Kv/Delete", "Write"),
@@ -54,6 +54,7 @@ const ACCESS: [(&str, &str); 41] = [
     ("Cluster/AlterNamespace", "Admin"),
     ("Cluster/Abort", "Admin"),
     ("Cluster/CreateNamespace", "Admin"),
+    ("Cluster/DropNamespace", "Admin"),
     ("Cluster/ChangeGeneration", "Admin"),
     ("Cluster/ListGenerations", "Observe"),
     ("Cluster/Status", "Observe"),

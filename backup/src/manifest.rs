@@ -42,6 +42,9 @@ pub struct Plan {
     pub begun_ms: u64,
     /// The backup whose slices it need not copy again.
     pub base: Option<String>,
+    /// Whether records of no other namespaces are in it.
+    #[serde(default)]
+    pub only: bool,
 }
 
 /// A namespace as it was.
@@ -176,6 +179,17 @@ impl Plan {
             namespaces,
             begun_ms,
             base,
+            only: false,
+        }
+    }
+
+    /// Of these namespaces alone: records are gathered instead of copying slices, which hold those of all.
+    #[must_use]
+    pub fn only(self) -> Self {
+        Self {
+            base: None,
+            only: true,
+            ..self
         }
     }
 

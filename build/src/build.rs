@@ -7,20 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use torc_store::fs::{Fs as _, FsLock, RealFs};
 
-use crate::gather::{Gathered, gather};
+use crate::gather::{Gathered, Places, gather};
 use crate::journal::{Journal, Step};
-use crate::manifest::{FileEntry, Manifest};
+use crate::manifest::Manifest;
 use crate::plan::{Duplicates, Plan, Target, sync_dir};
-use crate::scatter::Scatter;
+use crate::scatter::{MOST_RUNS, Scatter};
 use crate::shape::Shape;
 use crate::sums::Sums;
-use crate::{BuildError, MANIFEST_FILE, RUNS_DIR};
+use crate::{BuildError, LOCK_FILE, MANIFEST_FILE, RUNS_DIR};
 
-/// Files that are open at a time, beside a few: what is usually allowed is 1,024.
-const MOST_BUCKETS: u32 = 256;
 /// Buckets where nobody knows how much will come.
 const BUCKETS_UNKNOWN: u32 = 64;
-const LOCK_FILE: &str = "lock";
 
 /// How a build is done.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,7 +59,7 @@ impl Default for BuildOptions {
 impl BuildOptions {
     const LEAST_MEMORY: u64 = 64 << 20;
 
-    fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         self.memory.max(Self::LEAST_MEMORY)
     }
 
@@ -82,8 +79,12 @@ impl BuildOptions {
             let buckets = (bytes / self.file_bytes() + 1)
                 .next_power_of_two()
                 .max(least);
-            buckets.min(u64::from(MOST_BUCKETS)) as u32
+            buckets.min(u64::from(MOST_RUNS)) as u32
         });
+        self.plan_of(target, buckets)
+    }
+
+    pub(crate) fn plan_of(&self, target: Target, buckets: u32) -> Plan {
         Plan::new(
             target,
             self.source.clone(),
@@ -95,19 +96,11 @@ impl BuildOptions {
     }
 }
 
-/// Refuses a directory with files of others: at its end a build removes what it had on its way.
-fn check_empty(dir: &Path) -> Result<(), BuildError> {
-    // What an attempt leaves that ended before it had a plan.
-    const OURS: [&str; 2] = [LOCK_FILE, "plan.tmp"];
-    for entry in std::fs::read_dir(dir).map_err(BuildError::io("read", dir))? {
-        let name = entry.map_err(BuildError::io("read", dir))?.file_name();
-        if !OURS.iter().any(|ours| name == *ours) {
-            return Err(BuildError::NotEmpty {
-                dir: dir.to_owned(),
-            });
-        }
-    }
-    Ok(())
+/// Makes a directory where there is none, and holds it alone.
+pub(crate) fn lock(dir: &Path) -> Result<Box<dyn FsLock>, BuildError> {
+    std::fs::create_dir_all(dir).map_err(BuildError::io("create", dir))?;
+    let path = dir.join(LOCK_FILE);
+    RealFs.lock(&path).map_err(BuildError::io("lock", &path))
 }
 
 /// What a build is doing.
@@ -157,10 +150,7 @@ impl Build {
     pub fn create(dir: &Path, target: Target, options: BuildOptions) -> Result<Self, BuildError> {
         let checked = options.shape.check();
         checked.map_err(|what| BuildError::BadShape { what })?;
-        std::fs::create_dir_all(dir).map_err(BuildError::io("create", dir))?;
-        let lock_path = dir.join(LOCK_FILE);
-        let lock = RealFs.lock(&lock_path);
-        let lock = lock.map_err(BuildError::io("lock", &lock_path))?;
+        let lock = lock(dir)?;
         if dir.join(MANIFEST_FILE).exists() {
             return Err(BuildError::Complete {
                 dir: dir.to_owned(),
@@ -185,7 +175,13 @@ impl Build {
         let scatter = if is_scattered {
             None
         } else {
-            Some(Scatter::open(dir, &plan, scattered, options.memory())?)
+            let memory = options.memory();
+            Some(Scatter::open(
+                &dir.join(RUNS_DIR),
+                &plan,
+                scattered,
+                memory,
+            )?)
         };
         Ok(Self {
             dir: dir.to_owned(),
@@ -204,7 +200,7 @@ impl Build {
     /// The plan of the build that was begun here, or this one.
     fn plan(dir: &Path, wanted: Plan) -> Result<Plan, BuildError> {
         let Some(plan) = Plan::read(dir)? else {
-            check_empty(dir)?;
+            Plan::check_empty(dir)?;
             wanted.write(dir)?;
             return Ok(wanted);
         };
@@ -242,7 +238,7 @@ impl Build {
                 what: "the build has all of its rows already".to_owned(),
             });
         };
-        scatter.push(&self.plan, key, value)?;
+        scatter.push(&self.plan, (key, value), None)?;
         self.rows = scatter.rows;
         self.unsynced_bytes += bytes;
         if self.unsynced_bytes >= self.options.checkpoint_bytes {
@@ -257,7 +253,7 @@ impl Build {
     /// [`BuildError::Io`].
     pub fn checkpoint(&mut self) -> Result<(), BuildError> {
         if let Some(scatter) = &mut self.scatter {
-            let runs = scatter.sync(&self.dir)?;
+            let runs = scatter.sync()?;
             self.total = scatter.sums;
             self.journal.add(&Step::Scattered {
                 rows: scatter.rows,
@@ -281,24 +277,9 @@ impl Build {
             self.scatter = None;
         }
         self.gather_all(&mut progress)?;
-        let mut found = Sums::default();
-        let mut duplicates = 0;
-        let mut files: Vec<FileEntry> = Vec::new();
-        for (_, gathered) in std::mem::take(&mut self.gathered) {
-            found.merge(&gathered.left_out);
-            duplicates += gathered.left_out.records;
-            for file in gathered.files {
-                found.merge(&file.sums);
-                files.push(file);
-            }
-        }
-        if found != self.total {
-            return Err(BuildError::SumsDiffer {
-                dir: self.dir.clone(),
-                what: "of all rows",
-            });
-        }
-        let manifest = Manifest::new(&self.plan, files, duplicates);
+        let gathered = std::mem::take(&mut self.gathered);
+        let gathered = gathered.into_iter().map(|(_, gathered)| gathered);
+        let manifest = Manifest::of(&self.plan, &self.dir, &self.total, gathered)?;
         manifest.write(&self.dir)?;
         let runs = self.dir.join(RUNS_DIR);
         std::fs::remove_dir_all(&runs).map_err(BuildError::io("remove", &runs))?;
@@ -312,18 +293,26 @@ impl Build {
         let queue = Mutex::new(left.into_iter());
         let is_over = AtomicBool::new(false);
         let (dir, plan) = (self.dir.as_path(), &self.plan);
+        let runs = dir.join(RUNS_DIR);
+        let places = |bucket: u32| Places {
+            runs: &runs,
+            dir,
+            temporary: runs.join(format!("{bucket:05}.part")),
+        };
         let (journal, gathered) = (&mut self.journal, &mut self.gathered);
         let (done, results) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             for _ in 0..self.options.workers() {
                 let (done, queue, is_over) = (done.clone(), &queue, &is_over);
+                let places = &places;
                 scope.spawn(move || {
                     while !is_over.load(Ordering::Relaxed) {
                         let next = queue.lock().ok().and_then(|mut left| left.next());
                         let Some(bucket) = next else {
                             return;
                         };
-                        if done.send((bucket, gather(dir, plan, bucket))).is_err() {
+                        let gathered = gather(&places(bucket), plan, bucket);
+                        if done.send((bucket, gathered)).is_err() {
                             return;
                         }
                     }

@@ -57,6 +57,43 @@ pub enum BuildError {
         /// What is missing or wrong.
         what: String,
     },
+    /// A file that `kvctl generation reserve` did not write.
+    #[error("{} is no reservation of a generation: {what}", path.display())]
+    NoReservation {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A task was given a row of another bucket than was said: nothing of the task counts.
+    #[error(
+        "row {row} is of bucket {bucket} and came as one of another: partition the rows by the buckets of \
+         this very plan"
+    )]
+    OtherBucket {
+        /// Which one, counted from 1.
+        row: u64,
+        /// The bucket of its key.
+        bucket: u32,
+    },
+    /// A task was given rows of too many buckets: nothing of the task counts.
+    #[error("a task has rows of more than {most} buckets: partition the rows by bucket first")]
+    NotPartitioned {
+        /// Buckets that one task takes.
+        most: u32,
+    },
+    /// Two tasks had rows of one bucket. No manifest was written.
+    #[error(
+        "two tasks had rows of bucket {bucket}: partition the rows by bucket, and do not shuffle them \
+         afterwards"
+    )]
+    BucketTwice {
+        /// Its number.
+        bucket: u32,
+    },
+    /// A receipt of a task of another job. No manifest was written.
+    #[error("a receipt is of another plan: commit the receipts of this job's tasks, and no others")]
+    OtherReceipt,
     /// A key that no cluster takes.
     #[error("row {row}: {what}")]
     BadRow {

@@ -4,25 +4,35 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use torc_record::Digest;
 use torc_ring::Partition;
 use torc_store::bulk::SliceFileWriter;
 
+use crate::BuildError;
 use crate::keyless::{self, Layout, Written};
 use crate::manifest::{FileEntry, SliceEntry};
 use crate::plan::{Duplicates, Plan};
 use crate::scatter::run_path;
 use crate::shape::{PackedRow, Shape};
 use crate::sums::Sums;
-use crate::{BuildError, RUNS_DIR};
 
 /// Bytes read at a time.
 const BUFFER_LEN: usize = 1 << 20;
 
-/// What came of a bucket.
+/// Where a bucket's run lies, and where its files go.
 #[derive(Debug)]
+pub(crate) struct Places<'a> {
+    pub(crate) runs: &'a Path,
+    pub(crate) dir: &'a Path,
+    /// Holds a file until it gets its name. On the file system of `dir`, and used by this build alone.
+    pub(crate) temporary: PathBuf,
+}
+
+/// What came of a bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Gathered {
     pub(crate) files: Vec<FileEntry>,
     /// Rows that do not count.
@@ -31,32 +41,37 @@ pub(crate) struct Gathered {
 
 /// Gathers a bucket. The files have their names when it returns, and are durable once the directory
 /// has been synced.
-pub(crate) fn gather(dir: &Path, plan: &Plan, bucket: u32) -> Result<Gathered, BuildError> {
+pub(crate) fn gather(
+    places: &Places<'_>,
+    plan: &Plan,
+    bucket: u32,
+) -> Result<Gathered, BuildError> {
     let mut gathered = Gathered {
         files: Vec::new(),
         left_out: Sums::default(),
     };
-    for range in ranges(dir, plan, bucket)? {
-        let rows = load(dir, plan, bucket, &range)?;
-        let file = write(dir, plan, bucket, &rows, &mut gathered.left_out)?;
+    let run = run_path(places.runs, bucket);
+    for range in ranges(&run, plan)? {
+        let rows = load(&run, plan, &range)?;
+        let file = write(places, plan, &rows, &mut gathered.left_out)?;
         gathered.files.extend(file);
     }
     Ok(gathered)
 }
 
-/// Ranges of a bucket's partitions that fit into a file each, in their order.
-fn ranges(
-    dir: &Path,
-    plan: &Plan,
-    bucket: u32,
-) -> Result<Vec<RangeInclusive<Partition>>, BuildError> {
-    let path = run_path(dir, bucket);
-    let len = std::fs::metadata(&path).map_err(BuildError::io("read", &path))?;
-    if len.len() <= plan.file_bytes {
+/// Ranges of a run's partitions that fit into a file each, in their order. None of a bucket without rows, which
+/// has no run; what a lost run held is missed in the sums.
+fn ranges(run: &Path, plan: &Plan) -> Result<Vec<RangeInclusive<Partition>>, BuildError> {
+    let len = match std::fs::metadata(run) {
+        Ok(found) => found.len(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(BuildError::io("read", run)(error)),
+    };
+    if len <= plan.file_bytes {
         return Ok(vec![Partition(0)..=Partition(u32::MAX)]);
     }
     let mut lens = BTreeMap::<Partition, u64>::new();
-    each(&path, plan.shape, |row, _| {
+    each(run, plan.shape, |row, _| {
         let partition = plan.target.partition(&row.digest());
         *lens.entry(partition).or_default() += row.len() as u64;
     })?;
@@ -80,17 +95,11 @@ fn ranges(
 }
 
 /// The rows of some partitions of a run, one after the other.
-fn load(
-    dir: &Path,
-    plan: &Plan,
-    bucket: u32,
-    range: &RangeInclusive<Partition>,
-) -> Result<Vec<u8>, BuildError> {
-    let path = run_path(dir, bucket);
-    let len = std::fs::metadata(&path).map_err(BuildError::io("read", &path))?;
+fn load(run: &Path, plan: &Plan, range: &RangeInclusive<Partition>) -> Result<Vec<u8>, BuildError> {
+    let len = std::fs::metadata(run).map_err(BuildError::io("read", run))?;
     // As much at most as the ranges were made for.
     let mut rows = Vec::with_capacity(len.len().min(plan.file_bytes) as usize);
-    each(&path, plan.shape, |row, bytes| {
+    each(run, plan.shape, |row, bytes| {
         if range.contains(&plan.target.partition(&row.digest())) {
             rows.extend_from_slice(bytes);
         }
@@ -134,13 +143,12 @@ fn each(
 
 /// Writes the file of some rows; none if there is none.
 fn write(
-    dir: &Path,
+    places: &Places<'_>,
     plan: &Plan,
-    bucket: u32,
     bytes: &[u8],
     left_out: &mut Sums,
 ) -> Result<Option<FileEntry>, BuildError> {
-    let temporary = dir.join(RUNS_DIR).join(format!("{bucket:05}.part"));
+    let Places { dir, temporary, .. } = places;
     let mut sums = Sums::default();
     let rows = sorted(plan, bytes, &mut sums, left_out)?;
     let partition = |row: &PackedRow<'_>| plan.target.partition(&row.digest());
@@ -152,7 +160,7 @@ fn write(
         return Ok(None);
     };
     let written = match plan.shape {
-        Shape::Values => slices(dir, &temporary, plan, &tables, &sums)?,
+        Shape::Values => slices(dir, temporary, plan, &tables, &sums)?,
         Shape::Keyless {
             fingerprint_bits,
             payload_bytes,
@@ -162,7 +170,7 @@ fn write(
                 fingerprint_bits: u32::from(fingerprint_bits),
                 payload_bytes: usize::from(payload_bytes),
             };
-            keyless::write(&temporary, layout, &tables)?
+            keyless::write(temporary, layout, &tables)?
         }
     };
     let entry = FileEntry {
@@ -176,7 +184,7 @@ fn write(
         sums,
     };
     let path = dir.join(entry.name());
-    std::fs::rename(&temporary, &path).map_err(BuildError::io("name", &path))?;
+    std::fs::rename(temporary, &path).map_err(BuildError::io("name", &path))?;
     Ok(Some(entry))
 }
 

@@ -232,7 +232,7 @@ fn check_records(dir: &Path, manifest: &Manifest, entry: &FileEntry) -> Result<S
     }
 }
 
-fn check_file(dir: &Path, entry: &FileEntry, depth: Depth) -> Result<(), BuildError> {
+pub(crate) fn check_file(dir: &Path, entry: &FileEntry, depth: Depth) -> Result<(), BuildError> {
     let path: PathBuf = dir.join(entry.name());
     let none = |what: String| BuildError::NoGeneration {
         dir: dir.to_owned(),

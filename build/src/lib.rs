@@ -6,6 +6,9 @@
 //! and its slices written with their Bloom gates and minimal perfect hashes. A [`Generation`] answers
 //! from such a directory.
 //!
+//! Where one machine is not enough, an engine does the first pass: it brings all rows of a bucket to one [`Task`],
+//! which does the rest for its buckets, and a [`Plan`] commits the tasks' [`Receipt`]s.
+//!
 //! Invariants:
 //! * Slices and tables depend on the rows and the [`Target`] alone, and files also on the plan; not on the
 //!   order of rows, the number of workers, or how often the build was killed. Each file is named by the
@@ -48,18 +51,21 @@ mod plan;
 mod scatter;
 mod shape;
 mod sums;
+mod task;
 
 pub use build::{Build, BuildOptions, Progress};
 pub use error::BuildError;
 pub use generation::{Answer, Depth, Generation, slices_of};
 pub use manifest::{FileEntry, Manifest, SliceEntry};
-pub use plan::{Duplicates, Target};
+pub use plan::{Duplicates, Plan, Target};
 pub use shape::Shape;
 pub use sums::Sums;
+pub use task::{Receipt, Task};
 
 /// The file that makes a directory a generation.
 pub const MANIFEST_FILE: &str = "generation.json";
 const PLAN_FILE: &str = "plan.json";
+const LOCK_FILE: &str = "lock";
 const JOURNAL_FILE: &str = "journal.ndjson";
 /// Buckets on their way, below the directory.
 const RUNS_DIR: &str = "runs";

@@ -7,6 +7,7 @@ use torc_ring::Partition;
 use torc_store::PartitionSummary;
 use torc_store::bulk::SliceFileInfo;
 
+use crate::gather::Gathered;
 use crate::plan::{Plan, Target, write_durably};
 use crate::shape::Shape;
 use crate::sums::{Sums, hex32, hex128};
@@ -104,22 +105,41 @@ impl FileEntry {
 }
 
 impl Manifest {
-    pub(crate) fn new(plan: &Plan, mut files: Vec<FileEntry>, duplicates: u64) -> Self {
+    /// Of what came of all buckets, if that is what was read.
+    pub(crate) fn of(
+        plan: &Plan,
+        dir: &Path,
+        read: &Sums,
+        gathered: impl IntoIterator<Item = Gathered>,
+    ) -> Result<Self, BuildError> {
+        let (mut sums, mut left_out) = (Sums::default(), Sums::default());
+        let mut files: Vec<FileEntry> = Vec::new();
+        for one in gathered {
+            left_out.merge(&one.left_out);
+            files.extend(one.files);
+        }
         files.sort_by_key(|file| file.first_partition);
-        let mut sums = Sums::default();
         for file in &files {
             sums.merge(&file.sums);
         }
-        Self {
+        let mut found = left_out;
+        found.merge(&sums);
+        if found != *read {
+            return Err(BuildError::SumsDiffer {
+                dir: dir.to_owned(),
+                what: "of all rows",
+            });
+        }
+        Ok(Self {
             format: FORMAT,
             target: plan.target,
             shape: plan.shape,
             records: sums.records,
             payload_bytes: sums.payload_bytes,
             fingerprint: sums.fingerprint,
-            duplicates,
+            duplicates: left_out.records,
             files,
-        }
+        })
     }
 
     /// BLAKE3 of what it says: the name of the generation's content.

@@ -8,7 +8,7 @@ use torc_ring::{Partition, Partitions, Token};
 
 use crate::shape::Shape;
 use crate::sums::hex32;
-use crate::{BuildError, PLAN_FILE};
+use crate::{BuildError, LOCK_FILE, PLAN_FILE};
 
 /// What a generation is built for: which digests its keys have, and which partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,18 @@ impl Target {
             partitions: Partitions::DEFAULT,
             ballot: Ballot::default(),
         }
+    }
+
+    /// Reads what `kvctl generation reserve` wrote.
+    ///
+    /// # Errors
+    /// [`BuildError::NoReservation`], [`BuildError::Io`].
+    pub fn read(path: &Path) -> Result<Self, BuildError> {
+        let bytes = std::fs::read(path).map_err(BuildError::io("read", path))?;
+        serde_json::from_slice(&bytes).map_err(|error| BuildError::NoReservation {
+            path: path.to_owned(),
+            what: error.to_string(),
+        })
     }
 
     /// The digest of a key.
@@ -62,7 +74,7 @@ pub enum Duplicates {
 
 /// What was decided. In `plan.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub struct Plan {
     format: u32,
     pub(crate) target: Target,
     /// What the rows are read from, as whoever calls describes it: the same text means the same rows
@@ -103,9 +115,24 @@ impl Plan {
     }
 
     /// The bucket of a digest: as partitions, a range of tokens.
-    pub(crate) fn bucket(&self, digest: &Digest) -> usize {
+    pub(crate) fn bucket(&self, digest: &Digest) -> u32 {
         let bits = self.buckets.trailing_zeros();
-        digest.high().checked_shr(u64::BITS - bits).unwrap_or(0) as usize
+        digest.high().checked_shr(u64::BITS - bits).unwrap_or(0) as u32
+    }
+
+    /// Refuses a directory with files of others: at its end a build removes what it had on its way.
+    pub(crate) fn check_empty(dir: &Path) -> Result<(), BuildError> {
+        // What an attempt leaves that ended before it had a plan.
+        const OURS: [&str; 2] = [LOCK_FILE, "plan.tmp"];
+        for entry in std::fs::read_dir(dir).map_err(BuildError::io("read", dir))? {
+            let name = entry.map_err(BuildError::io("read", dir))?.file_name();
+            if !OURS.iter().any(|ours| name == *ours) {
+                return Err(BuildError::NotEmpty {
+                    dir: dir.to_owned(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// The plan of a build that has begun here, if one has.

@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use crate::BuildError;
 use crate::plan::{Plan, sync_dir};
 use crate::sums::Sums;
-use crate::{BuildError, RUNS_DIR};
 
 /// Least and most bytes that a bucket gathers in memory.
 const BUFFER_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=4 << 20;
+/// Runs that are open at a time: what is usually allowed is 1,024 files.
+pub(crate) const MOST_RUNS: u32 = 256;
 
 #[derive(Debug)]
 struct Run {
@@ -24,10 +26,12 @@ struct Run {
     len: u64,
 }
 
-/// The runs of a build, as far as they have come.
+/// The runs of a build, as far as they have come. One is opened with its first row.
 #[derive(Debug)]
 pub(crate) struct Scatter {
-    runs: Vec<Run>,
+    dir: PathBuf,
+    runs: Vec<Option<Run>>,
+    open: u32,
     most_buffered: usize,
     /// The row that is being taken.
     packed: Vec<u8>,
@@ -43,32 +47,19 @@ impl Scatter {
         (rows, sums, lens): (u64, Sums, Vec<u64>),
         memory: u64,
     ) -> Result<Self, BuildError> {
-        let runs_dir = dir.join(RUNS_DIR);
-        std::fs::create_dir_all(&runs_dir).map_err(BuildError::io("create", &runs_dir))?;
-        let open = |bucket: u32| {
+        std::fs::create_dir_all(dir).map_err(BuildError::io("create", dir))?;
+        let kept = |bucket: u32| {
             let path = run_path(dir, bucket);
             let len = lens.get(bucket as usize).copied().unwrap_or(0);
-            let opened = OpenOptions::new().create(true).append(true).open(&path);
-            let file = opened.and_then(|file| {
-                let found = file.metadata()?.len();
-                if found < len {
-                    let what = format!("it has {found} bytes, where {len} were written");
-                    return Err(std::io::Error::other(what));
-                }
-                file.set_len(len)?;
-                Ok(file)
-            });
-            Ok(Run {
-                file: file.map_err(BuildError::io("open", &path))?,
-                path,
-                buffer: Vec::new(),
-                len,
-            })
+            let is_there = len > 0 || path.exists();
+            is_there.then(|| Run::open(path, len)).transpose()
         };
-        let runs: Result<Vec<_>, BuildError> = (0..plan.buckets).map(open).collect();
-        let share = memory / 2 / u64::from(plan.buckets);
+        let runs: Vec<_> = (0..plan.buckets).map(kept).collect::<Result<_, _>>()?;
+        let share = memory / 2 / u64::from(plan.buckets.min(MOST_RUNS));
         Ok(Self {
-            runs: runs?,
+            dir: dir.to_owned(),
+            open: runs.iter().flatten().count() as u32,
+            runs,
             most_buffered: (share as usize).clamp(*BUFFER_BYTES.start(), *BUFFER_BYTES.end()),
             packed: Vec::new(),
             rows,
@@ -76,8 +67,13 @@ impl Scatter {
         })
     }
 
-    /// Takes a row.
-    pub(crate) fn push(&mut self, plan: &Plan, key: Bytes, value: Bytes) -> Result<(), BuildError> {
+    /// Takes a row. `placed`: the bucket that it has to be of, if that is said.
+    pub(crate) fn push(
+        &mut self,
+        plan: &Plan,
+        (key, value): (Bytes, Bytes),
+        placed: Option<u32>,
+    ) -> Result<(), BuildError> {
         let row = self.rows + 1;
         let bad = |what: String| BuildError::BadRow { row, what };
         self.packed.clear();
@@ -85,9 +81,23 @@ impl Scatter {
         packed.map_err(bad)?;
         let packed = plan.shape.row(&self.packed);
         let packed = packed.map_err(|what| bad(what.to_owned()))?;
+        let bucket = plan.bucket(&packed.digest());
+        if placed.is_some_and(|placed| placed != bucket) {
+            return Err(BuildError::OtherBucket { row, bucket });
+        }
         // There are as many runs as buckets.
-        let Some(run) = self.runs.get_mut(plan.bucket(&packed.digest())) else {
+        let Some(run) = self.runs.get_mut(bucket as usize) else {
             return Err(bad("no bucket takes it".to_owned()));
+        };
+        let run = match run {
+            Some(run) => run,
+            None if self.open == MOST_RUNS => {
+                return Err(BuildError::NotPartitioned { most: MOST_RUNS });
+            }
+            None => {
+                self.open += 1;
+                run.insert(Run::open(run_path(&self.dir, bucket), 0)?)
+            }
         };
         self.sums.merge(&packed.sums());
         self.rows = row;
@@ -99,19 +109,51 @@ impl Scatter {
     }
 
     /// Makes all rows so far durable. Returns the lengths of the runs.
-    pub(crate) fn sync(&mut self, dir: &Path) -> Result<Vec<u64>, BuildError> {
-        for run in &mut self.runs {
+    pub(crate) fn sync(&mut self) -> Result<Vec<u64>, BuildError> {
+        for run in self.runs.iter_mut().flatten() {
             run.write_out()?;
             let synced = run.file.sync_data();
             synced.map_err(BuildError::io("sync", &run.path))?;
         }
-        let runs_dir = dir.join(RUNS_DIR);
-        sync_dir(&runs_dir).map_err(BuildError::io("sync", &runs_dir))?;
-        Ok(self.runs.iter().map(|run| run.len).collect())
+        sync_dir(&self.dir).map_err(BuildError::io("sync", &self.dir))?;
+        let len = |run: &Option<Run>| run.as_ref().map_or(0, |run| run.len);
+        Ok(self.runs.iter().map(len).collect())
+    }
+
+    /// Writes all rows so far to the runs. Returns the buckets that have some.
+    pub(crate) fn write_out(mut self) -> Result<Vec<u32>, BuildError> {
+        let mut buckets = Vec::new();
+        for (bucket, run) in (0..).zip(&mut self.runs) {
+            if let Some(run) = run {
+                run.write_out()?;
+                buckets.push(bucket);
+            }
+        }
+        Ok(buckets)
     }
 }
 
 impl Run {
+    /// Opens a run, cut to a length that it has at least.
+    fn open(path: PathBuf, len: u64) -> Result<Self, BuildError> {
+        let opened = OpenOptions::new().create(true).append(true).open(&path);
+        let file = opened.and_then(|file| {
+            let found = file.metadata()?.len();
+            if found < len {
+                let what = format!("it has {found} bytes, where {len} were written");
+                return Err(std::io::Error::other(what));
+            }
+            file.set_len(len)?;
+            Ok(file)
+        });
+        Ok(Self {
+            file: file.map_err(BuildError::io("open", &path))?,
+            path,
+            buffer: Vec::new(),
+            len,
+        })
+    }
+
     fn write_out(&mut self) -> Result<(), BuildError> {
         let written = self.file.write_all(&self.buffer);
         written.map_err(BuildError::io("write", &self.path))?;
@@ -123,5 +165,5 @@ impl Run {
 
 /// Where the run of a bucket is.
 pub(crate) fn run_path(dir: &Path, bucket: u32) -> PathBuf {
-    dir.join(RUNS_DIR).join(format!("{bucket:05}.run"))
+    dir.join(format!("{bucket:05}.run"))
 }

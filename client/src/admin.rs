@@ -339,7 +339,29 @@ impl Client {
         Namespace::from_wire(answer.namespace).map_err(|error| Error::malformed(error, true))
     }
 
-    /// The cluster's namespaces by name.
+    /// Drops a namespace, for good: its keys are found no more, and nodes delete them in the background. Returns
+    /// once every member knows, or after the timeout with the members that may still answer from it.
+    /// This is retried like a read: where an answer was lost, the retry can end with
+    /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace).
+    ///
+    /// # Errors
+    /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace);
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) for `default`; and as [`Client::status`].
+    pub async fn drop_namespace(&self, name: impl Into<String>) -> Result<Vec<NodeId>, Error> {
+        let name = name.into();
+        let sending = |channel, budget| {
+            let message = v1::DropNamespaceRequest { name: name.clone() };
+            async move {
+                ClusterClient::new(channel)
+                    .drop_namespace(request(message, budget))
+                    .await
+            }
+        };
+        let answer = self.call(Nature::Read).on_any(sending).await?;
+        Ok(answer.unheard.into_iter().map(NodeId).collect())
+    }
+
+    /// The cluster's namespaces by name, and those that were dropped while nodes still delete their records.
     ///
     /// # Errors
     /// As [`Client::topology`].

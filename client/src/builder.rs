@@ -8,7 +8,8 @@ use torc_ring::topology::Bearer;
 use torc_tls::{ClientTls, Connector};
 
 use crate::core::Core;
-use crate::{Client, Error, ErrorKind};
+use crate::trace::SpanSink;
+use crate::{Client, ClientSpan, Error, ErrorKind};
 
 /// Namespace of a client that names none.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
@@ -58,6 +59,7 @@ pub struct ClientBuilder {
     hot_keys: bool,
     tls: Option<ClientTls>,
     token: Option<Secret>,
+    spans: Option<SpanSink>,
 }
 
 /// Text that `Debug` does not show.
@@ -82,6 +84,7 @@ impl Default for ClientBuilder {
             hot_keys: true,
             tls: None,
             token: None,
+            spans: None,
         }
     }
 }
@@ -154,6 +157,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Has the client make a span of its own for each get, put and delete that is traced
+    /// ([`Client::with_trace`], [`Client::with_sampling`]), and tell it here once it has ended. Called
+    /// where the operation ends: it must not block. Default: no spans.
+    pub fn on_span(mut self, told: impl Fn(ClientSpan) + Send + Sync + 'static) -> Self {
+        self.spans = Some(SpanSink::new(told));
+        self
+    }
+
     /// Makes a client and fetches the cluster's topology, so that what follows goes
     /// to the right node at once. Waits for a cluster that is being formed.
     ///
@@ -208,7 +219,7 @@ impl ClientBuilder {
             token,
         };
         let core = Arc::new(Core::new(config)?);
-        Ok(Client::new(core, self.namespace, self.deadline))
+        Ok(Client::new(core, self.namespace, self.deadline, self.spans))
     }
 }
 

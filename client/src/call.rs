@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tonic::{Code, Request, Response, Status};
-use torc_proto::{Fault, Reason, deepest, v1};
+use torc_proto::{Fault, Reason, TRACEPARENT, TraceContext, deepest, v1};
 use torc_ring::topology::PartitionState;
 
 use crate::Error;
@@ -19,12 +19,26 @@ use crate::peer::Peer;
 use crate::race::{RoutedTarget, race};
 use crate::retry::{Failure, Nature, RetryState, Stop, blame};
 use crate::session::{SessionPermit, Transport, Unsent};
+use crate::trace::Tracing;
 use crate::view::View;
 
 /// A request that tells the node how much time it has.
 pub(crate) fn request<T>(message: T, budget: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(budget);
+    request
+}
+
+/// A [`request`] that carries the span it belongs to.
+pub(crate) fn traced_request<T>(
+    message: T,
+    budget: Duration,
+    trace: Option<TraceContext>,
+) -> Request<T> {
+    let mut request = request(message, budget);
+    if let Some(value) = trace.and_then(|trace| trace.to_traceparent().try_into().ok()) {
+        request.metadata_mut().insert(TRACEPARENT, value);
+    }
     request
 }
 
@@ -185,6 +199,8 @@ pub(crate) struct Call<'a> {
     unreached: BTreeSet<String>,
     /// Any replica will do as well as the lead.
     is_spread: bool,
+    /// None: it is not traced.
+    tracing: Option<Tracing>,
 }
 
 impl<'a> Call<'a> {
@@ -199,7 +215,12 @@ impl<'a> Call<'a> {
             earlier: None,
             unreached: BTreeSet::new(),
             is_spread: false,
+            tracing: None,
         }
+    }
+
+    pub(crate) fn traced(self, tracing: Option<Tracing>) -> Self {
+        Self { tracing, ..self }
     }
 
     /// The first attempt goes to the next replica in turn.
@@ -256,9 +277,29 @@ impl<'a> Call<'a> {
     /// `locate` says where the key lies by a topology that was fetched meanwhile.
     pub(crate) async fn on_lead<T, F, Fut>(
         mut self,
+        at: Locator,
+        locate: impl Fn(&View) -> Locator,
+        send: F,
+    ) -> Result<T, Error>
+    where
+        F: Fn(SessionPermit, Duration, Option<v1::Route>, Locator) -> Fut,
+        Fut: Future<Output = Result<Response<T>, Status>>,
+    {
+        let (nature, began, tracing) = (self.nature, self.began, self.tracing.take());
+        let trace = tracing.as_ref().map(|it| it.context);
+        let outcome = self.send_to_lead(at, locate, send, trace).await;
+        if let Some(tracing) = tracing {
+            tracing.end(nature, began, &outcome);
+        }
+        outcome
+    }
+
+    async fn send_to_lead<T, F, Fut>(
+        mut self,
         mut at: Locator,
         locate: impl Fn(&View) -> Locator,
         send: F,
+        trace: Option<TraceContext>,
     ) -> Result<T, Error>
     where
         F: Fn(SessionPermit, Duration, Option<v1::Route>, Locator) -> Fut,
@@ -269,7 +310,9 @@ impl<'a> Call<'a> {
             if self.attempts() > 0 {
                 at = locate(&view);
             }
-            let send = |permit, budget, route| send(permit, budget, route, at);
+            let send = |permit: SessionPermit, budget, route| {
+                send(permit.on_behalf_of(trace), budget, route, at)
+            };
             let partition = view.table.partition_of(at.namespace, &at.digest);
             let state = view.state(partition)?;
             let attempt_timeout = self.attempt_timeout();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 use torc_proto::v1::kv_client::KvClient;
-use torc_proto::{MAX_MESSAGE_LEN, v1};
+use torc_proto::{MAX_MESSAGE_LEN, TraceContext, v1};
 use torc_record::{Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
 use torc_ring::topology::RoutingTable;
 
@@ -17,6 +17,7 @@ use crate::core::Core;
 use crate::naming::Connection;
 use crate::retry::Nature;
 use crate::session::SessionPermit;
+use crate::trace::{SpanSink, Tracing, Wish};
 use crate::view::View;
 use crate::{
     Condition, Consistency, Deleted, Error, ErrorKind, GetOptions, HotGets, PutOptions, QuorumSize,
@@ -50,6 +51,8 @@ pub struct Client {
     namespace: Arc<str>,
     deadline: Duration,
     quorum: v1::Quorum,
+    trace: Option<Wish>,
+    spans: Option<SpanSink>,
 }
 
 /// A namespace's id and the key of its digests: what an operation starts from.
@@ -97,9 +100,16 @@ impl Locator {
 
 /// Setting up.
 impl Client {
-    pub(crate) fn new(core: Arc<Core>, namespace: String, deadline: Duration) -> Self {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        namespace: String,
+        deadline: Duration,
+        spans: Option<SpanSink>,
+    ) -> Self {
         Self {
             core,
+            trace: None,
+            spans,
             namespace: namespace.into(),
             deadline,
             quorum: v1::Quorum::Unspecified,
@@ -154,13 +164,43 @@ impl Client {
         }
     }
 
+    /// The same connections. Gets, puts, deletes and batches are carried out on behalf of this span: if
+    /// it is sampled, nodes that trace record what they do for them.
+    #[must_use]
+    pub fn with_trace(&self, span: TraceContext) -> Self {
+        Self {
+            trace: Some(Wish::Behalf(span)),
+            ..self.clone()
+        }
+    }
+
+    /// The same connections. Each get, put and delete, and each request of a batch, is traced, in a
+    /// trace of its own.
+    #[must_use]
+    pub fn with_sampling(&self) -> Self {
+        Self {
+            trace: Some(Wish::Sampled),
+            ..self.clone()
+        }
+    }
+
+    /// The trace of one operation.
+    fn tracing(&self) -> Option<Tracing> {
+        Tracing::begin(self.trace, self.spans.as_ref())
+    }
+
+    /// What the requests of a batch tell nodes: it has no span of the client.
+    pub(crate) fn trace_of_batch(&self) -> Option<TraceContext> {
+        Tracing::begin(self.trace, None).map(|it| it.context)
+    }
+
     pub(crate) const fn quorum(&self) -> v1::Quorum {
         self.quorum
     }
 
     /// Starts an operation.
     pub(crate) fn call(&self, nature: Nature) -> Call<'_> {
-        Call::new(&self.core, nature, self.deadline)
+        Call::new(&self.core, nature, self.deadline).traced(self.tracing())
     }
 
     /// Longest time of an operation, or without progress of one that takes long.
@@ -265,7 +305,7 @@ impl Client {
             return result;
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let call = Call::new(&self.core, Nature::Read, left);
+        let call = Call::new(&self.core, Nature::Read, left).traced(self.tracing());
         self.get_alone(call, key, at, consistency).await
     }
 

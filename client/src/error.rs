@@ -91,10 +91,14 @@ impl Error {
         if !unknown {
             return Self::with_fault(kind_of(fault.reason), false, fault);
         }
-        let message = format!(
-            "{}; the write may still happen: get the key before you retry",
-            fault.message
-        );
+        // The node's own message already says what may have happened and what to do.
+        let message = match fault.reason {
+            Reason::OutcomeUnknown => fault.message,
+            _ => format!(
+                "{}; the write may still happen: get the key before you retry",
+                fault.message
+            ),
+        };
         Self::with_fault(ErrorKind::OutcomeUnknown, true, Fault { message, ..fault })
     }
 

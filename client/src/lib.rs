@@ -98,6 +98,7 @@ mod rotation;
 mod scan;
 mod session;
 mod tokens;
+mod trace;
 mod view;
 
 pub use answers::{Deleted, Entry, Value, ValueMatch};
@@ -121,12 +122,14 @@ pub use options::{
 pub use rotation::{Authorities, RotationAction, RotationMember};
 pub use scan::{Scan, ScanCursor};
 pub use tokens::{CreatedJoinToken, CreatedToken, NewToken, TokenInfo};
+pub use torc_proto::TraceContext;
 pub use torc_record::{Epoch, MAX_KEY_LEN, MAX_VALUE_LEN, NodeSlot};
 pub use torc_ring::topology::{
     BearerId, ClusterId, Role, Roles, RotationStep, RoutingTable, Scope,
 };
 pub use torc_ring::{NodeId, Partition, Token, Zone};
 pub use torc_tls::{ClientTls, TlsError};
+pub use trace::ClientSpan;
 
 /// The version of a record, `epoch.time.slot` as text. Versions of one key are totally
 /// ordered; a later write has a greater one.

@@ -29,7 +29,7 @@ use tonic::{Response, Status};
 use torc_proto::v1::farewell::Stage;
 use torc_proto::v1::session_request::Operation;
 use torc_proto::v1::session_response::Outcome;
-use torc_proto::{Fault, v1};
+use torc_proto::{Fault, TraceContext, v1};
 
 use crate::client::kv;
 use crate::naming::Connection;
@@ -72,6 +72,8 @@ struct State {
 /// Permits one operation on a session, and holds its place in the window.
 pub(crate) struct SessionPermit {
     session: Arc<Session>,
+    /// None: the operation is not traced.
+    trace: Option<TraceContext>,
     _place: OwnedSemaphorePermit,
 }
 
@@ -121,6 +123,7 @@ impl Session {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         SessionPermit {
             session: self,
+            trace: None,
             _place: place,
         }
     }
@@ -133,6 +136,11 @@ impl Drop for SessionPermit {
 }
 
 impl SessionPermit {
+    pub(crate) fn on_behalf_of(mut self, trace: Option<TraceContext>) -> Self {
+        self.trace = trace;
+        self
+    }
+
     pub(crate) async fn get(
         self,
         message: v1::GetRequest,
@@ -168,7 +176,9 @@ impl SessionPermit {
 
     async fn call(&self, operation: Operation, budget: Duration) -> Result<Outcome, Status> {
         let shared = &self.session.shared;
-        let (id, answer) = shared.send(operation, budget).ok_or_else(unsent)?;
+        let (id, answer) = shared
+            .send(operation, budget, self.trace)
+            .ok_or_else(unsent)?;
         let _waiting = Waiting { shared, id };
         answer.await.unwrap_or_else(|_| Err(lost("no answer")))
     }
@@ -180,6 +190,7 @@ impl Shared {
         &self,
         operation: Operation,
         budget: Duration,
+        trace: Option<TraceContext>,
     ) -> Option<(u64, oneshot::Receiver<Result<Outcome, Status>>)> {
         let mut state = self.state.lock();
         let id = state.last_id + 1;
@@ -187,6 +198,7 @@ impl Shared {
             id,
             operation: Some(operation),
             timeout_ms: budget.as_millis().clamp(1, u128::from(u32::MAX)) as u32,
+            trace: trace.map(|trace| trace.to_wire()).unwrap_or_default(),
         };
         state.requests.as_ref()?.send(request).ok()?;
         let (answer, answered) = oneshot::channel();

@@ -7,10 +7,13 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
+use prost::Message as _;
 use torc_fuzz::digests;
 use torc_index::gigahash::{Encoding, GigaHash, Settings};
 use torc_index::{Gate, Mphf};
+use torc_proto::{ScanPosition, v1};
 use torc_record::Digest;
+use torc_ring::Token;
 use torc_store::testing::{sample_log, sample_slice};
 
 fn sorted(keys: usize) -> Vec<Digest> {
@@ -36,10 +39,63 @@ fn write_messages() -> Result<(), Box<dyn Error>> {
     for line in MESSAGES.lines() {
         let (kind, hex) = line.split_once(' ').ok_or("a kind and its bytes")?;
         let digits = |at| u8::from_str_radix(hex.get(at..at + 2).unwrap_or(""), 16);
-        let message: Vec<u8> = (0..hex.len()).step_by(2).map(digits).collect::<Result<_, _>>()?;
+        let message: Vec<u8> = (0..hex.len())
+            .step_by(2)
+            .map(digits)
+            .collect::<Result<_, _>>()?;
         // Shorter than 128 bytes: the varint of its length is one byte.
         let length = u8::try_from(message.len())?;
         write("link", kind, &[&[length], &message[..]].concat())?;
+    }
+    Ok(())
+}
+
+/// Requests of clients; the first byte says which, as in the target.
+fn write_requests() -> Result<(), Box<dyn Error>> {
+    let get = v1::GetRequest {
+        key: "k".into(),
+        ..v1::GetRequest::default()
+    };
+    let put = v1::PutRequest {
+        key: "k".into(),
+        value: "v".into(),
+        ..v1::PutRequest::default()
+    };
+    let after = ScanPosition::At(Token(7)).to_bytes();
+    let scan = v1::ScanRequest {
+        after,
+        ..v1::ScanRequest::default()
+    };
+    let gets = v1::BatchGetRequest {
+        items: vec![get.clone(); 3],
+        ..v1::BatchGetRequest::default()
+    };
+    let puts = v1::BatchPutRequest {
+        items: vec![put; 3],
+        ..v1::BatchPutRequest::default()
+    };
+    for (kind, name, message) in [
+        (0, "batch-get", gets.encode_to_vec()),
+        (1, "batch-put", puts.encode_to_vec()),
+        (8, "get", get.encode_to_vec()),
+        (9, "scan", scan.encode_to_vec()),
+    ] {
+        write("request", name, &[&[kind], &message[..]].concat())?;
+    }
+    for (name, bytes) in [
+        ("ping", "PING\r\n"),
+        ("hello", "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n"),
+        (
+            "set",
+            "*5\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\nv\r\n$2\r\nEX\r\n$2\r\n10\r\n",
+        ),
+        (
+            "scan",
+            "*6\r\n$4\r\nSCAN\r\n$1\r\n0\r\n$5\r\nMATCH\r\n$2\r\nk*\r\n$5\r\nCOUNT\r\n$1\r\n9\r\n",
+        ),
+        ("two", "*1\r\n$4\r\nPING\r\n*2\r\n$3\r\nGET\r\n$1\r\nk\r\n"),
+    ] {
+        write("resp", name, bytes.as_bytes())?;
     }
     Ok(())
 }
@@ -70,5 +126,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     for batches in 0..4 {
         write("log", &format!("{batches}-batches"), &sample_log(batches))?;
     }
+    write_requests()?;
     write_messages()
 }

@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     for part in parts {
         for count in [1, 4096] {
             let partitions = Partitions::new(count).expect("a power of two");
-            if let Ok(envelope) = envelope_from_bytes(part.clone(), partitions) {
+            if let Ok((envelope, _)) = envelope_from_bytes(part.clone(), partitions) {
                 let again = envelope_from_wire(envelope_to_wire(envelope.clone()), partitions);
                 assert_eq!(again, Ok(envelope));
             }

@@ -213,7 +213,8 @@ impl<'a> Offsets<'a> {
 
     #[inline]
     fn prefetch_both(&self, index: usize, high: usize) {
-        crate::prefetch(self.blocks, index / BLOCK * block_len(self.low_bits));
+        let block = (index / BLOCK).saturating_mul(block_len(self.low_bits));
+        crate::prefetch(self.blocks, block);
         crate::prefetch(self.high, high);
     }
 }
@@ -351,6 +352,18 @@ mod tests {
             offset
         });
         (offsets.collect(), end)
+    }
+
+    /// Found by the fuzzer of slices.
+    #[test]
+    fn an_index_beyond_all_can_be_prefetched() {
+        let (offsets, end) = rising(&[1 << 40; 200]);
+        let bytes = Offsets::build(&offsets, end).unwrap();
+        let view = Offsets::view(&bytes).unwrap();
+        for index in [200, usize::MAX / 2, usize::MAX] {
+            view.prefetch(index);
+            assert_eq!(view.get(index), None);
+        }
     }
 
     #[test]

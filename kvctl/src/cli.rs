@@ -169,6 +169,7 @@ enum Command {
     Generation(cmd::generation::Args),
     Backup(cmd::backup::Args),
     Restore(cmd::restore::Args),
+    Pod(cmd::pod::Args),
     Token(cmd::token::Args),
     Login(cmd::login::Args),
     Profile(cmd::profile::Args),
@@ -236,6 +237,24 @@ impl Global {
         Ok(client)
     }
 
+    /// A client of these nodes, whatever endpoints and profiles there are.
+    ///
+    /// # Errors
+    /// As [`client`](Self::client).
+    pub(crate) fn client_at(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
+        let mut builder = Client::builder()
+            .endpoints(endpoints)
+            .first_contact(self.timeout.unwrap_or(FIRST_CONTACT))
+            .deadline(self.timeout());
+        if let Some(tls) = self.tls()? {
+            builder = builder.tls(tls);
+        }
+        if let Some(token) = self.token()? {
+            builder = builder.token(token.0);
+        }
+        Ok(builder.connect_lazy()?)
+    }
+
     /// Keeps what a cluster trusts that rotates its authority in the profile, which would not reach it any more afterwards.
     fn learn_authorities(&self) {
         let Some((name, client)) = self.of_profile.get() else {
@@ -291,11 +310,8 @@ impl Global {
         let Some(path) = &self.token_file else {
             return Ok(self.token.clone());
         };
-        let read = std::fs::read_to_string(path).map_err(|source| Failure::File {
-            action: "read",
-            path: path.display().to_string(),
-            source,
-        });
+        let read =
+            std::fs::read_to_string(path).map_err(|source| Failure::file("read", path, source));
         Ok(Some(Secret::from(&*read?)))
     }
 
@@ -416,6 +432,7 @@ async fn carry_out(command: Command, global: &Global, out: &mut Out) -> Result<(
         Command::Generation(args) => cmd::generation::run(&args, global, out).await,
         Command::Backup(args) => cmd::backup::run(args, global, out).await,
         Command::Restore(args) => cmd::restore::run(args, global, out).await,
+        Command::Pod(args) => cmd::pod::run(args, global).await,
         Command::Token(args) => cmd::token::run(args, global, out).await,
         Command::Login(args) => cmd::login::run(&args, global, out).await,
         Command::Profile(args) => cmd::profile::run(&args, global, out),

@@ -22,6 +22,7 @@ pub(crate) mod login;
 pub(crate) mod maintenance;
 pub(crate) mod namespace;
 pub(crate) mod plan;
+pub(crate) mod pod;
 pub(crate) mod profile;
 pub(crate) mod put;
 pub(crate) mod replace_node;

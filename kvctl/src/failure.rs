@@ -14,6 +14,7 @@
 //! A reader of our output that goes away (`kvctl dump | head`) is no failure.
 
 use std::io;
+use std::path::Path;
 
 use torc_backup::BackupError;
 use torc_client::{ErrorKind, NodeId};
@@ -106,6 +107,10 @@ pub(crate) enum Failure {
         "`{0}` is not empty: nothing was changed; say --overwrite, or restore into another with --only and --into"
     )]
     NotEmpty(String),
+    #[error("{0}")]
+    Kubernetes(String),
+    #[error("the node ended by itself: {0}; its log says why")]
+    NodeEnded(std::process::ExitStatus),
     #[error("interrupted")]
     Interrupted,
     #[error("cannot start: {0}")]
@@ -113,6 +118,15 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// What could not be done to a file.
+    pub(crate) fn file(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::File {
+            action,
+            path: path.display().to_string(),
+            source,
+        }
+    }
+
     pub(crate) fn code(&self) -> Code {
         match self {
             Self::KeyNotFound { .. } => Code::KeyNotFound,
@@ -141,9 +155,11 @@ impl Failure {
                 IntroductionError::Unreachable { .. } => Code::Unavailable,
                 _ => Code::Usage,
             },
-            Self::LostSight { .. } | Self::NotEverywhere { .. } | Self::NoHistory => {
-                Code::Unavailable
-            }
+            Self::LostSight { .. }
+            | Self::NotEverywhere { .. }
+            | Self::NoHistory
+            | Self::Kubernetes(_)
+            | Self::NodeEnded(_) => Code::Unavailable,
             Self::Unhealthy { .. } => Code::ConditionNotMet,
             Self::Interrupted => Code::Interrupted,
         }

@@ -53,7 +53,7 @@ impl Profiles {
         let text = match std::fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(failed("read", &path, error)),
+            Err(error) => return Err(Failure::file("read", &path, error)),
         };
         serde_json::from_slice(&text).map_err(|error| {
             let path = path.display();
@@ -69,7 +69,7 @@ impl Profiles {
     /// [`Failure::File`].
     pub(crate) fn write(&self) -> Result<(), Failure> {
         let path = path()?;
-        let failed = |error| failed("write", &path, error);
+        let failed = |error| Failure::file("write", &path, error);
         let dir = path.parent().unwrap_or(Path::new("."));
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(failed)?;
@@ -171,14 +171,6 @@ fn path() -> Result<PathBuf, Failure> {
         Failure::Usage(message.to_owned())
     })?;
     Ok(dir.join("torc").join("profiles.json"))
-}
-
-fn failed(action: &'static str, path: &Path, source: io::Error) -> Failure {
-    Failure::File {
-        action,
-        path: path.display().to_string(),
-        source,
-    }
 }
 
 #[cfg(test)]

@@ -214,6 +214,7 @@ pub(crate) mod tests {
             replicas: 1,
             under_replicated: Some(0),
             without_quorum: Some(0),
+            generations: Vec::new(),
             nodes: Vec::new(),
             transition: running,
             last_transition: ended,

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use torc_client::NodeId;
+
 /// `1 replica`, `3 replicas`.
 pub(crate) fn replicas(number: u32) -> String {
     format!("{number} replica{}", if number == 1 { "" } else { "s" })
@@ -27,6 +29,13 @@ pub(crate) fn count(number: u64) -> String {
 pub(crate) fn counted(number: u64, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {thing}{plural}", count(number))
+}
+
+/// Some nodes by their ids.
+pub(crate) fn nodes(nodes: &[NodeId]) -> String {
+    let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    let word = if names.len() == 1 { "node" } else { "nodes" };
+    format!("{word} {}", names.join(", "))
 }
 
 /// Bytes in binary units, three significant digits: `17 B`, `1.50 KiB`, `211 MiB`.

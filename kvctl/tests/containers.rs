@@ -1,4 +1,4 @@
-//! The cluster of `docker-compose.yml`, run in containers from the image that
+//! The cluster of `docker-compose.yml` with `deploy/redis.yml`, run in containers from the image that
 //! `deploy/Dockerfile` makes of the binaries built here.
 //!
 //! Runs where a Docker engine and docker-compose (1.29 or v2) answer; elsewhere it says
@@ -18,6 +18,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -44,6 +45,10 @@ fn a_cluster_of_containers_grows_and_loses_nothing_by_a_kill_a_cut_or_a_restart(
     records.are_all_there(&cluster);
 
     the_fourth_joins_and_takes_its_share(&cluster);
+    records.are_all_there(&cluster);
+    redis_clients_reach_every_node(&cluster, &records);
+
+    a_rolling_restart_under_load_fails_no_operation(&cluster);
     records.are_all_there(&cluster);
 
     // What was acknowledged last is what a kill could lose.
@@ -95,6 +100,48 @@ fn the_fourth_joins_and_takes_its_share(cluster: &Cluster) {
         "{leads} of {partitions} with three equal nodes"
     );
     assert!(node["records"].as_u64().unwrap() > 0, "{node}");
+}
+
+fn redis_clients_reach_every_node(cluster: &Cluster, records: &Records) {
+    let (key, value) = records.0.first_key_value().unwrap();
+    for service in SERVICES {
+        let mut stream = TcpStream::connect(cluster.published(service, "7463/tcp")).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let get = format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len());
+        stream.write_all(get.as_bytes()).unwrap();
+        let expected = format!("${}\r\n{value}\r\n", value.len());
+        let mut answer = vec![0; expected.len()];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(String::from_utf8_lossy(&answer), expected, "{service}");
+    }
+}
+
+fn a_rolling_restart_under_load_fails_no_operation(cluster: &Cluster) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            let mut operations = 0;
+            while !done.load(Ordering::SeqCst) {
+                let report = cluster.load_for("15s");
+                assert_eq!(report["failed"], 0, "{report}");
+                operations += report["operations"].as_u64().unwrap();
+            }
+            operations
+        });
+        for service in SERVICES {
+            cluster.compose(&["restart", service]).succeeds();
+            cluster.becomes_healthy(service);
+            eventually("every partition has all of its replicas", || {
+                let status = cluster.status(service);
+                let mut nodes = status["nodes"].as_array().unwrap().iter();
+                let is_whole =
+                    status["under_replicated"] == 0 && nodes.all(|it| it["ready"] == true);
+                is_whole.then_some(()).ok_or_else(|| status.to_string())
+            });
+        }
+        done.store(true, Ordering::SeqCst);
+        assert!(load.join().unwrap() > 0, "there was load");
+    });
 }
 
 fn a_killed_node_comes_back_with_everything(cluster: &Cluster, records: &Records) {
@@ -277,7 +324,9 @@ impl Cluster {
         command.args(&self.compose[1..]);
         command
             .arg("--file")
-            .arg(repository().join("docker-compose.yml"));
+            .arg(repository().join("docker-compose.yml"))
+            .arg("--file")
+            .arg(repository().join("deploy/redis.yml"));
         command
             .args(["--project-name", &self.project])
             .args(arguments);
@@ -286,8 +335,36 @@ impl Cluster {
             // Any free port.
             command.env(format!("TORC_GRPC_PORT_{number}"), "");
             command.env(format!("TORC_HTTP_PORT_{number}"), "");
+            command.env(format!("TORC_RESP_PORT_{number}"), "");
         }
         Ended::of(command, &[])
+    }
+
+    /// What `kvctl bench` reports from a container of its own, which reaches every node by its name.
+    fn load_for(&self, time: &str) -> Value {
+        let network = self.network();
+        let run = [
+            "run",
+            "--rm",
+            "--network",
+            &network,
+            "--entrypoint",
+            "kvctl",
+        ];
+        let nodes = SERVICES.map(|service| format!("{service}:7400")).join(",");
+        let kvctl = ["--endpoint", &nodes, "--timeout", "60s", "--output", "json"];
+        let bench = [
+            "bench",
+            "--duration",
+            time,
+            "--rate",
+            "300",
+            "--keys",
+            "500",
+            "--clean-up",
+        ];
+        let report = docker(&[&run[..], &[&self.image], &kvctl, &bench].concat()).succeeds();
+        serde_json::from_str(&report).unwrap()
     }
 
     fn container(&self, service: &str) -> &str {

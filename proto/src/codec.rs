@@ -108,7 +108,10 @@ where
     }
 }
 
-fn is_affordable(shape: &Shape, message: &[u8]) -> bool {
+/// Whether decoding a message takes no more memory than [`BoundedCodec`] allows: a MiB, and four bytes for each byte of a
+/// request. O(bytes), no memory.
+#[must_use]
+pub fn is_affordable(shape: &Shape, message: &[u8]) -> bool {
     let per_byte = if shape.is_request {
         PER_BYTE_OF_A_REQUEST
     } else {

@@ -18,6 +18,7 @@ mod names;
 mod scan;
 mod secret;
 mod topology;
+mod trace;
 
 pub use access::Access;
 pub use convert::{WireError, digest_from_wire, version_from_wire, version_to_wire};
@@ -27,6 +28,7 @@ pub use scan::ScanPosition;
 pub use topology::{
     member_to_wire, merge_topology, namespace_to_wire, partition_state_to_wire, topology_to_wire,
 };
+pub use trace::{TRACEPARENT, TraceContext};
 
 /// Largest gRPC message that a client may send, bytes: a batch's worth of values.
 pub const MAX_MESSAGE_LEN: usize = 16 << 20;

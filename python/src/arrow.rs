@@ -8,7 +8,8 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray as _;
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi, to_ffi};
 use arrow_array::ffi_stream::ArrayStreamReader;
-use arrow_array::{Array, ArrayRef, LargeBinaryArray, StructArray, make_array};
+use arrow_array::types::Int32Type;
+use arrow_array::{Array, ArrayRef, Int32Array, LargeBinaryArray, StructArray, make_array};
 use arrow_schema::{ArrowError, DataType};
 use bytes::Bytes;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -115,22 +116,53 @@ pub(crate) fn keys(object: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
     Ok(keys)
 }
 
-/// The rows of a table, a chunk at a time: columns of keys and of values, of the same length.
+/// Rows of a table: columns of the same length.
+pub(crate) struct Rows {
+    pub(crate) keys: Column,
+    pub(crate) values: Column,
+    buckets: Option<ArrayRef>,
+}
+
+impl Rows {
+    /// The bucket that a row is said to be of.
+    pub(crate) fn bucket(&self, row: usize) -> Option<u32> {
+        let buckets = self.buckets.as_ref()?.as_primitive::<Int32Type>();
+        // None of a plan is negative.
+        Some(buckets.value(row).cast_unsigned())
+    }
+}
+
+/// The rows of a table, a chunk at a time. `bucket` names a column of buckets, if there is one.
 pub(crate) fn rows(
     table: &Bound<'_, PyAny>,
-    key: &str,
-    value: &str,
-) -> PyResult<impl Iterator<Item = PyResult<(Column, Column)>>> {
+    (key, value): (&str, &str),
+    bucket: Option<&str>,
+) -> PyResult<impl Iterator<Item = PyResult<Rows>>> {
     if !is_arrow(table)? {
         let message =
             "a table has the Arrow PyCapsule interface, as those of pyarrow and polars have";
         return Err(PyTypeError::new_err(message));
     }
-    let pair = move |chunk: &ArrayRef| Ok((column(chunk, key)?, column(chunk, value)?));
-    Ok(chunks(table)?.map(move |chunk| pair(&chunk?)))
+    let rows = move |chunk: &ArrayRef| {
+        Ok(Rows {
+            keys: Column::new(column(chunk, key)?, key)?,
+            values: Column::new(column(chunk, value)?, value)?,
+            buckets: bucket.map(|name| buckets(chunk, name)).transpose()?,
+        })
+    };
+    Ok(chunks(table)?.map(move |chunk| rows(&chunk?)))
 }
 
-fn column(chunk: &ArrayRef, name: &str) -> PyResult<Column> {
+fn buckets(chunk: &ArrayRef, name: &str) -> PyResult<ArrayRef> {
+    let found = column(chunk, name)?;
+    if *found.data_type() != DataType::Int32 || found.null_count() > 0 {
+        let message = format!("the column `{name}` holds no buckets: numbers of 32 bits, no nulls");
+        return Err(PyTypeError::new_err(message));
+    }
+    Ok(found)
+}
+
+fn column(chunk: &ArrayRef, name: &str) -> PyResult<ArrayRef> {
     let table = chunk.as_any().downcast_ref::<StructArray>();
     let table = table.ok_or_else(|| {
         PyTypeError::new_err("a table is needed, with a column of keys and one of values")
@@ -138,7 +170,56 @@ fn column(chunk: &ArrayRef, name: &str) -> PyResult<Column> {
     let found = table.column_by_name(name);
     let found =
         found.ok_or_else(|| PyValueError::new_err(format!("the table has no column `{name}`")))?;
-    Column::new(Arc::clone(found), name)
+    Ok(Arc::clone(found))
+}
+
+fn schema_capsule<'py>(py: Python<'py>, array: &dyn Array) -> PyResult<Bound<'py, PyCapsule>> {
+    let schema = FFI_ArrowSchema::try_from(array.data_type()).map_err(refused)?;
+    PyCapsule::new_with_value(py, schema, c"arrow_schema")
+}
+
+fn array_capsules<'py>(
+    py: Python<'py>,
+    array: &dyn Array,
+) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+    let (array, schema) = to_ffi(&array.to_data()).map_err(refused)?;
+    let schema = PyCapsule::new_with_value(py, schema, c"arrow_schema")?;
+    Ok((
+        schema,
+        PyCapsule::new_with_value(py, array, c"arrow_array")?,
+    ))
+}
+
+/// Buckets in the order of their keys. pyarrow.array() and others take it without a copy.
+#[pyclass(frozen, module = "torc")]
+pub(crate) struct Buckets(Int32Array);
+
+impl Buckets {
+    pub(crate) fn new(buckets: Vec<i32>) -> Self {
+        Self(buckets.into())
+    }
+}
+
+#[pymethods]
+impl Buckets {
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        schema_capsule(py, &self.0)
+    }
+
+    /// The type is `int32` whatever is requested, as the interface allows.
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
+        let _ = requested_schema;
+        array_capsules(py, &self.0)
+    }
 }
 
 /// Values in the order of their keys, null where there is none. pyarrow.array(), polars.Series() and others take it
@@ -162,8 +243,7 @@ impl Values {
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = FFI_ArrowSchema::try_from(self.0.data_type()).map_err(refused)?;
-        PyCapsule::new_with_value(py, schema, c"arrow_schema")
+        schema_capsule(py, &self.0)
     }
 
     /// The type is `large_binary` whatever is requested, as the interface allows.
@@ -174,11 +254,6 @@ impl Values {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
         let _ = requested_schema;
-        let (array, schema) = to_ffi(&self.0.to_data()).map_err(refused)?;
-        let schema = PyCapsule::new_with_value(py, schema, c"arrow_schema")?;
-        Ok((
-            schema,
-            PyCapsule::new_with_value(py, array, c"arrow_array")?,
-        ))
+        array_capsules(py, &self.0)
     }
 }

@@ -15,27 +15,29 @@ use crate::{arrow, convert, error};
 const BATCH_ROWS: usize = 1 << 10;
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What `torc.build` takes beside rows, as a dictionary.
+/// What a generation is built for and how, as a dictionary.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct BuildSettings {
-    out: PathBuf,
+    pub(crate) out: PathBuf,
     shape: String,
     payload_bytes: u8,
     fingerprint_bits: u8,
     duplicates: String,
     digest_key: Vec<u8>,
     partitions: u32,
+    reservation: Option<PathBuf>,
     memory: u64,
     workers: usize,
     gate_rate: f64,
     source: String,
-    key: String,
-    value: String,
 }
 
 impl BuildSettings {
-    fn target(&self) -> PyResult<Target> {
+    pub(crate) fn target(&self, py: Python<'_>) -> PyResult<Target> {
+        if let Some(path) = &self.reservation {
+            return Target::read(path).map_err(|failed| raised(py, failed));
+        }
         let digest_key = self.digest_key.as_slice().try_into();
         let digest_key =
             digest_key.map_err(|_| PyValueError::new_err("digest_key has 32 bytes"))?;
@@ -47,7 +49,7 @@ impl BuildSettings {
         })
     }
 
-    fn options(&self) -> PyResult<BuildOptions> {
+    pub(crate) fn options(&self) -> PyResult<BuildOptions> {
         let keyless = |payload_bytes| Shape::Keyless {
             fingerprint_bits: self.fingerprint_bits,
             payload_bytes,
@@ -84,73 +86,92 @@ impl BuildSettings {
     }
 }
 
+/// A row, and the bucket that it is said to be of.
+type Row = (Bytes, Bytes, Option<u32>);
+
 /// Rows on their way into a build, in batches: the GIL is held to take them from Python, not to store them.
-struct Feed {
-    build: Build,
+pub(crate) struct Feed<P> {
+    push: P,
     /// Rows that the build has from before.
     skip: u64,
     keeps_values: bool,
-    batch: Vec<(Bytes, Bytes)>,
+    batch: Vec<Row>,
     bytes: usize,
 }
 
-impl Feed {
-    fn add(
-        &mut self,
-        py: Python<'_>,
-        row: impl FnOnce() -> PyResult<(Bytes, Bytes)>,
-    ) -> PyResult<()> {
+impl<P: FnMut(Row) -> Result<(), BuildError> + Send> Feed<P> {
+    pub(crate) fn new(push: P, skip: u64, shape: Shape) -> Self {
+        let drops_values = matches!(
+            shape,
+            Shape::Keyless {
+                payload_bytes: 0,
+                ..
+            }
+        );
+        Self {
+            push,
+            skip,
+            keeps_values: !drops_values,
+            batch: Vec::with_capacity(BATCH_ROWS),
+            bytes: 0,
+        }
+    }
+
+    fn add(&mut self, py: Python<'_>, row: impl FnOnce() -> PyResult<Row>) -> PyResult<()> {
         if self.skip > 0 {
             self.skip -= 1;
             return Ok(());
         }
-        let (key, value) = row()?;
-        let value = if self.keeps_values {
-            value
-        } else {
-            Bytes::new()
-        };
+        let (key, mut value, bucket) = row()?;
+        if !self.keeps_values {
+            value = Bytes::new();
+        }
         self.bytes += key.len() + value.len();
-        self.batch.push((key, value));
+        self.batch.push((key, value, bucket));
         if self.batch.len() < BATCH_ROWS && self.bytes < BATCH_BYTES {
             return Ok(());
         }
         self.flush(py)
     }
 
-    fn take_all(&mut self, rows: &Bound<'_, PyAny>, settings: &BuildSettings) -> PyResult<()> {
+    /// Takes pairs, or the columns of a table.
+    pub(crate) fn take_all(
+        &mut self,
+        rows: &Bound<'_, PyAny>,
+        columns: (&str, &str),
+        bucket: Option<&str>,
+    ) -> PyResult<()> {
         let py = rows.py();
-        if arrow::is_arrow(rows)? {
-            for chunk in arrow::rows(rows, &settings.key, &settings.value)? {
-                let (keys, values) = chunk?;
-                for row in 0..keys.len() {
-                    self.add(py, || Ok((keys.get(row), values.get(row))))?;
+        if bucket.is_some() || arrow::is_arrow(rows)? {
+            for chunk in arrow::rows(rows, columns, bucket)? {
+                let chunk = chunk?;
+                for row in 0..chunk.keys.len() {
+                    self.add(py, || {
+                        let bucket = chunk.bucket(row);
+                        Ok((chunk.keys.get(row), chunk.values.get(row), bucket))
+                    })?;
                 }
             }
         } else {
             for row in convert::pairs(rows)?.try_iter()? {
                 let row = row?;
-                self.add(py, || convert::record(&row))?;
+                self.add(py, || {
+                    let (key, value) = convert::record(&row)?;
+                    Ok((key, value, None))
+                })?;
             }
         }
         self.flush(py)
     }
 
-    /// Makes the rows so far durable, for the call that goes on. If that fails, it takes them again.
-    fn keep(&mut self, py: Python<'_>) {
-        let Self { build, batch, .. } = self;
-        let _ = py.detach(|| {
-            let mut rows = batch.drain(..);
-            rows.try_for_each(|(key, value)| build.push(key, value))?;
-            build.checkpoint()
-        });
+    /// Stores what was taken from Python.
+    fn store(&mut self) -> Result<(), BuildError> {
+        self.bytes = 0;
+        self.batch.drain(..).try_for_each(&mut self.push)
     }
 
     fn flush(&mut self, py: Python<'_>) -> PyResult<()> {
-        self.bytes = 0;
-        let Self { build, batch, .. } = self;
-        let push = |(key, value)| build.push(key, value);
-        let pushed = py.detach(|| batch.drain(..).try_for_each(push));
+        let pushed = py.detach(|| self.store());
         pushed.map_err(|failed| raised(py, failed))?;
         py.check_signals()
     }
@@ -158,24 +179,29 @@ impl Feed {
 
 /// Builds a generation; `torc.build` has the details.
 #[pyfunction]
-pub(crate) fn build(rows: &Bound<'_, PyAny>, settings: BuildSettings) -> PyResult<Generation> {
+pub(crate) fn build(
+    rows: &Bound<'_, PyAny>,
+    settings: BuildSettings,
+    key: &str,
+    value: &str,
+) -> PyResult<Generation> {
     let py = rows.py();
-    let (target, options) = (settings.target()?, settings.options()?);
-    let build =
+    let (target, options) = (settings.target(py)?, settings.options()?);
+    let shape = options.shape;
+    let mut build =
         Build::create(&settings.out, target, options).map_err(|failed| raised(py, failed))?;
-    let is_fed = build.has_all_rows();
-    let mut feed = Feed {
-        skip: build.rows_taken(),
-        build,
-        keeps_values: settings.shape != "set",
-        batch: Vec::with_capacity(BATCH_ROWS),
-        bytes: 0,
-    };
-    if !is_fed && let Err(failed) = feed.take_all(rows, &settings) {
-        feed.keep(py);
-        return Err(failed);
+    if !build.has_all_rows() {
+        let taken = build.rows_taken();
+        let mut feed = Feed::new(|(key, value, _)| build.push(key, value), taken, shape);
+        if let Err(failed) = feed.take_all(rows, (key, value), None) {
+            // Durable, for the call that goes on. If that fails, it takes these rows again.
+            let stored = py.detach(|| feed.store());
+            drop(feed);
+            let _ = py.detach(|| stored.and_then(|()| build.checkpoint()));
+            return Err(failed);
+        }
     }
-    let finished = py.detach(|| feed.build.finish(|_| ()));
+    let finished = py.detach(|| build.finish(|_| ()));
     finished.map_err(|failed| raised(py, failed))?;
     Generation::open(py, settings.out)
 }
@@ -187,7 +213,7 @@ pub(crate) struct Generation(torc_build::Generation);
 #[pymethods]
 impl Generation {
     #[new]
-    fn open(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
+    pub(crate) fn open(py: Python<'_>, directory: PathBuf) -> PyResult<Self> {
         let opened = py.detach(|| torc_build::Generation::open(&directory));
         opened.map(Self).map_err(|failed| raised(py, failed))
     }
@@ -238,7 +264,7 @@ impl Generation {
 }
 
 /// What was built before stays; the message says what to do.
-fn raised(py: Python<'_>, failed: BuildError) -> PyErr {
+pub(crate) fn raised(py: Python<'_>, failed: BuildError) -> PyErr {
     let message = failed.to_string();
     match failed {
         BuildError::Io { source, .. } => match source.raw_os_error() {

@@ -3,7 +3,7 @@
 //! [`operations`] turns arguments of Python into operations and their answers into objects; [`client`] waits for
 //! them on the thread that calls, [`aio`] lets an event loop know. Nothing else differs between the two.
 //!
-//! [`generation`] is apart: it builds on this machine's disk and asks no cluster.
+//! [`generation`] and [`plan`] are apart: they build on disks and ask no cluster.
 //!
 //! Invariants:
 //! * Every wait is outside of the GIL.
@@ -18,6 +18,7 @@ mod convert;
 mod error;
 mod generation;
 mod operations;
+mod plan;
 mod process;
 mod scan;
 mod version;
@@ -34,11 +35,13 @@ mod _torc {
     #[pymodule_export]
     use crate::aio::{Core, Ticket};
     #[pymodule_export]
-    use crate::arrow::Values;
+    use crate::arrow::{Buckets, Values};
     #[pymodule_export]
     use crate::client::Client;
     #[pymodule_export]
     use crate::generation::{Generation, build};
+    #[pymodule_export]
+    use crate::plan::{BuildPlan, plan_build};
     #[pymodule_export]
     use crate::scan::Scan;
     #[pymodule_export]

@@ -196,10 +196,11 @@ impl Operations {
     ) -> PyResult<impl Operation + use<>> {
         let client = self.client(table.py())?;
         let options = convert::put_options(false, None, ttl)?;
-        let rows: Vec<_> = arrow::rows(table, key, value)?.collect::<PyResult<_>>()?;
+        let rows: Vec<_> = arrow::rows(table, (key, value), None)?.collect::<PyResult<_>>()?;
         Ok(async move {
             let mut outcomes = Vec::new();
-            for (keys, values) in rows {
+            for rows in rows {
+                let (keys, values) = (rows.keys, rows.values);
                 for start in (0..keys.len()).step_by(ROWS_AT_A_TIME) {
                     let end = keys.len().min(start + ROWS_AT_A_TIME);
                     let record = |row| (keys.get(row), values.get(row), options);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,3 +111,78 @@ def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "full") != []
     with pytest.raises(OSError):
         torc.build(ROWS, tmp_path / "full" / "letter.txt")
+
+
+def partitioned(plan: torc.BuildPlan, tasks: int) -> list[dict[bytes, bytes]]:
+    """All rows of a bucket in one task."""
+    pa = pytest.importorskip("pyarrow")
+    shares: list[dict[bytes, bytes]] = [{} for _ in range(tasks)]
+    for (key, value), bucket in zip(ROWS.items(), pa.array(plan.buckets_of(list(ROWS))).to_pylist()):
+        shares[bucket % tasks][key] = value
+    return shares
+
+
+def test_tasks_make_what_one_build_makes(tmp_path: Path) -> None:
+    plan = torc.plan_build(tmp_path / "tasks")
+    assert (plan.out, plan.buckets) == (tmp_path / "tasks", 64)
+    plan.begin()
+    # As it travels to tasks. One of them is run twice.
+    sent = pickle.loads(pickle.dumps(plan))
+    receipts = [sent.write(rows) for rows in partitioned(plan, 3)]
+    receipts.append(sent.write(partitioned(plan, 3)[1]))
+    assert receipts[3] == receipts[1]
+    assert not (tmp_path / "tasks/generation.json").exists()
+    built = plan.commit(receipts)
+    alone = torc.build(ROWS, tmp_path / "alone", workers=1)
+    assert built.digest == alone.digest and len(built) == len(ROWS)
+    assert all(built.get(key) == value for key, value in ROWS.items())
+
+
+def test_tasks_take_tables_and_check_their_buckets(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    plan = torc.plan_build(tmp_path / "out", buckets=5, shape="keyless", payload_bytes=4)
+    assert plan.buckets == 8
+    plan.begin()
+    keys = pa.array(list(ROWS))
+    payloads = pa.array([b"%04d" % number for number in range(len(ROWS))])
+    table = pa.table({"id": keys, "payload": payloads, "bucket": pa.array(plan.buckets_of(keys))})
+    receipt = plan.write(table, key="id", value="payload", bucket="bucket", scratch=tmp_path)
+    built = plan.commit([receipt])
+    assert [built.get(key) for key in ROWS] == payloads.to_pylist()
+    for column, message in ((pa.array([0] * len(ROWS), pa.int32()), "this very plan"), (keys, "holds no buckets")):
+        wrong = table.set_column(2, "bucket", column)
+        with pytest.raises((torc.Refused, TypeError), match=message):
+            plan.write(wrong, key="id", value="payload", bucket="bucket", scratch=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], "what failed leaves nothing behind"
+
+
+def test_a_commit_is_of_its_own_tasks_and_once_for_each_bucket(tmp_path: Path) -> None:
+    plan = torc.plan_build(tmp_path / "out")
+    plan.begin()
+    items = list(ROWS.items())
+    halves = [plan.write(items[:2500]), plan.write(items[2500:])]
+    with pytest.raises(torc.Refused, match="partition the rows by bucket"):
+        plan.commit(halves)
+    other = torc.plan_build(tmp_path / "out", buckets=8)
+    with pytest.raises(torc.Refused, match="of another plan"):
+        other.commit([halves[0]])
+    with pytest.raises(ValueError, match="no receipt"):
+        plan.commit([b"thanks"])
+    with pytest.raises(TypeError):
+        plan.commit([None])  # type: ignore[list-item]
+    with pytest.raises(torc.Refused, match="no complete generation"):
+        torc.Generation(tmp_path / "out")
+    plan.commit([plan.write(items)])
+    with pytest.raises(torc.Refused, match="complete generation"):
+        plan.begin()
+    plan.begin(overwrite=True)
+    assert len(plan.commit([plan.write(items[:7])], overwrite=True)) == 7
+
+
+def test_a_reservation_says_what_a_build_is_for(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        torc.plan_build(tmp_path / "out", reservation=tmp_path / "nowhere")
+    (tmp_path / "letter").write_text("dear")
+    with pytest.raises(torc.Refused, match="no reservation"):
+        torc.build(ROWS, tmp_path / "out", reservation=tmp_path / "letter")
+    assert not (tmp_path / "out").exists()

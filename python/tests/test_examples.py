@@ -23,5 +23,13 @@ def test_an_example(playground: list[str], name: str, said: str) -> None:
     assert (done.stdout, done.stderr) == (said, "")
 
 
+def test_the_example_with_dask(tmp_path: Path) -> None:
+    pytest.importorskip("dask.dataframe", reason="pip install './python[engines]'")
+    command = [sys.executable, str(EXAMPLES / "build_dask.py"), str(tmp_path / "pages")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.stdout == "10000 pages, among them b'page 7'\n", done.stderr
+    assert len(list((tmp_path / "pages").glob("*.part"))) == 8
+
+
 def test_every_example_is_run() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"counter", "crawl"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"build_dask", "counter", "crawl"}

@@ -22,5 +22,5 @@ def test_the_package_its_tests_and_examples_are_strictly_typed() -> None:
 
 
 def test_the_stubs_name_what_the_extension_has() -> None:
-    done = mypy("mypy.stubtest", "torc", "--ignore-missing-stub", "--concise")
+    done = mypy("mypy.stubtest", "torc._torc", "--ignore-missing-stub", "--concise")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,6 +14,8 @@ pub struct ReservedClock {
     clock: HybridClock,
     ceiling: HybridTime,
     asked: HybridTime,
+    /// When the last reservation became durable.
+    reserved_at_ms: u64,
 }
 
 impl ReservedClock {
@@ -28,13 +30,23 @@ impl ReservedClock {
             clock: HybridClock::resume(ceiling),
             ceiling,
             asked: ceiling,
+            reserved_at_ms: 0,
         }
     }
 
     /// A new reading; none while the reservation is on its way to the disk.
+    ///
+    /// A disk may take longer than is reserved, so that the wall clock has passed the ceiling by the time it is durable.
+    /// Who waited for it then gets one of the last readings below it, which lies after the moment it was asked for:
+    /// or else nobody would ever get one.
     pub fn tick(&mut self, now: Now) -> Option<HybridTime> {
+        let mut wall_ms = now.unix_ms;
+        if wall_ms == self.reserved_at_ms {
+            // 65,536 readings are in a millisecond.
+            wall_ms = wall_ms.min(self.ceiling.unix_ms().saturating_sub(1));
+        }
         let mut trial = self.clock.clone();
-        let reading = trial.tick(now.unix_ms);
+        let reading = trial.tick(wall_ms);
         if reading > self.ceiling {
             return None;
         }
@@ -55,8 +67,9 @@ impl ReservedClock {
     }
 
     /// The reservation is durable.
-    pub fn reserved(&mut self, ceiling: HybridTime) {
+    pub fn reserved(&mut self, now: Now, ceiling: HybridTime) {
         self.ceiling = self.ceiling.max(ceiling);
+        self.reserved_at_ms = now.unix_ms;
     }
 
     /// The reservation was not made durable: it is asked for again.
@@ -94,7 +107,7 @@ mod tests {
         assert_eq!(clock.tick(noon), None, "nothing is reserved yet");
         let ceiling = clock.to_reserve(noon).expect("asked for");
         assert_eq!(clock.to_reserve(noon), None, "asked for once");
-        clock.reserved(ceiling);
+        clock.reserved(noon, ceiling);
         let before = clock.tick(noon).expect("reserved");
         let mut clock = ReservedClock::resume(ceiling);
         let morning = Now {
@@ -102,8 +115,33 @@ mod tests {
             unix_ms: 1_000,
         };
         let ceiling = clock.to_reserve(morning).expect("asked for");
-        clock.reserved(ceiling);
+        clock.reserved(morning, ceiling);
         assert!(clock.tick(morning).expect("reserved") > before);
         assert!(clock.is_ahead(morning) && !clock.is_ahead(noon));
+    }
+
+    #[test]
+    fn a_disk_that_takes_longer_than_is_reserved_does_not_stop_the_clock() {
+        let mut clock = ReservedClock::resume(HybridTime::default());
+        let mut now = Now {
+            elapsed_ms: 0,
+            unix_ms: 43_200_000,
+        };
+        let mut last = HybridTime::default();
+        for _ in 0..5 {
+            let asked = HybridTime::from_unix_ms(now.unix_ms);
+            let ceiling = clock.to_reserve(now).expect("asked for");
+            now.unix_ms += 3 * ReservedClock::AHEAD_MS;
+            assert_eq!(clock.tick(now), None, "it is not durable yet");
+            clock.reserved(now, ceiling);
+            for _ in 0..1_000 {
+                let reading = clock.tick(now).expect("reserved");
+                assert!(reading > last && reading > asked && reading <= ceiling);
+                last = reading;
+            }
+            // Who comes later did not wait for it: a reading would lie too far behind.
+            now.unix_ms += 1;
+            assert_eq!(clock.tick(now), None);
+        }
     }
 }

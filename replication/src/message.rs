@@ -51,6 +51,18 @@ pub struct Held {
     pub collecting: Ballot,
 }
 
+/// What a replica remembers of versions that their writer doubts (R7).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Recall {
+    /// It was not asked, or may have forgotten.
+    #[default]
+    Unsure,
+    /// None was ever stored here.
+    Never,
+    /// This one was accepted here, the highest one that was.
+    Accepted(Ballot),
+}
+
 /// Most claims of one message.
 pub const MAX_CLAIMS: usize = 256;
 
@@ -233,6 +245,9 @@ pub enum Message {
         at: Locator,
         /// The ballot.
         ballot: Ballot,
+        /// The lowest ballot under which the sender's node may have had the key's versions
+        /// accepted in this epoch, where it doubts that one was (R7).
+        doubted: Option<Ballot>,
     },
     /// Answers `Prepare`.
     Promised {
@@ -240,6 +255,8 @@ pub enum Message {
         tag: Tag,
         /// What is held, with the value.
         held: Held,
+        /// What became of the versions that the asker doubts here.
+        recall: Recall,
     },
     /// Store this version, and promise `next` (R6).
     Accept {

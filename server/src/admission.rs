@@ -8,8 +8,8 @@
 //! A batch counts for its items. One that is larger than the bound is taken on when nothing
 //! else is under way.
 //!
-//! Absent on purpose: scans, which read a page at a time and wait for their reader; and
-//! what nodes say to each other, without which no operation would end.
+//! Absent on purpose: what costs more than an operation ([`classes`](crate::classes)); and what nodes say to each
+//! other, without which no operation would end.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;

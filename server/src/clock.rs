@@ -23,6 +23,15 @@ pub(crate) fn unix_ms() -> u64 {
         .saturating_add_signed(SHIFT_MS.load(Ordering::Relaxed))
 }
 
+/// Unix nanoseconds of a moment that was, by the clock as it is now.
+#[cfg(feature = "otlp")]
+pub(crate) fn unix_ns_of(moment: std::time::Instant) -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let at = since.unwrap_or_default().saturating_sub(moment.elapsed());
+    let shift_ns = SHIFT_MS.load(Ordering::Relaxed).saturating_mul(1_000_000);
+    (at.as_nanos() as u64).saturating_add_signed(shift_ns)
+}
+
 /// Reads the file now, so that a node begins with the clock it is to have, and then again
 /// and again.
 pub(crate) fn watch_shift(file: PathBuf) -> impl Future<Output = ()> {

@@ -15,12 +15,15 @@ use torc_ring::{Partitions, Weight, Zone};
 use torc_tls::{Files, JoinToken};
 
 use crate::hot::HotSettings;
+use crate::spans::TraceSettings;
 use crate::tls_dir::TlsDir;
 use crate::variables;
 use torc_sketch::hot_keys::{HotKeysOptions, OptionsError};
 
 /// How long certificates are valid that a node issues; it renews its own at two thirds.
 const CERTIFICATE_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);
+/// One operation in a thousand.
+const USUAL_TRACE_RATIO: f64 = 0.001;
 /// Numbers that a Redis client may select are below this.
 const MOST_DATABASES: u32 = 1_024;
 /// Two answers of the largest kind, twice [`torc_proto::MAX_MESSAGE_LEN`] each.
@@ -220,6 +223,18 @@ pub struct RawSettings {
     #[arg(long, env = "TORC_HOT_KEYS_REDACT", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
     pub hot_keys_redact: Option<bool>,
+    /// Send traces of operations to this collector, which speaks OTLP by gRPC: http://HOST:PORT, usually port
+    /// 4317. The same on every node, or traces have gaps (docs/traces.md)
+    #[arg(long, env = "TORC_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+    /// Share of operations that are traced if their clients say nothing, 0 to 1; those whose clients say that
+    /// they are sampled always are [default: 0.001]
+    #[arg(long, env = "TORC_TRACE_RATIO", value_name = "SHARE")]
+    pub trace_ratio: Option<f64>,
+    /// Log each operation that takes longer than this, with what it was and its trace id, never its key; some
+    /// lines a second at most. Not unless given
+    #[arg(long, env = "TORC_SLOW_MS", value_name = "MS")]
+    pub slow_ms: Option<u64>,
     /// For tests: how long certificates are valid that this node issues
     #[arg(
         long,
@@ -395,6 +410,10 @@ pub struct Settings {
     pub worker_threads: usize,
     /// Counting accesses.
     pub hot: HotSettings,
+    /// Where traces go; none: nothing is traced.
+    pub traces: Option<TraceSettings>,
+    /// Operations that take longer are logged; none: none is.
+    pub slow: Option<Duration>,
     /// What this node says that it runs: this release, but for tests of mixed ones.
     pub release: Release,
     /// For tests: the file of [`Faults`](crate::links::Faults).
@@ -521,6 +540,9 @@ impl RawSettings {
             hot_keys_epsilon: self.hot_keys_epsilon.or(fallback.hot_keys_epsilon),
             hot_keys_delta: self.hot_keys_delta.or(fallback.hot_keys_delta),
             hot_keys_redact: self.hot_keys_redact.or(fallback.hot_keys_redact),
+            otlp_endpoint: self.otlp_endpoint.or(fallback.otlp_endpoint),
+            trace_ratio: self.trace_ratio.or(fallback.trace_ratio),
+            slow_ms: self.slow_ms.or(fallback.slow_ms),
             test_link_faults: self.test_link_faults.or(fallback.test_link_faults),
             test_clock_shift: self.test_clock_shift.or(fallback.test_clock_shift),
             test_disk_faults: self.test_disk_faults.or(fallback.test_disk_faults),
@@ -531,8 +553,10 @@ impl RawSettings {
     ///
     /// # Errors
     /// [`ConfigError`] naming the setting.
+    #[expect(clippy::too_many_lines, reason = "one line a setting")]
     pub fn check(self) -> Result<Settings, ConfigError> {
         let hot = self.hot()?;
+        let traces = self.traces()?;
         let secure = self.secure()?;
         let tls = self.tls(secure.is_some())?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -616,6 +640,8 @@ impl RawSettings {
                 256,
             )?,
             hot,
+            traces,
+            slow: self.slow_ms.map(Duration::from_millis),
             release: Release::ours(),
             test_link_faults: self.test_link_faults,
             test_clock_shift: self.test_clock_shift,
@@ -634,6 +660,40 @@ impl RawSettings {
 }
 
 impl RawSettings {
+    /// Where traces go, and of how many operations.
+    fn traces(&self) -> Result<Option<TraceSettings>, ConfigError> {
+        let ratio = self.trace_ratio.unwrap_or(USUAL_TRACE_RATIO);
+        if !(0.0..=1.0).contains(&ratio) {
+            return Err(problem(
+                "trace-ratio",
+                format!("{ratio} is not from 0 to 1"),
+            ));
+        }
+        let Some(endpoint) = self.otlp_endpoint.clone() else {
+            let why = "goes with --otlp-endpoint";
+            let is_alone = self.trace_ratio.is_some();
+            return if is_alone {
+                Err(problem("trace-ratio", why))
+            } else {
+                Ok(None)
+            };
+        };
+        if cfg!(not(feature = "otlp")) {
+            let why = "this kvd was built without traces: build it with `--features otlp`, or leave this out";
+            return Err(problem("otlp-endpoint", why));
+        }
+        let uri = endpoint.parse::<http::Uri>();
+        let uri =
+            uri.map_err(|error| problem("otlp-endpoint", format!("`{endpoint}`: {error}")))?;
+        if uri.scheme_str() != Some("http") || uri.port_u16().is_none() {
+            let why = format!(
+                "`{endpoint}` is not http://HOST:PORT. To send traces encrypted, run a collector on this machine that does"
+            );
+            return Err(problem("otlp-endpoint", why));
+        }
+        Ok(Some(TraceSettings { endpoint, ratio }))
+    }
+
     /// What encrypts: the files that were named, unless the node keeps its certificates itself.
     fn tls(&self, is_secure: bool) -> Result<Option<TlsSettings>, ConfigError> {
         if let Some(dir) = self.data_dir.as_deref().filter(|_| is_secure) {

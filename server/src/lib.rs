@@ -14,6 +14,7 @@
 //! * `admission`: how many operations are taken on at a time.
 //! * `budget`: how many bytes of clients' requests and answers are held at a time; `meter`: charging them.
 //! * `backup`: what this node copies to a backup.
+//! * [`spans`]: traces of single operations. `slow`: the log of slow ones.
 //! * `hot`: which keys are accessed most.
 //! * [`group`]: the topology group; `adopt`: taking a new topology into force;
 //!   `registers`: replicas and coordinators; `moves`: receiving slices and reporting facts.
@@ -30,6 +31,7 @@ mod bearers;
 mod boot;
 mod budget;
 mod caller;
+mod classes;
 mod clock;
 mod cluster;
 pub mod config;
@@ -64,6 +66,9 @@ mod replica;
 mod resp;
 mod rotation;
 mod shared;
+mod slow;
+pub mod spans;
+mod sweep;
 pub mod telemetry;
 mod tls_dir;
 pub mod variables;

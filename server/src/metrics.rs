@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -21,6 +21,7 @@ use crate::latencies::Latencies;
 use crate::links::LinkMetrics;
 use crate::registers::RegisterMetrics;
 use crate::resp::RespMetrics;
+use crate::spans::SpanMetrics;
 
 /// A client's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,17 +45,35 @@ impl Operation {
     ];
 }
 
-impl EncodeLabelValue for Operation {
-    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), fmt::Error> {
-        let name = match self {
+impl Operation {
+    /// Its name in metrics and logs.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
             Self::Get => "get",
             Self::Put => "put",
             Self::Delete => "delete",
             Self::BatchGet => "batch_get",
             Self::BatchPut => "batch_put",
             Self::Scan => "scan",
-        };
-        EncodeLabelValue::encode(&name, encoder)
+        }
+    }
+
+    /// The name of its spans: that of its call.
+    pub(crate) const fn span(self) -> &'static str {
+        match self {
+            Self::Get => "torc.v1.Kv/Get",
+            Self::Put => "torc.v1.Kv/Put",
+            Self::Delete => "torc.v1.Kv/Delete",
+            Self::BatchGet => "torc.v1.Kv/BatchGet",
+            Self::BatchPut => "torc.v1.Kv/BatchPut",
+            Self::Scan => "torc.v1.Kv/Scan",
+        }
+    }
+}
+
+impl EncodeLabelValue for Operation {
+    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), fmt::Error> {
+        EncodeLabelValue::encode(&self.name(), encoder)
     }
 }
 
@@ -80,11 +99,13 @@ pub(crate) struct Metrics {
     faults: Family<FaultLabels, Counter>,
     pub(crate) forwarded: Counter,
     pub(crate) cold_reads: Counter,
+    pub(crate) slow: Counter,
     pub(crate) connections_refused: Counter,
     pub(crate) handshakes_failed: Counter,
     pub(crate) tls_files_refused: Counter,
     pub(crate) tls_certificate_end: Gauge,
     pub(crate) scan_searched_bytes: Counter,
+    pub(crate) dropped_records_deleted: Counter,
     pub(crate) topology_epoch: Gauge,
     pub(crate) transfer_sent_bytes: Counter,
     pub(crate) transfer_received_bytes: Counter,
@@ -94,6 +115,7 @@ pub(crate) struct Metrics {
     pub(crate) registers: RegisterMetrics,
     pub(crate) resp: RespMetrics,
     pub(crate) audit: AuditMetrics,
+    pub(crate) spans: SpanMetrics,
     readouts: Readouts,
 }
 
@@ -135,7 +157,20 @@ pub(crate) struct Totals {
     pub(crate) commands: u64,
 }
 
+/// All of them from the start: a series that begins with its first fault hides that fault from a rate.
+fn fault_counters() -> Family<FaultLabels, Counter> {
+    let faults = Family::<FaultLabels, Counter>::default();
+    for operation in Operation::ALL {
+        for reason in (1..).map_while(|number| Reason::try_from(number).ok()) {
+            let reason = name_of(reason);
+            let _ = faults.get_or_create(&FaultLabels { operation, reason });
+        }
+    }
+    faults
+}
+
 impl Metrics {
+    #[expect(clippy::too_many_lines, reason = "one entry a counter")]
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("torc");
         let seconds = Histograms::default();
@@ -145,19 +180,12 @@ impl Metrics {
             Unit::Seconds,
             seconds.clone(),
         );
-        let faults = Family::<FaultLabels, Counter>::default();
+        let faults = fault_counters();
         registry.register(
             "operation_faults",
             "Operations that failed, by reason",
             faults.clone(),
         );
-        // A series that begins with its first fault hides that fault from a rate.
-        for operation in Operation::ALL {
-            for reason in (1..).map_while(|number| Reason::try_from(number).ok()) {
-                let reason = name_of(reason);
-                let _ = faults.get_or_create(&FaultLabels { operation, reason });
-            }
-        }
         let mut counter = |name: &str, help: &str| {
             let counter = Counter::default();
             registry.register(name, help, counter.clone());
@@ -171,6 +199,10 @@ impl Metrics {
             "stale_gets_from_disk",
             "Stale gets that read the disk, on a thread that serves nobody",
         );
+        let slow = counter(
+            "slow_operations",
+            "Operations that took longer than --slow-ms; 0 without it",
+        );
         let connections_refused = counter(
             "connections_refused",
             "Connections that were closed at once, because there were too many",
@@ -182,6 +214,10 @@ impl Metrics {
         let tls_files_refused = counter(
             "tls_files_refused",
             "Replaced certificate files that could not be used",
+        );
+        let dropped_records_deleted = counter(
+            "dropped_records_deleted",
+            "Records of dropped namespaces that this node has deleted",
         );
         let scan_searched_bytes = counter(
             "scan_searched_bytes",
@@ -213,6 +249,7 @@ impl Metrics {
             registers: RegisterMetrics::register(&mut registry),
             resp: RespMetrics::register(&mut registry),
             audit: AuditMetrics::register(&mut registry),
+            spans: SpanMetrics::register(&mut registry),
             readouts: Readouts::register(&mut registry),
             registry,
             seconds: Operation::ALL.map(|operation| {
@@ -224,11 +261,13 @@ impl Metrics {
             faults,
             forwarded,
             cold_reads,
+            slow,
             connections_refused,
             handshakes_failed,
             tls_files_refused,
             tls_certificate_end,
             scan_searched_bytes,
+            dropped_records_deleted,
             topology_epoch,
             transfer_sent_bytes,
             transfer_received_bytes,
@@ -246,8 +285,8 @@ impl Metrics {
     }
 
     /// Counts an operation that has ended, and how long it took.
-    pub(crate) fn ended(&self, operation: Operation, started: Instant, fault: Option<&Fault>) {
-        self.seconds[operation as usize].observe(started.elapsed());
+    pub(crate) fn ended(&self, operation: Operation, took: Duration, fault: Option<&Fault>) {
+        self.seconds[operation as usize].observe(took);
         if let Some(fault) = fault {
             self.failed.fetch_add(1, Ordering::Relaxed);
             let reason = name_of(fault.reason);
@@ -283,7 +322,8 @@ pub(crate) struct Timer<'a> {
 impl Timer<'_> {
     pub(crate) fn stop<T>(self, result: &Result<T, Fault>) {
         let fault = result.as_ref().err();
-        self.metrics.ended(self.operation, self.started, fault);
+        self.metrics
+            .ended(self.operation, self.started.elapsed(), fault);
     }
 }
 

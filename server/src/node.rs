@@ -22,6 +22,7 @@ use crate::attempts::Attempts;
 use crate::audit::Audit;
 use crate::bearers::{self, Bearers};
 use crate::budget::Budget;
+use crate::classes::Classes;
 use crate::config::Settings;
 use crate::connections::{Connection, Places};
 use crate::console::{self, Console};
@@ -39,8 +40,10 @@ use crate::metrics::Metrics;
 use crate::moves::Throttle;
 use crate::resp::{self, RespDoor};
 use crate::shared::Shared;
+use crate::slow::SlowLog;
+use crate::spans::Tracer;
 use crate::tls_dir::{OwnAuthority, TlsDir, TlsDirError};
-use crate::{adopt, founding, generations, grpc, http, memory, moves, renewal};
+use crate::{adopt, founding, generations, grpc, http, memory, moves, renewal, sweep};
 use crate::{boot, clock};
 
 /// How long callers have to go to other nodes when the node stops.
@@ -49,8 +52,6 @@ const LEAVE: Duration = Duration::from_millis(300);
 const DRAIN: Duration = Duration::from_secs(5);
 /// Stale gets that read the disk at a time: what a disk of today serves at once.
 const READERS: usize = 32;
-/// Scans under way at a time.
-const MOST_SCANS: usize = 256;
 /// How long the head of a request may take to come.
 const HTTP_HEAD_TIME: Duration = Duration::from_secs(10);
 /// Pause after the system refused a connection.
@@ -198,6 +199,7 @@ impl Node {
             bearers::run(Arc::clone(&shared)),
         ));
         tasks.spawn(generations::run(Arc::clone(&shared)));
+        tasks.spawn(sweep::run(Arc::clone(&shared)));
         tasks.spawn(moves::retreat::run(Arc::clone(&shared)));
         tasks.spawn(until_cancelled(
             shared.cancel.clone(),
@@ -348,6 +350,9 @@ impl Node {
             tracing::warn!("some tasks did not end in time");
         }
         tracing::debug!("connections have ended");
+        if let Some(tracer) = &self.shared.tracer {
+            tracer.close().await;
+        }
         self.shared.group.shutdown().await;
         tracing::debug!("left the topology group");
         let audit = Arc::clone(&self.shared.audit);
@@ -468,11 +473,15 @@ fn open(
     let metrics = Metrics::new();
     let audit_log = settings.audit_log.clone().unwrap_or(dir.audit);
     let audit = Audit::begin(audit_log, metrics.audit.clone()).map_err(NodeError::Thread)?;
+    let address = settings.advertise_addr.clone();
+    let address = address.unwrap_or_else(|| grpc.to_string());
+    let tracer = settings
+        .traces
+        .as_ref()
+        .map(|traces| Tracer::begin(traces, address.clone(), metrics.spans.clone(), &cancel));
+    let tracer = tracer.transpose().map_err(NodeError::Thread)?;
     Ok(Shared {
-        address: settings
-            .advertise_addr
-            .clone()
-            .unwrap_or_else(|| grpc.to_string()),
+        address,
         http_address: settings
             .advertise_http_addr
             .clone()
@@ -495,16 +504,15 @@ fn open(
         audit: Arc::new(audit),
         link_service: std::sync::OnceLock::new(),
         registers: std::sync::OnceLock::new(),
+        slow: SlowLog::new(settings.slow, metrics.slow.clone()),
         metrics,
+        tracer,
         throttle: Throttle::new(settings.transfer_bytes_per_s, now),
         hot: Hot::new(settings.hot),
         console: Console::default(),
+        classes: Classes::default(),
         sketchers: tokio::sync::Semaphore::new(2),
-        scans: Arc::new(tokio::sync::Semaphore::new(MOST_SCANS)),
         searchers: tokio::sync::Semaphore::new(settings.worker_threads),
-        sketch_requests: Arc::new(tokio::sync::Semaphore::new(8)),
-        #[cfg(feature = "backup")]
-        backups: Arc::new(tokio::sync::Semaphore::new(1)),
         readers: tokio::sync::Semaphore::new(READERS),
         ingests: tokio::sync::Semaphore::new(settings.worker_threads),
         started: now,

@@ -9,7 +9,7 @@ use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
-use torc_proto::{Access, Fault, Reason};
+use torc_proto::{Access, Fault, Reason, TraceContext};
 use torc_record::{Epoch, NodeSlot};
 use torc_ring::topology::{Boot, PartitionState, Role, RoutingTable};
 use torc_ring::{NodeId, Partition};
@@ -22,6 +22,7 @@ use crate::audit::{Act, Audit};
 use crate::bearers::Bearers;
 use crate::budget::Budget;
 use crate::caller::Caller;
+use crate::classes::Classes;
 use crate::cluster::status::answering_replicas;
 use crate::config::Settings;
 use crate::console::Console;
@@ -35,6 +36,8 @@ use crate::peers::Peers;
 use crate::recipient::Recipient;
 use crate::registers::Registers;
 use crate::resp::RespDoor;
+use crate::slow::SlowLog;
+use crate::spans::Tracer;
 use crate::tls_dir::OwnAuthority;
 
 /// How long an operation may take when its caller set no limit.
@@ -78,20 +81,18 @@ pub(crate) struct Shared {
     /// The replicas and coordinators, once the node has a place in the topology.
     pub(crate) registers: OnceLock<Arc<Registers>>,
     pub(crate) metrics: Metrics,
+    pub(crate) slow: SlowLog,
+    /// None: nothing is traced.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     pub(crate) throttle: Throttle,
     pub(crate) hot: Hot,
     pub(crate) console: Console,
+    /// Places for what costs more than an operation on a key.
+    pub(crate) classes: Classes,
     /// Sketches of keys that are made at a time.
     pub(crate) sketchers: Semaphore,
-    /// Scans under way.
-    pub(crate) scans: Arc<Semaphore>,
     /// Pages of scans that are searched at a time, each on a thread.
     pub(crate) searchers: Semaphore,
-    /// Requests for such sketches that are made or wait.
-    pub(crate) sketch_requests: Arc<Semaphore>,
-    /// Requests to write to a backup: one at a time.
-    #[cfg(feature = "backup")]
-    pub(crate) backups: Arc<Semaphore>,
     /// Stale gets that read the disk at a time.
     pub(crate) readers: Semaphore,
     /// Ingests that are written and verified at a time, as many as there are threads that
@@ -303,6 +304,21 @@ pub(crate) fn deadline_of<T>(request: &tonic::Request<T>) -> Instant {
         .and_then(|value| value.to_str().ok())
         .and_then(parse_grpc_timeout);
     Instant::now() + stated.unwrap_or(DEFAULT_DEADLINE)
+}
+
+/// Until when an operation must be answered, and on behalf of which span.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CallContext {
+    pub(crate) deadline: Instant,
+    /// None: it is not traced.
+    pub(crate) trace: Option<TraceContext>,
+}
+
+impl CallContext {
+    /// How much time is left.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
 }
 
 /// At most eight digits and a unit, as the gRPC protocol has it.

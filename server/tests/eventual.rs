@@ -224,7 +224,7 @@ async fn batches_sessions_and_times_to_live_work_as_elsewhere() {
     let requests = requests.map(|(id, operation)| SessionRequest {
         id: id as u64,
         operation: Some(operation),
-        timeout_ms: 0,
+        ..SessionRequest::default()
     });
     let requests = futures::stream::iter(requests.collect::<Vec<_>>());
     let mut session = kv.session(requests).await.unwrap().into_inner();

@@ -545,7 +545,7 @@ async fn hints(node: &Node) -> ([bool; 3], bool) {
     let request = SessionRequest {
         id: 1,
         operation,
-        timeout_ms: 0,
+        ..SessionRequest::default()
     };
     let session = kv.session(futures::stream::iter([request])).await.unwrap();
     let answer = session.into_inner().message().await.unwrap().unwrap();

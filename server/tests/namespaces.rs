@@ -11,7 +11,8 @@ mod common;
 
 use common::{Servers, entries_of, settings, until, value_of};
 use torc_proto::v1::{
-    CreateNamespaceRequest, ExplainRequest, GetRequest, NamespaceMode, PartitionState, PutRequest,
+    CreateNamespaceRequest, DropNamespaceRequest, ExplainRequest, GetRequest, NamespaceMode,
+    PartitionState, PutRequest,
 };
 use torc_proto::{Fault, Reason};
 use torc_server::Node;
@@ -145,4 +146,57 @@ async fn keys_have_as_many_replicas_as_their_namespace_through_a_join_and_a_rest
     servers.nodes.insert(0, again);
     servers.formed().await;
     check(&servers, &namespaces).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dropped_namespace_answers_nobody_and_its_records_are_deleted() {
+    let servers = Servers::start().await;
+    let namespaces = [
+        ("one", NamespaceMode::Linearizable, 1),
+        ("urls", NamespaceMode::Linearizable, 3),
+        ("logs", NamespaceMode::Eventual, 3),
+    ];
+    for (namespace, mode, replicas) in namespaces {
+        create(&servers, namespace, mode, replicas).await.unwrap();
+        for number in 0..KEYS {
+            put(&servers, number % 3, namespace, &format!("k{number:02}")).await;
+        }
+    }
+    for number in 0..KEYS {
+        put(&servers, 0, "default", &format!("k{number:02}")).await;
+    }
+    let mut cluster = servers.cluster(2).await;
+    for (name, ..) in namespaces {
+        let name = name.to_owned();
+        let dropped = cluster.drop_namespace(DropNamespaceRequest { name }).await;
+        assert!(dropped.unwrap().into_inner().unheard.is_empty());
+    }
+    for index in 0..3 {
+        let mut kv = servers.kv(index).await;
+        for name in ["one", "urls", "logs", "~2", "~3"] {
+            let refused = kv.get(get(name, "k00")).await.unwrap_err();
+            let refused = Fault::from_status(&refused);
+            assert_eq!(refused.reason, Reason::NoSuchNamespace, "{name} by {index}");
+        }
+    }
+    for (namespace, mode, replicas) in namespaces {
+        create(&servers, namespace, mode, replicas).await.unwrap();
+    }
+    for index in 0..3 {
+        let mut kv = servers.kv(index).await;
+        for (name, ..) in namespaces {
+            assert_eq!(entries_of(&mut kv, name).await, [], "{name} by {index}");
+            assert_eq!(value_of(&mut kv, get(name, "k00")).await, None);
+        }
+    }
+    until("each record was deleted once", async || {
+        let name = "torc_dropped_records_deleted_total";
+        let mut deleted = 0;
+        for index in 0..3 {
+            deleted += servers.metric(index, name).await;
+        }
+        deleted == (namespaces.len() * KEYS) as u64
+    })
+    .await;
+    check(&servers, &["default"]).await;
 }

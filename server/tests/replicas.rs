@@ -21,6 +21,7 @@ use torc_proto::v1::{
     session_response,
 };
 use torc_proto::{Fault, Reason};
+use torc_server::config::RawSettings;
 
 /// What these tests ask of the nodes.
 impl Servers {
@@ -462,7 +463,7 @@ async fn a_digest_of_another_key_is_refused_by_every_door_and_plants_nothing() {
     let message = SessionRequest {
         id: 1,
         operation: Some(session_request::Operation::Get(wrong)),
-        timeout_ms: 0,
+        ..SessionRequest::default()
     };
     let mut answers = kv.session(tokio_stream::iter([message])).await.unwrap();
     let answer = answers.get_mut().message().await.unwrap().unwrap();
@@ -548,5 +549,37 @@ async fn a_scan_from_within_a_partition_of_several_pages_never_goes_back() {
         }
         let expected: Vec<_> = keys[at..].iter().map(|(_, key)| key.as_bytes()).collect();
         assert_eq!(found, expected, "from record {at}");
+    }
+}
+
+/// Clocks reserve their readings 200 ms ahead: with slower disks each reservation was over before it was durable, and no write
+/// was ever acknowledged.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disks_that_take_longer_than_clocks_reserve_are_slow_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let faults = dir.path().join("disk.json");
+    let with_faults = |settings| RawSettings {
+        test_disk_faults: Some(faults.clone()),
+        ..settings
+    };
+    let servers = Servers::start_with(dir, with_faults).await;
+    std::fs::write(servers.dir.path().join("new.json"), r#"{"sync_ms": 300}"#).unwrap();
+    std::fs::rename(servers.dir.path().join("new.json"), &faults).unwrap();
+    for index in 0..3 {
+        let mut kv = servers.kv(index).await;
+        for number in 0..3 {
+            let key = format!("k{index}{number}");
+            let put = PutRequest {
+                key: key.clone().into(),
+                value: "v".into(),
+                ..PutRequest::default()
+            };
+            kv.put(put).await.unwrap();
+            let get = GetRequest {
+                key: key.into(),
+                ..GetRequest::default()
+            };
+            assert_eq!(value_of(&mut kv, get).await.as_deref(), Some("v"));
+        }
     }
 }

@@ -367,7 +367,7 @@ async fn a_session_answers_every_operation_by_its_id() {
         SessionRequest {
             id,
             operation: Some(operation),
-            timeout_ms: 0,
+            ..SessionRequest::default()
         }
     });
     let answers = kv
@@ -382,13 +382,13 @@ async fn a_session_answers_every_operation_by_its_id() {
         SessionRequest {
             id,
             operation: Some(operation),
-            timeout_ms: 0,
+            ..SessionRequest::default()
         }
     });
     let empty = SessionRequest {
         id: 999,
         operation: None,
-        timeout_ms: 0,
+        ..SessionRequest::default()
     };
     let requests = gets.chain([empty]);
     let mut answers = kv
@@ -422,6 +422,7 @@ async fn a_node_that_stops_asks_its_sessions_to_go_and_answers_what_they_sent() 
         id,
         operation: Some(operation),
         timeout_ms: 5_000,
+        ..SessionRequest::default()
     };
     let first = session_request::Operation::Put(put("k", "1"));
     requests.send(operation(1, first)).unwrap();

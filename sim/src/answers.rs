@@ -83,7 +83,7 @@ impl World {
                 operation.kind = Kind::Get;
                 return;
             }
-            Outcome::Unknown => {
+            Outcome::Unknown | Outcome::Overtaken => {
                 workload.unknown += 1;
                 return;
             }

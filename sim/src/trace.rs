@@ -58,6 +58,7 @@ impl Trace {
             Outcome::Unavailable => 4,
             Outcome::Unknown => 5,
             Outcome::OutOfSpace => 6,
+            Outcome::Overtaken => 7,
         };
         self.mix(word ^ op.0);
         self.note(us, || format!("op {} is answered: {outcome:?}", op.0));
@@ -136,8 +137,8 @@ fn describe(message: &Message) -> String {
         ),
         Message::Learn { record } => format!("learn {} = {:?}", record.ballot, record.state),
         Message::Prepare { ballot, tag, .. } => format!("prepare {ballot} of op {}", tag.op.0),
-        Message::Promised { held, tag } => format!(
-            "promised to op {}, holds {} {:?}",
+        Message::Promised { held, tag, recall } => format!(
+            "promised to op {}, holds {} {:?}, {recall:?}",
             tag.op.0, held.ballot, held.content
         ),
         Message::Holding { held, tag } => format!(

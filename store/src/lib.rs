@@ -86,6 +86,7 @@ pub mod testing;
 mod threads;
 mod trace;
 
+pub use commit::{Applied, LogSync};
 pub use error::StoreError;
 pub use ingest::{Ingest, SealedPartition, SealedSlice, SliceInfo};
 pub use options::StoreOptions;

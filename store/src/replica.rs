@@ -15,7 +15,7 @@ use torc_ring::{Partition, Token};
 use crate::commit::{Callback, Change, Op, Parts, Report};
 use crate::packed::Packed;
 use crate::store::MAX_OP_BYTES;
-use crate::{Cursor, PartitionBatch, PartitionMeta, Store, StoreError};
+use crate::{Applied, Cursor, PartitionBatch, PartitionMeta, Store, StoreError};
 
 /// What the versions of a range come to, as two replicas compare it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,8 +32,8 @@ impl Store {
     /// stored; beyond that with several. Each [`PartitionBatch`] is in force whole or not at
     /// all. Does not wait.
     ///
-    /// `done` is called once, when all are completed, with the places in `changes` of those that
-    /// failed, ascending, and why: none if all are durable and applied. It runs on the
+    /// `done` is called once, when all are completed, with those that failed: none if all are
+    /// durable and applied. It runs on the
     /// committer's thread and must not block; without changes, and once the store has stopped,
     /// it runs before this returns.
     ///
@@ -52,7 +52,7 @@ impl Store {
     pub fn apply_many(
         &self,
         changes: Vec<(Partition, PartitionBatch)>,
-        done: impl FnOnce(Vec<(usize, StoreError)>) + Send + 'static,
+        done: impl FnOnce(Applied) + Send + 'static,
     ) {
         let shared = self.shared();
         let mut parts = Parts::new(MAX_OP_BYTES, changes.len(), Report::new(done));
@@ -73,7 +73,7 @@ impl Store {
             for mut changes in parts {
                 shared.room.release(changes.reserved_bytes);
                 changes.refuse(&why);
-                changes.complete();
+                changes.complete(None);
             }
         }
     }
@@ -90,8 +90,8 @@ impl Store {
         done: impl FnOnce(Result<(), StoreError>) + Send + 'static,
     ) -> Result<(), StoreError> {
         self.shared().health.check()?;
-        self.apply_many(vec![(partition, batch)], move |failed| {
-            let failed = failed.into_iter().next();
+        self.apply_many(vec![(partition, batch)], move |applied| {
+            let failed = applied.failed.into_iter().next();
             done(failed.map_or(Ok(()), |(_, error)| Err(error)));
         });
         Ok(())

@@ -11,7 +11,7 @@ use common::{DIR, apply, apply_many, block_on, get, open, options, partition_of,
 use torc_record::{Epoch, Record};
 use torc_ring::Partition;
 use torc_store::testing::{Call, CrashFs, Survives};
-use torc_store::{PartitionBatch, PartitionMeta, Seq, Store, StoreError, StoreHealth};
+use torc_store::{Applied, PartitionBatch, PartitionMeta, Seq, Store, StoreError, StoreHealth};
 
 type Changes = Vec<(Partition, PartitionBatch)>;
 
@@ -90,7 +90,12 @@ fn what_gathers_during_a_sync_is_the_next_batch_whole() {
     let (report, reports) = mpsc::channel();
     let hand_over = |key| {
         let report = report.clone();
-        let done = move |failed: Vec<_>| report.send((key, failed.is_empty())).unwrap();
+        let done = move |applied: Applied| {
+            let is_synced = applied.sync.is_some();
+            report
+                .send((key, applied.failed.is_empty() && is_synced))
+                .unwrap();
+        };
         store.apply_many(vec![change(put(key, 1, vec![1; 20]))], done);
     };
     let before = store.stats().fsyncs;

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-const DOCUMENTS: [&str; 25] = [
+const DOCUMENTS: [&str; 27] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -20,10 +20,12 @@ const DOCUMENTS: [&str; 25] = [
     "docs/glossary.md",
     "docs/growing.md",
     "docs/how-it-works.md",
+    "docs/kubernetes.md",
     "docs/quick-start.md",
     "docs/redis.md",
     "docs/security.md",
     "docs/sizing.md",
+    "docs/traces.md",
     "docs/tuning.md",
     "SECURITY.md",
     "fuzz/README.md",

@@ -97,7 +97,7 @@ impl Sessions {
             let request = SessionRequest {
                 id,
                 operation: Some(operation),
-                timeout_ms: 0,
+                ..SessionRequest::default()
             };
             requests.send(request).context("the stream has ended")
         };

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tonic::{Response, Status};
-use torc_proto::{Fault, v1};
+use torc_proto::{Fault, TraceContext, v1};
 use torc_record::Digest;
 
-use crate::call::request;
+use crate::call::traced_request;
 use crate::client::kv;
 use crate::core::Core;
 use crate::naming::Connection;
@@ -56,6 +56,7 @@ pub(super) struct Gets {
     /// To be told what is hot.
     pub(super) core: Arc<Core>,
     pub(super) quorum: v1::Quorum,
+    pub(super) trace: Option<TraceContext>,
 }
 
 impl Kind for Gets {
@@ -92,7 +93,9 @@ impl Kind for Gets {
     ) -> Result<Response<Vec<Outcome<Option<Value>>>>, Status> {
         let digests: Vec<Bytes> = items.iter().map(|item| item.digest.clone()).collect();
         let message = v1::BatchGetRequest { items };
-        let answer = kv(channel).batch_get(request(message, budget)).await?;
+        let answer = kv(channel)
+            .batch_get(traced_request(message, budget, self.trace))
+            .await?;
         for (digest, result) in digests.iter().zip(&answer.get_ref().results) {
             if let Some(digest) = hot(digest, result) {
                 self.core.hot().hint(digest);
@@ -129,6 +132,7 @@ pub(super) struct Record {
 pub(super) struct Puts {
     pub(super) namespace: String,
     pub(super) quorum: v1::Quorum,
+    pub(super) trace: Option<TraceContext>,
 }
 
 impl Kind for Puts {
@@ -167,7 +171,9 @@ impl Kind for Puts {
         items: Vec<v1::PutRequest>,
     ) -> Result<Response<Vec<Outcome<Version>>>, Status> {
         let message = v1::BatchPutRequest { items };
-        let answer = kv(channel).batch_put(request(message, budget)).await?;
+        let answer = kv(channel)
+            .batch_put(traced_request(message, budget, self.trace))
+            .await?;
         Ok(answer.map(|batch| batch.results.into_iter().map(put).collect()))
     }
 }

@@ -62,6 +62,7 @@ impl Client {
             namespace,
             core,
             quorum,
+            trace: self.trace_of_batch(),
         };
         Batch::run(self, gets, keys)
     }
@@ -106,7 +107,12 @@ impl Client {
         };
         let records: Vec<_> = records.into_iter().map(checked).collect();
         let (namespace, quorum) = (self.namespace_name(), self.quorum());
-        Batch::run(self, Puts { namespace, quorum }, records)
+        let puts = Puts {
+            namespace,
+            quorum,
+            trace: self.trace_of_batch(),
+        };
+        Batch::run(self, puts, records)
     }
 }
 

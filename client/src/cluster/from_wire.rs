@@ -6,9 +6,9 @@ use torc_ring::topology::ClusterId;
 use torc_ring::{NodeId, Partition, Token, Zone};
 
 use super::{
-    Change, ChangeKind, ClusterStatus, Explanation, Holding, Holds, HotEstimate, LoadSample,
-    Losses, Member, MemberState, NodeShare, NodeStatus, Plan, Position, Quorum, SliceTrace,
-    SliceVerdict, Stage, Transition,
+    Change, ChangeKind, ClusterStatus, Explanation, Generation, Holding, Holds, HotEstimate,
+    LoadSample, Losses, Member, MemberState, NodeShare, NodeStatus, Plan, Position, Quorum,
+    SliceTrace, SliceVerdict, Stage, Transition,
 };
 use crate::Error;
 use crate::answers::moment;
@@ -76,6 +76,11 @@ fn status(wire: v1::StatusResponse) -> Checked<ClusterStatus> {
         replicas: wire.replicas,
         under_replicated: wire.under_replicated,
         without_quorum: wire.without_quorum,
+        generations: wire
+            .generations
+            .into_iter()
+            .map(|it| Generation::from_wire(Some(it)))
+            .collect::<Checked<_>>()?,
         nodes: wire
             .nodes
             .into_iter()
@@ -146,6 +151,7 @@ fn node_status(wire: v1::NodeStatus) -> Checked<NodeStatus> {
         compactions: wire.compactions,
         exposed: wire.exposed,
         out_of_reach: wire.out_of_reach.into_iter().map(NodeId).collect(),
+        backing_up: wire.backing_up,
         load: wire.load.into_iter().map(load_sample).collect(),
     })
 }
@@ -508,6 +514,7 @@ mod tests {
             replicas: 1,
             under_replicated: Some(3),
             without_quorum: None,
+            generations: Vec::new(),
         });
         let json = serde_json::to_value(status.unwrap()).unwrap();
         assert_eq!(json["cluster_id"], "01".repeat(16));

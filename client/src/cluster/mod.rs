@@ -49,6 +49,8 @@ pub struct ClusterStatus {
     pub under_replicated: Option<u32>,
     /// Partitions of which no majority answers: their keys can be neither read nor written.
     pub without_quorum: Option<u32>,
+    /// Generations of static namespaces, in the order of their numbers.
+    pub generations: Vec<Generation>,
     /// Every member, those that are not reachable included.
     pub nodes: Vec<NodeStatus>,
     /// The transition that runs now.
@@ -170,6 +172,8 @@ pub struct NodeStatus {
     pub exposed: Vec<String>,
     /// Nodes that it cannot reach, or that owe it an answer.
     pub out_of_reach: Vec<NodeId>,
+    /// Whether it writes to a backup now.
+    pub backing_up: bool,
     /// What it carried out, oldest first, where that was asked for.
     #[serde(skip)]
     pub load: Vec<LoadSample>,

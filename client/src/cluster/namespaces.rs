@@ -10,7 +10,7 @@ use super::from_wire::{Checked, missing};
 /// A namespace of the cluster, from [`Client::namespaces`](crate::Client::namespaces).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Namespace {
-    /// What operations name.
+    /// What operations name; `~` and the id of one that was dropped.
     pub name: String,
     /// What records and digests carry.
     pub id: NamespaceId,
@@ -18,6 +18,8 @@ pub struct Namespace {
     pub mode: NamespaceMode,
     /// Replicas of each of its keys; while that is altered, before.
     pub replicas: u32,
+    /// It was dropped, and nodes still delete its records; or it stands for the replicas that others like it get.
+    pub is_dropped: bool,
 }
 
 /// How the replicas of a key agree. Fixed for a namespace's life.
@@ -44,6 +46,7 @@ impl Namespace {
                 topology::NamespaceMode::Static => NamespaceMode::Static,
             },
             replicas: namespace.replicas.into(),
+            is_dropped: topology::is_dropped_name(name),
         }
     }
 
@@ -53,6 +56,7 @@ impl Namespace {
             id: NamespaceId(wire.id),
             mode: mode(wire.mode())?,
             replicas: wire.replicas,
+            is_dropped: topology::is_dropped_name(&wire.name),
             name: wire.name,
         })
     }

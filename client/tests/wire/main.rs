@@ -21,6 +21,7 @@ mod routing;
 mod scans;
 mod service;
 mod sessions;
+mod traces;
 
 use std::time::Duration;
 

@@ -11,7 +11,9 @@ use futures::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::Semaphore;
 use tonic::{Response, Status};
 use torc_client::{NodeId, NodeSlot, RoutingTable, Version};
-use torc_proto::{Fault, Reason, ScanPosition, v1, version_from_wire, version_to_wire};
+use torc_proto::{
+    Fault, Reason, ScanPosition, TraceContext, v1, version_from_wire, version_to_wire,
+};
 use torc_record::{Digest, HybridTime, NamespaceId};
 use torc_ring::Partition;
 
@@ -62,6 +64,8 @@ pub(crate) struct Node {
     troubles: Mutex<HashMap<&'static str, VecDeque<Trouble>>>,
     refusals: Mutex<HashMap<Bytes, VecDeque<Fault>>>,
     seen: Mutex<HashMap<&'static str, usize>>,
+    /// The spans that operations and batches belonged to.
+    pub(crate) traces: Mutex<Vec<Option<TraceContext>>>,
     /// Asks clients to open new sessions and to leave the present ones.
     pub(crate) farewell: tokio::sync::Notify,
     /// Stops reading from its open sessions and ends them.
@@ -83,6 +87,7 @@ impl Node {
             troubles: Mutex::default(),
             refusals: Mutex::default(),
             seen: Mutex::default(),
+            traces: Mutex::default(),
             farewell: tokio::sync::Notify::new(),
             closing: tokio::sync::Notify::new(),
         })

@@ -11,7 +11,7 @@ use torc_proto::v1::farewell::Stage;
 use torc_proto::v1::kv_server::Kv;
 use torc_proto::v1::session_request::Operation;
 use torc_proto::v1::session_response::Outcome;
-use torc_proto::{Fault, Reason, topology_to_wire, v1};
+use torc_proto::{Fault, Reason, TRACEPARENT, TraceContext, topology_to_wire, v1};
 use torc_record::Epoch;
 
 use crate::node::Node;
@@ -42,6 +42,9 @@ impl Kv for Service {
         &self,
         request: Request<v1::BatchGetRequest>,
     ) -> Answer<v1::BatchGetResponse> {
+        let traceparent = request.metadata().get(TRACEPARENT);
+        let trace = traceparent.map(|it| TraceContext::parse(it.to_str().unwrap()).unwrap());
+        self.0.traces.lock().unwrap().push(trace);
         let items = request.into_inner().items;
         assert!(items.len() <= torc_proto::MAX_BATCH_ITEMS);
         let outcome = |item| match self.0.get(item) {
@@ -134,6 +137,9 @@ impl Service {
             request.timeout_ms, 0,
             "the node is told how much time it has"
         );
+        let trace = TraceContext::from_wire(&request.trace);
+        assert_eq!(trace.is_none(), request.trace.is_empty());
+        self.0.traces.lock().unwrap().push(trace);
         let done = match request.operation.unwrap() {
             Operation::Get(get) => self.get(&get).await.map(|it| Outcome::Get(it.into_inner())),
             Operation::Put(put) => self.put(&put).await.map(|it| Outcome::Put(it.into_inner())),
@@ -310,6 +316,13 @@ impl Cluster for Service {
             })
         };
         self.0.serve("create_namespace", work).await
+    }
+
+    async fn drop_namespace(
+        &self,
+        _: Request<v1::DropNamespaceRequest>,
+    ) -> Answer<v1::DropNamespaceResponse> {
+        Err(Status::unimplemented("tried on real nodes"))
     }
 
     async fn change_generation(

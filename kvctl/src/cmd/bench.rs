@@ -209,11 +209,7 @@ async fn measure(
 
 fn draw(runs: &[Run], path: &Path) -> Result<(), Failure> {
     let drawn = chart::plot(runs).to_string();
-    std::fs::write(path, drawn).map_err(|source| Failure::File {
-        action: "write",
-        path: path.display().to_string(),
-        source,
-    })
+    std::fs::write(path, drawn).map_err(|source| Failure::file("write", path, source))
 }
 
 /// Stores every key once.

@@ -250,7 +250,7 @@ async fn target(args: &Args, global: &Global) -> Result<Target, Failure> {
         return Ok(begun);
     }
     if let Some(path) = &args.reservation {
-        return generation::read_reservation(path);
+        return Target::read(path).map_err(failure);
     }
     if let Some(namespace) = &args.into {
         let client = global.client()?;

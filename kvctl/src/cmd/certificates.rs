@@ -87,7 +87,7 @@ fn known(file: Option<&Path>, global: &Global) -> Result<(String, PathBuf), Fail
     match (named, profile) {
         (Some(file), _) => {
             let text = std::fs::read_to_string(file);
-            let text = text.map_err(|error| failed("read", file, error))?;
+            let text = text.map_err(|error| Failure::file("read", file, error))?;
             Ok((text, file.to_owned()))
         }
         (None, Some((name, profile))) => Ok((profile.authority, PathBuf::from(name))),
@@ -245,7 +245,7 @@ pub(crate) async fn authority(
         AuthorityCommand::Rotate(args) => return rotate::run(args, global, out).await,
     };
     let authority = Authority::new().map_err(refused)?;
-    std::fs::create_dir_all(dir).map_err(|error| failed("make", dir, error))?;
+    std::fs::create_dir_all(dir).map_err(|error| Failure::file("make", dir, error))?;
     let issued = Issued {
         certificate: authority.certificate().to_owned(),
         key: authority.key(),
@@ -261,7 +261,7 @@ pub(crate) fn certificate(
     let CertificateCommand::Issue(args) = &args.command;
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path);
-        text.map_err(|error| failed("read", &path, error))
+        text.map_err(|error| Failure::file("read", &path, error))
     };
     let [certificate, key] = files(&args.ca.join(AUTHORITY));
     let authority = Authority::open(&read(certificate)?, &read(key)?).map_err(refused)?;
@@ -325,23 +325,15 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut options = OpenOptions::new();
     let file = options.write(true).create_new(true).mode(mode).open(path);
-    let mut file = file.map_err(|error| failed("write", path, error))?;
+    let mut file = file.map_err(|error| Failure::file("write", path, error))?;
     let written = file
         .write_all(text.as_bytes())
         .and_then(|()| file.sync_all());
-    written.map_err(|error| failed("write", path, error))
+    written.map_err(|error| Failure::file("write", path, error))
 }
 
 fn refused(error: impl std::fmt::Display) -> Failure {
     Failure::Usage(error.to_string())
-}
-
-fn failed(action: &'static str, path: &Path, source: std::io::Error) -> Failure {
-    Failure::File {
-        action,
-        path: path.display().to_string(),
-        source,
-    }
 }
 
 #[cfg(test)]

@@ -48,11 +48,7 @@ pub(crate) fn run(args: &Args, out: &mut Out) -> Result<(), Failure> {
         write(args, &mut writer)?;
         std::io::Write::flush(&mut writer)
     });
-    written.map_err(|source| Failure::File {
-        action: "write",
-        path: path.display().to_string(),
-        source,
-    })
+    written.map_err(|source| Failure::file("write", path, source))
 }
 
 fn write(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<()> {

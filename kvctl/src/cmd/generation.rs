@@ -4,7 +4,7 @@ mod change;
 
 use std::path::PathBuf;
 
-pub(super) use change::{attach, promote, read_reservation, target_of};
+pub(super) use change::{attach, promote, state, target_of};
 use serde::Serialize;
 use torc_build::{Answer, Depth, Generation, Manifest, Shape};
 

@@ -75,11 +75,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
 fn draw(hot: &HotKeys, namespace: &str, path: &Path) -> Result<(), Failure> {
     let history = hot.history.as_ref().ok_or(Failure::NoHistory)?;
     let drawn = plot(hot, history, namespace).to_string();
-    fs::write(path, drawn).map_err(|source| Failure::File {
-        action: "write",
-        path: path.display().to_string(),
-        source,
-    })
+    fs::write(path, drawn).map_err(|source| Failure::file("write", path, source))
 }
 
 /// Accesses a second in the middle of each step.

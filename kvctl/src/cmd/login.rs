@@ -51,11 +51,9 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         Err(_) => (given, None),
     };
     let authority = match global.tls_ca() {
-        Some(file) => std::fs::read_to_string(file).map_err(|source| Failure::File {
-            action: "read",
-            path: file.display().to_string(),
-            source,
-        })?,
+        Some(file) => {
+            std::fs::read_to_string(file).map_err(|source| Failure::file("read", file, source))?
+        }
         None => meet(args, trust(args, pinned)?).await?,
     };
     let profile = verified(args, global, authority, token).await?;

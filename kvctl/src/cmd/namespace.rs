@@ -1,17 +1,18 @@
-//! `kvctl namespace`: creates, alters, lists and compares key spaces.
+//! `kvctl namespace`: creates, alters, drops, lists and compares key spaces.
 
 mod alter;
 mod overlap;
 
-use torc_client::{Namespace, NamespaceMode};
+use serde::Serialize;
+use torc_client::{Namespace, NamespaceMode, NodeId};
 
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::out::Out;
+use crate::out::{Out, note};
 use crate::table::{Align, Table};
 use crate::text;
 
-/// Create, alter, list or compare namespaces: key spaces with settings of their own.
+/// Create, alter, drop, list or compare namespaces: key spaces with settings of their own.
 ///
 /// Keys of two namespaces never meet. Other commands work in the one that `--namespace`
 /// names.
@@ -33,6 +34,19 @@ enum Action {
     /// there are others this needs `--with-all`. Where keys go from one replica to three, what
     /// each node holds triples: look at the plan and the disks first.
     Alter(alter::Args),
+    /// Drop a namespace and all of its keys. There is no way back.
+    ///
+    /// Returns when no node answers from it any more; nodes that cannot be reached are named. Nodes then delete the
+    /// keys in the background, and `namespace list` shows the namespace as dropped until they are done. The name can
+    /// be given again at once.
+    Drop {
+        /// The namespace.
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Really drop it.
+        #[arg(long)]
+        yes: bool,
+    },
     /// List the namespaces by name.
     List,
     /// Estimate how many keys two namespaces share, and how large the join of their accesses is.
@@ -83,6 +97,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             out.line(describe_created(&created))
         }
         Action::Alter(args) => alter::run(args, global, out).await,
+        Action::Drop { name, yes } => drop_it(name, yes, global, out).await,
         Action::List => {
             let namespaces = global.client()?.namespaces().await?;
             if global.json() {
@@ -92,6 +107,32 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         }
         Action::Overlap(args) => overlap::run(args, global, out).await,
     }
+}
+
+async fn drop_it(name: String, yes: bool, global: &Global, out: &mut Out) -> Result<(), Failure> {
+    if !yes {
+        return Err(Failure::Usage(format!(
+            "dropping `{name}` deletes all of its keys for good: repeat this with `--yes`. Nothing was changed"
+        )));
+    }
+    let unheard = global.client()?.drop_namespace(&name).await?;
+    if !unheard.is_empty() {
+        note(format_args!(
+            "{} cannot be reached and may answer from `{name}` until it hears of this",
+            text::nodes(&unheard)
+        ));
+    }
+    if global.json() {
+        return out.json(&Dropped { name, unheard });
+    }
+    out.line(format_args!("dropped namespace `{name}`"))
+}
+
+/// What `namespace drop` tells.
+#[derive(Debug, Serialize)]
+struct Dropped {
+    name: String,
+    unheard: Vec<NodeId>,
 }
 
 const fn mode(mode: NamespaceMode) -> &'static str {
@@ -120,8 +161,13 @@ fn table(namespaces: &[Namespace]) -> Table {
         ("replicas", Align::Right),
     ]);
     for namespace in namespaces {
+        let name = &namespace.name;
         table.row([
-            namespace.name.clone(),
+            if namespace.is_dropped {
+                format!("{name} (dropped)")
+            } else {
+                name.clone()
+            },
             namespace.id.0.to_string(),
             mode(namespace.mode).to_owned(),
             namespace.replicas.to_string(),
@@ -141,6 +187,7 @@ mod tests {
             id: NamespaceId(2),
             mode: NamespaceMode::Linearizable,
             replicas: 3,
+            is_dropped: false,
         }
     }
 
@@ -160,7 +207,8 @@ mod tests {
     fn the_json_is_documented() {
         crate::out::assert_documented(&urls());
         let json = serde_json::to_string(&urls()).unwrap();
-        let expected = r#"{"name":"urls","id":2,"mode":"linearizable","replicas":3}"#;
+        let expected =
+            r#"{"name":"urls","id":2,"mode":"linearizable","replicas":3,"is_dropped":false}"#;
         assert_eq!(json, expected);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use torc_client::{ClusterStatus, MemberState, NodeStatus};
+use torc_client::{ClusterStatus, Generation, MemberState, NodeStatus};
 
 use crate::args::positive_duration;
 use crate::cli::Global;
@@ -109,6 +109,15 @@ fn remarks(status: &ClusterStatus, rate: &ProgressRate) -> Vec<String> {
     remarks.extend(status.nodes.iter().filter_map(fullness));
     remarks.extend(status.nodes.iter().filter_map(damage));
     remarks.extend(status.nodes.iter().filter_map(certificate));
+    remarks.extend(status.generations.iter().map(generation));
+    let backing_up = status.nodes.iter().filter(|node| node.backing_up);
+    let backing_up: Vec<_> = backing_up.map(|node| node.member.id).collect();
+    if !backing_up.is_empty() {
+        remarks.push(format!(
+            "a backup is written by {}",
+            text::nodes(&backing_up)
+        ));
+    }
     if let Some(running) = &status.transition {
         let name = progress::name(running.kind);
         let figures = progress::figures(running, rate);
@@ -129,6 +138,27 @@ fn remarks(status: &ClusterStatus, rate: &ProgressRate) -> Vec<String> {
         remarks.push(format!("last: {}{when}", progress::ended(last)));
     }
     remarks
+}
+
+/// A generation of a static namespace, and whom it waits for.
+fn generation(generation: &Generation) -> String {
+    let Generation {
+        number, namespace, ..
+    } = generation;
+    let mut line = format!(
+        "generation {number} of `{namespace}`: {}, {}",
+        super::generation::state(generation.state),
+        text::counted(generation.records, "record"),
+    );
+    for (nodes, what) in [
+        (&generation.not_ready, "fetch it"),
+        (&generation.unheard, "may answer from an older one"),
+    ] {
+        if !nodes.is_empty() {
+            line.extend(["; ", &text::nodes(nodes), " ", what]);
+        }
+    }
+    line
 }
 
 /// Partitions that lack replicas.
@@ -322,6 +352,7 @@ pub(crate) mod tests {
             compactions: 1,
             exposed: Vec::new(),
             out_of_reach: Vec::new(),
+            backing_up: false,
             load: Vec::new(),
         }
     }
@@ -337,6 +368,7 @@ pub(crate) mod tests {
             replicas: 1,
             under_replicated: Some(2048),
             without_quorum: Some(2048),
+            generations: Vec::new(),
             nodes: vec![node(1, true), node(2, false)],
             transition: Some(Transition {
                 id: 3,

@@ -87,6 +87,48 @@ async fn namespaces_are_created_listed_and_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_is_dropped_while_a_node_is_down_which_is_named() {
+    let mut cluster = Cluster::start_with(3, &SETTINGS).await;
+    json(&cluster, &["namespace", "create", "urls"]);
+    let in_urls = |cluster: &Cluster, args: &[&str]| {
+        cluster.kvctl(&[&["--namespace", "urls"], args].concat())
+    };
+    assert!(in_urls(&cluster, &["put", "k", "v"]).status.success());
+    let unsure = cluster.kvctl(&["namespace", "drop", "urls"]);
+    assert_eq!(unsure.status.code(), Some(2), "{unsure:?}");
+    assert_eq!(in_urls(&cluster, &["get", "k"]).stdout, b"v");
+    refused(
+        &cluster,
+        &["namespace", "drop", "default", "--yes"],
+        "default",
+    );
+    refused(&cluster, &["namespace", "drop", "none", "--yes"], "`none`");
+
+    cluster.nodes[2].kill_9();
+    let drop = ["--timeout", "4s", "--output", "json", "namespace", "drop"];
+    let dropped = cluster.kvctl(&[&drop[..], &["urls", "--yes"]].concat());
+    assert!(dropped.status.success(), "{dropped:?}");
+    let told: Value = serde_json::from_slice(&dropped.stdout).unwrap();
+    assert_eq!(told, serde_json::json!({"name": "urls", "unheard": [3]}));
+    let said = String::from_utf8(dropped.stderr).unwrap();
+    assert!(said.contains("node 3 cannot be reached"), "{said}");
+    let listed = cluster.kvctl(&["namespace", "list"]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains("~2 (dropped)"), "{listed}");
+    refused(&cluster, &["--namespace", "urls", "get", "k"], "`urls`");
+
+    cluster.nodes[2].start();
+    until("the node that was down knows", async || {
+        let third = [cluster.nodes[2].endpoint()];
+        let got = crate::processes::kvctl(&third, &["--namespace", "urls", "get", "k"]);
+        got.status.code() == Some(6)
+    })
+    .await;
+    json(&cluster, &["namespace", "create", "urls"]);
+    assert_eq!(in_urls(&cluster, &["get", "k"]).status.code(), Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dead_node_is_replaced_once_it_was_declared_dead() {
     let mut cluster = filled(3).await;
     let spare = cluster.spare_with("spare", &SETTINGS).await;

@@ -265,3 +265,43 @@ async fn a_static_namespace_is_backed_up_and_comes_back_as_an_ordinary_one() {
     let refused = foreign.kvctl(&["backup", "create", &url, "--resume", &name]);
     assert_eq!(refused.status.code(), Some(2), "it is finished");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_namespace_is_backed_up_alone() {
+    const FEW: u64 = 200;
+    let cluster = Cluster::start_with(3, &["--partitions=64"]).await;
+    let url = format!("file://{}/backups", cluster.dir.path().display());
+    let client = cluster.client().await;
+    put_all(&client, (0..KEYS).map(|it| (key(it), "default".into()))).await;
+    ok(&cluster.kvctl(&["namespace", "create", "urls", "--replicas", "2"]));
+    let urls = client.namespace("urls");
+    put_all(&urls, (0..FEW).map(|it| (key(it), "urls".into()))).await;
+    // What is deleted, in a slice or not, is not in it.
+    ok(&cluster.kvctl(&["flush"]));
+    urls.delete(key(0)).await.unwrap();
+
+    let unknown = cluster.kvctl(&["backup", "create", &url, "--only", "none"]);
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+    let args = [
+        "--output", "json", "backup", "create", &url, "--only", "urls",
+    ];
+    let made = json(&ok(&cluster.kvctl(&args)));
+    assert_eq!(made["records"], FEW - 1, "{made}");
+    ok(&cluster.kvctl(&["backup", "verify", &url, "--depth", "restore"]));
+    let listed = json(&ok(
+        &cluster.kvctl(&["--output", "json", "backup", "list", &url])
+    ));
+    assert_eq!(listed["namespaces"], serde_json::json!(["urls"]));
+
+    let other = Cluster::start_with(1, &["--partitions=16", "--replicas=1"]).await;
+    ok(&other.kvctl(&["restore", &url, "--only", "urls", "--into", "again"]));
+    let again = other.client().await.namespace("again");
+    let wanted: BTreeMap<_, _> = (1..FEW).map(|it| (key(it), "urls".to_owned())).collect();
+    assert_eq!(contents(&again).await, wanted);
+    assert!(contents(&other.client().await).await.is_empty());
+
+    // One of everything copies everything: it is not based on the part.
+    let args = ["--output", "json", "backup", "create", &url];
+    let whole = json(&ok(&cluster.kvctl(&args)));
+    assert_eq!(whole["known_bytes"], 0, "{whole}");
+}

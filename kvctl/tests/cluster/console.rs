@@ -103,6 +103,21 @@ async fn the_console_shows_a_cluster_during_a_join_and_no_key_becomes_markup() {
         nodes.contains("west") && nodes.contains("joining"),
         "{nodes}"
     );
+    let reserved = "document.querySelector('#generations').innerText.includes('reserved') \
+        && !document.querySelector('#generations-card').hidden";
+    assert_eq!(browser.value(reserved), false, "there is none");
+    let create = ["namespace", "create", "pages", "--mode", "static"];
+    assert!(cluster.kvctl(&create).status.success());
+    let to = cluster.dir.path().join("reservation");
+    let reserve = [
+        "generation",
+        "reserve",
+        "pages",
+        "--to",
+        to.to_str().unwrap(),
+    ];
+    assert!(cluster.kvctl(&reserve).status.success());
+    browser.until("the generation is shown", reserved).await;
     let hot = text(&mut browser, "#hot tbody tr:first-child");
     assert!(hot.starts_with(HOSTILE), "the hottest key, as it is: {hot}");
     let course = "document.querySelector('#hot tbody tr:first-child svg.spark polyline') \

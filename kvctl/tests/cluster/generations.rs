@@ -251,6 +251,20 @@ async fn a_promotion_waits_for_a_node_that_is_down_and_names_it() {
         1,
         "the killed one may be back with what it knew"
     );
+    let status = ok(&cluster.kvctl(&["--output", "json", "status"]));
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let current = &status["generations"][1];
+    assert_eq!(
+        (&current["number"], &current["state"]),
+        (&2.into(), &"current".into())
+    );
+    assert_eq!(current["unheard"], serde_json::json!([victim + 1]));
+    let told = ok(&cluster.kvctl(&["status"]));
+    let line = format!("node {} may answer from an older one", victim + 1);
+    assert!(
+        told.contains("generation 2 of `") && told.contains(&line),
+        "{told}"
+    );
     let refused = cluster.kvctl(&["generation", "drop", "1"]);
     assert_eq!(
         refused.status.code(),

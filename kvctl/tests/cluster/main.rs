@@ -23,6 +23,7 @@ mod generations;
 mod hot;
 mod join;
 mod plan;
+mod pod;
 mod processes;
 mod redis;
 mod replicas;

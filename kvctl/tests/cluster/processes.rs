@@ -18,7 +18,7 @@ pub(crate) fn kvctl_path() -> &'static Path {
 }
 
 /// `kvd` lies beside `kvctl`; it is built if only this package was.
-fn kvd_path() -> &'static Path {
+pub(crate) fn kvd_path() -> &'static Path {
     static KVD: OnceLock<PathBuf> = OnceLock::new();
     KVD.get_or_init(|| {
         let path = kvctl_path().with_file_name("kvd");

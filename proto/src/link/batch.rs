@@ -8,12 +8,18 @@ use torc_ring::Partitions;
 use super::{
     MAX_BATCH_ENVELOPES, MAX_BATCH_LEN, MAX_ENVELOPE_LEN, envelope_from_wire, envelope_to_wire,
 };
-use crate::{WireError, v1};
+use crate::{TraceContext, WireError, v1};
 
 /// Adds an envelope to the batch that `batch` becomes, to be split off and sent as
 /// `LinkRequest.envelopes`. A batch holds [`MAX_BATCH_ENVELOPES`] at most.
-pub fn push_envelope(batch: &mut BytesMut, envelope: Envelope) {
-    push(batch, &envelope_to_wire(envelope));
+///
+/// With `trace` it asks on behalf of that span.
+pub fn push_envelope(batch: &mut BytesMut, envelope: Envelope, trace: Option<&TraceContext>) {
+    let mut wire = envelope_to_wire(envelope);
+    if let Some(trace) = trace {
+        wire.trace = trace.to_wire();
+    }
+    push(batch, &wire);
 }
 
 /// Cuts a batch into its envelopes, without copying or decoding.
@@ -26,13 +32,19 @@ pub fn split_batch(batch: Bytes) -> Result<Vec<Bytes>, WireError> {
     split("envelopes", batch, MAX_BATCH_ENVELOPES).collect()
 }
 
-/// Decodes one envelope of a batch. Its keys and values share `bytes`.
+/// Decodes one envelope of a batch, and the span on whose behalf it asks. Its keys and values
+/// share `bytes`. A span that is malformed is ignored.
 ///
 /// # Errors
 /// [`WireError`] for whatever is missing, out of bounds, or of another partition.
-pub fn envelope_from_bytes(bytes: Bytes, partitions: Partitions) -> Result<Envelope, WireError> {
+pub fn envelope_from_bytes(
+    bytes: Bytes,
+    partitions: Partitions,
+) -> Result<(Envelope, Option<TraceContext>), WireError> {
     bounded("envelope", bytes.len(), MAX_ENVELOPE_LEN)?;
-    envelope_from_wire(v1::Envelope::decode(bytes)?, partitions)
+    let wire = v1::Envelope::decode(bytes)?;
+    let trace = TraceContext::from_wire(&wire.trace);
+    Ok((envelope_from_wire(wire, partitions)?, trace))
 }
 
 pub(super) fn push(into: &mut BytesMut, message: &impl Message) {

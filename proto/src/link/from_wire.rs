@@ -7,7 +7,7 @@ use torc_ring::{Partition, Partitions, Token};
 use super::claims::{bits_from_wire, claims_from_wire};
 use super::parts::{
     ballot, ballot_or_zero, held_from_wire, join, key_from_wire, key_id_from_wire, known_from_wire,
-    listing_from_wire, page_from_wire, record_from_wire, sums_from_wire,
+    listing_from_wire, page_from_wire, recall_from_wire, record_from_wire, sums_from_wire,
 };
 use crate::v1::{self, envelope::Message as Wire};
 use crate::{WireError, version_from_wire};
@@ -69,9 +69,15 @@ fn message_from_wire(
             tag,
             at: key_from_wire(prepare.key)?,
             ballot: ballot(prepare.ballot, "ballot")?,
+            doubted: prepare
+                .doubted
+                .as_ref()
+                .map(version_from_wire)
+                .transpose()?,
         },
         Wire::Promised(held) => Message::Promised {
             tag,
+            recall: recall_from_wire(&held)?,
             held: held_from_wire(held)?,
         },
         Wire::Accept(accept) => Message::Accept {

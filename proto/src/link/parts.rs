@@ -6,7 +6,7 @@ use torc_record::{
     Ballot, DIGEST_LEN, Digest, Key, MAX_VALUE_LEN, NamespaceId, Record, RecordError, State,
 };
 use torc_replication::compare::{Listing, MAX_LISTED, MAX_RANGES, Range, RangeSum};
-use torc_replication::{Content, Held, KeyId, KnownPage, Locator};
+use torc_replication::{Content, Held, KeyId, KnownPage, Locator, Recall};
 
 use super::batch::{push, split};
 use super::{MAX_PAGE_LEN, MAX_PAGE_RECORDS};
@@ -168,6 +168,17 @@ pub(super) fn held_to_wire(held: Held) -> wire::Held {
         collected: unless_zero(held.collected),
         collecting: unless_zero(held.collecting),
         origin: held.origin.map(version_to_wire),
+        never: false,
+        accepted: None,
+    }
+}
+
+pub(super) fn recall_from_wire(held: &wire::Held) -> Result<Recall, WireError> {
+    match (held.never, &held.accepted) {
+        (false, None) => Ok(Recall::Unsure),
+        (true, None) => Ok(Recall::Never),
+        (false, Some(version)) => Ok(Recall::Accepted(version_from_wire(version)?)),
+        (true, Some(_)) => Err(WireError::Field { field: "accepted" }),
     }
 }
 

@@ -7,7 +7,8 @@ use torc_record::{
 };
 use torc_replication::compare::{Listing, MAX_RANGES, Range, RangeSum};
 use torc_replication::{
-    Claim, Content, Envelope, Held, KeyId, KnownPage, Locator, LogPosition, Message, OpId, Tag,
+    Claim, Content, Envelope, Held, KeyId, KnownPage, Locator, LogPosition, Message, OpId, Recall,
+    Tag,
 };
 use torc_ring::Partition;
 
@@ -116,7 +117,7 @@ fn claims() -> impl Strategy<Value = Claim> {
     )
 }
 
-fn asking() -> impl Strategy<Value = Message> {
+fn asking() -> BoxedStrategy<Message> {
     prop_oneof![
         (tags(), locators(), any::<bool>(), maybe_ballots()).prop_map(
             |(tag, at, want_value, closes)| Message::Read {
@@ -128,11 +129,18 @@ fn asking() -> impl Strategy<Value = Message> {
         ),
         (tags(), proptest::collection::vec(claims(), 0..8))
             .prop_map(|(tag, claims)| Message::Confirm { tag, claims }),
-        (tags(), locators(), ballots()).prop_map(|(tag, at, ballot)| Message::Prepare {
-            tag,
-            at,
-            ballot
-        }),
+        (
+            tags(),
+            locators(),
+            ballots(),
+            proptest::option::of(ballots())
+        )
+            .prop_map(|(tag, at, ballot, doubted)| Message::Prepare {
+                tag,
+                at,
+                ballot,
+                doubted
+            }),
         (tags(), records(), proptest::option::of(ballots()))
             .prop_map(|(tag, record, next)| Message::Accept { tag, record, next }),
         records().prop_map(|record| Message::Learn { record }),
@@ -157,6 +165,7 @@ fn asking() -> impl Strategy<Value = Message> {
             }
         }),
     ]
+    .boxed()
 }
 
 fn knowns() -> impl Strategy<Value = KnownPage> {
@@ -164,10 +173,22 @@ fn knowns() -> impl Strategy<Value = KnownPage> {
     parts.prop_map(|(next, count, sum)| KnownPage { next, count, sum })
 }
 
-fn answering() -> impl Strategy<Value = Message> {
+fn recalls() -> impl Strategy<Value = Recall> {
+    prop_oneof![
+        Just(Recall::Unsure),
+        Just(Recall::Never),
+        ballots().prop_map(Recall::Accepted),
+    ]
+}
+
+fn answering() -> BoxedStrategy<Message> {
     prop_oneof![
         (tags(), helds()).prop_map(|(tag, held)| Message::Holding { tag, held }),
-        (tags(), helds()).prop_map(|(tag, held)| Message::Promised { tag, held }),
+        (tags(), helds(), recalls()).prop_map(|(tag, held, recall)| Message::Promised {
+            tag,
+            held,
+            recall
+        }),
         (tags(), proptest::collection::vec(any::<[bool; 8]>(), 0..8)).prop_map(|(tag, bits)| {
             let confirmed = bits.concat();
             Message::Confirmed { tag, confirmed }
@@ -184,9 +205,10 @@ fn answering() -> impl Strategy<Value = Message> {
             }
         }),
     ]
+    .boxed()
 }
 
-fn upkeep() -> impl Strategy<Value = Message> {
+fn upkeep() -> BoxedStrategy<Message> {
     let listed = (locators(), proptest::option::of(ballots()));
     prop_oneof![
         maybe_ballots().prop_map(|upto| Message::GcFloor { upto }),
@@ -227,6 +249,7 @@ fn upkeep() -> impl Strategy<Value = Message> {
             }
         }),
     ]
+    .boxed()
 }
 
 pub(super) fn envelopes() -> impl Strategy<Value = Envelope> {

@@ -8,7 +8,7 @@ use torc_record::{
 };
 use torc_replication::compare::{Listing, MAX_LISTED, MAX_RANGES, Range, RangeSum};
 use torc_replication::{
-    Claim, Content, Envelope, Held, KnownPage, Locator, LogPosition, Message, OpId, Tag,
+    Claim, Content, Envelope, Held, KnownPage, Locator, LogPosition, Message, OpId, Recall, Tag,
 };
 use torc_ring::{Partition, Partitions};
 
@@ -18,7 +18,7 @@ use super::{
     envelope_to_wire, push_envelope, split_batch,
 };
 use crate::v1::envelope as wire;
-use crate::{WireError, v1};
+use crate::{TraceContext, WireError, v1};
 
 /// One partition: every key lies in it.
 fn whole() -> Partitions {
@@ -66,6 +66,10 @@ fn record(value: Bytes) -> Record {
     }
 }
 
+fn trace() -> TraceContext {
+    TraceContext::new([1; 16], [2; 8], true).unwrap()
+}
+
 fn enveloped(message: Message) -> Envelope {
     Envelope {
         partition: Partition(0),
@@ -76,7 +80,7 @@ fn enveloped(message: Message) -> Envelope {
 
 fn through(envelope: Envelope) -> Result<Envelope, WireError> {
     let bytes = Bytes::from(envelope_to_wire(envelope).encode_to_vec());
-    envelope_from_bytes(bytes, whole())
+    envelope_from_bytes(bytes, whole()).map(|(envelope, _)| envelope)
 }
 
 #[allow(clippy::too_many_lines, reason = "one entry a kind")]
@@ -132,9 +136,42 @@ fn one_of_each() -> Vec<(&'static str, Message)> {
                 tag,
                 at: at.clone(),
                 ballot,
+                doubted: None,
             },
         ),
-        ("promised", Message::Promised { tag, held }),
+        (
+            "prepare_in_doubt",
+            Message::Prepare {
+                tag,
+                at: at.clone(),
+                ballot,
+                doubted: Some(ballot),
+            },
+        ),
+        (
+            "promised",
+            Message::Promised {
+                tag,
+                held: held.clone(),
+                recall: Recall::Unsure,
+            },
+        ),
+        (
+            "promised_and_denied",
+            Message::Promised {
+                tag,
+                held: held.clone(),
+                recall: Recall::Never,
+            },
+        ),
+        (
+            "promised_and_accepted",
+            Message::Promised {
+                tag,
+                held,
+                recall: Recall::Accepted(ballot),
+            },
+        ),
         (
             "accept",
             Message::Accept {
@@ -264,6 +301,13 @@ fn golden_bytes_of_each_kind_do_not_change() {
         let bytes = envelope_to_wire(enveloped(message)).encode_to_vec();
         writeln!(made, "{name} {:x}", Bytes::from(bytes)).unwrap();
     }
+    let mut traced = BytesMut::new();
+    let accepted = Message::Accepted {
+        tag: Tag::default(),
+    };
+    push_envelope(&mut traced, enveloped(accepted), Some(&trace()));
+    let traced = split_batch(traced.freeze()).unwrap().remove(0);
+    writeln!(made, "traced {traced:x}").unwrap();
     assert_eq!(made, include_str!("golden.txt"));
 }
 
@@ -287,12 +331,13 @@ proptest! {
     ) {
         let mut bytes = BytesMut::new();
         for envelope in &batch {
-            push_envelope(&mut bytes, envelope.clone());
+            push_envelope(&mut bytes, envelope.clone(), Some(&trace()));
         }
         let parts = split_batch(bytes.freeze()).unwrap();
         let back: Result<Vec<_>, _> =
             parts.into_iter().map(|part| envelope_from_bytes(part, whole())).collect();
-        prop_assert_eq!(back, Ok(batch));
+        let batch = batch.into_iter().map(|envelope| (envelope, Some(trace())));
+        prop_assert_eq!(back, Ok(batch.collect()));
     }
 
     #[test]
@@ -364,7 +409,7 @@ fn what_is_missing_or_out_of_bounds_is_refused() {
     assert_refused(wire::Message::Accept(wire::Accept::default()));
     assert_refused(wire::Message::Prepare(wire::Prepare {
         key: Some(key(1)),
-        ballot: None,
+        ..Default::default()
     }));
     assert_refused(wire::Message::Promised(wire::Held {
         tombstone: true,
@@ -481,6 +526,18 @@ fn a_page_that_is_too_long_travels_as_a_smaller_one() {
 }
 
 #[test]
+fn a_span_that_is_malformed_is_ignored() {
+    let mut wire = envelope_to_wire(enveloped(Message::Accepted {
+        tag: Tag::default(),
+    }));
+    for len in [0, 1, 24, 26, 4_096] {
+        wire.trace = vec![1; len].into();
+        let (_, trace) = envelope_from_bytes(wire.encode_to_vec().into(), whole()).unwrap();
+        assert_eq!(trace, None, "{len} bytes");
+    }
+}
+
+#[test]
 fn a_value_is_not_copied_out_of_its_batch() {
     let mut batch = BytesMut::new();
     push_envelope(
@@ -488,11 +545,12 @@ fn a_value_is_not_copied_out_of_its_batch() {
         enveloped(Message::Learn {
             record: record(vec![7; 100].into()),
         }),
+        None,
     );
     let batch = batch.freeze();
     let inside = batch.as_ptr_range();
     let part = split_batch(batch.clone()).unwrap().remove(0);
-    let Message::Learn { record } = envelope_from_bytes(part, whole()).unwrap().message else {
+    let Message::Learn { record } = envelope_from_bytes(part, whole()).unwrap().0.message else {
         panic!("learn stays learn");
     };
     let State::Value { value, .. } = record.state else {

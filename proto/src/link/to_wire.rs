@@ -1,7 +1,8 @@
 //! Envelopes to wire.
 
+use bytes::Bytes;
 use torc_record::Ballot;
-use torc_replication::{Envelope, Message, Tag};
+use torc_replication::{Envelope, Message, Recall, Tag};
 
 use super::claims::{bits_to_wire, claims_to_wire};
 use super::parts::{
@@ -24,6 +25,7 @@ pub fn envelope_to_wire(envelope: Envelope) -> v1::Envelope {
         operation: tag.op.0,
         round: tag.round.0,
         message: Some(message),
+        trace: Bytes::new(),
     }
 }
 
@@ -53,12 +55,31 @@ fn message_to_wire(message: Message) -> (Tag, Wire) {
             let bits = bits_to_wire(&confirmed);
             (tag, Wire::Confirmed(wire::Confirmed { bits }))
         }
-        Message::Prepare { tag, at, ballot } => {
-            let key = Some(key_to_wire(at));
-            let ballot = Some(version_to_wire(ballot));
-            (tag, Wire::Prepare(wire::Prepare { key, ballot }))
+        Message::Prepare {
+            tag,
+            at,
+            ballot,
+            doubted,
+        } => {
+            let prepare = wire::Prepare {
+                key: Some(key_to_wire(at)),
+                ballot: Some(version_to_wire(ballot)),
+                doubted: doubted.map(version_to_wire),
+            };
+            (tag, Wire::Prepare(prepare))
         }
-        Message::Promised { tag, held } => (tag, Wire::Promised(held_to_wire(held))),
+        Message::Promised { tag, held, recall } => {
+            let accepted = match recall {
+                Recall::Accepted(version) => Some(version_to_wire(version)),
+                Recall::Never | Recall::Unsure => None,
+            };
+            let held = wire::Held {
+                never: recall == Recall::Never,
+                accepted,
+                ..held_to_wire(held)
+            };
+            (tag, Wire::Promised(held))
+        }
         Message::Accept { tag, record, next } => {
             let record = Some(record_to_wire(record));
             let next = next.map(version_to_wire);

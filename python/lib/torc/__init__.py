@@ -13,13 +13,15 @@ from collections.abc import Iterable
 from typing import Optional, Union
 
 from torc import aio
-from torc._build import build
+from torc._build import build, plan_build
 from torc._errors import Conflict, OutcomeUnknown, Refused, Timeout, TorcError, Unavailable, Unusable
 from torc._settings import Path, Seconds, settings
-from torc._torc import Client, Generation, Scan, Values, Version
+from torc._torc import Buckets, BuildPlan, Client, Generation, Scan, Values, Version
 from torc._types import Entry, Versioned
 
 __all__ = [
+    "Buckets",
+    "BuildPlan",
     "Client",
     "Conflict",
     "Entry",
@@ -37,6 +39,7 @@ __all__ = [
     "aio",
     "build",
     "connect",
+    "plan_build",
 ]
 
 

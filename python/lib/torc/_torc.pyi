@@ -1,5 +1,6 @@
 import asyncio
 import os
+import pathlib
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Literal, Optional, Union, final, overload
@@ -176,7 +177,54 @@ class Core:
     ) -> Scan: ...
     def ahead(self, future: asyncio.Future[Any], scan: Scan) -> Ticket: ...
 
-def build(rows: object, settings: dict[str, Any]) -> Generation: ...
+@final
+class Buckets:
+    """The buckets of keys, in their order, as Arrow's `int32`."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_schema__(self) -> object: ...
+    def __arrow_c_array__(self, requested_schema: Optional[object] = None) -> tuple[object, object]: ...
+
+@final
+class BuildPlan:
+    """A build that tasks do. Pickle it to bring it to them; it has the secret of the reservation in it.
+
+    The driver begins, each task writes the rows of its buckets, the driver commits what the tasks returned. A task may be
+    run again, and twice at once: the same rows make files of the same names.
+    """
+
+    def __new__(cls, text: str) -> Self:
+        """Use `torc.plan_build`."""
+    def __getnewargs__(self) -> tuple[str]: ...
+    @property
+    def out(self) -> pathlib.Path: ...
+    @property
+    def buckets(self) -> int:
+        """Ranges of the ring that are built apart."""
+    def buckets_of(self, keys: Union[Arrow, Iterable[Buffer]]) -> Buckets:
+        """The bucket of each key: one task needs all rows of a bucket."""
+    def begin(self, *, overwrite: bool = False) -> None:
+        """Make `out` ready. A generation that is there is refused, or with `overwrite` stays until the commit."""
+    def write(
+        self,
+        rows: Union[Arrow, Mapping[bytes, Buffer], Iterable[tuple[Buffer, Buffer]]],
+        *,
+        key: str = "key",
+        value: str = "value",
+        bucket: Optional[str] = None,
+        scratch: Optional[Union[str, os.PathLike[str]]] = None,
+    ) -> bytes:
+        """Build the files of these rows in `out`, for the receipt that is returned. What tasks do.
+
+        Rows are sorted in a directory of their own below `scratch`, by default that of temporary files. `bucket` names a
+        column of a table that has the buckets by which rows were partitioned: a row of another one is refused. Without
+        it, rows that were not partitioned are noticed at the commit.
+        """
+    def commit(self, receipts: Iterable[bytes], *, overwrite: bool = False) -> Generation:
+        """Check the receipts of all tasks and write the manifest, which makes `out` a generation."""
+
+def build(rows: object, settings: dict[str, Any], key: str, value: str) -> Generation: ...
+def plan_build(settings: dict[str, Any], buckets: int) -> BuildPlan: ...
 @final
 class Generation:
     """A generation in a directory: its indexes in memory, its values in their files. Threads may share it."""

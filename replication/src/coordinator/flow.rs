@@ -244,6 +244,9 @@ impl Coordinator {
                 op.own.phase = Phase::Accepting { resent: true };
                 self.resend(now, op, out);
             }
+            Phase::Preparing if self.ends_in_doubt(now, &op) => {
+                self.finish(&op, Outcome::Overtaken, out);
+            }
             Phase::Waiting | Phase::Preparing | Phase::Accepting { resent: true } => {
                 self.attempt(now, op, out);
             }

@@ -80,6 +80,9 @@ pub struct CoordinatorOptions {
     /// Rounds in a row that nobody answers, until an operation of which nothing was sent that may be
     /// accepted is given up before its deadline: another node may have more luck.
     pub tries: u32,
+    /// So long a write that another has overtaken waits for replicas that may know what became
+    /// of it. Writes of the same key wait behind it.
+    pub doubt_ms: u64,
     /// Most keys kept warm. About 150 bytes each, beside the key.
     pub warm_keys: usize,
     /// Bounds of operations in `eventual` namespaces.
@@ -94,6 +97,7 @@ impl Default for CoordinatorOptions {
             near: None,
             pause_ms: 2,
             tries: 4,
+            doubt_ms: 2_000,
             warm_keys: 1_024,
             eventual: EventualOptions::DEFAULT,
         }
@@ -155,6 +159,8 @@ struct Plan {
     outcome: Outcome,
     /// The caller requested it; else it completes what was there.
     requested: bool,
+    /// The operation itself comes after it.
+    again: bool,
     next: Option<Ballot>,
     warm: bool,
 }
@@ -197,6 +203,8 @@ struct Register {
     plan: Option<Plan>,
     /// Ballots under which its own write may have been accepted.
     mine: Vec<Ballot>,
+    /// Since when another write is known to be above it.
+    overtaken_ms: Option<u64>,
     /// A get that must take the two rounds.
     slow: bool,
     /// It is its turn to write the key.
@@ -211,6 +219,13 @@ impl Register {
     /// Whether replicas may have accepted what it wants (R7).
     fn may_take_effect(&self) -> bool {
         !self.mine.is_empty() || self.phase == Phase::Sharing
+    }
+
+    /// From which ballot on replicas may have stored what it wants; none if earlier epochs may have, of
+    /// which replicas remember nothing.
+    fn doubted(&self, epoch: Epoch) -> Option<Ballot> {
+        let lowest = self.mine.iter().min().copied();
+        lowest.filter(|lowest| lowest.epoch == epoch)
     }
 }
 
@@ -421,7 +436,7 @@ impl Coordinator {
 
     /// A reservation of the clock is durable.
     pub fn reserved(&mut self, now: Now, ceiling: HybridTime, out: &mut Vec<Intent>) {
-        self.clock.reserved(ceiling);
+        self.clock.reserved(now, ceiling);
         self.wake_waiting(now, None, out);
         self.take_turns(now, out);
     }
@@ -474,7 +489,8 @@ impl Coordinator {
             Message::Holding { held, .. } if op.own.phase == Phase::Reading => {
                 self.on_holding(now, op, index, held, out);
             }
-            Message::Promised { held, .. } if op.own.phase == Phase::Preparing => {
+            Message::Promised { held, recall, .. } if op.own.phase == Phase::Preparing => {
+                op.own.tally.remember(index, recall);
                 self.on_promised(now, op, index, held, out);
             }
             Message::Accepted { .. } if matches!(op.own.phase, Phase::Accepting { .. }) => {

@@ -150,6 +150,9 @@ pub enum Outcome {
     /// The write may have happened, or may still happen, or not (R7). It must not be
     /// tried again by anyone but the one who knows what it meant.
     Unknown,
+    /// Like `Unknown`, and the cause is known: another write is above it, and too few replicas
+    /// remember what became of this one.
+    Overtaken,
 }
 
 /// The register as an operation found it.

@@ -10,7 +10,7 @@
 
 use torc_record::{Ballot, HybridTime};
 
-use crate::{Config, Content, Held, Votes, is_collected};
+use crate::{Config, Content, Held, Recall, Votes, is_collected};
 
 /// Answers of one round.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +20,8 @@ pub(super) struct Tally {
     pub(super) answered: Votes,
     /// Who accepted.
     pub(super) accepted: Votes,
+    /// What they remember of what this operation sent.
+    recalls: Vec<(usize, Recall)>,
     /// Who refused or has no say.
     pub(super) refused: Votes,
 }
@@ -61,6 +63,20 @@ impl Tally {
             Some((_, known)) => *known = held,
             None => self.held.push((index, held)),
         }
+    }
+
+    /// Notes what a replica remembers.
+    pub(super) fn remember(&mut self, index: usize, recall: Recall) {
+        self.recalls.retain(|(known, _)| *known != index);
+        self.recalls.push((index, recall));
+    }
+
+    /// Who remembers exactly this.
+    pub(super) fn remembering(&self, recall: Recall) -> Votes {
+        let them = self.recalls.iter().filter(|(_, it)| *it == recall);
+        them.fold(Votes::NONE, |votes, (index, _)| {
+            votes.union(Votes::one(*index))
+        })
     }
 
     /// The highest version among the answers. Absent at version zero if there are none.

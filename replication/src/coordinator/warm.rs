@@ -94,6 +94,7 @@ fn plan(op: &RegisterOp, state: State) -> Plan {
             fast: true,
         },
         requested: true,
+        again: false,
         next: None,
         warm: op.request.blind().is_none(),
     }

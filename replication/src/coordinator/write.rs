@@ -25,11 +25,13 @@ impl Coordinator {
         op.own.ballot = self.ballot_at(config, op.round);
         op.own.phase = Phase::Preparing;
         let (at, ballot) = (op.at.clone(), op.own.ballot);
+        let doubted = op.own.doubted(config.epoch);
         Self::broadcast(&op, config, config.readers(), out, |_, tag| {
             Message::Prepare {
                 tag,
                 at: at.clone(),
                 ballot,
+                doubted,
             }
         });
         let round_ms = self.round_ms(&op);
@@ -54,7 +56,7 @@ impl Coordinator {
             Change::Expire(outcome) if self.mutations.has(Mutation::ExpiryUnsettled) => {
                 self.finish(&op, outcome, out);
             }
-            change => self.carry_out(now, op, &config, &current, change, out),
+            change => self.carry_out(now, op, (&config, proven), &current, change, out),
         }
     }
 
@@ -63,11 +65,15 @@ impl Coordinator {
         &mut self,
         now: Now,
         op: Box<RegisterOp>,
-        config: &Arc<Config>,
+        (config, proven): (&Arc<Config>, bool),
         current: &Current,
         change: Change,
         out: &mut Vec<Intent>,
     ) {
+        let builds = op.request.blind().is_none() && matches!(change, Change::Write(_));
+        if builds && !proven && !self.mutations.has(Mutation::BuildsOnUnproven) {
+            return self.settle(now, op, config, current, out);
+        }
         let tombstone = torc_record::State::Tombstone;
         // What nobody wrote is no new version.
         let (state, outcome, requested, version) = match change {
@@ -97,6 +103,30 @@ impl Coordinator {
             version,
             outcome,
             requested,
+            again: false,
+            next: None,
+            warm: false,
+        };
+        self.accept(now, op, config, plan, out);
+    }
+
+    /// What a write builds on is made to last first. So a version that no write quorum has stored has
+    /// had no effect, and its writer may try again (R7).
+    fn settle(
+        &mut self,
+        now: Now,
+        op: Box<RegisterOp>,
+        config: &Arc<Config>,
+        current: &Current,
+        out: &mut Vec<Intent>,
+    ) {
+        let state = current.state.clone();
+        let plan = Plan {
+            state: state.unwrap_or(torc_record::State::Tombstone),
+            version: current.version,
+            outcome: Outcome::Unavailable,
+            requested: false,
+            again: true,
             next: None,
             warm: false,
         };
@@ -181,6 +211,9 @@ impl Coordinator {
             return self.put_back(op);
         };
         self.note_round(now, &op);
+        if plan.again {
+            return self.attempt(now, op, out);
+        }
         self.keep_warm(&op, &plan);
         self.finish(&op, plan.outcome, out);
     }

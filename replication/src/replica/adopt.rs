@@ -75,6 +75,7 @@ impl Replica {
         }
         batch.meta = Some(self.meta);
         self.promises.clear();
+        self.recent.begin(config.epoch);
         self.doubtful.clear();
         self.pulling = None;
         self.summing.clear();

@@ -87,6 +87,7 @@ impl Replica {
             }
             _ => 1,
         };
+        self.recent.give_up();
         let source = |node| Source {
             node,
             since: self.tail_of(node, config.stage),

@@ -4,7 +4,9 @@ use torc_record::{Ballot, Record};
 use torc_ring::NodeId;
 
 use super::{Now, Register, Replica};
-use crate::{Batch, Content, Effect, Held, Locator, Lookup, Message, Mutation, Seq, Storage, Tag};
+use crate::{
+    Batch, Content, Effect, Held, Locator, Lookup, Message, Mutation, Recall, Seq, Storage, Tag,
+};
 
 impl Replica {
     #[expect(
@@ -49,7 +51,7 @@ impl Replica {
         from: NodeId,
         tag: Tag,
         at: &Locator,
-        ballot: Ballot,
+        (ballot, doubted): (Ballot, Option<Ballot>),
         disk: &impl Storage,
         out: &mut Vec<Effect>,
     ) {
@@ -70,7 +72,22 @@ impl Replica {
         self.persist(batch, out);
         // The ceiling that covers this promise may be on its way since an earlier one.
         let seq = self.meta_seq.max(register.seq);
-        self.send(from, self.gate(seq), Message::Promised { tag, held }, out);
+        let recall = doubted.map(|doubted| self.recall(at, doubted, &register));
+        let recall = recall.unwrap_or_default();
+        let promised = Message::Promised { tag, held, recall };
+        self.send(from, self.gate(seq), promised, out);
+    }
+
+    /// What was never stored here never will be: the promise sees to that.
+    fn recall(&self, at: &Locator, doubted: Ballot, register: &Register) -> Recall {
+        // What a replica holds of a key only goes up.
+        if matches!(&register.lookup, Lookup::Found(found) if found.ballot < doubted) {
+            return Recall::Never;
+        }
+        if self.mutations.has(Mutation::DeniesForgotten) {
+            return self.recent.recall_carelessly(at.id(), doubted);
+        }
+        self.recent.recall(at.id(), doubted)
     }
 
     #[expect(

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use torc_record::{Digest, Key, NamespaceId};
 
 use super::*;
-use crate::{Content, Entry, KeyId, Scanned};
+use crate::{Content, Entry, KeyId, Recall, Scanned};
 
 const ME: NodeId = NodeId(1);
 const PEER: NodeId = NodeId(2);
@@ -218,6 +218,7 @@ fn prepare(ballot: Ballot) -> Message {
         tag: TAG,
         at,
         ballot,
+        doubted: None,
     }
 }
 
@@ -283,6 +284,48 @@ fn nothing_is_said_before_it_is_durable() {
     );
 }
 
+/// What a replica remembers of what another node may have written from there on.
+fn recall(bench: &mut Bench, asked: Ballot, doubted: Ballot) -> Recall {
+    let ask = Message::Prepare {
+        tag: TAG,
+        at: at(),
+        ballot: asked,
+        doubted: Some(doubted),
+    };
+    match &bench.ask(1, ask)[..] {
+        [Message::Promised { recall, .. }] => *recall,
+        other => panic!("no promise: {other:?}"),
+    }
+}
+
+#[test]
+fn a_replica_remembers_what_it_accepted_and_denies_what_it_never_stored() {
+    let mut bench = Bench::new();
+    let at = |ms| ballot(1, ms);
+    assert_eq!(recall(&mut bench, at(20), at(10)), Recall::Never);
+    bench.ask(1, accept(at(30)));
+    assert_eq!(recall(&mut bench, at(40), at(30)), Recall::Accepted(at(30)));
+    assert_eq!(recall(&mut bench, at(41), at(25)), Recall::Accepted(at(30)));
+    assert_eq!(recall(&mut bench, at(42), at(31)), Recall::Never);
+    bench.ask(1, accept(at(50)));
+    assert_eq!(recall(&mut bench, at(60), at(50)), Recall::Accepted(at(50)));
+
+    let mut bench = bench.restart();
+    bench.topology(&[ME, PEER, NodeId(3)], 1);
+    let above = |ms: u64| at(bench.replica.floor().time.unix_ms() + ms);
+    let (first, second) = (above(1), above(2));
+    assert_eq!(
+        recall(&mut bench, first, at(50)),
+        Recall::Unsure,
+        "forgotten"
+    );
+    assert_eq!(
+        recall(&mut bench, second, at(51)),
+        Recall::Never,
+        "it has less"
+    );
+}
+
 #[test]
 fn a_second_promise_waits_for_the_ceiling_of_the_first() {
     let mut bench = Bench::new();
@@ -294,6 +337,7 @@ fn a_second_promise_waits_for_the_ceiling_of_the_first() {
             ..at()
         },
         ballot: ballot(1, 21),
+        doubted: None,
     };
     assert_eq!(bench.hear(1, other), [], "the same batch covers it");
     bench.sync();

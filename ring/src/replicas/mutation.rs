@@ -74,6 +74,14 @@ pub enum Mutation {
     AcceptBelowPromise,
     /// A blind write that was refused counts as never accepted, and is tried again (R4b).
     BlindRefusedIsClean,
+    /// A replica denies that it stored what it may have forgotten (R7).
+    DeniesForgotten,
+    /// A write that one replica never stored counts as never chosen (R7).
+    OneDenialIsEnough,
+    /// A write that one replica accepted counts as chosen (R7).
+    OneMemoryIsEnough,
+    /// A conditional write builds on a version that may never be chosen (R7).
+    BuildsOnUnproven,
     /// What is on its way to the disk is found by its digest alone.
     DigestIsKey,
     /// A scan returns the newest version it saw without proof.
@@ -163,7 +171,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// Those that are hunted. Others are declared above, and no seed is known that shows them.
-    pub const ALL: [Self; 75] = [
+    pub const ALL: [Self; 79] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -196,6 +204,10 @@ impl Mutation {
         Self::AcceptUnseen,
         Self::AcceptBelowPromise,
         Self::BlindRefusedIsClean,
+        Self::DeniesForgotten,
+        Self::OneDenialIsEnough,
+        Self::OneMemoryIsEnough,
+        Self::BuildsOnUnproven,
         Self::DigestIsKey,
         Self::ScanUnproven,
         Self::ScanExpiredAsIs,

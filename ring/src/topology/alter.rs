@@ -7,7 +7,7 @@
 
 use torc_record::Layer;
 
-use super::{Move, Topology, TopologyError, Transition, TransitionKind};
+use super::{Move, Topology, TopologyError, Transition, TransitionKind, is_dropped_name};
 use crate::replicas::Stage;
 use crate::{MAX_REPLICAS, Partition};
 
@@ -20,16 +20,18 @@ impl Topology {
     /// [`TopologyError::UnknownNamespace`].
     pub fn alteration(&self, name: &str, replicas: u8) -> Result<TransitionKind, TopologyError> {
         let namespace = self.stored.namespaces.get(name);
+        let namespace = namespace.filter(|_| !is_dropped_name(name));
         let unknown = || TopologyError::UnknownNamespace { name: name.into() };
         let layer = namespace.ok_or_else(unknown)?.id.layer();
         Ok(TransitionKind::Alter { layer, replicas })
     }
 
-    /// The namespaces that lie in a layer, by name.
+    /// The namespaces that lie in a layer, by name, without those that were dropped.
     #[must_use]
     pub fn namespaces_in(&self, layer: Layer) -> Vec<String> {
         let namespaces = self.stored.namespaces.iter();
-        let inside = namespaces.filter(|(_, it)| it.id.layer() == layer);
+        let inside =
+            namespaces.filter(|(name, it)| it.id.layer() == layer && !is_dropped_name(name));
         inside.map(|(name, _)| name.clone()).collect()
     }
 

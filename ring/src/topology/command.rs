@@ -1,7 +1,7 @@
 //! What can be asked of the topology, and what nodes report to it.
 
 use serde::{Deserialize, Serialize};
-use torc_record::{DigestKey, Epoch, NodeSlot};
+use torc_record::{DigestKey, Epoch, NamespaceId, NodeSlot};
 
 use super::{
     BearerId, BearerToken, Boot, ClusterId, GenerationContent, Incarnation, KeyDigest, NewMember,
@@ -79,6 +79,19 @@ pub enum Command {
     },
     /// Creates a namespace. Repeating it while it has the same settings is harmless.
     CreateNamespace(NewNamespace),
+    /// A namespace goes, for good, and its records with it.
+    DropNamespace {
+        /// The namespace.
+        name: String,
+    },
+    /// A member has deleted the records of a dropped namespace in the partitions that it leads. Repeating it is
+    /// harmless.
+    Swept {
+        /// The member.
+        node: NodeId,
+        /// The namespace.
+        namespace: NamespaceId,
+    },
     /// Gives a number to a generation of a static namespace, to be built. Repeating it gives another.
     ReserveGeneration {
         /// The namespace.

@@ -125,6 +125,9 @@ pub enum TopologyError {
         /// The name.
         name: String,
     },
+    /// The namespace that every cluster has.
+    #[error("the namespace `default` cannot be dropped: delete its keys instead")]
+    DefaultStays,
     /// Altering the namespace changes others with it. Say that all of them may change.
     #[error(
         "the replicas of `{name}` cannot change alone: {} would change, too. Nothing was \
@@ -262,7 +265,9 @@ pub enum TopologyError {
     )]
     Rotating,
     /// No such rotation of the authority is under way.
-    #[error("no such rotation of the authority is under way: see `kvctl ca show`")]
+    #[error(
+        "no rotation of the authority waits for that step, and nothing was changed: see `kvctl ca show`; `kvctl ca rotate` begins one"
+    )]
     NoRotation,
     /// A step of a rotation was left out.
     #[error("the rotation of the authority is at the step {step}, from which {to} does not follow")]

@@ -135,7 +135,7 @@ impl Generation {
     }
 }
 
-/// A promotion that some members may not have heard of.
+/// A promotion, or a dropped namespace, that some members may not have heard of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
     /// The topology that says what is current.
@@ -165,7 +165,7 @@ impl Topology {
         self.generations().find(is_it)
     }
 
-    /// The members that may still answer gets of a namespace from an older generation.
+    /// The members that may still answer gets of a namespace from an older generation, or of a dropped one.
     #[must_use]
     pub fn unheard(&self, namespace: &str) -> BTreeSet<NodeId> {
         let switch = self.stored.switches.get(namespace);
@@ -397,11 +397,16 @@ impl Topology {
         if let Some(generation) = self.stored.generations.get_mut(&number) {
             generation.state = GenerationState::Current;
         }
+        self.wait_for_all(namespace.to_owned());
+    }
+
+    /// A new epoch that every member is to adopt before nobody answers by an older one.
+    pub(super) fn wait_for_all(&mut self, namespace: String) {
         let epoch = self.advance_epoch();
         let switch = Switch {
             epoch,
             waiting: self.stored.members.keys().copied().collect(),
         };
-        self.stored.switches.insert(namespace.to_owned(), switch);
+        self.stored.switches.insert(namespace, switch);
     }
 }

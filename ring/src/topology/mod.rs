@@ -56,7 +56,9 @@ pub use generation::{
 pub use holders::{Holder, Holders};
 pub use layers::Layers;
 pub use member::{Boot, ClusterId, Incarnation, Member, MemberState, NewMember};
-pub use namespace::{MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace};
+pub use namespace::{
+    MAX_NAMESPACES, Namespace, NamespaceMode, NewNamespace, dropped_name, is_dropped_name,
+};
 pub use role::{Role, Roles, UnknownRole};
 pub use rotation::{Authorities, MAX_AUTHORITY_LEN, RotationStep};
 pub use routing::{PartitionState, RoutingTable};
@@ -309,6 +311,7 @@ impl Topology {
             boots: BTreeMap::new(),
             namespaces: BTreeMap::from([("default".to_owned(), default)]),
             generations: BTreeMap::new(),
+            sweeps: BTreeMap::new(),
             switches: BTreeMap::new(),
             bearer_tokens: BTreeMap::new(),
             authorities: None,
@@ -356,6 +359,8 @@ impl Topology {
             Command::WriteOff { node, at_ms } => self.write_off(node, at_ms),
             Command::Abort { transition, at_ms } => self.abort(transition, at_ms),
             Command::CreateNamespace(new) => self.create_namespace(new),
+            Command::DropNamespace { name } => self.drop_namespace(&name),
+            Command::Swept { node, namespace } => Ok(self.swept(node, namespace)),
             Command::ReserveGeneration { namespace, at_ms } => {
                 self.reserve_generation(namespace, at_ms)
             }
@@ -407,6 +412,8 @@ impl Topology {
 mod alter_tests;
 #[cfg(test)]
 mod bearer_tests;
+#[cfg(test)]
+mod drop_tests;
 #[cfg(test)]
 mod feature_tests;
 #[cfg(test)]

@@ -1,25 +1,45 @@
-//! Namespaces: created once. The mode is for life; the number of replicas can be altered.
+//! Namespaces: created, altered, dropped. The mode is for life.
 //!
-//! Ids are given in order and never again, even if a namespace could be dropped one day:
-//! a digest is of the id and the key, and what an id once meant is on disks. An id also
-//! says in which [layer](torc_record::Layer) the namespace lies, for ever: in the base layer if
+//! Ids are given in order and never again, even after a namespace was dropped: a digest is of
+//! the id and the key, and what an id once meant is on disks. An id also says in which [layer](torc_record::Layer) the namespace lies, for ever: in the base layer if
 //! it was created with as many replicas as that has, else in another one that has as many. The
 //! first namespace of a layer gives it its partitions.
+//!
+//! A dropped namespace loses its name at once: it goes on under [`dropped_name`], which no request can name. The
+//! members that lead its partitions delete its records, and say so ([`Topology::sweeps`]); when all have, it is
+//! forgotten. The last namespace of a layer stays, because it says how many replicas the layer has.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use torc_record::{Epoch, Layer, NamespaceId};
 
 use super::alter::check_number;
+use super::stored::Stored;
 use super::{Outcome, Topology, TopologyError};
-use crate::Partition;
 use crate::replicas::Config;
+use crate::{NodeId, Partition};
 
 /// Most namespaces of a cluster.
 pub const MAX_NAMESPACES: usize = 1_000;
 
 const MAX_NAME_LEN: usize = 64;
+
+/// First character of the names of dropped namespaces, and of no other's.
+const DROPPED: char = '~';
+
+/// The name that a dropped namespace goes on under.
+#[must_use]
+pub fn dropped_name(id: NamespaceId) -> String {
+    format!("{DROPPED}{}", id.0)
+}
+
+/// Whether this is the name of a dropped namespace.
+#[must_use]
+pub fn is_dropped_name(name: &str) -> bool {
+    name.starts_with(DROPPED)
+}
 
 /// How the replicas of a key agree. Fixed for a namespace's life.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +115,65 @@ impl Topology {
         if !self.stored.layers.contains(layer) {
             self.use_layer(layer, replicas, epoch);
         }
+        self.stored.forget_dropped();
         Ok(Outcome::Done)
+    }
+
+    /// Nobody is answered from a namespace any more, and its records go.
+    pub(super) fn drop_namespace(&mut self, name: &str) -> Result<Outcome, TopologyError> {
+        if name == "default" {
+            return Err(TopologyError::DefaultStays);
+        }
+        let unknown = || TopologyError::UnknownNamespace { name: name.into() };
+        if is_dropped_name(name) {
+            return Err(unknown());
+        }
+        let namespace = self.stored.namespaces.remove(name).ok_or_else(unknown)?;
+        self.stored.generations.retain(|_, it| it.namespace != name);
+        self.stored.switches.remove(name);
+        let name = dropped_name(namespace.id);
+        // Slices of generations are dropped by each node for itself.
+        if namespace.mode != NamespaceMode::Static {
+            self.stored.sweeps.insert(namespace.id, BTreeSet::new());
+        }
+        self.stored.namespaces.insert(name.clone(), namespace);
+        self.stored.forget_dropped();
+        self.wait_for_all(name);
+        Ok(Outcome::Done)
+    }
+
+    /// A member has deleted the records of a dropped namespace in all partitions that it leads.
+    pub(super) fn swept(&mut self, node: NodeId, namespace: NamespaceId) -> Outcome {
+        if let Some(swept) = self.stored.sweeps.get_mut(&namespace) {
+            swept.insert(node);
+        }
+        let is_over = |swept: &BTreeSet<NodeId>| {
+            let members = self.stored.members.keys();
+            members
+                .filter(|node| !self.stored.dead.contains(node))
+                .all(|node| swept.contains(node))
+        };
+        // A partition that moves can go to a member that has swept from one that has not.
+        if self.stored.transition.is_none()
+            && self.stored.sweeps.get(&namespace).is_some_and(is_over)
+        {
+            self.stored.sweeps.remove(&namespace);
+            self.stored.forget_dropped();
+            self.advance_epoch();
+        }
+        Outcome::Done
+    }
+
+    /// The namespace of this name, with its own id: gets of a static one are routed by that of a generation.
+    #[must_use]
+    pub fn namespace(&self, name: &str) -> Option<Namespace> {
+        self.stored.namespaces.get(name).copied()
+    }
+
+    /// The dropped namespaces whose records are being deleted, and the members that have done their part.
+    #[must_use]
+    pub const fn sweeps(&self) -> &BTreeMap<NamespaceId, BTreeSet<NodeId>> {
+        &self.stored.sweeps
     }
 
     /// The layer that a namespace is created in. Never one whose replicas are being altered:
@@ -138,5 +216,28 @@ impl Topology {
         let founded: Vec<_> = founded.collect();
         let at = at.unwrap_or(self.stored.configs.len());
         self.stored.configs.splice(at..at, founded);
+    }
+}
+
+impl Stored {
+    /// Forgets dropped namespaces without records, but for the last one of each layer.
+    fn forget_dropped(&mut self) {
+        let dropped = self
+            .namespaces
+            .iter()
+            .filter(|(name, it)| is_dropped_name(name) && !self.sweeps.contains_key(&it.id));
+        let dropped: Vec<_> = dropped.map(|(name, it)| (name.clone(), it.id)).collect();
+        for (name, id) in dropped {
+            let mut all = self.namespaces.values();
+            let is_beside = |it: &Namespace| it.id.layer() == id.layer() && it.id != id;
+            if id.layer() == Layer::BASE || all.any(is_beside) {
+                self.namespaces.remove(&name);
+            }
+        }
+    }
+
+    /// Other members may lead partitions now: all say anew that they have deleted what was dropped.
+    pub(super) fn sweep_anew(&mut self) {
+        self.sweeps.values_mut().for_each(BTreeSet::clear);
     }
 }

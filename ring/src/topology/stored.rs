@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use torc_record::{DigestKey, Epoch, Layer};
+use torc_record::{DigestKey, Epoch, Layer, NamespaceId};
 
 use super::layers::Placements;
 use super::{
@@ -48,7 +48,10 @@ pub(super) struct Stored {
     pub(super) namespaces: BTreeMap<String, Namespace>,
     /// By number.
     pub(super) generations: BTreeMap<u32, Generation>,
-    /// By the namespaces whose current generation changed.
+    /// The dropped namespaces whose records go, and the members that have deleted theirs.
+    #[serde(default)]
+    pub(super) sweeps: BTreeMap<NamespaceId, BTreeSet<NodeId>>,
+    /// By the namespaces whose current generation changed, or that were dropped.
     pub(super) switches: BTreeMap<String, Switch>,
     pub(super) bearer_tokens: BTreeMap<BearerId, BearerToken>,
     /// None until the authority is first rotated.
@@ -274,6 +277,7 @@ impl Stored {
     /// Makes the target of a transition that is done the present.
     pub(super) fn adopt_target(&mut self, transition: &Transition) {
         self.ring = transition.target.clone();
+        self.sweep_anew();
         if let Some(node) = transition.kind.admits() {
             self.set_state(node, MemberState::Active);
         }

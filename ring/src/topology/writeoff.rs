@@ -108,6 +108,7 @@ impl Topology {
         if !self.stored.dead.insert(node) {
             return;
         }
+        self.stored.sweep_anew();
         if let Some(running) = &mut self.stored.transition
             && running.kind.removes() == Some(node)
         {

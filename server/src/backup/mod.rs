@@ -12,6 +12,8 @@
 //! as long as the node stays a reader of the partition in the same epoch, which is looked at again once its slices
 //! are held.
 //!
+//! A backup of some namespaces alone has what a listing tells of them, because slices hold the records of all.
+//!
 //! One backup is written at a time, at the pace of transfers, and by threads that serve nobody. Who asked is told of
 //! the progress; when it goes away the work ends, and packs that were sent stay for the next one who asks.
 //!
@@ -34,7 +36,7 @@ use tonic::Status;
 use torc_backup::{Backup, BackupError, Known, Location, PackWriter, Plan};
 use torc_proto::v1::{WriteBackupRequest, WriteBackupResponse};
 use torc_proto::{Fault, Reason};
-use torc_record::{Epoch, Record};
+use torc_record::{Epoch, NamespaceId, Record};
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition};
 use torc_store::{SealedSlice, StoreError};
@@ -80,11 +82,7 @@ pub(crate) async fn start(
     let partitions = checked_partitions(&table, node, &request.partitions)?;
     let location = Location::open(&request.url);
     let location = location.map_err(|error| Fault::new(Reason::Invalid, error.to_string()))?;
-    let place = Arc::clone(&shared.backups).try_acquire_owned();
-    let place = place.map_err(|_| {
-        let message = "the node writes to a backup already: try again when it is done";
-        Fault::new(Reason::Overloaded, message)
-    })?;
+    let place = shared.classes.backups.enter()?;
     let rate = (request.bytes_per_second > 0).then_some(request.bytes_per_second);
     let (messages, receiver) = mpsc::channel(1);
     let writing = Writing {
@@ -92,6 +90,7 @@ pub(crate) async fn start(
         location,
         name: request.name,
         rate: rate.map(|rate| Throttle::new(rate, Instant::now())),
+        only: None,
         messages,
         done: 0,
     };
@@ -175,6 +174,8 @@ struct Writing {
     name: String,
     /// A slower pace than that of transfers, if one was asked for.
     rate: Option<Throttle>,
+    /// The namespaces, if not all of them are wanted.
+    only: Option<BTreeSet<NamespaceId>>,
     messages: mpsc::Sender<Result<WriteBackupResponse, Status>>,
     /// Partitions whose slices are in packs.
     done: u32,
@@ -221,7 +222,7 @@ impl Writing {
     }
 
     /// Slices that need not be copied again, if this backup is of this cluster.
-    async fn known(&self, partitions: &BTreeSet<Partition>) -> Result<Known, Fault> {
+    async fn known(&mut self, partitions: &BTreeSet<Partition>) -> Result<Known, Fault> {
         let plan = Plan::read(&self.location, &self.name).await;
         let plan = plan.map_err(|error| fault_of(&error))?;
         let cluster = self
@@ -232,6 +233,10 @@ impl Writing {
         if cluster.as_ref() != Some(&plan.cluster) {
             let message = format!("backup {} is of cluster {}", plan.name, plan.cluster);
             return Err(Fault::new(Reason::Refused, message));
+        }
+        if plan.only {
+            let ids = plan.namespaces.iter().map(|it| NamespaceId(it.id));
+            self.only = Some(ids.collect());
         }
         let Some(base) = plan.base else {
             return Ok(Known::default());
@@ -264,7 +269,9 @@ impl Writing {
     async fn list(&self, partition: Partition) -> Result<Listed, Fault> {
         let epoch = self.epoch(partition)?;
         let mut lacking = Vec::new();
-        if !self.is_alone(partition)? && !self.holds_the_same(partition).await? {
+        if self.only.is_some() {
+            lacking = self.lacking(partition, Ours::default()).await?;
+        } else if !self.is_alone(partition)? && !self.holds_the_same(partition).await? {
             let store = self.shared.store.clone();
             let reading = spawn_blocking(move || Ours::read(&store, partition)).await;
             let ours = match reading.map_err(|_| failed("reading a partition"))? {
@@ -288,6 +295,11 @@ impl Writing {
         let until = Instant::now() + PAGE_TIMEOUT;
         let same = registers.holds_the_same(partition, until).await;
         same.map_err(|NoQuorum| unreachable(partition))
+    }
+
+    fn is_wanted(&self, namespace: NamespaceId) -> bool {
+        let only = self.only.as_ref();
+        only.is_none_or(|only| only.contains(&namespace))
     }
 
     async fn add(&self, listed: Listed, mut writer: PackWriter) -> Result<PackWriter, Fault> {
@@ -315,6 +327,7 @@ impl Writing {
             let page = registers.list(partition, after, until).await;
             let page = page.map_err(|NoQuorum| unreachable(partition))?;
             let pages = page.records.into_iter();
+            let pages = pages.filter(|record| self.is_wanted(record.namespace));
             lacking.extend(pages.filter(|record| ours.lack(record)));
             self.listen()?;
             match page.next {
@@ -379,12 +392,14 @@ impl Writing {
     /// The slices of a partition; none if they are damaged and others have it.
     fn held(&self, partition: Partition) -> Result<Option<Vec<SealedSlice>>, Fault> {
         let mut slices = match self.shared.store.sealed(partition) {
+            _ if self.only.is_some() => Vec::new(),
             Ok(sealed) => sealed.slices,
             Err(StoreError::Damaged { .. }) if !self.is_alone(partition)? => return Ok(None),
             Err(error) => return Err(store_fault(&error)),
         };
         let table = self.shared.routing()?;
-        let current: BTreeSet<_> = table.namespaces.values().map(|it| it.id).collect();
+        let current = table.namespaces.values().map(|it| it.id);
+        let current: BTreeSet<_> = current.filter(|id| self.is_wanted(*id)).collect();
         let generations = table.generations_in(partition);
         for generation in generations.filter(|it| current.contains(&it.id)) {
             let slice = self.shared.store.generation(partition, generation.id);

@@ -39,6 +39,7 @@ pub(crate) async fn explain(
         .state(partition)
         .ok_or(WireError::Field { field: "partition" })?;
     let here = async || {
+        let _place = shared.classes.holdings.enter_soon().await?;
         let answer = placement(&table, &digest, partition)?;
         let answer = held(shared, namespace, &key, &digest, answer)?;
         let hot = hot::estimate(shared, namespace, &digest).await;
@@ -47,6 +48,7 @@ pub(crate) async fn explain(
     if request.local {
         return here().await;
     }
+    let _place = shared.classes.explanations.enter_soon().await?;
     let budget = ASK_TIMEOUT.min(deadline.saturating_duration_since(Instant::now()));
     let asked = involved(state).map(async |node| {
         let answer = if shared.identity.node() == Some(node) {

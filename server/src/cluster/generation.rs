@@ -1,5 +1,6 @@
 //! Generations of static namespaces: reserved, attached, promoted, rolled back, dropped, listed.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use torc_proto::v1::{
     ListGenerationsRequest, ListGenerationsResponse, change_generation_request::Change,
 };
 use torc_proto::{Fault, Reason, WireError, version_to_wire};
+use torc_ring::NodeId;
 use torc_ring::topology::{
     Arcs, Command, Generation, GenerationContent, GenerationState, Outcome, Topology,
 };
@@ -118,35 +120,36 @@ fn name_of(shared: &Shared, number: u32) -> Result<String, Fault> {
 }
 
 /// Returns when no member answers from an older generation any more, or a little before the deadline.
-/// If that is `forced`, nobody is waited for in the end.
-async fn heard(
+/// If that is `forced`, nobody is waited for in the end. Names those that may still do so.
+pub(super) async fn heard(
     shared: &Shared,
     namespace: &str,
     forced: bool,
     deadline: Instant,
-) -> Result<(), Fault> {
+) -> Result<BTreeSet<NodeId>, Fault> {
     let until = deadline.checked_sub(TO_ANSWER).unwrap_or(deadline);
     let until = if forced {
         until.min(Instant::now() + FORCED_WAIT)
     } else {
         until
     };
-    loop {
+    let unheard = loop {
         let topology = shared.group.read_current(deadline).await?;
-        if topology.unheard(namespace).is_empty() {
-            return Ok(());
+        let unheard = topology.unheard(namespace);
+        if unheard.is_empty() {
+            return Ok(unheard);
         }
         if Instant::now() + ASK_AGAIN >= until {
-            break;
+            break unheard;
         }
         tokio::time::sleep(ASK_AGAIN).await;
-    }
+    };
     if forced {
         let namespace = namespace.to_owned();
         let command = Command::StopWaiting { namespace };
         shared.group.propose(command, deadline).await?;
     }
-    Ok(())
+    Ok(unheard)
 }
 
 fn content_of(asked: AttachGeneration) -> Result<GenerationContent, Fault> {
@@ -166,7 +169,7 @@ fn content_of(asked: AttachGeneration) -> Result<GenerationContent, Fault> {
     })
 }
 
-fn to_wire(topology: &Topology, generation: &Generation) -> v1::Generation {
+pub(super) fn to_wire(topology: &Topology, generation: &Generation) -> v1::Generation {
     let state = match generation.state {
         GenerationState::Reserved => v1::GenerationState::Reserved,
         GenerationState::Attached => v1::GenerationState::Attached,
@@ -174,9 +177,7 @@ fn to_wire(topology: &Topology, generation: &Generation) -> v1::Generation {
         GenerationState::Previous(_) => v1::GenerationState::Previous,
         GenerationState::RolledBack => v1::GenerationState::RolledBack,
     };
-    let ids = |nodes: std::collections::BTreeSet<torc_ring::NodeId>| {
-        nodes.into_iter().map(|node| node.0).collect::<Vec<_>>()
-    };
+    let ids = |nodes: BTreeSet<NodeId>| nodes.into_iter().map(|node| node.0).collect::<Vec<_>>();
     let content = generation.content.as_ref();
     let is_current = generation.state == GenerationState::Current;
     v1::Generation {

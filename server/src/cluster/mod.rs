@@ -32,11 +32,11 @@ use torc_proto::v1::cluster_server::Cluster;
 use torc_proto::v1::{
     AbortRequest, AbortResponse, AlterNamespaceRequest, Authorities, ChangeGenerationRequest,
     ChangeGenerationResponse, ChangeResponse, CreateNamespaceRequest, CreateNamespaceResponse,
-    CreateTokenRequest, CreateTokenResponse, EnrolNodeRequest, EnrolNodeResponse, ExplainRequest,
-    ExplainResponse, GetAuthoritiesRequest, GetTopologyRequest, GetTopologyResponse,
-    HotKeysRequest, HotKeysResponse, HotWindowRequest, HotWindowResponse, JoinRequest,
-    LeaveRequest, ListGenerationsRequest, ListGenerationsResponse, ListTokensRequest,
-    ListTokensResponse, MaintenanceRequest, MaintenanceResponse, ReplaceRequest,
+    CreateTokenRequest, CreateTokenResponse, DropNamespaceRequest, DropNamespaceResponse,
+    EnrolNodeRequest, EnrolNodeResponse, ExplainRequest, ExplainResponse, GetAuthoritiesRequest,
+    GetTopologyRequest, GetTopologyResponse, HotKeysRequest, HotKeysResponse, HotWindowRequest,
+    HotWindowResponse, JoinRequest, LeaveRequest, ListGenerationsRequest, ListGenerationsResponse,
+    ListTokensRequest, ListTokensResponse, MaintenanceRequest, MaintenanceResponse, ReplaceRequest,
     RevokeTokenRequest, RevokeTokenResponse, ReweightRequest, RotateAuthorityRequest,
     SketchKeysRequest, StatusRequest, StatusResponse, WriteBackupRequest,
 };
@@ -180,6 +180,16 @@ impl Cluster for ClusterService {
         let deadline = deadline_of(&request);
         let act = self.act("Cluster/CreateNamespace", &request);
         let answer = namespace::create(&self.shared, request.into_inner(), deadline).await;
+        ended(act, answer)
+    }
+
+    async fn drop_namespace(
+        &self,
+        request: Request<DropNamespaceRequest>,
+    ) -> Result<Response<DropNamespaceResponse>, Status> {
+        let deadline = deadline_of(&request);
+        let act = self.act("Cluster/DropNamespace", &request);
+        let answer = namespace::drop(&self.shared, request.into_inner(), deadline).await;
         ended(act, answer)
     }
 

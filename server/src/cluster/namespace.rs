@@ -1,16 +1,19 @@
-//! Creating a namespace.
+//! Creating and dropping a namespace.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use torc_proto::v1::{CreateNamespaceRequest, CreateNamespaceResponse, NamespaceMode};
+use torc_proto::v1::{
+    CreateNamespaceRequest, CreateNamespaceResponse, DropNamespaceRequest, DropNamespaceResponse,
+    NamespaceMode,
+};
 use torc_proto::{Fault, Reason, namespace_to_wire};
 use torc_record::Epoch;
 use torc_ring::NodeId;
 use torc_ring::topology::{self, Command, NewNamespace, RoutingTable};
 
-use super::status;
+use super::{generation, status};
 use crate::shared::Shared;
 
 /// How long members have to hear of a new namespace before it is left to them.
@@ -47,6 +50,24 @@ pub(super) async fn create(
     let namespace = table.namespaces.get(&name);
     Ok(CreateNamespaceResponse {
         namespace: namespace.map(|namespace| namespace_to_wire(&name, *namespace)),
+    })
+}
+
+/// Returns when no member answers from the namespace any more, or a little before the deadline.
+pub(super) async fn drop(
+    shared: &Shared,
+    request: DropNamespaceRequest,
+    deadline: Instant,
+) -> Result<DropNamespaceResponse, Fault> {
+    let topology = shared.group.read_current(deadline).await?;
+    // One that is unknown is refused below.
+    let id = topology.namespace(&request.name).map(|known| known.id);
+    let command = Command::DropNamespace { name: request.name };
+    shared.group.propose(command, deadline).await?;
+    let name = id.map(topology::dropped_name).unwrap_or_default();
+    let unheard = generation::heard(shared, &name, false, deadline).await?;
+    Ok(DropNamespaceResponse {
+        unheard: unheard.into_iter().map(|node| node.0).collect(),
     })
 }
 

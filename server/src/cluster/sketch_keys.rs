@@ -61,13 +61,7 @@ pub(super) async fn start(
     }
     let partitions = checked_partitions(&table, &request.partitions)?;
     let seed = seed_of(&table.digest_key);
-    // Each request holds megabytes from here on.
-    let waiting = Arc::clone(&shared.sketch_requests).try_acquire_owned();
-    let busy = |_| {
-        let message = "too many requests for sketches of keys wait at this node: try again later";
-        Fault::new(Reason::Overloaded, message)
-    };
-    let place = waiting.map_err(busy)?;
+    let place = shared.classes.sketches.enter()?;
     let charge = shared
         .budget
         .take(request.namespaces.len().min(MAX_NAMESPACES) * SET_BYTES)?;

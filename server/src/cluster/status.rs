@@ -6,13 +6,16 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use futures::future::join_all;
 use serde_json::{Value, json};
-use torc_proto::v1::{self, ChangeKind, MemberState, NodeStatus, StatusRequest, StatusResponse};
-use torc_proto::{Fault, member_to_wire};
+use torc_proto::v1::{
+    self, ChangeKind, GenerationState, MemberState, NodeStatus, StatusRequest, StatusResponse,
+};
+use torc_proto::{Fault, member_to_wire, version_from_wire};
 use torc_ring::NodeId;
 use torc_ring::replicas::{Config, Mutations, Votes};
 use torc_ring::topology::{ClusterId, Member, RoutingTable, Topology, Transition};
 use torc_store::StoreHealth;
 
+use super::generation;
 use super::plan::{kind_to_wire, replaced, replicas_after};
 use crate::clock::unix_ms;
 use crate::peers::within;
@@ -36,6 +39,7 @@ pub(crate) async fn gather(
             .into_iter()
             .collect()
     } else {
+        let _place = shared.classes.statuses.enter_soon().await?;
         let asked = table
             .members
             .iter()
@@ -48,6 +52,10 @@ pub(crate) async fn gather(
         .as_ref()
         .and_then(|topology| topology.last_transition());
     let topology_known = topology.as_ref().filter(|_| !local);
+    let generations = topology_known.map_or_else(Vec::new, |topology| {
+        let all = topology.generations();
+        all.map(|it| generation::to_wire(topology, it)).collect()
+    });
     let short = topology_known.map(|topology| Short::of(topology, &nodes));
     Ok(StatusResponse {
         cluster_id: table.cluster.0.to_vec().into(),
@@ -62,6 +70,7 @@ pub(crate) async fn gather(
         replicas: table.replicas().into(),
         under_replicated: short.map(|short| short.under_replicated),
         without_quorum: short.map(|short| short.without_quorum),
+        generations,
     })
 }
 
@@ -230,6 +239,8 @@ fn own(
         compactions: stats.compactions,
         exposed: shared.settings.exposed(),
         out_of_reach: out_of_reach.into_iter().map(|node| node.0).collect(),
+        #[cfg(feature = "backup")]
+        backing_up: shared.classes.backups.is_full(),
         load: shared.console.load(load_ms),
         heat,
         ..counts(table, id)
@@ -288,6 +299,7 @@ pub(crate) fn to_json(status: &StatusResponse) -> Value {
         "replicas": status.replicas,
         "under_replicated": status.under_replicated,
         "without_quorum": status.without_quorum,
+        "generations": status.generations.iter().map(generation_json).collect::<Vec<_>>(),
         "nodes": status.nodes.iter().map(node_json).collect::<Vec<_>>(),
         "transition": status.transition.as_ref().map(transition_json),
         "last_transition": status.last_transition.as_ref().map(transition_json),
@@ -358,6 +370,32 @@ fn stored_json(node: &NodeStatus) -> Value {
         "compactions": node.compactions,
         "exposed": node.exposed,
         "out_of_reach": node.out_of_reach,
+        "backing_up": node.backing_up,
+    })
+}
+
+fn generation_json(generation: &v1::Generation) -> Value {
+    let state = match generation.state() {
+        GenerationState::Reserved => "reserved",
+        GenerationState::Attached => "attached",
+        GenerationState::Current => "current",
+        GenerationState::Previous => "previous",
+        GenerationState::RolledBack => "rolled_back",
+        GenerationState::Unspecified => "unknown",
+    };
+    let version = generation.version.as_ref();
+    let version = version.and_then(|version| version_from_wire(version).ok());
+    json!({
+        "number": generation.number,
+        "namespace": generation.namespace,
+        "id": generation.id,
+        "version": version.map(|version| version.to_string()),
+        "state": state,
+        "source": generation.source,
+        "records": generation.records,
+        "payload_bytes": generation.payload_bytes,
+        "not_ready": generation.not_ready,
+        "unheard": generation.unheard,
     })
 }
 

@@ -2,7 +2,6 @@
 //! they are answered in order.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use torc_proto::v1::{
     self, BatchGetRequest, BatchGetResponse, BatchPutRequest, BatchPutResponse, GetResponse,
@@ -13,7 +12,7 @@ use torc_proto::{Fault, MAX_BATCH_ITEMS, Reason};
 use super::item::Item;
 use super::run;
 use crate::caller::Caller;
-use crate::shared::Shared;
+use crate::shared::{CallContext, Shared};
 
 /// Values in one answer, bytes. A message is at most twice as long.
 const ANSWER_BYTES: usize = 8 << 20;
@@ -24,7 +23,7 @@ pub(super) async fn get(
     shared: &Arc<Shared>,
     caller: &Caller,
     request: BatchGetRequest,
-    deadline: Instant,
+    call: CallContext,
 ) -> Result<BatchGetResponse, Fault> {
     check_count(request.items.len())?;
     let mut items = request.items.into_iter();
@@ -41,7 +40,7 @@ pub(super) async fn get(
     };
     while room > 0 && items.len() > 0 {
         let next: Vec<_> = items.by_ref().take(GETS_AT_ONCE).collect();
-        let gets = allowed(shared, caller, next, deadline).await.into_iter();
+        let gets = allowed(shared, caller, next, call).await.into_iter();
         results.extend(gets.map(|result| {
             let result = result.and_then(|response| fit(response, &mut room));
             answered(result)
@@ -57,10 +56,10 @@ async fn allowed<I: Item>(
     shared: &Arc<Shared>,
     caller: &Caller,
     items: Vec<I>,
-    deadline: Instant,
+    call: CallContext,
 ) -> Vec<Result<I::Answer, Fault>> {
     if !caller.is_scoped() {
-        return run::many(shared, items, deadline).await;
+        return run::many(shared, items, call).await;
     }
     let (mut denied, mut open) = (Vec::with_capacity(items.len()), Vec::new());
     for item in items {
@@ -71,7 +70,7 @@ async fn allowed<I: Item>(
         }
         denied.push(may.err());
     }
-    let mut answers = run::many(shared, open, deadline).await.into_iter();
+    let mut answers = run::many(shared, open, call).await.into_iter();
     let answers = denied.into_iter().map(|denied| match denied {
         Some(fault) => Err(fault),
         None => answers.next().unwrap_or_else(|| Err(run::lost())),
@@ -99,10 +98,10 @@ pub(super) async fn put(
     shared: &Arc<Shared>,
     caller: &Caller,
     request: BatchPutRequest,
-    deadline: Instant,
+    call: CallContext,
 ) -> Result<BatchPutResponse, Fault> {
     check_count(request.items.len())?;
-    let puts = allowed(shared, caller, request.items, deadline).await;
+    let puts = allowed(shared, caller, request.items, call).await;
     let results = puts.into_iter().map(|result| {
         let outcome = match result {
             Ok(response) => put_result::Outcome::Ok(response),

@@ -17,6 +17,10 @@ pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Part
             "too few replicas confirmed the write in time; it may still take effect: get the \
              key before you retry",
         ),
+        Outcome::Overtaken => Fault::unknown(
+            "another write of the key overtook this one, and too few replicas remember whether this \
+             one took effect: get the key before you retry",
+        ),
         Outcome::OutOfSpace => Fault::new(
             Reason::OutOfSpace,
             format!(
@@ -41,7 +45,7 @@ fn unmet(condition: Option<Condition>, version: Option<torc_record::Ballot>) -> 
 }
 
 /// No quorum of the partition's replicas answered.
-pub(super) fn no_quorum(partition: Partition) -> Fault {
+pub(crate) fn no_quorum(partition: Partition) -> Fault {
     let message = format!(
         "too few replicas of partition {partition} can be reached; nothing was changed: try again"
     );

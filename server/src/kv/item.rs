@@ -1,6 +1,6 @@
 //! What clients ask of one key: get, put and delete, seen alike.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::future::join_all;
 use tonic::Status;
@@ -8,7 +8,7 @@ use torc_proto::v1::{
     BatchGetRequest, BatchPutRequest, Consistency, DeleteRequest, DeleteResponse, GetRequest,
     GetResponse, GetResult, PutRequest, PutResponse, PutResult, Route, get_result, put_result,
 };
-use torc_proto::{Fault, Reason, version_to_wire};
+use torc_proto::{Fault, Reason, TraceContext, version_to_wire};
 use torc_record::{Ballot, NamespaceId, Record};
 use torc_replication::{self as replication, Outcome, Request, Rules};
 use torc_ring::topology::{Role, RoutingTable};
@@ -16,9 +16,10 @@ use torc_ring::topology::{Role, RoutingTable};
 use super::fault;
 use super::request::{Condition, Target, check_value, find_namespace};
 use crate::clock::unix_ms;
-use crate::peers::within;
+use crate::peers;
 use crate::recipient::Recipient;
-use crate::shared::{Shared, store_fault};
+use crate::shared::{CallContext, Shared, store_fault};
+use crate::spans::add_context;
 
 /// How long the lead has for a get before it is carried out here, and what each further get
 /// of a batch adds to it.
@@ -74,7 +75,7 @@ pub(super) trait Item: Clone + Send + Sync + Sized + 'static {
         shared: &Shared,
         to: &Recipient,
         items: Vec<Self>,
-        deadline: Instant,
+        call: CallContext,
     ) -> impl Future<Output = Result<Vec<Result<Self::Answer, Fault>>, Fault>> + Send;
 }
 
@@ -173,11 +174,11 @@ impl Item for GetRequest {
         shared: &Shared,
         to: &Recipient,
         items: Vec<Self>,
-        deadline: Instant,
+        call: CallContext,
     ) -> Result<Vec<Result<GetResponse, Fault>>, Fault> {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = call.left();
         let lead_time = LEAD_TIME + TIME_FOR_ITEM * items.len() as u32;
-        let request = within(left.min(lead_time), BatchGetRequest { items });
+        let request = within(left.min(lead_time), BatchGetRequest { items }, call.trace);
         let answer = shared.peers.kv(to)?.batch_get(request).await;
         let open = |result: GetResult| match result.outcome {
             Some(get_result::Outcome::Ok(ok)) => Ok(GetResponse {
@@ -185,7 +186,9 @@ impl Item for GetRequest {
                 ..ok
             }),
             Some(get_result::Outcome::Fault(wire)) => Err(wire.into()),
-            None => Err(Fault::unknown("a node left an item unanswered")),
+            None => Err(Fault::unknown(
+                "a node left an item unanswered: get the key before you retry",
+            )),
         };
         let results = received(answer)?.results;
         Ok(results.into_iter().map(open).collect())
@@ -274,15 +277,17 @@ impl Item for PutRequest {
         shared: &Shared,
         to: &Recipient,
         items: Vec<Self>,
-        deadline: Instant,
+        call: CallContext,
     ) -> Result<Vec<Result<PutResponse, Fault>>, Fault> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let request = within(left, BatchPutRequest { items });
+        let left = call.left();
+        let request = within(left, BatchPutRequest { items }, call.trace);
         let answer = shared.peers.kv(to)?.batch_put(request).await;
         let open = |result: PutResult| match result.outcome {
             Some(put_result::Outcome::Ok(ok)) => Ok(ok),
             Some(put_result::Outcome::Fault(wire)) => Err(wire.into()),
-            None => Err(Fault::unknown("a node left an item unanswered")),
+            None => Err(Fault::unknown(
+                "a node left an item unanswered: get the key before you retry",
+            )),
         };
         let results = received(answer)?.results;
         Ok(results.into_iter().map(open).collect())
@@ -351,17 +356,24 @@ impl Item for DeleteRequest {
         shared: &Shared,
         to: &Recipient,
         items: Vec<Self>,
-        deadline: Instant,
+        call: CallContext,
     ) -> Result<Vec<Result<DeleteResponse, Fault>>, Fault> {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = call.left();
         let kv = shared.peers.kv(to)?;
         let sent = items.into_iter().map(|item| {
             let mut kv = kv.clone();
-            async move { received(kv.delete(within(left, item)).await) }
+            async move { received(kv.delete(within(left, item, call.trace)).await) }
         });
         // As many as a burst of a connection has, at most.
         Ok(join_all(sent).await)
     }
+}
+
+/// A request to another node, within its time and on behalf of its span.
+fn within<T>(limit: Duration, message: T, trace: Option<TraceContext>) -> tonic::Request<T> {
+    let mut request = peers::within(limit, message);
+    add_context(request.metadata_mut(), trace);
+    request
 }
 
 fn received<T>(sent: Result<tonic::Response<T>, Status>) -> Result<T, Fault> {

@@ -2,6 +2,7 @@
 //!
 //! * `request`: bounds, namespace, digest, partition; nothing else looks at raw requests.
 //! * `item`: get, put and delete seen alike. `run`: their one way, alone or in a batch.
+//! * `started`: what is counted, traced and logged of an operation.
 //! * `fault`: what callers are told of what did not succeed.
 //! * `batch`, `session`: many operations at once. `scan`, and `search` for what it leaves out.
 
@@ -13,7 +14,9 @@ mod run;
 mod scan;
 mod search;
 mod session;
+mod started;
 
+pub(crate) use fault::no_quorum;
 pub(crate) use request::find_namespace;
 pub(crate) use scan::start as scan;
 
@@ -34,8 +37,10 @@ use torc_ring::topology::Role;
 use crate::caller::Caller;
 use crate::metrics::Operation;
 use crate::recipient::caller_of;
-use crate::shared::{Shared, deadline_of};
+use crate::shared::{CallContext, Shared, deadline_of};
+use crate::spans::{Serving, context_of};
 use item::Item;
+use started::Started;
 
 /// The service. Cloning shares the node.
 #[derive(Debug, Clone)]
@@ -53,16 +58,20 @@ impl KvService {
         operation: Operation,
         request: Request<I>,
     ) -> Result<Response<I::Answer>, Status> {
-        let deadline = deadline_of(&request);
-        let timer = self.shared.metrics.start(operation);
+        let shared = &self.shared;
+        let started = Started::now(shared, operation, || context_of(request.metadata()));
+        let call = started.call(deadline_of(&request));
         let (namespace, key) = request.get_ref().place();
         let caller = caller_of(request.extensions());
-        let allowed = self.shared.may(caller, I::ROLE, namespace, key);
-        let answer = match allowed.and_then(|()| self.shared.admission.admit(1)) {
-            Ok(_admitted) => run::one(&self.shared, request.into_inner(), deadline).await,
+        let allowed = shared.may(caller, I::ROLE, namespace, key);
+        let asked = shared.slow.is_on().then(|| request.get_ref().clone());
+        let answer = match allowed.and_then(|()| shared.admission.admit(1)) {
+            Ok(_admitted) => run::one(shared, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
-        timer.stop(&answer);
+        started.end(shared, answer.as_ref().err(), || {
+            run::partition_of(shared, asked)
+        });
         Ok(Response::new(answer?))
     }
 }
@@ -84,7 +93,24 @@ pub(crate) async fn get_all(
     gets: Vec<GetRequest>,
     deadline: Instant,
 ) -> Vec<Result<GetResponse, Fault>> {
-    run::many(shared, gets, deadline).await
+    all(shared, gets, deadline, "resp get").await
+}
+
+/// Carries out items of which no caller has said whether they are traced.
+async fn all<I: Item>(
+    shared: &Arc<Shared>,
+    items: Vec<I>,
+    deadline: Instant,
+    name: &'static str,
+) -> Vec<Result<I::Answer, Fault>> {
+    let tracer = shared.tracer.as_ref().filter(|_| !items.is_empty());
+    let serving = Serving::begin(tracer, None, name);
+    let trace = serving.as_ref().map(|it| it.context());
+    let answers = run::many(shared, items, CallContext { deadline, trace }).await;
+    if let Some(serving) = serving {
+        serving.end(answers.iter().find_map(|answer| answer.as_ref().err()));
+    }
+    answers
 }
 
 /// Carries out puts, as those of a batch.
@@ -93,7 +119,7 @@ pub(crate) async fn put_all(
     puts: Vec<PutRequest>,
     deadline: Instant,
 ) -> Vec<Result<PutResponse, Fault>> {
-    run::many(shared, puts, deadline).await
+    all(shared, puts, deadline, "resp put").await
 }
 
 /// Carries out deletes.
@@ -102,7 +128,7 @@ pub(crate) async fn delete_all(
     deletes: Vec<DeleteRequest>,
     deadline: Instant,
 ) -> Vec<Result<DeleteResponse, Fault>> {
-    run::many(shared, deletes, deadline).await
+    all(shared, deletes, deadline, "resp delete").await
 }
 
 #[tonic::async_trait]
@@ -129,16 +155,15 @@ impl Kv for KvService {
         &self,
         request: Request<BatchGetRequest>,
     ) -> Result<Response<BatchGetResponse>, Status> {
-        let deadline = deadline_of(&request);
+        let trace = || context_of(request.metadata());
+        let started = Started::now(&self.shared, Operation::BatchGet, trace);
+        let call = started.call(deadline_of(&request));
         let caller = caller_of(request.extensions()).clone();
-        let timer = self.shared.metrics.start(Operation::BatchGet);
         let answer = match self.shared.admission.admit(request.get_ref().items.len()) {
-            Ok(_admitted) => {
-                batch::get(&self.shared, &caller, request.into_inner(), deadline).await
-            }
+            Ok(_admitted) => batch::get(&self.shared, &caller, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
-        timer.stop(&answer);
+        started.end(&self.shared, answer.as_ref().err(), || None);
         Ok(Response::new(answer?))
     }
 
@@ -146,16 +171,15 @@ impl Kv for KvService {
         &self,
         request: Request<BatchPutRequest>,
     ) -> Result<Response<BatchPutResponse>, Status> {
-        let deadline = deadline_of(&request);
+        let trace = || context_of(request.metadata());
+        let started = Started::now(&self.shared, Operation::BatchPut, trace);
+        let call = started.call(deadline_of(&request));
         let caller = caller_of(request.extensions()).clone();
-        let timer = self.shared.metrics.start(Operation::BatchPut);
         let answer = match self.shared.admission.admit(request.get_ref().items.len()) {
-            Ok(_admitted) => {
-                batch::put(&self.shared, &caller, request.into_inner(), deadline).await
-            }
+            Ok(_admitted) => batch::put(&self.shared, &caller, request.into_inner(), call).await,
             Err(refused) => Err(refused),
         };
-        timer.stop(&answer);
+        started.end(&self.shared, answer.as_ref().err(), || None);
         Ok(Response::new(answer?))
     }
 

@@ -6,7 +6,7 @@ use torc_proto::{Fault, Reason, WireError, digest_from_wire, version_from_wire};
 use torc_record::{Ballot, Digest, Key, MAX_VALUE_LEN, NamespaceId, RecordError};
 use torc_replication::{Quorum, Rules};
 use torc_ring::Partition;
-use torc_ring::topology::{Namespace, NamespaceMode, RoutingTable};
+use torc_ring::topology::{Namespace, NamespaceMode, RoutingTable, is_dropped_name};
 
 /// One key of one namespace, and the rules that its replicas go by.
 #[derive(Debug, Clone)]
@@ -160,7 +160,11 @@ pub(crate) fn find_namespace(table: &RoutingTable, name: &str) -> Result<Namespa
 
 fn namespace_of(table: &RoutingTable, name: &str) -> Result<Namespace, Fault> {
     let name = if name.is_empty() { "default" } else { name };
-    table.namespaces.get(name).copied().ok_or_else(|| {
+    let known = table
+        .namespaces
+        .get(name)
+        .filter(|_| !is_dropped_name(name));
+    known.copied().ok_or_else(|| {
         let shown: String = name.chars().take(80).collect();
         Fault::new(
             Reason::NoSuchNamespace,

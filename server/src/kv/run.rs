@@ -14,6 +14,7 @@ use torc_proto::v1::Route;
 use torc_proto::{Fault, Reason};
 use torc_record::NamespaceId;
 use torc_replication::{Locator, Rules};
+use torc_ring::Partition;
 use torc_ring::topology::RoutingTable;
 
 use super::item::{AtOnce, Item};
@@ -21,7 +22,8 @@ use super::request::{Condition, Target};
 use crate::hot;
 use crate::recipient::Recipient;
 use crate::registers::Wanted;
-use crate::shared::{Shared, stale};
+use crate::shared::{CallContext, Shared, stale};
+use crate::spans::TRACED_ITEMS;
 
 const BACKOFF: Duration = Duration::from_millis(5);
 const LONGEST_BACKOFF: Duration = Duration::from_millis(200);
@@ -30,9 +32,9 @@ const LONGEST_BACKOFF: Duration = Duration::from_millis(200);
 pub(super) async fn one<I: Item>(
     shared: &Arc<Shared>,
     item: I,
-    deadline: Instant,
+    call: CallContext,
 ) -> Result<I::Answer, Fault> {
-    let answer = many(shared, vec![item], deadline).await.pop();
+    let answer = many(shared, vec![item], call).await.pop();
     answer.unwrap_or_else(|| Err(lost()))
 }
 
@@ -41,10 +43,10 @@ pub(super) async fn one<I: Item>(
 pub(super) async fn many<I: Item>(
     shared: &Arc<Shared>,
     items: Vec<I>,
-    deadline: Instant,
+    call: CallContext,
 ) -> Vec<Result<I::Answer, Fault>> {
     let mut answers: Vec<_> = items.iter().map(|_| None).collect();
-    let mut attempts = Attempts::new(deadline);
+    let mut attempts = Attempts::new(call.deadline);
     let mut all = Generations::of(shared, &items);
     let mut open: Vec<(usize, I)> = items.into_iter().enumerate().collect();
     while !open.is_empty() {
@@ -54,7 +56,7 @@ pub(super) async fn many<I: Item>(
             .filter_map(|(place, item)| item.route_mut().is_none().then(|| (*place, item.clone())))
             .collect();
         let mut retry = Vec::new();
-        for (place, answer) in once(shared, open, deadline).await {
+        for (place, answer) in once(shared, open, call).await {
             match (&answer, again.get(&place)) {
                 (Err(fault), Some(item)) if attempts.may_retry(fault) => {
                     retry.push((place, item.clone()));
@@ -117,6 +119,12 @@ impl<I: Item> Generations<I> {
     }
 }
 
+/// The partition of an item's key, if it has one.
+pub(super) fn partition_of<I: Item>(shared: &Shared, item: Option<I>) -> Option<Partition> {
+    let table = shared.routing().ok()?;
+    Some(item?.target(&table).ok()?.partition)
+}
+
 pub(super) fn lost() -> Fault {
     Fault::new(Reason::Internal, "an item was lost: report this")
 }
@@ -127,7 +135,7 @@ type Answered<I> = (usize, Result<<I as Item>::Answer, Fault>);
 async fn once<I: Item>(
     shared: &Arc<Shared>,
     items: Vec<(usize, I)>,
-    deadline: Instant,
+    call: CallContext,
 ) -> Vec<Answered<I>> {
     let table = match shared.routing() {
         Ok(table) => table,
@@ -161,8 +169,8 @@ async fn once<I: Item>(
     }
     let sent = elsewhere
         .into_iter()
-        .map(|(to, items)| send(shared, to, items, deadline));
-    let (done, sent) = tokio::join!(carry_out::<I>(shared, here, deadline), join_all(sent));
+        .map(|(to, items)| send(shared, to, items, call));
+    let (done, sent) = tokio::join!(carry_out::<I>(shared, here, call), join_all(sent));
     answered.extend(done);
     let mut left = Vec::new();
     for (place, item, answer) in sent.into_iter().flatten() {
@@ -177,7 +185,7 @@ async fn once<I: Item>(
             answer => answered.push((place, answer)),
         }
     }
-    answered.extend(carry_out::<I>(shared, left, deadline).await);
+    answered.extend(carry_out::<I>(shared, left, call).await);
     answered
 }
 
@@ -200,7 +208,7 @@ pub(super) struct Task {
 
 impl Task {
     /// As the registers take it.
-    pub(super) fn wanted(self, deadline: Instant) -> (Target, Option<Condition>, Wanted) {
+    pub(super) fn wanted(self, call: CallContext) -> (Target, Option<Condition>, Wanted) {
         let target = self.target;
         let wanted = Wanted {
             partition: target.partition,
@@ -211,7 +219,8 @@ impl Task {
             },
             rules: target.rules,
             request: self.request,
-            deadline,
+            deadline: call.deadline,
+            trace: call.trace,
         };
         (target, self.condition, wanted)
     }
@@ -351,7 +360,7 @@ fn recipient_of<I: Item>(
 async fn carry_out<I: Item>(
     shared: &Arc<Shared>,
     tasks: Vec<(usize, Task)>,
-    deadline: Instant,
+    call: CallContext,
 ) -> Vec<Answered<I>> {
     if tasks.is_empty() {
         return Vec::new();
@@ -366,8 +375,9 @@ async fn carry_out<I: Item>(
         }
     };
     let (mut asked, mut wanted) = (Vec::new(), Vec::new());
-    for (place, task) in tasks {
-        let (target, condition, want) = task.wanted(deadline);
+    for (number, (place, task)) in tasks.into_iter().enumerate() {
+        let trace = call.trace.filter(|_| number < TRACED_ITEMS);
+        let (target, condition, want) = task.wanted(CallContext { trace, ..call });
         asked.push((place, target, condition));
         wanted.push(want);
     }
@@ -386,15 +396,17 @@ async fn send<I: Item>(
     shared: &Arc<Shared>,
     to: Recipient,
     placed: Vec<(usize, I)>,
-    deadline: Instant,
+    call: CallContext,
 ) -> Vec<(usize, I, Result<I::Answer, Fault>)> {
     shared.metrics.forwarded.inc_by(placed.len() as u64);
     let items: Vec<I> = placed.iter().map(|(_, item)| item.clone()).collect();
     let count = items.len();
     let all = |fault: Fault| (0..count).map(|_| Err(fault.clone())).collect();
-    let answers: Vec<_> = match I::send(shared, &to, items, deadline).await {
+    let answers: Vec<_> = match I::send(shared, &to, items, call).await {
         Ok(answers) if answers.len() == count => answers,
-        Ok(_) => all(Fault::unknown("a node answered another batch: report this")),
+        Ok(_) => all(Fault::unknown(
+            "a node answered another batch: get the keys before you retry, and report this",
+        )),
         Err(fault) => all(fault),
     };
     let placed = placed.into_iter().zip(answers);

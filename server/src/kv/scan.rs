@@ -87,12 +87,7 @@ pub(crate) fn start(shared: &Arc<Shared>, request: ScanRequest) -> Result<ScanSt
         silent: 0,
         sent: Instant::now(),
     };
-    // Each holds some pages for as long as its reader likes.
-    let place = Arc::clone(&shared.scans).try_acquire_owned();
-    let place = place.map_err(|_| {
-        let message = "the node serves as many scans as it takes on: try again later";
-        Fault::new(Reason::Overloaded, message)
-    })?;
+    let place = shared.classes.scans.enter()?;
     tokio::spawn(async move {
         let _place = place;
         // An error here means that the reader is gone: nothing is left to do.

@@ -26,17 +26,19 @@ use torc_proto::v1::session_response::Outcome as Answer;
 use torc_proto::v1::{
     DeleteRequest, Farewell, GetRequest, PutRequest, SessionRequest, SessionResponse,
 };
-use torc_proto::{Fault, Reason};
+use torc_proto::{Fault, Reason, TraceContext};
+use torc_ring::Partition;
 use torc_ring::topology::RoutingTable;
 
 use super::item::Item;
 use super::request::{Condition, Target};
 use super::run::{self, Routed, Task};
+use super::started::Started;
 use crate::budget::{Charge, TINY};
 use crate::caller::Caller;
 use crate::metrics::Operation;
 use crate::registers::{Begun, Mailbox, Told, Wanted};
-use crate::shared::{DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
+use crate::shared::{CallContext, DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
 
 /// Operations of one session under way at a time; more wait in the connection's window.
 const IN_FLIGHT: usize = 1024;
@@ -76,10 +78,9 @@ pub(super) fn start(
 struct Slot {
     /// Its number at the caller.
     id: u64,
-    operation: Operation,
+    started: Started,
     target: Target,
     condition: Option<Condition>,
-    started: Instant,
     /// Among the operations of the node; given back with the slot.
     place: Option<OwnedSemaphorePermit>,
     /// Of the bytes that were sent, if they are many.
@@ -162,16 +163,19 @@ impl Session {
 
     fn take(&mut self, request: SessionRequest, table: Option<&RoutingTable>) {
         let id = request.id;
+        // Nearly always empty.
+        let trace = TraceContext::from_wire(&request.trace);
         let time = match request.timeout_ms {
             0 => DEFAULT_DEADLINE,
             ms => Duration::from_millis(ms.into()).min(LONGEST_DEADLINE),
         };
         let deadline = Instant::now() + time;
+        let call = CallContext { deadline, trace };
         match request.operation {
-            Some(Asked::Get(get)) => self.begin(id, get, Operation::Get, deadline, table),
-            Some(Asked::Put(put)) => self.begin(id, put, Operation::Put, deadline, table),
+            Some(Asked::Get(get)) => self.begin(id, get, Operation::Get, call, table),
+            Some(Asked::Put(put)) => self.begin(id, put, Operation::Put, call, table),
             Some(Asked::Delete(delete)) => {
-                self.begin(id, delete, Operation::Delete, deadline, table);
+                self.begin(id, delete, Operation::Delete, call, table);
             }
             None => {
                 let message = "the message holds no operation";
@@ -186,39 +190,38 @@ impl Session {
         id: u64,
         item: I,
         operation: Operation,
-        deadline: Instant,
+        CallContext { deadline, trace }: CallContext,
         table: Option<&RoutingTable>,
     ) {
         let (namespace, key) = item.place();
         if let Err(fault) = self.shared.may(&self.caller, I::ROLE, namespace, key) {
             return self.answer(id, Err::<Answer, _>(fault));
         }
-        let started = Instant::now();
+        let started = Started::now(&self.shared, operation, || trace);
+        let call = started.call(deadline);
         if let Err(refused) = self.shared.admission.enter(1) {
-            self.shared
-                .metrics
-                .ended(operation, started, Some(&refused));
+            started.end(&self.shared, Some(&refused), || None);
             return self.answer(id, Err::<Answer, _>(refused));
         }
         let charge = match self.charge(&item) {
             Ok(charge) => charge,
-            Err(refused) => return self.end(id, operation, started, Err::<Answer, _>(refused)),
+            Err(refused) => return self.end(id, started, Err(refused), None),
         };
         let Some(table) = table else {
             let fault = self.shared.routing().err();
             let fault = fault.unwrap_or_else(|| Fault::new(Reason::NotServing, "try again"));
-            return self.end(id, operation, started, Err::<Answer, _>(fault));
+            return self.end(id, started, Err(fault), None);
         };
         match run::route(&self.shared, table, item) {
             Routed::Answered(answer) => {
-                self.end(id, operation, started, answer.map(I::into_answer));
+                self.end(id, started, answer.map(I::into_answer), None);
             }
-            Routed::Here(task) => self.keep(id, *task, operation, (started, deadline), charge),
+            Routed::Here(task) => self.keep(id, *task, started, call, charge),
             Routed::There(_, mut item) => {
                 *item.route_mut() = None;
-                self.set_apart(id, item, operation, (started, deadline), charge);
+                self.set_apart(id, item, started, call, charge);
             }
-            Routed::Cold(item) => self.set_apart(id, item, operation, (started, deadline), charge),
+            Routed::Cold(item) => self.set_apart(id, item, started, call, charge),
         }
     }
 
@@ -236,17 +239,18 @@ impl Session {
         &mut self,
         id: u64,
         item: I,
-        operation: Operation,
-        (started, deadline): (Instant, Instant),
+        started: Started,
+        call: CallContext,
         charge: Option<Charge>,
     ) {
         let shared = Arc::clone(&self.shared);
+        let asked = shared.slow.is_on().then(|| item.clone());
         let answer = async move {
-            let answer = run::one(&shared, item, deadline).await;
+            let answer = run::one(&shared, item, call).await;
             drop(charge);
             shared.admission.leave(1);
-            let fault = answer.as_ref().err();
-            shared.metrics.ended(operation, started, fault);
+            let partition = || run::partition_of(&shared, asked);
+            started.end(&shared, answer.as_ref().err(), partition);
             response(id, answer.map(I::into_answer))
         };
         self.forwarded.push(answer.boxed());
@@ -256,17 +260,16 @@ impl Session {
         &mut self,
         id: u64,
         task: Task,
-        operation: Operation,
-        (started, deadline): (Instant, Instant),
+        started: Started,
+        call: CallContext,
         charge: Option<Charge>,
     ) {
-        let (target, condition, wanted) = task.wanted(deadline);
+        let (target, condition, wanted) = task.wanted(call);
         let slot = Slot {
             id,
-            operation,
+            started,
             target,
             condition,
-            started,
             place: None,
             _charge: charge,
         };
@@ -334,7 +337,7 @@ impl Session {
         }
         let shared = Arc::clone(&self.shared);
         let (target, condition) = (&slot.target, slot.condition);
-        let answer = outcome.and_then(|outcome| match slot.operation {
+        let answer = outcome.and_then(|outcome| match slot.started.operation {
             Operation::Get => {
                 GetRequest::answer(&shared, target, condition, outcome).map(Answer::Get)
             }
@@ -343,19 +346,19 @@ impl Session {
             }
             _ => PutRequest::answer(&shared, target, condition, outcome).map(Answer::Put),
         });
-        self.end(slot.id, slot.operation, slot.started, answer);
+        let partition = Some(slot.target.partition);
+        self.end(slot.id, slot.started, answer, partition);
     }
 
     fn end(
         &mut self,
         id: u64,
-        operation: Operation,
-        started: Instant,
+        started: Started,
         answer: Result<Answer, Fault>,
+        partition: Option<Partition>,
     ) {
         self.shared.admission.leave(1);
-        let fault = answer.as_ref().err();
-        self.shared.metrics.ended(operation, started, fault);
+        started.end(&self.shared, answer.as_ref().err(), || partition);
         self.answer(id, answer);
     }
 

@@ -11,12 +11,11 @@ use torc_proto::link::{LinkHello, LinkWelcome, push_envelope};
 use torc_proto::v1::replica_client::ReplicaClient;
 use torc_proto::v1::{LinkRequest, LinkResponse};
 use torc_proto::{Fault, WireError};
-use torc_replication::Envelope;
 use torc_ring::NodeId;
 use torc_ring::topology::Levels;
 
 use super::queue::{BATCH_BYTES, Queue};
-use super::{Contact, DropReason, Inner};
+use super::{Contact, DropReason, Inner, Parcel};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// From the connection to the peer's acceptance.
@@ -174,12 +173,12 @@ fn batches(
     })
 }
 
-fn encode(inner: &Inner, batch: Vec<Envelope>) -> LinkRequest {
+fn encode(inner: &Inner, batch: Vec<Parcel>) -> LinkRequest {
     const SMALL: usize = 64;
     let mut bytes = BytesMut::with_capacity((batch.len() * SMALL).min(BATCH_BYTES));
-    for envelope in batch {
+    for Parcel { envelope, trace } in batch {
         inner.metrics.sent(&envelope.message);
-        push_envelope(&mut bytes, envelope);
+        push_envelope(&mut bytes, envelope, trace.as_deref());
     }
     inner.metrics.sent_batches.inc();
     inner.metrics.sent_bytes.inc_by(bytes.len() as u64);

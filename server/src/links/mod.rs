@@ -22,6 +22,7 @@ mod connect;
 mod directory;
 mod faults;
 mod metrics;
+mod parcel;
 mod queue;
 mod sender;
 mod service;
@@ -34,13 +35,14 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use torc_replication::{Envelope, OutOfReach};
+use torc_replication::OutOfReach;
 use torc_ring::{NodeId, Partitions};
 use torc_tls::Connector;
 
 pub use directory::{Contact, Directory, Whoami};
 pub use faults::Faults;
 pub use metrics::{DropReason, LinkMetrics};
+pub use parcel::Parcel;
 pub use service::{Inbox, LinkService, LinkStream};
 
 use queue::Queue;
@@ -150,13 +152,13 @@ impl Links {
 
     /// Sends messages in their order, or drops and counts them. Never waits; may be called from
     /// anywhere. Together they cost one lock and one wake-up.
-    pub fn send_all(&self, to: NodeId, envelopes: Vec<Envelope>) {
+    pub fn send_all(&self, to: NodeId, parcels: Vec<Parcel>) {
         let known = self.inner.queues.read().get(&to).cloned();
         let metrics = &self.inner.metrics;
         if let Some(queue) = known.or_else(|| self.open(to)) {
-            queue.push(envelopes, self.inner.faults.delay_to(to), metrics);
+            queue.push(parcels, self.inner.faults.delay_to(to), metrics);
         } else {
-            metrics.dropped(DropReason::NoAddress, envelopes.len());
+            metrics.dropped(DropReason::NoAddress, parcels.len());
         }
     }
 

@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use torc_proto::link::MAX_BATCH_ENVELOPES;
-use torc_replication::{Content, Envelope, Message};
+use torc_replication::{Content, Message};
 
-use super::LinkOptions;
 use super::metrics::{DropReason, LinkMetrics};
+use super::{LinkOptions, Parcel};
 
 /// A batch is closed once it is about this long, bytes.
 pub(super) const BATCH_BYTES: usize = 1 << 20;
@@ -18,7 +18,7 @@ pub(super) const BATCH_BYTES: usize = 1 << 20;
 const OVERHEAD_BYTES: usize = 256;
 
 struct Waiting {
-    envelope: Envelope,
+    parcel: Parcel,
     bytes: usize,
     /// Not to leave before: a test's delay.
     due: Option<Instant>,
@@ -55,36 +55,33 @@ impl Queue {
     /// Keeps messages until they are taken, or drops those for which there is no room.
     pub(super) fn push(
         &self,
-        envelopes: Vec<Envelope>,
+        parcels: Vec<Parcel>,
         delay: Option<Duration>,
         metrics: &LinkMetrics,
     ) {
         let due = delay.map(|delay| Instant::now() + delay);
-        let count = envelopes.len();
+        let count = parcels.len();
         let mut state = self.state.lock();
         if state.unreachable.is_some() {
             drop(state);
             return metrics.dropped(DropReason::Unreachable, count);
         }
         let (was_empty, mut kept) = (state.waiting.is_empty(), 0);
-        for envelope in envelopes {
-            let bytes = weight(&envelope.message);
+        for parcel in parcels {
+            let message = &parcel.envelope.message;
+            let bytes = weight(message);
             let is_first = state.waiting.is_empty();
             let full = state.waiting.len() >= self.most_envelopes
                 || (!is_first && state.bytes + bytes > self.most_bytes);
             if full {
                 continue;
             }
-            if wants_answer(&envelope.message) {
+            if wants_answer(message) {
                 state.asked.get_or_insert_with(Instant::now);
             }
             kept += 1;
             state.bytes += bytes;
-            state.waiting.push_back(Waiting {
-                envelope,
-                bytes,
-                due,
-            });
+            state.waiting.push_back(Waiting { parcel, bytes, due });
         }
         // Within the lock, or what is taken could be subtracted before it was added.
         metrics.queued.inc_by(kept as i64);
@@ -119,7 +116,7 @@ impl Queue {
     }
 
     /// Waits for messages and takes what there is, a batch at most. One taker at a time.
-    pub(super) async fn take(&self, metrics: &LinkMetrics) -> Vec<Envelope> {
+    pub(super) async fn take(&self, metrics: &LinkMetrics) -> Vec<Parcel> {
         loop {
             match self.take_now(metrics) {
                 Taken::Batch(batch) => return batch,
@@ -148,7 +145,7 @@ impl Queue {
                 break;
             }
             bytes += next.bytes;
-            batch.push(next.envelope);
+            batch.push(next.parcel);
         }
         state.bytes -= bytes;
         metrics.queued.dec_by(batch.len() as i64);
@@ -177,7 +174,7 @@ impl Queue {
 }
 
 enum Taken {
-    Batch(Vec<Envelope>),
+    Batch(Vec<Parcel>),
     NotBefore(Instant),
     Nothing,
 }

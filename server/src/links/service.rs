@@ -13,11 +13,10 @@ use tonic::{Status, Streaming};
 use torc_proto::link::{LinkHello, LinkWelcome, envelope_from_bytes, split_batch};
 use torc_proto::v1::{LinkRequest, LinkResponse};
 use torc_proto::{Fault, Reason, WireError};
-use torc_replication::Envelope;
 use torc_ring::NodeId;
 use torc_ring::topology::Boot;
 
-use super::{DropReason, Inner, Whoami};
+use super::{DropReason, Inner, Parcel, Whoami};
 use crate::boot::superseded;
 
 /// From the call to the first message.
@@ -27,15 +26,15 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// Takes what arrives. Until its answer is there, the stream waits.
 pub trait Inbox: Send + Sync {
     /// A batch from a peer, in the order in which it was sent.
-    fn deliver(&self, from: NodeId, batch: Vec<Envelope>) -> BoxFuture<'_, ()>;
+    fn deliver(&self, from: NodeId, batch: Vec<Parcel>) -> BoxFuture<'_, ()>;
 }
 
 impl<F, Delivered> Inbox for F
 where
-    F: Fn(NodeId, Vec<Envelope>) -> Delivered + Send + Sync,
+    F: Fn(NodeId, Vec<Parcel>) -> Delivered + Send + Sync,
     Delivered: Future<Output = ()> + Send + 'static,
 {
-    fn deliver(&self, from: NodeId, batch: Vec<Envelope>) -> BoxFuture<'_, ()> {
+    fn deliver(&self, from: NodeId, batch: Vec<Parcel>) -> BoxFuture<'_, ()> {
         Box::pin(self(from, batch))
     }
 }
@@ -165,7 +164,7 @@ impl LinkService {
     }
 
     /// The messages of a batch; one that cannot be read is lost alone.
-    fn read(&self, request: LinkRequest) -> Result<Vec<Envelope>, WireError> {
+    fn read(&self, request: LinkRequest) -> Result<Vec<Parcel>, WireError> {
         let metrics = &self.inner.metrics;
         metrics.received_batches.inc();
         metrics
@@ -175,9 +174,10 @@ impl LinkService {
         let mut batch = Vec::with_capacity(parts.len());
         for part in parts {
             match envelope_from_bytes(part, self.inner.options.partitions) {
-                Ok(envelope) => {
+                Ok((envelope, trace)) => {
                     metrics.received(&envelope.message);
-                    batch.push(envelope);
+                    let trace = trace.map(Box::new);
+                    batch.push(Parcel { envelope, trace });
                 }
                 Err(error) => {
                     metrics.dropped(DropReason::Malformed, 1);

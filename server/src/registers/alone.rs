@@ -4,13 +4,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::Instant;
 
 use torc_record::HybridTime;
-use torc_replication::{Lookup, Replica, Request, Rules};
+use torc_replication::{Lookup, Outcome, Replica, Request, Rules};
 use torc_ring::Partition;
 
+use super::spans::{coordinated, coordinator};
 use super::{Mailbox, Registers, Wanted};
 use crate::mutants::broken_rules;
+use crate::spans::OpenSpan;
 
 /// Values that are read together: so many, of whatever length, are in memory before they are charged.
 const READS_AT_ONCE: usize = 32;
@@ -89,6 +92,7 @@ impl Registers {
         alone: Vec<(u64, u32, Wanted)>,
         others: &mut Vec<(u32, Wanted)>,
     ) {
+        let began = self.tracer.as_ref().map(|_| Instant::now());
         let reads: Vec<_> = alone
             .iter()
             .map(|(_, _, Wanted { at, .. })| (at.namespace, at.digest, at.key.as_bytes()))
@@ -108,11 +112,20 @@ impl Registers {
             match answer.filter(|_| is_still) {
                 Some(outcome) => {
                     self.metrics.count(false, false, &outcome);
+                    self.trace_alone(&wanted, began, &outcome);
                     told.push((number, outcome));
                 }
                 None => others.push((number, wanted)),
             }
         }
         mailbox.tell(told);
+    }
+
+    /// Records a get that was answered here at once, if it is traced.
+    fn trace_alone(&self, wanted: &Wanted, began: Option<Instant>, outcome: &Outcome) {
+        if let (Some(tracer), Some(trace), Some(began)) = (&self.tracer, wanted.trace, began) {
+            let open = OpenSpan::child(trace, coordinator(false), began);
+            tracer.record(coordinated(open, wanted.partition, Some(outcome)));
+        }
     }
 }

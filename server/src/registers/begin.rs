@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use torc_proto::Fault;
 use torc_record::Layer;
-use torc_replication::{Envelope, Milestone};
+use torc_replication::Milestone;
 use torc_ring::NodeId;
 use torc_ring::topology::{Fact, RoutingTable, Sizes};
 use torc_tls::NodeTls;
@@ -16,7 +16,7 @@ use torc_tls::NodeTls;
 use super::replica_slot::Reached;
 use super::{Me, Registers, slices, upkeep};
 use crate::generations;
-use crate::links::{Contact, Directory, Inbox, LinkOptions, Links, Whoami};
+use crate::links::{Contact, Directory, Inbox, LinkOptions, Links, Parcel, Whoami};
 use crate::moves::Reporter;
 use crate::shared::Shared;
 
@@ -54,7 +54,7 @@ impl Directory for Members {
 struct Received(Arc<Registers>);
 
 impl Inbox for Received {
-    fn deliver(&self, from: NodeId, batch: Vec<Envelope>) -> BoxFuture<'_, ()> {
+    fn deliver(&self, from: NodeId, batch: Vec<Parcel>) -> BoxFuture<'_, ()> {
         self.0.receive(from, batch);
         Box::pin(std::future::ready(()))
     }
@@ -99,7 +99,7 @@ pub(crate) fn begin(
         links.clone(),
         shared.started,
         (reports, slices),
-        shared.metrics.registers.clone(),
+        (shared.metrics.registers.clone(), shared.tracer.clone()),
     ));
     let _ = shared
         .link_service

@@ -175,6 +175,7 @@ impl Registers {
             rules: Rules::Eventual(Quorum::One),
             request: Request::HandOver(hint.clone()),
             deadline: Instant::now() + HAND_TIME,
+            trace: None,
         };
         match self.operate(wanted).await {
             Outcome::Written { .. } => {

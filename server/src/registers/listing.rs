@@ -161,6 +161,7 @@ impl Registers {
                 rules: self.rules(at.namespace).unwrap_or(Rules::Linearizable),
                 request: Request::Get,
                 deadline,
+                trace: None,
             }),
         });
         let outcomes = self.operate_many(asked.collect()).await;

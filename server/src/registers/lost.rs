@@ -286,6 +286,7 @@ impl Registers {
                     rules: self.rules(at.namespace)?,
                     request: Request::Reconcile { rewrite: true },
                     deadline,
+                    trace: None,
                 })
             });
             // Whether it helped is seen in the store.

@@ -50,7 +50,7 @@ impl EventualMetrics {
     /// Counts an operation that ended.
     fn count(&self, is_write: bool, outcome: &Outcome) {
         let counter = match outcome {
-            Outcome::Unknown => &self.unknown,
+            Outcome::Unknown | Outcome::Overtaken => &self.unknown,
             Outcome::Unavailable | Outcome::OutOfSpace | Outcome::Refused => &self.unavailable,
             Outcome::Reconciled => &self.reconciled,
             _ if is_write => &self.writes,
@@ -145,7 +145,7 @@ impl RegisterMetrics {
             }
             // A miss completes an accept first.
             Outcome::Mismatch { .. } => &paths.slow,
-            Outcome::Unknown => &self.unknown,
+            Outcome::Unknown | Outcome::Overtaken => &self.unknown,
             Outcome::Unavailable | Outcome::OutOfSpace | Outcome::Refused => &self.unavailable,
             Outcome::Reconciled => &self.reconciled,
         };

@@ -13,7 +13,7 @@
 //! * `replica_slot`: one partition's replica, and what waits for its batches to be durable.
 //! * `alone`: gets of a partition whose only reader is this node; `confirm`: those that need
 //!   only the word of other readers.
-//! * `metrics`: what is counted.
+//! * `metrics`: what is counted. `spans`: what is traced.
 //! * `slices`: sealed slices on their way to a newcomer.
 //! * `listing`: pages of a partition for scans.
 //! * `disk`: the store as a replica sees it.
@@ -48,6 +48,7 @@ mod same;
 mod scrub;
 mod shard;
 mod slices;
+mod spans;
 mod turn;
 mod upkeep;
 
@@ -68,8 +69,9 @@ use torc_store::{Store, StoreError};
 
 use crate::budget::Budget;
 use crate::clock::unix_ms;
-use crate::links::Links;
+use crate::links::{Links, Parcel};
 use crate::mutants::broken_rules;
+use crate::spans::Tracer;
 use alone::Alone;
 use hints::HintKeeper;
 use readings::Readings;
@@ -175,6 +177,8 @@ pub(crate) struct Registers {
     /// An operation began while none was under way.
     busy: Notify,
     metrics: RegisterMetrics,
+    /// None: nothing is traced.
+    tracer: Option<Arc<Tracer>>,
 }
 
 impl std::fmt::Debug for Registers {
@@ -198,7 +202,7 @@ impl Registers {
             mpsc::UnboundedSender<replica_slot::Reached>,
             mpsc::Sender<slices::Wanted>,
         ),
-        metrics: RegisterMetrics,
+        (metrics, tracer): (RegisterMetrics, Option<Arc<Tracer>>),
     ) -> Self {
         let ceiling = store.node_ceiling();
         let options = CoordinatorOptions {
@@ -234,6 +238,7 @@ impl Registers {
             window: Arc::new(Semaphore::new(WINDOW)),
             busy: Notify::new(),
             metrics,
+            tracer,
         }
     }
 
@@ -248,19 +253,19 @@ impl Registers {
     }
 
     /// Takes what another node sent.
-    pub(crate) fn receive(&self, from: NodeId, envelopes: Vec<Envelope>) {
-        let mut shards: [Vec<Envelope>; SHARDS] = Default::default();
-        for envelope in envelopes {
-            shards[shard_of(envelope.partition)].push(envelope);
+    pub(crate) fn receive(&self, from: NodeId, parcels: Vec<Parcel>) {
+        let mut shards: [Vec<Parcel>; SHARDS] = Default::default();
+        for parcel in parcels {
+            shards[shard_of(parcel.envelope.partition)].push(parcel);
         }
         let mut outbox = Outbox::default();
-        for (shard, envelopes) in shards.into_iter().enumerate() {
-            if envelopes.is_empty() {
+        for (shard, parcels) in shards.into_iter().enumerate() {
+            if parcels.is_empty() {
                 continue;
             }
             let mut turn = Turn::with(self, shard, outbox);
-            for envelope in envelopes {
-                turn.deliver(from, envelope);
+            for parcel in parcels {
+                turn.deliver(from, parcel);
             }
             outbox = turn.close();
         }
@@ -296,7 +301,8 @@ impl Registers {
         self.keys.load().modes.get(&namespace).copied()
     }
 
-    fn rules(&self, namespace: NamespaceId) -> Option<Rules> {
+    /// The rules of an operation that no client asked for; none if this node has not heard of the namespace.
+    pub(crate) fn rules(&self, namespace: NamespaceId) -> Option<Rules> {
         Some(match self.mode(namespace)? {
             NamespaceMode::Linearizable => Rules::Linearizable,
             NamespaceMode::Eventual => Rules::Eventual(torc_replication::Quorum::Majority),

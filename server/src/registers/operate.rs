@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tokio_util::sync::PollSemaphore;
+use torc_proto::TraceContext;
 use torc_replication::{Locator, OpId, Operation, Outcome, Request, Rules};
 use torc_ring::Partition;
 
@@ -18,6 +19,8 @@ pub(crate) struct Wanted {
     pub(crate) rules: Rules,
     pub(crate) request: Request,
     pub(crate) deadline: Instant,
+    /// The span that asks for it, if it is traced.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 /// Operations under way. Those that were not answered are abandoned when it is dropped.
@@ -53,7 +56,11 @@ impl Begun {
             if wanted.is_empty() {
                 continue;
             }
+            let mut traced = Vec::new();
             let operation = |(number, wanted): (u32, Wanted)| {
+                if let Some(trace) = wanted.trace {
+                    traced.push((number, trace));
+                }
                 let operation = Operation {
                     partition: wanted.partition,
                     at: wanted.at,
@@ -65,7 +72,7 @@ impl Begun {
             };
             let operations = wanted.into_iter().map(operation).collect();
             let mut turn = Turn::with(&registers, shard, outbox);
-            turn.start(mailbox, operations, |number, op| {
+            turn.start(mailbox, operations, &traced, |number, op| {
                 let number = number as usize;
                 if self.ops.len() <= number {
                     self.ops.resize(number + 1, None);

@@ -13,6 +13,7 @@ use torc_ring::Partition;
 
 use super::mailbox::Mailbox;
 use super::replica_slot::ReplicaSlot;
+use super::spans::Spans;
 
 /// Who waits for an operation.
 pub(super) struct Waiting {
@@ -27,6 +28,7 @@ pub(super) struct Shard {
     last_op: OpId,
     pub(super) waiting: NumberTable<OpId, Waiting>,
     pub(super) slots: NumberTable<Partition, Box<ReplicaSlot>>,
+    pub(super) spans: Spans,
     /// Partitions that are not stable: their replicas may have to ask again for copies.
     pub(super) moving: BTreeSet<Partition>,
 }
@@ -43,6 +45,7 @@ impl Shard {
             last_op: OpId(0),
             waiting: NumberTable::default(),
             slots: NumberTable::default(),
+            spans: Spans::default(),
             moving: BTreeSet::new(),
         }
     }

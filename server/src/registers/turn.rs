@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
+use torc_proto::TraceContext;
 use torc_record::HybridTime;
 use torc_replication::{
     Config, Coordinator, Effect, Envelope, Input, Intent, Message, Now, OpId, Operation, Outcome,
@@ -19,13 +20,14 @@ use torc_replication::{
 };
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
-use torc_store::{PartitionBatch, Store, StoreHealth};
+use torc_store::{Applied, PartitionBatch, Store, StoreHealth};
 
 use super::mailbox::Mailbox;
 use super::replica_slot::{Deferred, ReplicaSlot};
 use super::shard::{Shard, Waiting};
 use super::{Durable, Registers, disk, slices};
-use crate::links::Links;
+use crate::links::{Links, Parcel};
+use crate::spans::{OpenSpan, Span, Tracer};
 
 pub(super) struct Turn<'a> {
     registers: &'a Registers,
@@ -36,7 +38,7 @@ pub(super) struct Turn<'a> {
     is_full: bool,
     now: Now,
     /// What this node has said to itself.
-    heard: VecDeque<Envelope>,
+    heard: VecDeque<Parcel>,
     intents: Vec<Intent>,
     deferred: Vec<Deferred>,
     outbox: Outbox,
@@ -44,23 +46,27 @@ pub(super) struct Turn<'a> {
     /// Whose batches these are: of which life of their replica, and their numbers there.
     batch_names: Vec<(Partition, u64, Seq)>,
     told: Vec<(Waiting, Outcome)>,
+    /// The span of the message that is being handled, if it is traced.
+    handling: Option<TraceContext>,
+    /// Spans that wait for what is to be stored.
+    storing: Vec<TraceContext>,
 }
 
 /// What is to be sent, by peer: there are few.
 #[derive(Default)]
-pub(super) struct Outbox(Vec<(NodeId, Vec<Envelope>)>);
+pub(super) struct Outbox(Vec<(NodeId, Vec<Parcel>)>);
 
 impl Outbox {
-    fn push(&mut self, to: NodeId, envelope: Envelope) {
+    fn push(&mut self, to: NodeId, parcel: Parcel) {
         match self.0.iter_mut().find(|(peer, _)| *peer == to) {
-            Some((_, envelopes)) => envelopes.push(envelope),
-            None => self.0.push((to, vec![envelope])),
+            Some((_, parcels)) => parcels.push(parcel),
+            None => self.0.push((to, vec![parcel])),
         }
     }
 
     pub(super) fn send(self, links: &Links) {
-        for (to, envelopes) in self.0 {
-            links.send_all(to, envelopes);
+        for (to, parcels) in self.0 {
+            links.send_all(to, parcels);
         }
     }
 }
@@ -93,6 +99,8 @@ impl<'a> Turn<'a> {
             batches: Vec::new(),
             batch_names: Vec::new(),
             told: Vec::new(),
+            handling: None,
+            storing: Vec::new(),
         }
     }
 
@@ -132,14 +140,17 @@ impl<'a> Turn<'a> {
         &self.registers.store
     }
 
-    /// Starts operations, and tells the number in the shard of each.
+    /// Starts operations, some of them traced, and tells the number in the shard of each.
     pub(super) fn start(
         &mut self,
         mailbox: &Arc<Mailbox>,
         operations: Vec<(u32, Operation)>,
+        traced: &[(u32, TraceContext)],
         mut started: impl FnMut(u32, OpId),
     ) {
         let held = self.held_of(&operations);
+        // In the order of the operations.
+        let mut traced = traced.iter().peekable();
         let mut named = Vec::with_capacity(operations.len());
         for ((number, operation), held) in operations.into_iter().zip(held) {
             let op = self.shard.next_op();
@@ -149,6 +160,11 @@ impl<'a> Turn<'a> {
                 mailbox: Arc::clone(mailbox),
                 number,
             };
+            if let Some((_, trace)) = traced.next_if(|(it, _)| *it == number) {
+                let at = (operation.partition, operation.at.digest);
+                let spans = &mut self.shard.spans;
+                spans.begin(op, *trace, waiting.is_write, at);
+            }
             self.shard.waiting.insert(op, waiting);
             named.push((op, operation, held));
             started(number, op);
@@ -160,6 +176,7 @@ impl<'a> Turn<'a> {
     /// Nobody waits for this operation any more.
     pub(super) fn abandon(&mut self, op: OpId) {
         if let Some(waiting) = self.shard.waiting.remove(&op) {
+            self.shard.spans.end(op, None);
             let (now, mut is_open) = (self.now, false);
             self.coordinate(|coordinator, out| is_open = coordinator.abandon(now, op, out));
             if is_open && waiting.is_write {
@@ -179,6 +196,9 @@ impl<'a> Turn<'a> {
                 Intent::Done { op, outcome } => {
                     // Whoever asked may have gone.
                     if let Some(waiting) = self.shard.waiting.remove(&op) {
+                        if !self.shard.spans.is_idle() {
+                            self.shard.spans.end(op, Some(&outcome));
+                        }
                         self.told.push((waiting, outcome));
                     }
                 }
@@ -192,15 +212,31 @@ impl<'a> Turn<'a> {
     }
 
     pub(super) fn send(&mut self, to: NodeId, envelope: Envelope) {
-        if to == self.registers.me.node {
-            self.heard.push_back(envelope);
+        let spans = &mut self.shard.spans;
+        let trace = if spans.is_idle() {
+            None
         } else {
-            self.outbox.push(to, envelope);
+            spans.sent(to, &envelope.message)
+        };
+        let parcel = Parcel { envelope, trace };
+        if to == self.registers.me.node {
+            self.heard.push_back(parcel);
+        } else {
+            self.outbox.push(to, parcel);
         }
     }
 
-    /// An envelope for this node.
-    pub(super) fn deliver(&mut self, from: NodeId, envelope: Envelope) {
+    /// A message for this node.
+    pub(super) fn deliver(&mut self, from: NodeId, parcel: Parcel) {
+        let Parcel { envelope, trace } = parcel;
+        if let Some(trace) = trace.filter(|_| self.registers.tracer.is_some()) {
+            self.handling = self.shard.spans.received(from, &envelope, *trace);
+        }
+        self.handle(from, envelope);
+        self.handling = None;
+    }
+
+    fn handle(&mut self, from: NodeId, envelope: Envelope) {
         let now = self.now;
         match envelope.message {
             ref message if message.answers().is_some() => {
@@ -271,6 +307,9 @@ impl<'a> Turn<'a> {
                 self.shard.moving.insert(partition);
             }
         }
+        if let Input::Fetched { from, envelope } = &input {
+            self.handling = self.shard.spans.handling(*from, &envelope.message);
+        }
         let is_about_a_key = matches!(&input, Input::Message { envelope, .. } | Input::Fetched { envelope, .. }
             if envelope.message.is_about_a_key());
         let disk = disk::Disk::new(&registers.store, &registers.keys, partition);
@@ -301,6 +340,9 @@ impl<'a> Turn<'a> {
         life: u64,
         made: Vec<(Seq, torc_replication::Batch)>,
     ) {
+        if !made.is_empty() {
+            self.storing.extend(self.handling);
+        }
         for (seq, batch) in made {
             self.batches.push((partition, disk::batch_of(batch)));
             self.batch_names.push((partition, life, seq));
@@ -393,28 +435,39 @@ impl<'a> Turn<'a> {
     /// Hears what this node has said to itself until nothing is left, hands over what is to be
     /// stored, releases the shard, and tells outcomes. Returns what is to be sent.
     pub(super) fn close(mut self) -> Outbox {
-        while let Some(envelope) = self.heard.pop_front() {
-            self.deliver(self.registers.me.node, envelope);
+        while let Some(parcel) = self.heard.pop_front() {
+            self.deliver(self.registers.me.node, parcel);
         }
         let Self {
             registers,
-            shard,
+            mut shard,
             was_idle,
             outbox,
             batches,
             batch_names,
             told,
+            storing,
             ..
         } = self;
         if !batches.is_empty() {
             let durable = registers.durable.clone();
-            registers.store.apply_many(batches, move |failures| {
+            let tracer = registers.tracer.clone().filter(|_| !storing.is_empty());
+            registers.store.apply_many(batches, move |applied| {
+                if let Some(tracer) = tracer {
+                    record_sync(&tracer, &storing, &applied);
+                }
                 // Fails only when the node stops.
-                let _ = durable.send(Durable::Batches(batch_names, failures));
+                let _ = durable.send(Durable::Batches(batch_names, applied.failed));
             });
         }
         let is_idle = shard.is_idle();
+        let spans = shard.spans.take_ended();
         drop(shard);
+        if let Some(tracer) = &registers.tracer {
+            for span in spans {
+                tracer.record(span);
+            }
+        }
         if was_idle && !is_idle {
             registers.busy.notify_one();
         }
@@ -433,5 +486,19 @@ impl<'a> Turn<'a> {
                 .tell(std::iter::once((first.number, outcome)).chain(rest));
         }
         outbox
+    }
+}
+
+/// Records the sync of the log that made batches durable.
+fn record_sync(tracer: &Tracer, storing: &[TraceContext], applied: &Applied) {
+    let Some(sync) = applied.sync else {
+        return;
+    };
+    for replica in storing {
+        let open = OpenSpan::child(*replica, "log sync", sync.began);
+        tracer.record(Span {
+            ended: sync.began + sync.took,
+            ..open.end("ok")
+        });
     }
 }

@@ -332,6 +332,7 @@ impl Registers {
             rules,
             request: Request::Reconcile { rewrite },
             deadline: Instant::now() + RECONCILE_TIME,
+            trace: None,
         };
         self.operate(wanted).await;
     }

@@ -55,10 +55,19 @@ impl Servers {
 
     /// Each node has a directory of its own there, by its number.
     pub(crate) async fn start_in(dir: tempfile::TempDir, log_segment_mib: Option<u64>) -> Self {
-        let settings = |number: u32| RawSettings {
+        let with_segments = |settings| RawSettings {
             log_segment_mib,
-            ..settings(dir.path().join(number.to_string()))
+            ..settings
         };
+        Self::start_with(dir, with_segments).await
+    }
+
+    /// With other settings than usual.
+    pub(crate) async fn start_with(
+        dir: tempfile::TempDir,
+        change: impl Fn(RawSettings) -> RawSettings,
+    ) -> Self {
+        let settings = |number: u32| change(settings(dir.path().join(number.to_string())));
         let mut nodes = Vec::new();
         for number in [2, 3] {
             let settings = settings(number);

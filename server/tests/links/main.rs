@@ -21,14 +21,14 @@ use torc_record::{Ballot, Digest, Key, NamespaceId, Record, State};
 use torc_replication::{Envelope, Message, OpId, Tag};
 use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 use torc_ring::{NodeId, Partition};
-use torc_server::links::DropReason;
+use torc_server::links::{DropReason, Parcel};
 
-use nodes::{BOOT, CLUSTER, Members, Node, Setup, incarnation, message, until};
+use nodes::{BOOT, CLUSTER, Members, Node, Setup, envelope, incarnation, message, until};
 
 const MANY: u64 = 100_000;
 
 /// A message that carries a number and 1 KiB.
-fn large_message(number: u64) -> Envelope {
+fn large_message(number: u64) -> Parcel {
     let record = Record {
         namespace: NamespaceId::DEFAULT,
         digest: Digest([0; 16]),
@@ -51,8 +51,9 @@ fn large_message(number: u64) -> Envelope {
             record,
             next: None,
         },
-        ..message(number)
+        ..envelope(number)
     }
+    .into()
 }
 
 #[test]
@@ -309,10 +310,10 @@ fn a_message_that_cannot_be_read_is_lost_alone_and_a_broken_batch_ends_the_strea
     let mut batch = BytesMut::from(&[1, 0xff][..]);
     let elsewhere = Envelope {
         partition: Partition(4096 * 8),
-        ..message(0)
+        ..envelope(0)
     };
-    push_envelope(&mut batch, elsewhere);
-    push_envelope(&mut batch, message(5));
+    push_envelope(&mut batch, elsewhere, None);
+    push_envelope(&mut batch, envelope(5), None);
     let request = |envelopes| LinkRequest {
         hello: None,
         envelopes,
@@ -375,7 +376,7 @@ fn a_link_is_cut_one_way_and_mended_by_the_file() {
 #[ignore = "measures"]
 fn messages_a_second_over_one_stream() {
     for (name, count, make) in [
-        ("accepted", 2_000_000, message as fn(u64) -> Envelope),
+        ("accepted", 2_000_000, message as fn(u64) -> Parcel),
         ("accept of 1 KiB", 500_000, large_message),
     ] {
         let members = Members::default();

@@ -23,7 +23,7 @@ use torc_replication::{Envelope, Message, OpId, Tag};
 use torc_ring::topology::{Boot, ClusterId, Incarnation, Levels};
 use torc_ring::{NodeId, Partition, Partitions};
 use torc_server::links::{
-    Contact, Directory, LinkMetrics, LinkOptions, LinkService, LinkStream, Links, Whoami,
+    Contact, Directory, LinkMetrics, LinkOptions, LinkService, LinkStream, Links, Parcel, Whoami,
 };
 
 /// The start that every node is in.
@@ -125,11 +125,12 @@ impl Node {
         let received = Arc::<Mutex<Vec<_>>>::default();
         let permits = Arc::new(Semaphore::new(setup.permits));
         let (seen, taking) = (Arc::clone(&received), Arc::clone(&permits));
-        let inbox = move |from, batch: Vec<Envelope>| {
+        let inbox = move |from, batch: Vec<Parcel>| {
             let (seen, taking) = (Arc::clone(&seen), Arc::clone(&taking));
             async move {
                 taking.acquire().await.unwrap().forget();
-                seen.lock().extend(batch.iter().map(|e| (from, number(e))));
+                seen.lock()
+                    .extend(batch.iter().map(|e| (from, number(&e.envelope))));
             }
         };
         let service = links.service(Arc::new(inbox));
@@ -190,7 +191,11 @@ impl Drop for Node {
 }
 
 /// A message that carries a number.
-pub(crate) fn message(number: u64) -> Envelope {
+pub(crate) fn message(number: u64) -> Parcel {
+    envelope(number).into()
+}
+
+pub(crate) fn envelope(number: u64) -> Envelope {
     let tag = Tag {
         op: OpId(number),
         round: HybridTime(1 << 60),

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use torc_record::Ballot;
@@ -17,24 +18,40 @@ use crate::{PartitionBatch, PartitionMeta, StoreError, partition_table};
 /// Bytes of a change in the log beyond its records, at most.
 const OTHERS_BYTES: usize = 128;
 
-/// What failed of a call: the places of the changes in it, ascending, and why.
-type Failures = Vec<(usize, StoreError)>;
+type Told = Box<dyn FnOnce(Applied) + Send>;
 
-type Told = Box<dyn FnOnce(Failures) + Send>;
+/// What came of a call of [`Store::apply_many`](crate::Store::apply_many).
+#[derive(Debug, Clone, Default)]
+pub struct Applied {
+    /// The places of the changes that failed, ascending, and why.
+    pub failed: Vec<(usize, StoreError)>,
+    /// The sync of the log that made the others durable, the last if there were several; none if
+    /// nothing was written.
+    pub sync: Option<LogSync>,
+}
+
+/// A sync of the commit log.
+#[derive(Debug, Clone, Copy)]
+pub struct LogSync {
+    /// When it began.
+    pub began: Instant,
+    /// How long it took.
+    pub took: Duration,
+}
 
 /// Whom to tell of a call's outcome: told when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Report(Arc<Mutex<Call>>);
 
 struct Call {
-    failed: Failures,
+    applied: Applied,
     done: Option<Told>,
 }
 
 impl Report {
-    pub(crate) fn new(done: impl FnOnce(Failures) + Send + 'static) -> Self {
+    pub(crate) fn new(done: impl FnOnce(Applied) + Send + 'static) -> Self {
         Self(Arc::new(Mutex::new(Call {
-            failed: Vec::new(),
+            applied: Applied::default(),
             done: Some(Box::new(done)),
         })))
     }
@@ -43,7 +60,7 @@ impl Report {
 impl Drop for Call {
     fn drop(&mut self) {
         if let Some(done) = self.done.take() {
-            done(std::mem::take(&mut self.failed));
+            done(std::mem::take(&mut self.applied));
         }
     }
 }
@@ -170,9 +187,12 @@ impl Changes {
         all.filter(|(change, _)| change.refused.is_none())
     }
 
-    /// What was not refused is durable.
-    pub(crate) fn complete(mut self) {
+    /// What was not refused is durable, by this sync if it took one.
+    pub(crate) fn complete(mut self, sync: Option<LogSync>) {
         self.is_settled = true;
+        if sync.is_some() {
+            self.report.0.lock().applied.sync = sync;
+        }
     }
 }
 
@@ -187,7 +207,7 @@ impl Drop for Changes {
         let refused = outcomes.filter_map(|(place, change)| Some((place, change.refused?)));
         let mut refused = refused.peekable();
         if refused.peek().is_some() {
-            self.report.0.lock().failed.extend(refused);
+            self.report.0.lock().applied.failed.extend(refused);
         }
     }
 }
@@ -230,7 +250,7 @@ impl Parts {
 
     pub(crate) fn finish(mut self) -> Vec<Changes> {
         if self.last.list.is_empty() {
-            self.last.complete();
+            self.last.complete(None);
         } else {
             self.done.push(self.last);
         }

@@ -14,7 +14,7 @@ use crate::format::{Entry, FRAME_LEN, FrameBuilder};
 use crate::log::LogWriter;
 use crate::packed::Packed;
 use crate::shared::Shared;
-use crate::{DropReport, Seq, StoreError};
+use crate::{DropReport, LogSync, Seq, StoreError};
 
 /// How often a store that is out of space looks whether there is some, without a write
 /// that asks.
@@ -113,25 +113,25 @@ impl Committer {
         });
     }
 
-    /// Writes and syncs the operations as one batch. Gives the number of its first entry and
-    /// how long the sync took.
-    fn make_durable(&mut self, ops: &[Op]) -> Result<(u64, Duration), StoreError> {
+    /// Writes and syncs the operations as one batch. Gives the number of its first entry, and the
+    /// sync if there was one.
+    fn make_durable(&mut self, ops: &[Op]) -> Result<(u64, Option<LogSync>), StoreError> {
         self.frame.clear();
         for op in ops {
             put(op, &mut self.frame);
         }
         if self.frame.count() == 0 {
             // Changes that change nothing: all before them is durable.
-            return Ok((self.log.next_seq(), Duration::ZERO));
+            return Ok((self.log.next_seq(), None));
         }
         let len = self.frame.len();
         let written = self
             .make_room(len)
             .and_then(|()| self.log.append(&mut self.frame));
-        let (first_seq, took) =
+        let (first_seq, sync) =
             written.inspect_err(|_| self.wanted_len = self.wanted_len.max(len))?;
         let counters = &self.shared.counters;
-        counters.fsyncs.record(took);
+        counters.fsyncs.record(sync.took);
         counters.batches.add(1);
         counters.batch_records.add(u64::from(self.frame.count()));
         self.shared.note_log(None, self.log.current());
@@ -139,7 +139,7 @@ impl Committer {
             // A short frame may fit where the one that was refused does not.
             self.probe_space();
         }
-        Ok((first_seq, took))
+        Ok((first_seq, Some(sync)))
     }
 
     fn make_room(&mut self, len: usize) -> Result<(), StoreError> {
@@ -149,7 +149,7 @@ impl Committer {
     }
 
     /// Applies what is durable now, then acknowledges it.
-    fn apply(&mut self, first_seq: u64, ops: Vec<Op>, sync: Duration) {
+    fn apply(&mut self, first_seq: u64, ops: Vec<Op>, sync: Option<LogSync>) {
         let shared = &*self.shared;
         let mut seq = first_seq;
         let mut acks = Vec::with_capacity(ops.len());
@@ -188,13 +188,14 @@ impl Committer {
             shared.room.release(reserved);
         }
         shared.set_last_seq(Seq(seq - 1));
-        self.gather.note_batch(acks.len(), shared.queue.len(), sync);
+        let took = sync.map_or(Duration::ZERO, |sync| sync.took);
+        self.gather.note_batch(acks.len(), shared.queue.len(), took);
         for ack in acks {
             // A caller that has gone needs no answer.
             match ack {
                 Ack::Write(done) => drop(done.send(Ok(()))),
                 Ack::Drop(done, report) => drop(done.send(Ok(report))),
-                Ack::Apply(changes) => changes.complete(),
+                Ack::Apply(changes) => changes.complete(sync),
                 Ack::Ceiling(done) => done.call(Ok(())),
             }
         }

@@ -9,6 +9,7 @@ mod committer;
 mod gather;
 mod queue;
 
+pub use changes::{Applied, LogSync};
 pub(crate) use changes::{Change, Changes, Parts, Report};
 pub(crate) use committer::Committer;
 pub(crate) use queue::Queue;
@@ -128,7 +129,7 @@ impl Op {
             Self::Ceiling { done, .. } => done.call(Err(error)),
             Self::Apply(mut changes) => {
                 changes.refuse(&error);
-                changes.complete();
+                changes.complete(None);
             }
             Self::Resume { .. } | Self::ReleaseMemory => {}
         }

@@ -1,15 +1,15 @@
 //! One segment being written.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use torc_ring::Partitions;
 
-use crate::StoreError;
 use crate::directory::Directory;
 use crate::error::is_out_of_space;
 use crate::format::{FileKind, HEADER_LEN, Header, draw_salt};
 use crate::fs::FsFile;
+use crate::{LogSync, StoreError};
 
 /// The segment at the end of the log.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct Segment {
 
 impl Segment {
     /// Writes a frame and syncs it; says how long the sync took.
-    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<Duration, StoreError> {
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<LogSync, StoreError> {
         if let Err(error) = self.file.write_all_at(bytes, self.at) {
             if is_out_of_space(&error) {
                 // What was written of it must not come back: with zeros behind it, a part
@@ -42,7 +42,10 @@ impl Segment {
         let start = Instant::now();
         self.sync()?;
         self.at += bytes.len() as u64;
-        Ok(start.elapsed())
+        Ok(LogSync {
+            began: start,
+            took: start.elapsed(),
+        })
     }
 
     /// Takes up again what a write that did not fit gave up.

@@ -1,15 +1,14 @@
 //! Appending to the log.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use torc_ring::Partitions;
 
 use super::segment::{Prepare, Segment};
-use crate::StoreError;
 use crate::directory::Directory;
 use crate::error::is_out_of_descriptors;
 use crate::format::{FRAME_LEN, FrameBuilder, FrameKind, HEADER_LEN};
+use crate::{LogSync, StoreError};
 
 /// A segment that exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +69,8 @@ impl LogWriter {
         }
     }
 
-    /// Writes a batch and syncs it. Returns the number of its first entry and how long
-    /// the sync took. The caller has made room for it.
+    /// Writes a batch and syncs it. Returns the number of its first entry, and the
+    /// sync. The caller has made room for it.
     ///
     /// # Errors
     /// [`StoreError::OutOfSpace`]: the log is as it was. [`StoreError::Failed`]: the log
@@ -79,13 +78,13 @@ impl LogWriter {
     pub(crate) fn append(
         &mut self,
         batch: &mut FrameBuilder,
-    ) -> Result<(u64, Duration), StoreError> {
+    ) -> Result<(u64, LogSync), StoreError> {
         let segment = self.segment.as_mut().ok_or(StoreError::OutOfSpace)?;
         let first_seq = self.next_seq;
         let bytes = batch.finish(FrameKind::Batch, first_seq, segment.salt);
-        let took = segment.append(bytes)?;
+        let sync = segment.append(bytes)?;
         self.next_seq += u64::from(batch.count());
-        Ok((first_seq, took))
+        Ok((first_seq, sync))
     }
 
     /// Sees to it that a frame of `len` bytes fits the current segment, if need be by

@@ -108,7 +108,7 @@ pub(crate) fn apply_many(
     changes: Vec<(Partition, PartitionBatch)>,
 ) -> Vec<(usize, StoreError)> {
     let (told, outcome) = std::sync::mpsc::channel();
-    store.apply_many(changes, move |failed| told.send(failed).unwrap());
+    store.apply_many(changes, move |applied| told.send(applied.failed).unwrap());
     let failed = outcome.recv().unwrap();
     assert!(outcome.recv().is_err(), "told once");
     failed

@@ -9,7 +9,7 @@ use serde::Serialize;
 use torc_backup::{Backup, Location, Namespace, Plan, Writing};
 use torc_client::{BackupProgress, BackupRequest, Client, NodeId, Partition, RoutingTable};
 use torc_record::DigestKey;
-use torc_ring::topology::NamespaceMode;
+use torc_ring::topology::{NamespaceMode, is_dropped_name};
 
 use crate::args;
 use crate::cli::Global;
@@ -34,6 +34,9 @@ pub(super) struct Args {
     /// Go on with this backup, which was begun and not finished.
     #[arg(long, value_name = "NAME", conflicts_with = "full")]
     resume: Option<String>,
+    /// Only this namespace, or these: nodes gather its records, so that every such backup copies all of them.
+    #[arg(long, value_name = "NAMESPACE", conflicts_with_all = ["resume", "full"])]
+    only: Vec<String>,
     /// Copy every slice anew, whatever earlier backups have.
     #[arg(long)]
     full: bool,
@@ -75,7 +78,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             }
             writing
         }
-        None => begin(&location, &table, args.full).await?,
+        None => begin(&location, &table, &args).await?,
     };
     let name = writing.plan.name.clone();
     let mut directing = Directing {
@@ -123,13 +126,30 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     ))
 }
 
-async fn begin(location: &Location, table: &RoutingTable, full: bool) -> Result<Writing, Failure> {
+async fn begin(location: &Location, table: &RoutingTable, args: &Args) -> Result<Writing, Failure> {
+    let unknown = args
+        .only
+        .iter()
+        .find(|name| !table.namespaces.contains_key(*name));
+    if let Some(name) = unknown {
+        return Err(Failure::Usage(format!(
+            "there is no namespace `{name}`: see `kvctl namespace list`"
+        )));
+    }
     let cluster = table.cluster.to_string();
     let earlier = Backup::list(location).await?;
-    let of_this = |it: &&torc_backup::Listed| it.plan.cluster == cluster && it.sums.is_some();
-    let base = earlier.iter().rfind(of_this).filter(|_| !full);
+    let of_this = |it: &&torc_backup::Listed| {
+        it.plan.cluster == cluster && it.sums.is_some() && !it.plan.only
+    };
+    let base = earlier.iter().rfind(of_this).filter(|_| !args.full);
     let base = base.map(|listed| listed.plan.name.clone());
-    let namespaces = table.namespaces.iter().map(|(name, it)| Namespace {
+    let namespaces = table.namespaces.iter();
+    let is_wanted = |name: &String| {
+        !is_dropped_name(name) && (args.only.is_empty() || args.only.contains(name))
+    };
+    let namespaces = namespaces.filter(|(name, _)| is_wanted(name));
+    let layers: BTreeSet<_> = namespaces.clone().map(|(_, it)| it.id.layer()).collect();
+    let namespaces = namespaces.map(|(name, it)| Namespace {
         name: name.clone(),
         id: it.id.0,
         mode: match it.mode {
@@ -148,11 +168,22 @@ async fn begin(location: &Location, table: &RoutingTable, full: bool) -> Result<
         (cluster.clone(), table.digest_key),
         (
             table.partitions.count(),
-            table.layers.partitions(table.partitions),
+            table
+                .layers
+                .partitions(table.partitions)
+                .filter(|partition| {
+                    let layer = table.partitions.layer(*partition);
+                    args.only.is_empty() || layer.is_some_and(|layer| layers.contains(&layer))
+                }),
         ),
         namespaces.collect(),
         (begun_ms, base),
     );
+    let plan = if args.only.is_empty() {
+        plan
+    } else {
+        plan.only()
+    };
     Ok(Writing::begin(location, plan).await?)
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Report {
     read_modify_writes: Option<Row>,
     /// Failed operations by kind.
     errors: BTreeMap<&'static str, u64>,
+    /// What the first of each kind said.
+    messages: BTreeMap<&'static str, String>,
 }
 
 /// Requests of one kind. Latencies are of requests, failed ones included; without any,
@@ -115,6 +117,7 @@ impl Report {
             scans: row(Kind::Scan),
             read_modify_writes: row(Kind::Modify),
             errors: tally.errors.clone(),
+            messages: tally.messages.clone(),
         }
     }
 
@@ -166,7 +169,12 @@ impl Report {
             let kind = |(kind, count): (&&str, &u64)| format!("{} {kind}", text::count(*count));
             let kinds: Vec<String> = self.errors.iter().map(kind).collect();
             let failed = text::count(self.failed);
-            paragraphs.push(format!("{failed} operations failed: {}", kinds.join(", ")));
+            let first = |(kind, said): (&&str, &String)| format!("\nfirst {kind}: {said}");
+            let first: String = self.messages.iter().map(first).collect();
+            paragraphs.push(format!(
+                "{failed} operations failed: {}{first}",
+                kinds.join(", ")
+            ));
         }
         paragraphs.join("\n\n")
     }
@@ -272,6 +280,7 @@ mod tests {
     fn the_json_keeps_its_fields() {
         let mut tally = tally(&[100], &[]);
         tally.errors.insert("deadline", 2);
+        tally.messages.insert("deadline", "too late".to_owned());
         let json = serde_json::to_value(report(tally)).unwrap();
         crate::out::assert_documented(&json);
         let expected = serde_json::json!({
@@ -286,7 +295,7 @@ mod tests {
                 "mean_us": null, "p50_us": null, "p99_us": null, "p999_us": null, "max_us": null,
             },
             "inserts": null, "scans": null, "read_modify_writes": null,
-            "errors": {"deadline": 2},
+            "errors": {"deadline": 2}, "messages": {"deadline": "too late"},
         });
         assert_eq!(json, expected);
     }
@@ -295,6 +304,7 @@ mod tests {
     fn the_text_shows_rates_latencies_and_errors() {
         let mut tally = tally(&[1, 850], &[2_000]);
         tally.errors.insert("deadline", 2);
+        tally.messages.insert("deadline", "too late".to_owned());
         let expected = "\
 3 operations in 500 ms: 6 a second, 64 requests under way, 1 a request, values of 100 B
 
@@ -304,7 +314,8 @@ put     1         2  2.00 ms  2.00 ms  2.00 ms  2.00 ms  2.00 ms
 
 1 gets found no value
 
-2 operations failed: 2 deadline";
+2 operations failed: 2 deadline
+first deadline: too late";
         assert_eq!(report(tally).describe(), expected);
     }
 

@@ -52,6 +52,8 @@ pub(super) struct Counts {
 pub(super) struct Tally {
     kinds: BTreeMap<Kind, Counts>,
     pub(super) errors: BTreeMap<&'static str, u64>,
+    /// What the first error of each kind said.
+    pub(super) messages: BTreeMap<&'static str, String>,
     /// Requests that were sent.
     pub(super) requests: u64,
 }
@@ -83,7 +85,10 @@ impl Tally {
             match outcome {
                 Ok(outcome) => counts.succeeded(outcome),
                 Err(error) => {
-                    *self.errors.entry(name(error.kind())).or_default() += 1;
+                    let kind = name(error.kind());
+                    *self.errors.entry(kind).or_default() += 1;
+                    let said = || error.to_string();
+                    self.messages.entry(kind).or_insert_with(said);
                     first_error.get_or_insert(error);
                 }
             }

@@ -157,7 +157,7 @@ fn of_replicas(status: &ClusterStatus, namespaces: &[Namespace]) -> Vec<Finding>
         ));
     }
     let nodes = staying(status).count();
-    for namespace in namespaces {
+    for namespace in namespaces.iter().filter(|it| !it.is_dropped) {
         let Namespace { name, replicas, .. } = namespace;
         let what = match *replicas {
             1 => format!(
@@ -325,6 +325,7 @@ mod tests {
             id: NamespaceId(1),
             mode: NamespaceMode::Linearizable,
             replicas,
+            is_dropped: false,
         }
     }
 

@@ -4,9 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use torc_build::{Manifest, Target};
-use torc_client::{
-    Client, ErrorKind, Generation, GenerationContent, GenerationState, NodeId, Reservation,
-};
+use torc_client::{Client, ErrorKind, Generation, GenerationContent, GenerationState, Reservation};
 
 use crate::cli::Global;
 use crate::failure::Failure;
@@ -49,20 +47,6 @@ pub(super) async fn reserve(
     show(&reserved.generation, global, out)
 }
 
-/// Reads what [`reserve`] wrote.
-pub(crate) fn read_reservation(path: &Path) -> Result<Target, Failure> {
-    let file = |source| Failure::File {
-        action: "read",
-        path: path.display().to_string(),
-        source,
-    };
-    let bytes = std::fs::read(path).map_err(file)?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        let path = path.display();
-        Failure::Usage(format!("{path} is no reservation of a generation: {error}"))
-    })
-}
-
 /// Attaches what was built in a directory, and waits until every node holds what it is to hold.
 pub(crate) async fn attach(
     client: &Client,
@@ -80,11 +64,9 @@ pub(crate) async fn attach(
     let source = if let Some(source) = source {
         source.to_owned()
     } else {
-        let dir = dir.canonicalize().map_err(|source| Failure::File {
-            action: "find",
-            path: dir.display().to_string(),
-            source,
-        })?;
+        let dir = dir
+            .canonicalize()
+            .map_err(|source| Failure::file("find", dir, source))?;
         format!("file://{}", dir.display())
     };
     let content = GenerationContent {
@@ -102,11 +84,11 @@ pub(crate) async fn attach(
         if looks == SAYS_WHY_AFTER {
             note(format_args!(
                 "still waiting for {}: if that does not end, see their logs; all nodes must be able to read {}",
-                nodes(&attached.not_ready),
+                text::nodes(&attached.not_ready),
                 content.source
             ));
         }
-        bar.set_message(format!("waiting for {};", nodes(&attached.not_ready)));
+        bar.set_message(format!("waiting for {};", text::nodes(&attached.not_ready)));
         bar.tick();
         tokio::time::sleep(LOOK).await;
         attached = find(client, id.number()).await?;
@@ -143,7 +125,7 @@ async fn heard(client: &Client, mut current: Generation) -> Result<Generation, F
                 "generation {} is current; waiting for {}, which may still answer from the one before \
                  (`--force` does not wait)",
                 current.number,
-                nodes(&current.unheard)
+                text::nodes(&current.unheard)
             ));
             named.clone_from(&current.unheard);
         }
@@ -161,12 +143,6 @@ async fn find(client: &Client, number: u32) -> Result<Generation, Failure> {
     let all = client.generations(None).await?;
     let found = all.into_iter().find(|it| it.number == number);
     found.ok_or_else(|| Failure::Usage(format!("generation {number} was dropped meanwhile")))
-}
-
-fn nodes(nodes: &[NodeId]) -> String {
-    let names: Vec<String> = nodes.iter().map(ToString::to_string).collect();
-    let word = if names.len() == 1 { "node" } else { "nodes" };
-    format!("{word} {}", names.join(", "))
 }
 
 pub(super) fn show(generation: &Generation, global: &Global, out: &mut Out) -> Result<(), Failure> {
@@ -212,14 +188,14 @@ pub(super) async fn list(
             if waiting.is_empty() {
                 String::new()
             } else {
-                nodes(&waiting)
+                text::nodes(&waiting)
             },
         ]);
     }
     out.line(table)
 }
 
-const fn state(state: GenerationState) -> &'static str {
+pub(crate) const fn state(state: GenerationState) -> &'static str {
     match state {
         GenerationState::Reserved => "reserved",
         GenerationState::Attached => "attached",
@@ -250,7 +226,7 @@ mod tests {
             source: String::new(),
             records: 0,
             payload_bytes: 0,
-            not_ready: vec![NodeId(1)],
+            not_ready: vec![torc_client::NodeId(1)],
             unheard: Vec::new(),
         });
     }

@@ -66,11 +66,7 @@ pub(super) struct Aside {
 impl Aside {
     /// For the bad rows of the file called `name`. Rows of another load are never mixed in.
     pub(super) fn create(path: &Path, name: &str) -> Result<Self, Failure> {
-        let failed = |source| Failure::File {
-            action: "write",
-            path: path.display().to_string(),
-            source,
-        };
+        let failed = |source| Failure::file("write", path, source);
         let file = File::options().create(true).append(true).open(path);
         let file = file.map_err(failed)?;
         if file.metadata().map_err(failed)?.len() > 0 {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use torc_record::{Digest, DigestKey, Key, NamespaceId};
 
 use super::*;
-use crate::{Content, Tag};
+use crate::{Content, Recall, Tag};
 
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
@@ -209,7 +209,12 @@ impl Scene {
     }
 
     fn hear_promise(&mut self, from: NodeId, id: u64, held: Held) {
-        self.hear(from, id, |tag| Message::Promised { tag, held });
+        self.hear_recall(from, id, held, Recall::Unsure);
+    }
+
+    /// Promises, and says what became of what the operation sent.
+    fn hear_recall(&mut self, from: NodeId, id: u64, held: Held, recall: Recall) {
+        self.hear(from, id, |tag| Message::Promised { tag, held, recall });
     }
 
     fn hear_accepted(&mut self, from: NodeId, id: u64) {

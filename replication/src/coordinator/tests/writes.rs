@@ -80,8 +80,60 @@ fn a_refused_blind_put_that_finds_a_higher_version_is_unknown() {
         ..other
     };
     scene.hear_promise(B, 1, above.clone());
+    scene.hear_recall(C, 1, above.clone(), Recall::Never);
+    assert_eq!(scene.answers(), [], "A may deny it too");
+    scene.hear_promise(A, 1, above);
+    assert_eq!(scene.answers(), [(1, Outcome::Overtaken)]);
+}
+
+#[test]
+fn who_was_overtaken_waits_a_while_for_those_that_may_know_of_its_write() {
+    let (mut scene, mine) = refused();
+    let above = Held {
+        ballot: higher(mine),
+        ..held(1, Some(b"w"))
+    };
+    scene.hear_recall(B, 1, above.clone(), Recall::Never);
     scene.hear_promise(C, 1, above);
-    assert_eq!(scene.answers(), [(1, Outcome::Unknown)]);
+    let doubt_ms = CoordinatorOptions::default().doubt_ms;
+    for _ in 0..doubt_ms / 10 - 1 {
+        scene.pass(10);
+        assert_eq!(scene.answers(), []);
+    }
+    for _ in 0..400 {
+        scene.pass(10);
+    }
+    assert_eq!(scene.answers(), [(1, Outcome::Overtaken)]);
+}
+
+#[test]
+fn an_overtaken_put_that_a_write_quorum_accepted_is_written() {
+    let (mut scene, mine) = refused();
+    let above = Held {
+        ballot: higher(mine),
+        ..held(1, Some(b"w"))
+    };
+    scene.hear_recall(B, 1, above.clone(), Recall::Accepted(mine));
+    scene.hear_promise(C, 1, above.clone());
+    assert_eq!(scene.answers(), [], "A may have accepted it too");
+    scene.hear_recall(A, 1, above, Recall::Accepted(mine));
+    assert_eq!(written(&mut scene), [(1, mine)]);
+}
+
+#[test]
+fn a_refused_blind_put_that_most_replicas_never_stored_is_tried_again() {
+    let (mut scene, mine) = refused();
+    let above = Held {
+        ballot: higher(mine),
+        ..held(1, Some(b"w"))
+    };
+    scene.hear_recall(B, 1, above.clone(), Recall::Never);
+    scene.hear_recall(C, 1, above, Recall::Never);
+    let again = accepted(&mut scene);
+    assert!(again > higher(mine));
+    scene.hear_accepted(B, 1);
+    scene.hear_accepted(C, 1);
+    assert_eq!(written(&mut scene), [(1, again)]);
 }
 
 #[test]

@@ -170,6 +170,23 @@ function memory({ status }) {
   ], up, "no node answers");
 }
 
+/// Hidden where there are neither.
+function generations({ status }) {
+  const all = status.generations;
+  const writing = status.nodes.filter((it) => it.backing_up).map((it) => it.id);
+  $("generations-card").hidden = !all.length && !writing.length;
+  const waits = (it) => [it.not_ready.length ? `fetched by ${it.not_ready.join(", ")}` : "", it.unheard.length ? `not known to ${it.unheard.join(", ")}` : ""].filter((text) => text).join("; ");
+  table("generations", [
+    { name: "namespace", of: (it) => it.namespace },
+    { name: "generation", num: true, of: (it) => `${it.number}` },
+    { name: "state", help: "Gets are answered from the current one", of: (it) => h("span", { class: it.state === "current" ? "good" : "" }, it.state.replace("_", " ")) },
+    { name: "records", num: true, of: (it) => count(it.records) },
+    { name: "data", help: "Bytes of keys and values", num: true, of: (it) => bytes(it.payload_bytes) },
+    { name: "waits for", help: "Nodes that still fetch it, or may answer from an older one", of: (it) => waits(it) || "nobody" },
+  ], all, "no generations");
+  show($("backups"), writing.length ? `A backup is written by node ${writing.join(", ")}.` : "No backup is written now.");
+}
+
 function heat({ heat, status }) {
   const all = heat.reduce((a, b) => a + b, 0);
   const busiest = heat.map((value, part) => ({ value, part })).filter((it) => it.value > 0).sort((a, b) => b.value - a.value).slice(0, 6);
@@ -255,7 +272,7 @@ function take(now) {
   show($("cluster"), `cluster ${status.cluster_id.slice(0, 8)}… · epoch ${count(status.epoch)} · feature level ${status.feature_level} · seen from node ${status.answered_by}`);
   const options = [h("option", { value: "" }, "the whole cluster"), ...status.nodes.map((it) => h("option", { value: it.id }, `node ${it.id}`))];
   show($("of-node"), options);
-  [attention, summary, change, nodes, memory, heat].forEach((part) => part(now));
+  [attention, summary, change, generations, nodes, memory, heat].forEach((part) => part(now));
   if (state.ring?.epoch === status.epoch) ring();
   else loadRing();
   const chosen = $("of-node").value;

@@ -233,7 +233,11 @@ fn frames() -> Vec<Kind> {
                 let (key, ballot) = (Some(key(shot)), Some(ballot));
                 vec![batch(&[about(
                     shot,
-                    Message::Prepare(envelope::Prepare { key, ballot }),
+                    Message::Prepare(envelope::Prepare {
+                        key,
+                        ballot,
+                        doubted: None,
+                    }),
                 )])]
             },
         ),
@@ -295,6 +299,7 @@ fn about(shot: &Shot, message: Message) -> v1::Envelope {
         operation: 1 << 60,
         round: 1,
         message: Some(message),
+        ..v1::Envelope::default()
     }
 }
 
@@ -330,6 +335,7 @@ fn prepare(shot: &Shot, time: u64) -> v1::Envelope {
     let prepare = envelope::Prepare {
         key: Some(key(shot)),
         ballot: Some(old(shot, time)),
+        doubted: Some(old(shot, time)),
     };
     about(shot, Message::Prepare(prepare))
 }

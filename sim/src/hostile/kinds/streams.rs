@@ -175,6 +175,7 @@ fn operations(count: u64) -> Bytes {
             id,
             operation: Some(session_request::Operation::Get(get)),
             timeout_ms: 1_000,
+            ..v1::SessionRequest::default()
         };
         all.extend_from_slice(&framed(&request.encode_to_vec()));
     }

@@ -243,6 +243,7 @@ fn sessions() -> Vec<Kind> {
         id,
         operation: Some(operation),
         timeout_ms: 5_000,
+        ..v1::SessionRequest::default()
     };
     vec![
         session(

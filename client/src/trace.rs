@@ -1,0 +1,117 @@
+//! Traces: operations that are carried out on behalf of a span, and the client's own spans.
+//!
+//! The library sends no spans anywhere. An application that exports its own takes the client's along
+//! by [`ClientBuilder::on_span`](crate::ClientBuilder::on_span).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+use torc_proto::TraceContext;
+
+use crate::retry::Nature;
+use crate::{Error, ErrorKind};
+
+/// What the client did for one operation that is traced, with all its retries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientSpan {
+    /// `client read` or `client write`.
+    pub name: &'static str,
+    /// The trace, and the span's own id.
+    pub context: TraceContext,
+    /// The span of the application, as it was given; none: this one begins the trace.
+    pub parent: Option<[u8; 8]>,
+    /// When it began.
+    pub began: SystemTime,
+    /// How long it took.
+    pub took: Duration,
+    /// Why the operation failed, if it did.
+    pub error: Option<ErrorKind>,
+}
+
+/// Who is told of spans.
+#[derive(Clone)]
+pub(crate) struct SpanSink(Arc<dyn Fn(ClientSpan) + Send + Sync>);
+
+impl SpanSink {
+    pub(crate) fn new(sink: impl Fn(ClientSpan) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(sink))
+    }
+}
+
+impl fmt::Debug for SpanSink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SpanSink(..)")
+    }
+}
+
+/// Whether operations are traced.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wish {
+    /// On behalf of this span.
+    Behalf(TraceContext),
+    /// Each in a trace of its own.
+    Sampled,
+}
+
+/// The trace of one operation.
+#[derive(Debug)]
+pub(crate) struct Tracing {
+    /// What nodes are told.
+    pub(crate) context: TraceContext,
+    own: Option<Own>,
+}
+
+/// The client's own span.
+#[derive(Debug)]
+struct Own {
+    sink: SpanSink,
+    parent: Option<[u8; 8]>,
+    began: SystemTime,
+}
+
+impl Tracing {
+    /// Without a sink for spans the client has no span of its own: it would be a parent that nobody knows.
+    pub(crate) fn begin(wish: Option<Wish>, sink: Option<&SpanSink>) -> Option<Self> {
+        let own = |parent| {
+            sink.map(|sink| Own {
+                sink: sink.clone(),
+                parent,
+                began: SystemTime::now(),
+            })
+        };
+        match wish? {
+            Wish::Sampled => Some(Self {
+                context: TraceContext::new(rand::random(), rand::random(), true)?,
+                own: own(None),
+            }),
+            Wish::Behalf(parent) if parent.is_sampled() && sink.is_some() => Some(Self {
+                context: parent.with_span(rand::random())?,
+                own: own(Some(parent.span_id())),
+            }),
+            Wish::Behalf(parent) => Some(Self {
+                context: parent,
+                own: None,
+            }),
+        }
+    }
+
+    /// The operation has ended.
+    pub(crate) fn end<T>(self, nature: Nature, began: Instant, outcome: &Result<T, Error>) {
+        let Some(own) = self.own else {
+            return;
+        };
+        own.sink.0(ClientSpan {
+            name: match nature {
+                Nature::Read => "client read",
+                Nature::Write => "client write",
+            },
+            context: self.context,
+            parent: own.parent,
+            began: own.began,
+            took: began.elapsed(),
+            error: outcome.as_ref().err().map(Error::kind),
+        });
+    }
+}

@@ -1,0 +1,209 @@
+//! What a replica stored of late, so that it can say what it accepted and what it never stored (R7).
+//!
+//! A write that was refused and overtaken asks what became of it. A replica that has seen all that
+//! was stored in its epoch may deny that; one that has forgotten some of it may deny only what is
+//! above all that it has forgotten. It knows keys by half of their digest.
+
+use std::collections::VecDeque;
+
+use torc_record::{Ballot, Epoch, HybridTime, NodeSlot, Record};
+
+use crate::{KeyId, Recall};
+
+#[derive(Debug, Clone, Copy)]
+struct Stored {
+    time: HybridTime,
+    slot: NodeSlot,
+    /// Under the ballot that is its version: not carried on by somebody else.
+    is_accepted: bool,
+    /// Of the key's digest.
+    word: u64,
+}
+
+/// The last versions that one replica stored in its epoch. 24 bytes each.
+#[derive(Debug, Clone)]
+pub(crate) struct Recent {
+    epoch: Epoch,
+    /// All that is forgotten lies at or below.
+    forgotten: HybridTime,
+    last: VecDeque<Stored>,
+    capacity: usize,
+}
+
+impl Recent {
+    /// Of a replica that starts: whatever it stored in its epoch lies at or below the ceiling.
+    pub(crate) fn resume(epoch: Epoch, ceiling: HybridTime, capacity: usize) -> Self {
+        Self {
+            epoch,
+            forgotten: ceiling,
+            last: VecDeque::new(),
+            capacity,
+        }
+    }
+
+    /// An epoch begins, in which nothing was stored yet.
+    pub(crate) fn begin(&mut self, epoch: Epoch) {
+        *self = Self::resume(epoch, HybridTime::default(), self.capacity);
+    }
+
+    /// What is stored from now on may come in bulk, unseen: nothing of this epoch is denied.
+    pub(crate) fn give_up(&mut self) {
+        self.forgotten = HybridTime(u64::MAX);
+        self.last = VecDeque::new();
+    }
+
+    /// A record is stored.
+    pub(crate) fn note(&mut self, record: &Record) {
+        let version = record.version();
+        if version.epoch != self.epoch || version.time <= self.forgotten {
+            return;
+        }
+        if self.last.len() >= self.capacity
+            && let Some(oldest) = self.last.pop_front()
+        {
+            self.forgotten = self.forgotten.max(oldest.time);
+        }
+        self.last.push_back(Stored {
+            time: version.time,
+            slot: version.slot,
+            is_accepted: record.origin.is_none(),
+            word: word(KeyId::of(record)),
+        });
+    }
+
+    /// What became of the key's versions from the same node at or above this one.
+    pub(crate) fn recall(&self, key: KeyId, doubted: Ballot) -> Recall {
+        if doubted.epoch != self.epoch || doubted.time <= self.forgotten {
+            return Recall::Unsure;
+        }
+        let word = word(key);
+        let is_it =
+            |it: &&Stored| it.word == word && it.slot == doubted.slot && it.time >= doubted.time;
+        let mut stored = self.last.iter().filter(is_it).peekable();
+        if stored.peek().is_none() {
+            return Recall::Never;
+        }
+        let accepted = stored.filter(|it| it.is_accepted).map(|it| it.time).max();
+        accepted.map_or(Recall::Unsure, |time| {
+            Recall::Accepted(Ballot { time, ..doubted })
+        })
+    }
+
+    /// Breaks R7 on purpose: what is forgotten was never there.
+    pub(crate) fn recall_carelessly(&self, key: KeyId, doubted: Ballot) -> Recall {
+        let all = Self {
+            forgotten: HybridTime::default(),
+            epoch: doubted.epoch,
+            ..self.clone()
+        };
+        all.recall(key, doubted)
+    }
+}
+
+fn word(key: KeyId) -> u64 {
+    key.digest.low() ^ u64::from(key.namespace.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use torc_record::{Digest, Key, NamespaceId, State};
+
+    fn key(number: u8) -> KeyId {
+        KeyId {
+            digest: Digest([number; 16]),
+            namespace: NamespaceId::DEFAULT,
+        }
+    }
+
+    fn version(time: u64, slot: u16) -> Ballot {
+        Ballot {
+            epoch: Epoch(3),
+            time: HybridTime(time),
+            slot: NodeSlot(slot),
+        }
+    }
+
+    fn record(at: u8, time: u64, slot: u16) -> Record {
+        let KeyId { digest, namespace } = key(at);
+        Record {
+            namespace,
+            digest,
+            key: Key::new(Bytes::from_static(b"k")).unwrap(),
+            ballot: version(time, slot),
+            origin: None,
+            state: State::Tombstone,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_was_stored_is_denied(
+            stored in proptest::collection::vec((0_u8..4, 1_u64..60, 0_u16..2), 1..60),
+            capacity in 1_usize..8,
+        ) {
+            let mut recent = Recent::resume(Epoch(3), HybridTime::default(), capacity);
+            for (number, (at, time, slot)) in stored.iter().enumerate() {
+                recent.note(&record(*at, *time, *slot));
+                prop_assert!(recent.last.len() <= capacity, "memory is bounded");
+                for (at, time, slot) in &stored[..=number] {
+                    for doubted in 1..=*time {
+                        let recall = recent.recall(key(*at), version(doubted, *slot));
+                        prop_assert!(recall != Recall::Never, "{at} was stored at {time}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_never_stored_is_denied_until_it_may_be_forgotten() {
+        let mut recent = Recent::resume(Epoch(3), HybridTime(10), 2);
+        let of = |recent: &Recent, at: u8, doubted: Ballot| recent.recall(key(at), doubted);
+        assert_eq!(
+            of(&recent, 1, version(10, 0)),
+            Recall::Unsure,
+            "before the start"
+        );
+        assert_eq!(of(&recent, 1, version(11, 0)), Recall::Never);
+        recent.note(&record(1, 20, 1));
+        assert_eq!(
+            of(&recent, 1, version(11, 0)),
+            Recall::Never,
+            "another node's"
+        );
+        assert_eq!(
+            of(&recent, 2, version(11, 1)),
+            Recall::Never,
+            "another key's"
+        );
+        assert_eq!(
+            of(&recent, 1, version(11, 1)),
+            Recall::Accepted(version(20, 1))
+        );
+        recent.note(&record(2, 30, 1));
+        recent.note(&Record {
+            origin: Some(version(35, 0)),
+            ..record(2, 40, 1)
+        });
+        assert_eq!(of(&recent, 2, version(35, 0)), Recall::Unsure, "carried on");
+        assert_eq!(
+            of(&recent, 1, version(20, 0)),
+            Recall::Unsure,
+            "one at 20 is forgotten"
+        );
+        assert_eq!(of(&recent, 1, version(21, 0)), Recall::Never);
+        let other_epoch = Ballot {
+            epoch: Epoch(4),
+            ..version(50, 0)
+        };
+        assert_eq!(of(&recent, 1, other_epoch), Recall::Unsure);
+        recent.give_up();
+        recent.note(&record(1, 60, 0));
+        assert_eq!(of(&recent, 3, version(70, 0)), Recall::Unsure);
+        recent.begin(Epoch(4));
+        assert_eq!(of(&recent, 1, other_epoch), Recall::Never);
+    }
+}

@@ -1,0 +1,116 @@
+//! Requests that cost more than an operation on a key: each class has places of its own, so that none takes the places of
+//! another, or those of operations.
+//!
+//! A request that finds no place is refused with nothing done. Where many ask for a moment, as for the status, it first
+//! waits for a little.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use torc_proto::{Fault, Reason};
+
+/// What a refused caller is advised to wait, at least.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// How long a request waits where its class lets it.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// The classes, each with how many requests of it a node takes on.
+pub(crate) struct Classes {
+    /// Scans: each holds pages for as long as its reader likes.
+    pub(crate) scans: Class,
+    /// Sketches of keys, made or waited for: each holds megabytes.
+    pub(crate) sketches: Class,
+    /// What writes to a backup.
+    #[cfg(feature = "backup")]
+    pub(crate) backups: Class,
+    /// Those that ask all members how they are.
+    pub(crate) statuses: Class,
+    /// Explanations of a key, which ask all of its replicas.
+    pub(crate) explanations: Class,
+    /// What this node holds of a key: reads every slice of its partition.
+    pub(crate) holdings: Class,
+}
+
+impl Default for Classes {
+    fn default() -> Self {
+        Self {
+            scans: Class::of("scans", 256),
+            sketches: Class::of("requests for sketches of keys", 8),
+            #[cfg(feature = "backup")]
+            backups: Class::of("backups", 1),
+            statuses: Class::of("requests for the status of all nodes", 32),
+            explanations: Class::of("explanations of keys", 16),
+            holdings: Class::of("requests for what it holds of a key", 64),
+        }
+    }
+}
+
+/// Held while a request is under way.
+pub(crate) type Place = OwnedSemaphorePermit;
+
+/// The places of one class.
+pub(crate) struct Class {
+    places: Arc<Semaphore>,
+    what: &'static str,
+}
+
+impl Class {
+    fn of(what: &'static str, most: usize) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(most)),
+            what,
+        }
+    }
+
+    /// Whether there is no place left.
+    #[cfg(feature = "backup")]
+    pub(crate) fn is_full(&self) -> bool {
+        self.places.available_permits() == 0
+    }
+
+    /// A place at once.
+    ///
+    /// # Errors
+    /// OVERLOADED; nothing was done.
+    pub(crate) fn enter(&self) -> Result<Place, Fault> {
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        place.map_err(|_| self.full())
+    }
+
+    /// A place now or in a moment.
+    ///
+    /// # Errors
+    /// OVERLOADED; nothing was done.
+    pub(crate) async fn enter_soon(&self) -> Result<Place, Fault> {
+        let waiting = Arc::clone(&self.places).acquire_owned();
+        let place = tokio::time::timeout(WAIT, waiting).await;
+        // Places are never closed.
+        place.ok().and_then(Result::ok).ok_or_else(|| self.full())
+    }
+
+    fn full(&self) -> Fault {
+        let what = self.what;
+        let message = format!(
+            "the node has as many {what} under way as it takes on, and nothing was done: try again later"
+        );
+        Fault::new(Reason::Overloaded, message).retry_after(RETRY_AFTER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_class_that_is_full_refuses_and_takes_no_place_of_another() {
+        let classes = Classes::default();
+        let all: Vec<_> = (0..8).map(|_| classes.sketches.enter().unwrap()).collect();
+        let refused = classes.sketches.enter().unwrap_err();
+        assert_eq!(refused.reason, Reason::Overloaded);
+        assert!(refused.message.contains("sketches"), "{refused:?}");
+        assert!(classes.scans.enter().is_ok());
+        let (waiting, ()) = tokio::join!(classes.sketches.enter_soon(), async { drop(all) });
+        assert!(waiting.is_ok(), "somebody left");
+    }
+}

@@ -1,0 +1,22 @@
+//! A message between replicas, and on whose behalf it asks.
+
+use torc_proto::TraceContext;
+use torc_replication::Envelope;
+
+/// What a link carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parcel {
+    /// The message.
+    pub envelope: Envelope,
+    /// The span that asks, if its operation is traced. Few are.
+    pub trace: Option<Box<TraceContext>>,
+}
+
+impl From<Envelope> for Parcel {
+    fn from(envelope: Envelope) -> Self {
+        Self {
+            envelope,
+            trace: None,
+        }
+    }
+}

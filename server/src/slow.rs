@@ -1,0 +1,141 @@
+//! The log of slow operations: what they were, how long they took and what came of them, and the
+//! trace that shows why. Never their keys.
+//!
+//! A node on which everything is slow writes some lines a second, and how many more there were.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use torc_proto::{Fault, TraceContext};
+use torc_ring::Partition;
+
+use crate::metrics::Operation;
+
+const LINES_A_SECOND: u32 = 20;
+
+/// An operation that has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ended<'a> {
+    pub(crate) operation: Operation,
+    pub(crate) took: Duration,
+    /// None: it succeeded.
+    pub(crate) fault: Option<&'a Fault>,
+    /// Its trace, whether or not it is sampled.
+    pub(crate) trace: Option<TraceContext>,
+}
+
+/// The log of one node.
+#[derive(Debug)]
+pub(crate) struct SlowLog {
+    /// None: nothing is slow.
+    limit: Option<Duration>,
+    slow: Counter,
+    told: Mutex<Told>,
+}
+
+/// Lines of the present second.
+#[derive(Debug)]
+struct Told {
+    since: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+impl Told {
+    /// How many were left out before this line; none: this one is left out.
+    fn take(&mut self, now: Instant) -> Option<u64> {
+        if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
+            (self.since, self.lines) = (now, 0);
+        }
+        if self.lines == LINES_A_SECOND {
+            self.left_out += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+impl SlowLog {
+    pub(crate) fn new(limit: Option<Duration>, slow: Counter) -> Self {
+        let told = Told {
+            since: Instant::now(),
+            lines: 0,
+            left_out: 0,
+        };
+        Self {
+            limit,
+            slow,
+            told: Mutex::new(told),
+        }
+    }
+
+    pub(crate) const fn is_on(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    /// Writes a line if the operation was slow. The partition is only asked for then; none where
+    /// there are several, or none was found out.
+    pub(crate) fn note(&self, ended: Ended<'_>, partition: impl FnOnce() -> Option<Partition>) {
+        if self.limit.is_none_or(|limit| ended.took < limit) {
+            return;
+        }
+        self.slow.inc();
+        let Some(left_out) = self.told.lock().take(Instant::now()) else {
+            return;
+        };
+        let outcome = ended.fault.map_or("OK", |fault| fault.reason.as_str_name());
+        tracing::warn!(
+            operation = ended.operation.name(),
+            partition = partition().map(|partition| partition.0),
+            took_ms = ended.took.as_millis() as u64,
+            outcome,
+            trace_id = ended.trace.map(|trace| trace.trace_id_text()),
+            left_out,
+            "slow operation"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_takes_longer_than_the_limit_is_slow() {
+        let ms = Duration::from_millis;
+        for (limit, took, expected) in [(None, 9_000, 0), (Some(10), 9, 0), (Some(10), 10, 1)] {
+            let slow = Counter::default();
+            let ended = Ended {
+                operation: Operation::Put,
+                took: ms(took),
+                fault: None,
+                trace: None,
+            };
+            let log = SlowLog::new(limit.map(ms), slow.clone());
+            let mut is_asked = false;
+            log.note(ended, || {
+                is_asked = true;
+                None
+            });
+            assert_eq!(slow.get(), expected, "{limit:?} {took}");
+            assert!(!is_asked || expected == 1, "asking costs a digest");
+        }
+    }
+
+    #[test]
+    fn lines_are_bounded_and_those_left_out_are_told() {
+        let since = Instant::now();
+        let mut told = Told {
+            since,
+            lines: 0,
+            left_out: 0,
+        };
+        let written = (0..100).filter(|_| told.take(since) == Some(0)).count();
+        assert_eq!(written, 20);
+        let later = since + Duration::from_secs(1);
+        assert_eq!(told.take(later), Some(80));
+        assert_eq!(told.take(later), Some(0));
+    }
+}

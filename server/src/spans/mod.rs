@@ -1,0 +1,279 @@
+//! Traces: what became of single operations, as spans that a collector puts together.
+//!
+//! A span is what one part of one node did for an operation: the request as it was served, the
+//! coordinator, a replica, the sync of the log. Spans of one trace come from several nodes.
+//!
+//! * Whether an operation is traced is decided before it has a span: its caller says so by a trace
+//!   context, or else a share of all is drawn. One that is not traced costs a comparison.
+//! * What has ended waits in a bounded queue for `otlp`, a thread with a runtime of its own that
+//!   sends it. Nothing that is served waits: what finds no room is dropped and counted.
+//! * State machines know nothing of it. Those who drive them know for which span an operation is
+//!   carried out or a message is handled (`registers::spans`).
+//!
+//! No key and no value is in a span.
+
+mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataMap;
+use torc_proto::{Fault, TRACEPARENT, TraceContext};
+use torc_ring::Partition;
+
+pub(crate) use metrics::SpanMetrics;
+
+/// Spans that wait to be sent, about 150 bytes each.
+const MOST_WAITING: usize = 8_192;
+/// Items of one batch whose way is traced. What goes for these goes for the others.
+pub(crate) const TRACED_ITEMS: usize = 8;
+/// How long the last spans may take to leave when the node stops.
+const LAST_SPANS: Duration = Duration::from_secs(1);
+
+/// Where to send spans, and of how many operations.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TraceSettings {
+    /// A collector that speaks OTLP by gRPC, `http://host:port`.
+    pub endpoint: String,
+    /// Of operations whose callers say nothing: 0 none, 1 all.
+    pub ratio: f64,
+}
+
+/// A span that has not ended.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(
+    not(feature = "otlp"),
+    expect(dead_code, reason = "only a build that sends spans reads them")
+)]
+pub(crate) struct OpenSpan {
+    pub(crate) name: &'static str,
+    pub(crate) context: TraceContext,
+    /// None: it is the first of its trace.
+    parent: Option<[u8; 8]>,
+    began: Instant,
+}
+
+impl OpenSpan {
+    /// A span on behalf of another one.
+    pub(crate) fn child(parent: TraceContext, name: &'static str, began: Instant) -> Self {
+        let (span_id, parent_id) = (rand::random(), parent.span_id());
+        Self {
+            name,
+            // An id of zeros, which is none, is not drawn in this world's time.
+            context: parent.with_span(span_id).unwrap_or(parent),
+            parent: Some(parent_id),
+            began,
+        }
+    }
+
+    fn root(name: &'static str, began: Instant) -> Option<Self> {
+        Some(Self {
+            name,
+            context: TraceContext::new(rand::random(), rand::random(), true)?,
+            parent: None,
+            began,
+        })
+    }
+
+    /// It ends now.
+    pub(crate) fn end(self, outcome: &'static str) -> Span {
+        Span {
+            ended: Instant::now(),
+            is_served: false,
+            is_error: false,
+            partition: None,
+            open: self,
+            outcome,
+        }
+    }
+}
+
+/// A span that has ended.
+#[derive(Debug, Clone)]
+#[cfg_attr(
+    not(feature = "otlp"),
+    expect(dead_code, reason = "only a build that sends spans reads them")
+)]
+pub(crate) struct Span {
+    pub(crate) open: OpenSpan,
+    pub(crate) ended: Instant,
+    /// A request of somebody else, not a part of one.
+    pub(crate) is_served: bool,
+    pub(crate) is_error: bool,
+    pub(crate) partition: Option<Partition>,
+    pub(crate) outcome: &'static str,
+}
+
+/// Records the spans of a node.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    /// Of 2^64 operations so many are traced whose callers say nothing.
+    threshold: u64,
+    queue: mpsc::Sender<Span>,
+    metrics: SpanMetrics,
+    /// The last spans were sent.
+    ended: CancellationToken,
+}
+
+impl Tracer {
+    /// Begins to send spans until `cancel`; `instance` tells this node from others.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    #[cfg_attr(
+        not(feature = "otlp"),
+        expect(unused_variables, reason = "nothing is sent")
+    )]
+    pub(crate) fn begin(
+        settings: &TraceSettings,
+        instance: String,
+        metrics: SpanMetrics,
+        cancel: &CancellationToken,
+    ) -> std::io::Result<Arc<Self>> {
+        let (queue, waiting) = mpsc::channel(MOST_WAITING);
+        let ended = CancellationToken::new();
+        #[cfg(feature = "otlp")]
+        {
+            let exporter = otlp::Exporter::new(instance, metrics.clone());
+            let (cancel, ended) = (cancel.clone(), ended.clone());
+            otlp::begin(settings.endpoint.clone(), exporter, waiting, cancel, ended)?;
+        }
+        Ok(Arc::new(Self {
+            threshold: (settings.ratio * u64::MAX as f64) as u64,
+            queue,
+            metrics,
+            ended,
+        }))
+    }
+
+    /// Waits until the last spans were sent, not for long.
+    pub(crate) async fn close(&self) {
+        // Those that are left are lost with the node.
+        let _ = tokio::time::timeout(2 * LAST_SPANS, self.ended.cancelled()).await;
+    }
+
+    /// Decides whether an operation is traced.
+    fn open(&self, parent: Option<TraceContext>, name: &'static str) -> Option<OpenSpan> {
+        match parent {
+            Some(parent) => parent
+                .is_sampled()
+                .then(|| OpenSpan::child(parent, name, Instant::now())),
+            None if self.threshold > 0 && rand::random::<u64>() <= self.threshold => {
+                OpenSpan::root(name, Instant::now())
+            }
+            None => None,
+        }
+    }
+
+    /// Keeps a span to be sent, or drops it. Never waits.
+    pub(crate) fn record(&self, span: Span) {
+        if self.queue.try_send(span).is_err() {
+            self.metrics.dropped_full.inc();
+        }
+    }
+}
+
+/// A request that is served and traced. One that is dropped was given up by its caller.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    tracer: Arc<Tracer>,
+    open: OpenSpan,
+    fault: Option<&'static str>,
+    is_over: bool,
+}
+
+impl Serving {
+    /// None: it is not traced.
+    pub(crate) fn begin(
+        tracer: Option<&Arc<Tracer>>,
+        parent: Option<TraceContext>,
+        name: &'static str,
+    ) -> Option<Box<Self>> {
+        let tracer = tracer?;
+        Some(Box::new(Self {
+            open: tracer.open(parent, name)?,
+            tracer: Arc::clone(tracer),
+            fault: None,
+            is_over: false,
+        }))
+    }
+
+    /// What is done for it is done on behalf of this span.
+    pub(crate) const fn context(&self) -> TraceContext {
+        self.open.context
+    }
+
+    pub(crate) fn end(mut self, fault: Option<&Fault>) {
+        self.is_over = true;
+        self.fault = fault.map(|fault| fault.reason.as_str_name());
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let outcome = self.fault.unwrap_or("OK");
+        let outcome = if self.is_over { outcome } else { "CANCELLED" };
+        self.tracer.record(Span {
+            is_served: true,
+            is_error: outcome != "OK",
+            ..self.open.end(outcome)
+        });
+    }
+}
+
+/// The trace context of a call. One that is malformed is none.
+pub(crate) fn context_of(metadata: &MetadataMap) -> Option<TraceContext> {
+    TraceContext::parse(metadata.get(TRACEPARENT)?.to_str().ok()?)
+}
+
+/// Says in a call on whose behalf it is made.
+pub(crate) fn add_context(metadata: &mut MetadataMap, trace: Option<TraceContext>) {
+    if let Some(value) = trace.and_then(|trace| trace.to_traceparent().try_into().ok()) {
+        metadata.insert(TRACEPARENT, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tracer(ratio: f64) -> (Tracer, mpsc::Receiver<Span>) {
+        let (queue, waiting) = mpsc::channel(2);
+        let tracer = Tracer {
+            threshold: (ratio * u64::MAX as f64) as u64,
+            queue,
+            metrics: SpanMetrics::default(),
+            ended: CancellationToken::new(),
+        };
+        (tracer, waiting)
+    }
+
+    #[test]
+    fn a_caller_decides_for_its_operation_and_the_ratio_for_the_others() {
+        let asked = |is_sampled| TraceContext::new([1; 16], [2; 8], is_sampled);
+        for (ratio, drawn) in [(0.0, 0..=0), (0.5, 4_500..=5_500), (1.0, 10_000..=10_000)] {
+            let (tracer, _waiting) = tracer(ratio);
+            let span = tracer.open(asked(true), "span").unwrap();
+            assert_eq!(span.context.trace_id(), [1; 16]);
+            assert_eq!(span.parent, Some([2; 8]));
+            assert_ne!(span.context.span_id(), [2; 8], "a span of its own");
+            assert!(tracer.open(asked(false), "span").is_none());
+            let traced = (0..10_000).filter(|_| tracer.open(None, "span").is_some());
+            assert!(drawn.contains(&traced.count()), "{ratio}");
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_is_dropped_and_counted() {
+        let (tracer, mut waiting) = tracer(1.0);
+        for _ in 0..5 {
+            tracer.record(tracer.open(None, "span").unwrap().end("OK"));
+        }
+        assert_eq!(tracer.metrics.dropped_full.get(), 3);
+        assert!(waiting.try_recv().is_ok());
+    }
+}

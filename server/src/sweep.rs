@@ -1,0 +1,164 @@
+//! Deletes the records of dropped namespaces.
+//!
+//! Once every member knows that a namespace was dropped, nobody is answered from it, but its records are still on
+//! disks. Each member deletes those in the partitions that it leads, as a client would: page by page as a quorum
+//! knows them, with a tombstone for each key that a quorum accepts. So a replica that was away learns of it as of any
+//! other delete, and collection gives the space back.
+//!
+//! A write that was under way when the namespace was dropped may end after the first pass over its partition, so a pass
+//! that counts begins when no such write is left. A node that stops begins anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use torc_proto::{Fault, Reason};
+use torc_record::NamespaceId;
+use torc_replication::{Condition, Locator, Outcome, Request};
+use torc_ring::topology::{Command, RoutingTable, dropped_name};
+use torc_ring::{NodeId, Partition};
+
+use crate::kv::no_quorum;
+use crate::registers::{NoQuorum, Wanted};
+use crate::shared::{DEFAULT_DEADLINE, LONGEST_DEADLINE, Shared};
+
+/// Between looks where nothing is said to have changed.
+const LOOK: Duration = Duration::from_secs(1);
+/// Tombstones at a time: clients' writes have the other places.
+const TOGETHER: usize = 64;
+
+/// Deletes what was dropped until the node stops.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut adopted = shared.adopted.subscribe();
+    let mut sweeper = Sweeper {
+        shared: Arc::clone(&shared),
+        since: BTreeMap::new(),
+    };
+    let looking = async {
+        loop {
+            if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
+                && let Err(fault) = sweeper.look(&table, me).await
+            {
+                tracing::warn!(%fault, "records of dropped namespaces are not deleted yet: trying again");
+            }
+            // Fails only when the node stops.
+            let _ = tokio::time::timeout(LOOK, adopted.changed()).await;
+        }
+    };
+    shared.cancel.run_until_cancelled(looking).await;
+}
+
+struct Sweeper {
+    shared: Arc<Shared>,
+    /// The dropped namespaces that every member knows of: since when, as far as this node knows, and whether it has
+    /// passed over its partitions.
+    since: BTreeMap<NamespaceId, (Instant, bool)>,
+}
+
+impl Sweeper {
+    async fn look(&mut self, table: &RoutingTable, me: NodeId) -> Result<(), Fault> {
+        let Some(topology) = self.shared.group.topology() else {
+            return Ok(());
+        };
+        let sweeps = topology.sweeps();
+        self.since.retain(|id, _| sweeps.contains_key(id));
+        for (id, swept) in sweeps {
+            if swept.contains(&me) || !topology.unheard(&dropped_name(*id)).is_empty() {
+                continue;
+            }
+            let first = (Instant::now(), false);
+            let (since, is_passed) = *self.since.entry(*id).or_insert(first);
+            let is_last = since.elapsed() >= LONGEST_DEADLINE;
+            if is_passed && !is_last {
+                continue;
+            }
+            let deleted = self.pass(table, me, *id).await?;
+            if deleted > 0 {
+                tracing::info!(
+                    namespace = id.0,
+                    deleted,
+                    "deleted records of a dropped namespace"
+                );
+            }
+            self.since.insert(*id, (since, true));
+            if is_last {
+                let command = Command::Swept {
+                    node: me,
+                    namespace: *id,
+                };
+                let deadline = Instant::now() + DEFAULT_DEADLINE;
+                self.shared.group.propose(command, deadline).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the records in all partitions that this node leads; returns how many there were.
+    async fn pass(&self, table: &RoutingTable, me: NodeId, id: NamespaceId) -> Result<u64, Fault> {
+        let led = table.states.iter().filter(|state| state.lead == me);
+        let led = led.map(|state| state.config.partition);
+        let inside = |it: &Partition| table.partitions.layer(*it) == Some(id.layer());
+        let mut deleted = 0;
+        for partition in led.filter(inside) {
+            deleted += self.empty(partition, id).await?;
+        }
+        Ok(deleted)
+    }
+
+    async fn empty(&self, partition: Partition, id: NamespaceId) -> Result<u64, Fault> {
+        let registers = self.shared.registers()?;
+        let (mut after, mut deleted) = (None, 0);
+        loop {
+            let until = Instant::now() + DEFAULT_DEADLINE;
+            let page = registers.list(partition, after, until).await;
+            let page = page.map_err(|NoQuorum| no_quorum(partition))?;
+            let records = page.records.into_iter();
+            let found = records.filter(|record| record.namespace == id);
+            let found: Vec<_> = found.map(|it| Locator::of(&it)).collect();
+            for keys in found.chunks(TOGETHER) {
+                self.delete(partition, id, keys).await?;
+                deleted += keys.len() as u64;
+                let metrics = &self.shared.metrics;
+                metrics.dropped_records_deleted.inc_by(keys.len() as u64);
+            }
+            match page.next {
+                Some(at) => after = Some(at.id()),
+                None => return Ok(deleted),
+            }
+        }
+    }
+
+    async fn delete(
+        &self,
+        partition: Partition,
+        id: NamespaceId,
+        keys: &[Locator],
+    ) -> Result<(), Fault> {
+        let registers = self.shared.registers()?;
+        let unheard = || {
+            let message = format!("this node has not heard of namespace {} yet", id.0);
+            Fault::new(Reason::NotServing, message)
+        };
+        let rules = registers.rules(id).ok_or_else(unheard)?;
+        let deadline = Instant::now() + DEFAULT_DEADLINE;
+        let wanted = keys.iter().map(|at| Wanted {
+            partition,
+            at: at.clone(),
+            rules,
+            request: Request::Delete {
+                condition: Condition::None,
+                tells_existed: false,
+            },
+            deadline,
+            trace: None,
+        });
+        let told = registers.operate_many(wanted.collect()).await;
+        let is_gone =
+            |told: &_| matches!(told, Ok(Outcome::Written { .. } | Outcome::Absent { .. }));
+        if told.iter().all(is_gone) {
+            Ok(())
+        } else {
+            Err(no_quorum(partition))
+        }
+    }
+}
