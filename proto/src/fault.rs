@@ -12,6 +12,8 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 use torc_record::Epoch;
+use torc_ring::NodeId;
+use torc_ring::topology::Boot;
 
 pub use crate::v1::fault::Reason;
 
@@ -20,6 +22,11 @@ const DOMAIN: &str = "torc";
 /// Longest message that is sent, bytes. It travels in a header, where clients take 8 KiB or so in
 /// all, and it may repeat what a stranger named.
 const MAX_MESSAGE_BYTES: usize = 1_024;
+
+/// What to do where a data directory is not the one that it ought to be.
+pub const DATA_DIR_ADVICE: &str = "Nothing was changed. Put back what belongs there; or empty the data \
+                      directory, start again, and let the node take its former self's place: \
+                      `kvctl replace-node OLD-ID ADDRESS --dead`";
 
 /// Why an operation failed, whether it may have taken effect, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,6 +64,21 @@ impl Fault {
             maybe_applied: true,
             ..Self::new(Reason::OutcomeUnknown, message)
         }
+    }
+
+    /// What a node is told whose start others have outrun.
+    #[must_use]
+    pub fn superseded(node: NodeId, mine: Boot, known: Boot) -> Self {
+        let what = if known.number > mine.number {
+            "its data directory is an older copy"
+        } else {
+            "its data directory is a copy, and another process was started from the other one"
+        };
+        let message = format!(
+            "start {} of node {node} is known, and this one took number {}: {what}. {DATA_DIR_ADVICE}",
+            known.number, mine.number
+        );
+        Self::new(Reason::Superseded, message)
     }
 
     /// Adds the answering node's epoch.

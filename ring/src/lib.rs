@@ -19,7 +19,7 @@
 //!
 //! Absent on purpose: clocks, randomness (seeds are arguments), threads and files;
 //! how data moves (`torc-replication`) and how topology is agreed on
-//! (`torc-server`).
+//! (`torc-group`).
 
 mod allocate;
 mod layered;

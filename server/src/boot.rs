@@ -9,14 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use torc_group::GroupError;
 use torc_proto::v1::IdentifyRequest;
-use torc_proto::{Fault, Reason};
+use torc_proto::{DATA_DIR_ADVICE, Fault, Reason};
 use torc_ring::NodeId;
 use torc_ring::topology::{Boot, Command, TopologyError};
 use torc_store::{Store, StoreError};
 
-use crate::data_dir::ADVICE;
-use crate::group::GroupError;
 use crate::identity::{IdentityError, Membership};
 use crate::peers::within;
 use crate::shared::Shared;
@@ -67,20 +66,6 @@ fn write(store: &Store, boot: Boot, confirmed: bool) -> Result<(), StoreError> {
     store.meta_set(BOOT, &json)
 }
 
-/// What a node is told whose start others have outrun.
-pub(crate) fn superseded(node: NodeId, mine: Boot, known: Boot) -> Fault {
-    let what = if known.number > mine.number {
-        "its data directory is an older copy"
-    } else {
-        "its data directory is a copy, and another process was started from the other one"
-    };
-    let message = format!(
-        "start {} of node {node} is known, and this one took number {}: {what}. {ADVICE}",
-        known.number, mine.number
-    );
-    Fault::new(Reason::Superseded, message)
-}
-
 /// Refuses to take part in a cluster whose feature level this release does not work at, as far
 /// as this node knows it.
 pub(crate) fn check_level(shared: &Shared, me: Membership) -> Result<(), TopologyError> {
@@ -113,7 +98,7 @@ pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), F
         return Ok(());
     }
     let message = format!(
-        "node {} runs already at {address}: this data directory is a clone of its. {ADVICE}",
+        "node {} runs already at {address}: this data directory is a clone of its. {DATA_DIR_ADVICE}",
         me.node
     );
     Err(Fault::new(Reason::Superseded, message))
@@ -171,7 +156,7 @@ async fn try_confirm(shared: &Arc<Shared>, node: NodeId) -> Result<(), Unconfirm
     };
     match shared.group.propose(command, PROPOSE_TIMEOUT).await {
         Err(GroupError::Refused(TopologyError::Superseded { known, .. })) => {
-            let fault = superseded(node, boot, known);
+            let fault = Fault::superseded(node, boot, known);
             return Err(Unconfirmed::ForEver(fault.message));
         }
         Err(GroupError::Refused(error @ TopologyError::OtherLevel { .. })) => {

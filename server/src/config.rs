@@ -416,7 +416,7 @@ pub struct Settings {
     pub slow: Option<Duration>,
     /// What this node says that it runs: this release, but for tests of mixed ones.
     pub release: Release,
-    /// For tests: the file of [`Faults`](crate::links::Faults).
+    /// For tests: the file of [`Faults`](torc_links::Faults).
     pub test_link_faults: Option<PathBuf>,
     /// For tests: the file that says how many milliseconds the wall clock is ahead.
     pub test_clock_shift: Option<PathBuf>,

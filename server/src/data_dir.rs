@@ -19,21 +19,18 @@
 
 use std::path::{Path, PathBuf};
 
+use torc_group::{GroupError, TopologyGroup};
+use torc_proto::DATA_DIR_ADVICE;
 use torc_store::{Store, StoreError};
 
-use crate::group::{GroupError, TopologyGroup};
 use crate::identity::{INCARNATION, Identity, MEMBERSHIP};
-
-pub(crate) const ADVICE: &str = "Nothing was changed. Put back what belongs there; or empty the data \
-                      directory, start again, and let the node take its former self's place: \
-                      `kvctl replace-node OLD-ID ADDRESS --dead`";
 
 /// Why a node does not go on with a data directory. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataDirError {
     /// One part is there and another that was made before it is not.
-    #[error("{} is missing, although {} is there: a part of the data directory was lost. {ADVICE}",
+    #[error("{} is missing, although {} is there: a part of the data directory was lost. {DATA_DIR_ADVICE}",
         .missing.display(), .beside.display())]
     Missing {
         /// What is not there.
@@ -42,7 +39,7 @@ pub enum DataDirError {
         beside: PathBuf,
     },
     /// The parts are of two data directories.
-    #[error("{} is of another data directory than {}: they were mixed up. {ADVICE}",
+    #[error("{} is of another data directory than {}: they were mixed up. {DATA_DIR_ADVICE}",
         .one.display(), .other.display())]
     Mixed {
         /// A part.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use torc_group::Enlister;
 use torc_proto::v1::{EnlistRequest, IdentifyRequest, IdentifyResponse};
 use torc_proto::{Fault, Reason};
 use torc_record::DigestKey;
@@ -10,7 +11,6 @@ use torc_ring::topology::{ClusterId, Command, Founding, Incarnation, Member, New
 use torc_ring::{NodeId, Weight, Zone};
 
 use crate::cluster::release_of;
-use crate::group::Enlister;
 use crate::identity::Membership;
 use crate::peers::within;
 use crate::shared::Shared;

@@ -3,6 +3,7 @@
 //! This crate is the edge: sockets, clocks, randomness and tasks live here. What a
 //! node decides, it decides in the pure crates: `torc-ring` (who holds what),
 //! `torc-replication` (what a node does in a stage); what it keeps, `torc-store` keeps.
+//! `torc-group` is how the nodes agree on the topology, `torc-links` carries messages between replicas.
 //!
 //! Map:
 //! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
@@ -10,14 +11,12 @@
 //! * `shared`: what all parts of a node hold.
 //! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `caller`: who calls and what they may do; `bearers`: the tokens that count; `audit`: what is written of that; `renewal`: replaced certificates; `rotation`: a node's part in replacing the authority; `tls_dir`: the certificates and the authority of a secure node; `enrolment`: getting them with a join token, which `cluster::enrol` lets in and `attempts` bounds; `first_use`: the first tokens; `http`: health, metrics, JSON; `console`: the page for people, and what it shows.
 //! * `resp`: the door of Redis clients.
-//! * [`links`]: messages between replicas.
 //! * `admission`: how many operations are taken on at a time.
 //! * `budget`: how many bytes of clients' requests and answers are held at a time; `meter`: charging them.
 //! * `backup`: what this node copies to a backup.
 //! * [`spans`]: traces of single operations. `slow`: the log of slow ones.
 //! * `hot`: which keys are accessed most.
-//! * [`group`]: the topology group; `adopt`: taking a new topology into force;
-//!   `registers`: replicas and coordinators; `moves`: receiving slices and reporting facts.
+//! * `adopt`: taking a new topology into force; `registers`: replicas and coordinators; `moves`: receiving slices and reporting facts.
 //! * [`mutants`]: rules that a test build breaks.
 //! * [`playground`]: a whole cluster in one process.
 
@@ -43,14 +42,12 @@ mod enrolment;
 mod first_use;
 mod founding;
 mod generations;
-pub mod group;
 mod grpc;
 mod hot;
 mod http;
 mod identity;
 mod kv;
 mod latencies;
-pub mod links;
 mod memory;
 mod meter;
 mod metrics;

@@ -13,12 +13,12 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use torc_links::LinkMetrics;
 use torc_proto::load::BUCKETS;
 use torc_proto::{Fault, Reason};
 
 use crate::audit::AuditMetrics;
 use crate::latencies::Latencies;
-use crate::links::LinkMetrics;
 use crate::registers::RegisterMetrics;
 use crate::resp::RespMetrics;
 use crate::spans::SpanMetrics;

@@ -11,7 +11,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
+use torc_group::{
+    Cuts, GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
+};
+use torc_links::Faults;
 use torc_ring::NodeId;
 use torc_ring::topology::TopologyError;
 use torc_store::{Scratch, Store, StoreError, StoreOptions};
@@ -31,9 +35,6 @@ use crate::disk_faults::FaultyFs;
 use crate::enrolment::{self, EnrolError};
 use crate::first_use::{self, FirstUse};
 use crate::founding::{EnlistByRpc, announce_address, found};
-use crate::group::{
-    GroupError, GroupOptions, RecoverError, Recovery, TopologyGroup, keep_membership,
-};
 use crate::hot::{self, Hot};
 use crate::identity::{Identity, IdentityError};
 use crate::metrics::Metrics;
@@ -137,7 +138,12 @@ pub enum NodeError {
 pub fn preview_recovery(data_dir: &Path, keep: &BTreeSet<NodeId>) -> Result<Recovery, NodeError> {
     let dir = DataDir::new(data_dir);
     dir.check_store()?;
-    Ok(TopologyGroup::preview_recovery(&dir.topology, keep)?)
+    let now_ms = clock::unix_ms();
+    Ok(TopologyGroup::preview_recovery(
+        &dir.topology,
+        keep,
+        now_ms,
+    )?)
 }
 
 /// Founds the topology group again from a stopped node, as [`preview_recovery`] told, after the
@@ -149,6 +155,7 @@ pub fn recover(data_dir: &Path, shown: &Recovery) -> Result<(), NodeError> {
     Ok(TopologyGroup::recover(
         &DataDir::new(data_dir).topology,
         shown,
+        clock::unix_ms(),
     )?)
 }
 
@@ -371,6 +378,17 @@ impl Drop for Node {
     }
 }
 
+/// For tests: the nodes that the file cuts off from the topology group.
+fn group_cuts(file: PathBuf) -> Cuts {
+    let faults = Faults::default();
+    let watching = AbortOnDropHandle::new(tokio::spawn(faults.clone().watch(file)));
+    Cuts::new(move |node| {
+        // The file is read for as long as this closure lives.
+        let _ = &watching;
+        faults.cuts_group_to(node)
+    })
+}
+
 async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), NodeError> {
     let failed = |source| NodeError::Bind { address, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
@@ -462,7 +480,7 @@ fn open(
         dir: dir.topology.clone(),
         incarnation: identity.incarnation,
         boot,
-        faults_file: settings.test_link_faults.clone(),
+        cuts: settings.test_link_faults.clone().map(group_cuts),
         tls: connector.clone(),
         ..GroupOptions::default()
     })?;

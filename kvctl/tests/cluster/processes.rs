@@ -87,7 +87,10 @@ impl Node {
             .env("TORC_FLUSH_LOG_MIB", "1")
             .env("TORC_REPLICAS", "1")
             .env("TORC_COMPACT_WHEN_IDLE_S", "1")
-            .env("RUST_LOG", "info,torc_server=debug,openraft=error")
+            .env(
+                "RUST_LOG",
+                "info,torc_server=debug,torc_group=debug,torc_links=debug,openraft=error",
+            )
             .stdin(Stdio::null())
             .stdout(Stdio::from(out))
             .stderr(Stdio::from(log))

@@ -40,7 +40,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use torc_record::{Epoch, NamespaceId};
+use torc_record::NamespaceId;
 
 pub use crate::replicas::Stage;
 pub use bearer::{
@@ -64,6 +64,7 @@ pub use rotation::{Authorities, MAX_AUTHORITY_LEN, RotationStep};
 pub use routing::{PartitionState, RoutingTable};
 pub use stored::MalformedTopology;
 pub use summary::{MovingPartition, NodeSummary, Position, RingSummary, Stages};
+pub use torc_record::Epoch;
 pub use transition::{Move, Transition, TransitionKind};
 pub use writeoff::Losses;
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tonic::Request;
+use torc_group::GroupError;
 use torc_proto::v1::{
     AbortRequest, AbortResponse, AlterNamespaceRequest, ChangeResponse, IdentifyResponse,
     JoinRequest, LeaveRequest, ReplaceRequest, ReweightRequest,
@@ -27,7 +28,6 @@ use super::plan::{RequestedChange, describe, plan_outline, refused, rehearse};
 use super::status::transition_to_wire;
 use super::target::resolve;
 use crate::clock::unix_ms;
-use crate::group::GroupError;
 use crate::shared::{Shared, deadline_of};
 
 pub(super) async fn join(

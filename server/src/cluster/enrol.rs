@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use torc_group::GroupError;
 use torc_proto::v1::{EnrolNodeRequest, EnrolNodeResponse};
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::{Bearer, Command, KeyDigest, TopologyError};
@@ -15,7 +16,6 @@ use torc_tls::{AuthorityDigest, SigningRequest, TlsError};
 
 use crate::caller::Caller;
 use crate::clock::unix_ms;
-use crate::group::GroupError;
 use crate::shared::Shared;
 use crate::tls_dir::OwnAuthority;
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use torc_group::GroupError;
 use torc_proto::v1::{ChangeKind, NodeShare, PartitionSummary, Plan, SummarizeRequest};
 use torc_proto::{Fault, Reason};
 use torc_ring::topology::{
@@ -14,7 +15,6 @@ use torc_ring::{NodeId, Partition, PlannedMove, TransitionPlan};
 
 use super::status::ask;
 use crate::clock::unix_ms;
-use crate::group::GroupError;
 use crate::peers::within;
 use crate::shared::Shared;
 

@@ -6,6 +6,7 @@ use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
+use torc_links::{Contact, Directory, Inbox, LinkOptions, Links, Parcel, Whoami};
 use torc_proto::Fault;
 use torc_record::Layer;
 use torc_replication::Milestone;
@@ -16,7 +17,6 @@ use torc_tls::NodeTls;
 use super::replica_slot::Reached;
 use super::{Me, Registers, slices, upkeep};
 use crate::generations;
-use crate::links::{Contact, Directory, Inbox, LinkOptions, Links, Parcel, Whoami};
 use crate::moves::Reporter;
 use crate::shared::Shared;
 

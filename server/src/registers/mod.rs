@@ -59,6 +59,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
+use torc_links::{Links, Parcel};
 use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot, Record};
 use torc_replication::{
     Config, CoordinatorOptions, Envelope, Input, Locator, Lookup, Now, ReplicaOptions, Rules, Seq,
@@ -69,7 +70,6 @@ use torc_store::{Store, StoreError};
 
 use crate::budget::Budget;
 use crate::clock::unix_ms;
-use crate::links::{Links, Parcel};
 use crate::mutants::broken_rules;
 use crate::spans::Tracer;
 use alone::Alone;

@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
+use torc_links::{Links, Parcel};
 use torc_proto::TraceContext;
 use torc_record::HybridTime;
 use torc_replication::{
@@ -26,7 +27,6 @@ use super::mailbox::Mailbox;
 use super::replica_slot::{Deferred, ReplicaSlot};
 use super::shard::{Shard, Waiting};
 use super::{Durable, Registers, disk, slices};
-use crate::links::{Links, Parcel};
 use crate::spans::{OpenSpan, Span, Tracer};
 
 pub(super) struct Turn<'a> {

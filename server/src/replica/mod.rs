@@ -7,6 +7,7 @@ pub(crate) use copy::{MAX_HAVE, MESSAGE_BYTES};
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status, Streaming};
+use torc_links::LinkStream;
 use torc_proto::v1;
 use torc_proto::v1::replica_server::Replica;
 use torc_proto::v1::{
@@ -19,7 +20,6 @@ use torc_ring::topology::{ClusterId, Incarnation};
 use torc_ring::{NodeId, Partition};
 
 use crate::identity::{IdentityError, Membership};
-use crate::links::LinkStream;
 use crate::recipient::caller_of;
 use crate::rotation;
 use crate::shared::{Shared, store_fault};

@@ -1,0 +1,320 @@
+//! Keeping the Raft membership equal to the topology's members.
+//!
+//! Every node runs [`keep_membership`]; it acts only while its node leads. It looks at the
+//! topology and at the membership, takes one step towards what ought to be, and looks
+//! again. There is no state between the steps but what is in the log, so a step may be
+//! repeated, and a new leader goes on wherever the last one stopped; a change of voters
+//! that a leader left half-way is finished by the next one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, join_all};
+use openraft::{BasicNode, ChangeMembers};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use torc_proto::Fault;
+use torc_ring::NodeId;
+use torc_ring::topology::{Member, MemberState, Topology};
+
+use crate::TopologyGroup;
+use crate::raft::Metrics;
+use crate::running::Running;
+use crate::voters::{Candidate, Standing, choose};
+
+/// How often the leader looks when nothing happens; also how often it calls on a node
+/// that could not be enlisted.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How often it looks while a node is catching up.
+const SHORTLY: Duration = Duration::from_millis(50);
+
+/// Longest time for a node to take its number.
+const ENLIST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Longest time to wait for a change to be committed before looking again.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A node answers if it did so within this time; heartbeats come several times as often.
+const PRESENCE: Duration = Duration::from_secs(2);
+
+/// Log entries that a new voter may lack: they take one message.
+const MAX_LAG: u64 = 100;
+
+/// How long a node that left still gets the log, so that it learns that it left.
+const DEPARTURE_GRACE: Duration = Duration::from_secs(1);
+
+/// Gives a new member its number.
+pub trait Enlister: Send + Sync {
+    /// Tells the node at `member`'s address that it is `node`, and returns when that is
+    /// durable there and its group was started. Repeated until it succeeds, by whichever
+    /// node leads, and perhaps after it succeeded: it must be idempotent.
+    fn enlist<'a>(&'a self, node: NodeId, member: &'a Member) -> BoxFuture<'a, Result<(), Fault>>;
+}
+
+/// Keeps the Raft membership equal to the topology's members, and an odd number of them
+/// voting, while this node leads. Runs until it is cancelled; every node runs one.
+///
+/// Wakes on every change of the topology and every second. At rest it costs nothing.
+pub async fn keep_membership(
+    group: TopologyGroup,
+    enlister: Arc<dyn Enlister>,
+    cancel: CancellationToken,
+) {
+    let mut topology = group.watch();
+    let mut keeper = Keeper {
+        group,
+        enlister,
+        reign: None,
+    };
+    let keep = async {
+        loop {
+            topology.mark_unchanged();
+            let pause = keeper.step().await;
+            tokio::select! {
+                changed = topology.changed() => if changed.is_err() { return },
+                () = sleep(pause) => {}
+            }
+        }
+    };
+    cancel.run_until_cancelled(keep).await;
+}
+
+struct Keeper {
+    group: TopologyGroup,
+    enlister: Arc<dyn Enlister>,
+    /// None while another node leads.
+    reign: Option<Reign>,
+}
+
+/// What a leader remembers while it leads.
+struct Reign {
+    since: Instant,
+    /// Nodes that could not be enlisted, and when that was tried last.
+    refused: BTreeMap<NodeId, Instant>,
+    /// Nodes that are no members any more, and when that was seen.
+    departed: BTreeMap<NodeId, Instant>,
+}
+
+/// One step towards what ought to be.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// Let these vote and no others.
+    Vote(BTreeSet<u64>),
+    /// Make these learners.
+    Add(Vec<NodeId>),
+    /// Forget these.
+    Drop(BTreeSet<u64>),
+    /// A node is on its way.
+    Wait,
+    /// All is as it ought to be.
+    Rest,
+}
+
+impl Keeper {
+    /// Takes one step; returns when to look again.
+    async fn step(&mut self) -> Duration {
+        let Ok(running) = self.group.running() else {
+            return TICK;
+        };
+        let metrics = running.raft.metrics().borrow().clone();
+        let (true, Some(topology)) = (self.group.is_leader(), self.group.topology()) else {
+            self.reign = None;
+            return TICK;
+        };
+        let now = Instant::now();
+        let reign = self.reign.get_or_insert_with(|| Reign::new(now));
+        reign.note(&topology, &metrics, now);
+        if !majority_answers(&metrics) {
+            return TICK;
+        }
+        let standings = reign.standings(&self.group, running, &metrics, now);
+        match next_step(&topology, &metrics, &standings, reign, now) {
+            Step::Vote(voters) => change(running, voters).await,
+            Step::Add(nodes) => add(running, &*self.enlister, &topology, &nodes, reign).await,
+            Step::Drop(nodes) => change(running, ChangeMembers::RemoveNodes(nodes)).await,
+            Step::Wait => SHORTLY,
+            Step::Rest => TICK,
+        }
+    }
+}
+
+impl Reign {
+    const fn new(since: Instant) -> Self {
+        Self {
+            since,
+            refused: BTreeMap::new(),
+            departed: BTreeMap::new(),
+        }
+    }
+
+    fn note(&mut self, topology: &Topology, metrics: &Metrics, now: Instant) {
+        let members = topology.members();
+        self.refused.retain(|node, _| members.contains_key(node));
+        let nodes = metrics
+            .membership_config
+            .nodes()
+            .map(|(node, _)| NodeId(*node));
+        let gone: BTreeSet<NodeId> = nodes.filter(|node| !members.contains_key(node)).collect();
+        self.departed.retain(|node, _| gone.contains(node));
+        for node in gone {
+            self.departed.entry(node).or_insert(now);
+        }
+    }
+
+    fn standings(
+        &self,
+        group: &TopologyGroup,
+        running: &Running,
+        metrics: &Metrics,
+        now: Instant,
+    ) -> BTreeMap<NodeId, Standing> {
+        let lost_after = Duration::from_millis(group.inner.options.voter_lost_after_ms);
+        let of = |node: NodeId| {
+            let answered = running.peers.answered(node);
+            let silent = now - answered.unwrap_or(self.since).max(self.since);
+            if node == running.node
+                || (answered.is_some() && silent < PRESENCE && caught_up(metrics, node))
+            {
+                Standing::Ready
+            } else if silent < lost_after {
+                Standing::Late
+            } else {
+                Standing::Lost
+            }
+        };
+        metrics
+            .membership_config
+            .nodes()
+            .map(|(node, _)| (NodeId(*node), of(NodeId(*node))))
+            .collect()
+    }
+}
+
+/// Whether a majority answered lately, so that a change can be committed.
+fn majority_answers(metrics: &Metrics) -> bool {
+    let presence = PRESENCE.as_millis() as u64;
+    metrics
+        .millis_since_quorum_ack
+        .is_some_and(|silent| silent < presence)
+}
+
+fn caught_up(metrics: &Metrics, node: NodeId) -> bool {
+    let matched = metrics
+        .replication
+        .as_ref()
+        .and_then(|all| all.get(&node.0))
+        .copied()
+        .flatten();
+    let last = metrics.last_log_index.unwrap_or(0);
+    matched.is_some_and(|matched| last.saturating_sub(matched.index) <= MAX_LAG)
+}
+
+/// What to do first. Votes come first, for they decide what the group can bear.
+fn next_step(
+    topology: &Topology,
+    metrics: &Metrics,
+    standings: &BTreeMap<NodeId, Standing>,
+    reign: &Reign,
+    now: Instant,
+) -> Step {
+    let membership = metrics.membership_config.membership();
+    let voting: BTreeSet<u64> = membership.voter_ids().collect();
+    let standing = |node: &NodeId| standings.get(node).copied().unwrap_or(Standing::Lost);
+    let candidates: Vec<Candidate> = topology
+        .members()
+        .iter()
+        .map(|(node, member)| Candidate {
+            node: *node,
+            state: member.state,
+            zone: member.identity.zone.clone(),
+            leads: node.0 == metrics.id,
+            votes: voting.contains(&node.0),
+            standing: standing(node),
+        })
+        .collect();
+    let voters: BTreeSet<u64> = choose(&candidates).into_iter().map(|node| node.0).collect();
+    let half_way = membership.get_joint_config().len() > 1;
+    if !voters.is_empty() && (half_way || voters != voting) {
+        return Step::Vote(voters);
+    }
+    let tried = |node: &NodeId| {
+        reign
+            .refused
+            .get(node)
+            .is_some_and(|last| now - *last < TICK)
+    };
+    let absent = |node: &&NodeId| membership.get_node(&node.0).is_none() && !tried(node);
+    let missing: Vec<NodeId> = topology.members().keys().filter(absent).copied().collect();
+    if !missing.is_empty() {
+        return Step::Add(missing);
+    }
+    let over = |(node, since): &(&NodeId, &Instant)| {
+        now - **since >= DEPARTURE_GRACE && !voting.contains(&node.0)
+    };
+    let gone: BTreeSet<u64> = reign
+        .departed
+        .iter()
+        .filter(over)
+        .map(|(node, _)| node.0)
+        .collect();
+    if !gone.is_empty() {
+        return Step::Drop(gone);
+    }
+    let coming = candidates
+        .iter()
+        .any(|c| c.state == MemberState::Active && !c.votes && c.standing == Standing::Late);
+    if coming { Step::Wait } else { Step::Rest }
+}
+
+/// Enlists new members and makes those that answer learners.
+async fn add(
+    running: &Running,
+    enlister: &dyn Enlister,
+    topology: &Topology,
+    nodes: &[NodeId],
+    reign: &mut Reign,
+) -> Duration {
+    let members = nodes
+        .iter()
+        .filter_map(|node| Some((*node, topology.members().get(node)?)));
+    let enlisted = join_all(members.map(|(node, member)| async move {
+        let done = timeout(ENLIST_TIMEOUT, enlister.enlist(node, member)).await;
+        let done = done.unwrap_or_else(|_| Err(Fault::unknown("it did not answer in time")));
+        (node, BasicNode::new(&member.identity.address), done)
+    }));
+    let mut learners = BTreeMap::new();
+    for (node, address, done) in enlisted.await {
+        let Err(fault) = done else {
+            reign.refused.remove(&node);
+            learners.insert(node.0, address);
+            continue;
+        };
+        let address = &address.addr;
+        if reign.refused.insert(node, Instant::now()).is_none() {
+            tracing::warn!(%node, address, %fault, "cannot enlist a new member yet; trying on");
+        } else {
+            tracing::debug!(%node, address, %fault, "cannot enlist a new member yet");
+        }
+    }
+    if learners.is_empty() {
+        return Duration::ZERO;
+    }
+    change(running, ChangeMembers::AddNodes(learners)).await
+}
+
+/// Changes the membership; returns when to look again.
+async fn change(running: &Running, to: impl Into<ChangeMembers<u64, BasicNode>>) -> Duration {
+    let to = to.into();
+    tracing::info!(change = ?to, "changing the topology group's membership");
+    let changed = timeout(CHANGE_TIMEOUT, running.raft.change_membership(to, true)).await;
+    match changed {
+        Ok(Ok(_)) => Duration::ZERO,
+        Ok(Err(error)) => {
+            tracing::info!(%error, "the topology group's membership was not changed yet");
+            SHORTLY
+        }
+        Err(_) => SHORTLY,
+    }
+}

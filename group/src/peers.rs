@@ -1,0 +1,398 @@
+//! The group's connections to other nodes.
+//!
+//! A channel per node, made when it is first needed and connected lazily. The address is
+//! looked up in the topology for every call, for members can move; the address in the
+//! Raft membership serves where the topology does not know the node (yet).
+//!
+//! Left out: retries. Raft and the proposer repeat what did not come through, each by its
+//! own rules.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use openraft::BasicNode;
+use openraft::error::{InstallSnapshotError, RPCError, RaftError, RemoteError, Unreachable};
+use openraft::network::{Backoff, RPCOption, RaftNetwork, RaftNetworkFactory};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
+    VoteRequest, VoteResponse,
+};
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+use torc_proto::v1::topology_group_client::TopologyGroupClient;
+use torc_proto::{Fault, Reason};
+use torc_ring::NodeId;
+use torc_ring::topology::{Boot, ClusterId, Topology};
+use torc_tls::Connector;
+
+use crate::raft::TypeConfig;
+use crate::wire::{Envelope, MAX_MESSAGE_LEN, decode, encode};
+use crate::{Cuts, Disowned};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A connection whose other end vanished is given up after this and [`PING_TIMEOUT`].
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long Raft leaves a node alone that could not be reached.
+const BACKOFF: Duration = Duration::from_millis(200);
+
+/// The calls of the service.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Rpc {
+    AppendEntries,
+    InstallSnapshot,
+    Vote,
+    Propose,
+}
+
+/// A call that brought no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    #[error("node {node} has no usable address (`{address}`)")]
+    Address { node: NodeId, address: String },
+    #[error("this node does not know its cluster yet")]
+    NoCluster,
+    #[error("this node must not go on")]
+    Disowned,
+    #[error("cannot encode the message: {0}")]
+    Encode(serde_json::Error),
+    #[error("node {node} at {address}: {fault}")]
+    Fault {
+        node: NodeId,
+        address: String,
+        fault: Fault,
+    },
+    #[error("node {node} answered what this version does not understand: {reason}")]
+    Answer {
+        node: NodeId,
+        reason: serde_json::Error,
+    },
+}
+
+impl CallError {
+    /// Whether the other node may have done what it was asked to.
+    pub(crate) fn leaves_open(&self) -> bool {
+        match self {
+            Self::Address { .. } | Self::NoCluster | Self::Disowned | Self::Encode(_) => false,
+            Self::Fault { fault, .. } => fault.maybe_applied,
+            Self::Answer { .. } => true,
+        }
+    }
+}
+
+/// Channels to the other nodes, and when each answered last.
+pub(crate) struct Peers {
+    /// As told when the node was made a member; none for a founder.
+    cluster: Option<ClusterId>,
+    topology: watch::Receiver<Option<Arc<Topology>>>,
+    known: Mutex<BTreeMap<NodeId, Peer>>,
+    me: NodeId,
+    boot: Boot,
+    disowned: Disowned,
+    /// For tests.
+    cuts: Option<Cuts>,
+    tls: Option<Connector>,
+}
+
+struct Peer {
+    address: String,
+    channel: Channel,
+    answered: Option<Instant>,
+}
+
+impl Peers {
+    pub(crate) fn new(
+        cluster: Option<ClusterId>,
+        topology: watch::Receiver<Option<Arc<Topology>>>,
+        (me, boot, disowned): (NodeId, Boot, Disowned),
+    ) -> Self {
+        Self {
+            cluster,
+            topology,
+            known: Mutex::default(),
+            me,
+            boot,
+            disowned,
+            cuts: None,
+            tls: None,
+        }
+    }
+
+    pub(crate) fn with_tls(mut self, tls: Option<Connector>) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// For tests: calls do not leave for these nodes.
+    pub(crate) fn with_cuts(mut self, cuts: Option<Cuts>) -> Self {
+        self.cuts = cuts;
+        self
+    }
+
+    /// The cluster whose messages are sent and accepted.
+    pub(crate) fn cluster(&self) -> Option<ClusterId> {
+        self.topology
+            .borrow()
+            .as_ref()
+            .map(|topology| topology.cluster())
+            .or(self.cluster)
+    }
+
+    /// The last confirmed start of a node.
+    fn known_boot(&self, node: NodeId) -> Option<Boot> {
+        let topology = self.topology.borrow();
+        topology.as_ref().and_then(|topology| topology.boot(node))
+    }
+
+    /// Refuses messages where either side knows of a later start of the other one: that has an
+    /// older copy of its data directory, or a clone, and has forgotten votes that it gave.
+    pub(crate) fn check_boots<T>(&self, envelope: &Envelope<T>) -> Result<(), Fault> {
+        if let Some(known) = envelope.known
+            && self.boot.is_superseded_by(known)
+        {
+            let _ = self
+                .disowned
+                .set(Fault::superseded(self.me, self.boot, known).message);
+        }
+        self.check_disowned()?;
+        match self.known_boot(envelope.from) {
+            Some(known) if envelope.boot.is_superseded_by(known) => {
+                Err(Fault::superseded(envelope.from, envelope.boot, known))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_disowned(&self) -> Result<(), Fault> {
+        let why = self.disowned.get();
+        why.map_or(Ok(()), |why| {
+            Err(Fault::new(Reason::NotServing, why.clone()))
+        })
+    }
+
+    /// When `node` answered a call last.
+    pub(crate) fn answered(&self, node: NodeId) -> Option<Instant> {
+        self.known.lock().get(&node).and_then(|peer| peer.answered)
+    }
+
+    /// Calls `node`, at `fallback` where the topology does not know its address.
+    pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        node: NodeId,
+        fallback: &str,
+        rpc: Rpc,
+        question: Q,
+        within: Duration,
+    ) -> Result<A, CallError> {
+        self.check_disowned().map_err(|_| CallError::Disowned)?;
+        let cluster = self.cluster().ok_or(CallError::NoCluster)?;
+        let envelope = Envelope {
+            cluster,
+            to: node,
+            known: self.known_boot(node),
+            from: self.me,
+            boot: self.boot,
+            body: question,
+        };
+        let mut request = tonic::Request::new(encode(&envelope).map_err(CallError::Encode)?);
+        request.set_timeout(within);
+        let (address, channel) = self.channel(node, fallback)?;
+        if self.cuts.as_ref().is_some_and(|cuts| cuts.has(node)) {
+            tokio::time::sleep(within).await;
+            let fault = Fault::from_status(&tonic::Status::unavailable("cut off by a test"));
+            return Err(CallError::Fault {
+                node,
+                address,
+                fault,
+            });
+        }
+        let mut client = TopologyGroupClient::new(channel)
+            .max_decoding_message_size(MAX_MESSAGE_LEN)
+            .max_encoding_message_size(MAX_MESSAGE_LEN);
+        let answer = match rpc {
+            Rpc::AppendEntries => client.append_entries(request).await,
+            Rpc::InstallSnapshot => client.install_snapshot(request).await,
+            Rpc::Vote => client.vote(request).await,
+            Rpc::Propose => client.propose(request).await,
+        };
+        let answer = answer.map_err(|status| {
+            let fault = Fault::from_status(&status);
+            if fault.reason == Reason::Superseded {
+                let _ = self.disowned.set(fault.message.clone());
+            }
+            CallError::Fault {
+                node,
+                address,
+                fault,
+            }
+        })?;
+        if let Some(peer) = self.known.lock().get_mut(&node) {
+            peer.answered = Some(Instant::now());
+        }
+        decode(answer.get_ref()).map_err(|reason| CallError::Answer { node, reason })
+    }
+
+    fn channel(&self, node: NodeId, fallback: &str) -> Result<(String, Channel), CallError> {
+        let topology = self.topology.borrow().clone();
+        let members = topology.as_ref().map(|topology| topology.members());
+        let member = members.and_then(|members| members.get(&node));
+        let address = member.map_or(fallback, |member| member.identity.address.as_str());
+        let mut known = self.known.lock();
+        if let Some(peer) = known.get(&node)
+            && peer.address == address
+        {
+            return Ok((peer.address.clone(), peer.channel.clone()));
+        }
+        known.retain(|id, _| members.is_some_and(|members| members.contains_key(id)));
+        let channel = connect(address, self.tls.as_ref()).ok_or_else(|| CallError::Address {
+            node,
+            address: address.to_owned(),
+        })?;
+        let answered = known.get(&node).and_then(|peer| peer.answered);
+        let address = address.to_owned();
+        let peer = Peer {
+            address: address.clone(),
+            channel: channel.clone(),
+            answered,
+        };
+        known.insert(node, peer);
+        Ok((address, channel))
+    }
+}
+
+fn connect(address: &str, tls: Option<&Connector>) -> Option<Channel> {
+    let endpoint = torc_tls::endpoint(address, tls).ok()?;
+    let endpoint = endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT);
+    Some(torc_tls::channel(&endpoint, tls))
+}
+
+/// Makes Raft's connections.
+pub(crate) struct Network(pub(crate) Arc<Peers>);
+
+impl RaftNetworkFactory<TypeConfig> for Network {
+    type Network = Connection;
+
+    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Connection {
+        Connection {
+            peers: Arc::clone(&self.0),
+            target: NodeId(target),
+            address: node.addr.clone(),
+        }
+    }
+}
+
+/// Raft's connection to one node.
+pub(crate) struct Connection {
+    peers: Arc<Peers>,
+    target: NodeId,
+    /// As in the Raft membership.
+    address: String,
+}
+
+impl Connection {
+    async fn call<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        rpc: Rpc,
+        question: Q,
+        option: &RPCOption,
+    ) -> Result<A, CallError> {
+        self.peers
+            .call(self.target, &self.address, rpc, question, option.hard_ttl())
+            .await
+    }
+}
+
+/// A node that does not answer is left alone for a while, whatever the cause.
+fn unreachable<E: std::error::Error>(error: &CallError) -> RPCError<u64, BasicNode, E> {
+    Unreachable::new(error).into()
+}
+
+impl RaftNetwork<TypeConfig> for Connection {
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<u64>, RPCError<u64, BasicNode, RaftError<u64>>> {
+        let answer = self.call(Rpc::AppendEntries, rpc, &option).await;
+        answer.map_err(|error| unreachable(&error))
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        rpc: InstallSnapshotRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<
+        InstallSnapshotResponse<u64>,
+        RPCError<u64, BasicNode, RaftError<u64, InstallSnapshotError>>,
+    > {
+        let answer = self.call(Rpc::InstallSnapshot, rpc, &option).await;
+        let answer: Result<_, InstallSnapshotError> =
+            answer.map_err(|error| unreachable(&error))?;
+        answer
+            .map_err(|refused| RemoteError::new(self.target.0, RaftError::APIError(refused)).into())
+    }
+
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<u64>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<u64>, RPCError<u64, BasicNode, RaftError<u64>>> {
+        let answer = self.call(Rpc::Vote, rpc, &option).await;
+        answer.map_err(|error| unreachable(&error))
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff::new(std::iter::repeat(BACKOFF))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peers(cluster: Option<ClusterId>) -> Peers {
+        let me = (NodeId(1), Boot::default(), Disowned::default());
+        Peers::new(cluster, watch::Sender::new(None).subscribe(), me)
+    }
+
+    #[tokio::test]
+    async fn a_node_that_was_never_reached_did_nothing() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let peers = peers(Some(ClusterId([1; 16])));
+        let within = Duration::from_secs(10);
+        let address = closed.to_string();
+        let call = peers.call::<_, ()>(NodeId(2), &address, Rpc::Vote, (), within);
+        let error = call.await.unwrap_err();
+        assert!(matches!(error, CallError::Fault { .. }), "{error}");
+        assert!(!error.leaves_open(), "{error}");
+        assert_eq!(peers.answered(NodeId(2)), None);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_without_a_cluster_or_an_address() {
+        let within = Duration::from_secs(10);
+        let call = |peers: Peers, address: &'static str| async move {
+            peers
+                .call::<_, ()>(NodeId(2), address, Rpc::Vote, (), within)
+                .await
+                .unwrap_err()
+        };
+        let error = call(peers(None), "127.0.0.1:1").await;
+        assert!(matches!(error, CallError::NoCluster), "{error}");
+        let error = call(peers(Some(ClusterId([1; 16]))), "no address").await;
+        assert!(matches!(error, CallError::Address { .. }), "{error}");
+    }
+}

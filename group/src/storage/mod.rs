@@ -1,0 +1,394 @@
+//! What the topology group keeps on disk: one redb file with log, vote, state and snapshot.
+//!
+//! Invariants:
+//! * Every write is one transaction, and it is on the disk when the call returns. Two-phase
+//!   commits: after a crash the last acknowledged commit is there, and a page that rotted
+//!   is reported instead of being answered with the commit before.
+//! * What entries did to the state machine is one transaction with the number of the last
+//!   of them; it is published after it is durable, never before, so that an epoch that a
+//!   node acts on survives its crash.
+//! * A file of a newer format is refused, and nothing is written to it.
+//! * A full disk fails no write: it waits for space (`file`).
+//!
+//! Layout: table `log` maps an index to an entry, table `meta` a name to a value, all
+//! values in JSON. The names are the `*_KEY` constants of this directory.
+//!
+//! Left out: a cache. The topology changes some times a day, and redb has its own.
+
+#[cfg(test)]
+pub(crate) mod crash_disk;
+mod file;
+mod log;
+mod machine;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::Read as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use redb::backends::InMemoryBackend;
+use redb::{
+    Database, Durability, ReadTransaction, StorageBackend as _, TableDefinition, WriteTransaction,
+};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use torc_ring::topology::Topology;
+
+use file::{RoomyFile, Space};
+pub(crate) use log::{LogStore, Standing};
+pub(crate) use machine::Machine;
+
+use crate::GroupError;
+use crate::identity::Identity;
+use crate::raft::{LogId, Membership};
+
+pub(crate) const FILE_NAME: &str = "topology.redb";
+
+/// A store that is being made.
+const UNFINISHED_NAME: &str = "topology.redb.new";
+
+/// Version of the layout.
+const FORMAT: u32 = 1;
+
+/// redb's page cache, bytes: the whole store of a usual cluster.
+const CACHE_LEN: usize = 8 << 20;
+
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
+
+const FORMAT_KEY: &str = "format";
+const IDENTITY_KEY: &str = "identity";
+const APPLIED_KEY: &str = "applied";
+const TOPOLOGY_KEY: &str = "topology";
+
+/// How far the state machine is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AppliedState {
+    pub(crate) last_applied: Option<LogId>,
+    pub(crate) membership: Membership,
+}
+
+/// A failed access. What was to be written is not there, or is not known to be there.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    #[error("the store was closed")]
+    Closed,
+    #[error("redb: {0}")]
+    Redb(Box<redb::Error>),
+    #[error("`{what}` cannot be read: {reason}")]
+    Corrupt { what: String, reason: String },
+    #[error("cannot encode: {0}")]
+    Encode(#[from] serde_json::Error),
+    #[error("the store's thread panicked")]
+    Panicked,
+}
+
+macro_rules! from_redb {
+    ($($error:ident),+) => {$(
+        impl From<redb::$error> for StoreError {
+            fn from(error: redb::$error) -> Self {
+                Self::Redb(Box::new(error.into()))
+            }
+        }
+    )+};
+}
+
+from_redb!(TransactionError, TableError, StorageError, CommitError);
+
+/// The durable state of a node's part in the group.
+pub(crate) struct Store {
+    /// None once closed.
+    db: RwLock<Option<Database>>,
+    applied: Mutex<AppliedState>,
+    topology: watch::Sender<Option<Arc<Topology>>>,
+    space: Arc<Space>,
+}
+
+/// Opening and closing.
+impl Store {
+    /// Opens the store in `dir`, or makes an empty one there. A crash while it is made
+    /// leaves no store, or a whole one.
+    pub(crate) fn open(dir: &Path) -> Result<Self, GroupError> {
+        let path = dir.join(FILE_NAME);
+        if !path.exists() {
+            make(dir, &path)?;
+        }
+        let space = Arc::default();
+        let file = RoomyFile::open(&path, Arc::clone(&space))?;
+        let store = Self::over(guarded(|| open_database(file, &path))?)?;
+        Ok(Self { space, ..store })
+    }
+
+    /// Opens a copy in memory of the store in `dir`, which nobody may have open. Changes no byte
+    /// there.
+    pub(crate) fn peek(dir: &Path) -> Result<Self, GroupError> {
+        let path = dir.join(FILE_NAME);
+        let cannot = |error: std::io::Error| GroupError::Open {
+            path: path.clone(),
+            reason: error.to_string(),
+        };
+        let file = File::open(&path).map_err(cannot)?;
+        // redb's own lock, held until all is read.
+        flock(&file, FlockOperation::NonBlockingLockShared).map_err(|error| match error {
+            Errno::WOULDBLOCK => GroupError::Locked { path: path.clone() },
+            error => cannot(error.into()),
+        })?;
+        let mut content = Vec::new();
+        (&file).read_to_end(&mut content).map_err(cannot)?;
+        let copy = InMemoryBackend::new();
+        copy.set_len(content.len() as u64)
+            .and_then(|()| copy.write(0, &content))
+            .map_err(cannot)?;
+        Self::over(guarded(|| {
+            checked(Database::builder().create_with_backend(copy), &path)
+        })?)
+    }
+
+    /// The store in an open database.
+    pub(crate) fn over(db: Database) -> Result<Self, GroupError> {
+        guarded(|| {
+            prepare(&db)?;
+            let txn = db
+                .begin_read()
+                .map_err(|error| damaged(&StoreError::from(error)))?;
+            let applied = get(&txn, APPLIED_KEY).map_err(|error| damaged(&error))?;
+            let topology = get(&txn, TOPOLOGY_KEY).map_err(|error| damaged(&error))?;
+            let topology: Option<Topology> = topology.flatten();
+            Ok(Self {
+                applied: Mutex::new(applied.unwrap_or_default()),
+                topology: watch::Sender::new(topology.map(Arc::new)),
+                db: RwLock::new(Some(db)),
+                space: Arc::default(),
+            })
+        })
+    }
+
+    /// Waits for what is under way, then lets the file go. Every later access fails.
+    pub(crate) fn close(&self) {
+        self.give_up_waiting();
+        drop(self.db.write().take());
+    }
+
+    /// What waits for disk space fails from now on.
+    pub(crate) fn give_up_waiting(&self) {
+        self.space.give_up();
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// Ends as a killed process does: copies to another directory what was written so far
+    /// and lets nothing more be written.
+    pub(crate) fn abandon(&self, dir: &Path, copy_to: &Path) {
+        let mut db = self.db.write();
+        std::fs::copy(dir.join(FILE_NAME), copy_to.join(FILE_NAME)).expect("the file is there");
+        // Its destructor would write.
+        std::mem::forget(db.take());
+    }
+}
+
+/// Getters.
+impl Store {
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Topology>>> {
+        self.topology.subscribe()
+    }
+
+    pub(crate) fn topology(&self) -> Option<Arc<Topology>> {
+        self.topology.borrow().clone()
+    }
+
+    pub(crate) fn identity(&self) -> Result<Option<Identity>, StoreError> {
+        self.read(|txn| get(txn, IDENTITY_KEY))
+    }
+}
+
+/// Transactions. All of them block; from async code go through [`Store::run`].
+impl Store {
+    pub(crate) fn set_identity(&self, identity: Identity) -> Result<(), StoreError> {
+        self.write(|txn| put(txn, IDENTITY_KEY, &identity))
+    }
+
+    /// Runs blocking work on the store away from the async threads.
+    pub(crate) async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let store = Arc::clone(self);
+        let done = tokio::task::spawn_blocking(move || work(&store)).await;
+        done.unwrap_or_else(|ended| {
+            Err(if ended.is_panic() {
+                StoreError::Panicked
+            } else {
+                StoreError::Closed
+            })
+        })
+    }
+
+    fn read<T>(
+        &self,
+        work: impl FnOnce(&ReadTransaction) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let db = self.db.read();
+        let db = db.as_ref().ok_or(StoreError::Closed)?;
+        work(&db.begin_read()?)
+    }
+
+    /// One durable transaction; nothing of it is there unless `work` succeeds.
+    fn write<T>(
+        &self,
+        work: impl FnOnce(&WriteTransaction) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let db = self.db.read();
+        let db = db.as_ref().ok_or(StoreError::Closed)?;
+        write_to(db, work)
+    }
+}
+
+fn write_to<T>(
+    db: &Database,
+    work: impl FnOnce(&WriteTransaction) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let mut txn = db.begin_write()?;
+    txn.set_durability(Durability::Immediate);
+    txn.set_two_phase_commit(true);
+    let result = work(&txn)?;
+    txn.commit()?;
+    Ok(result)
+}
+
+fn get<T: DeserializeOwned>(txn: &ReadTransaction, key: &str) -> Result<Option<T>, StoreError> {
+    let table = txn.open_table(META)?;
+    table
+        .get(key)?
+        .map(|value| parse(key, value.value()))
+        .transpose()
+}
+
+fn put<T: Serialize>(txn: &WriteTransaction, key: &str, value: &T) -> Result<(), StoreError> {
+    let value = serde_json::to_vec(value)?;
+    txn.open_table(META)?.insert(key, value.as_slice())?;
+    Ok(())
+}
+
+fn parse<T: DeserializeOwned>(what: &str, value: &[u8]) -> Result<T, StoreError> {
+    serde_json::from_slice(value).map_err(|error| StoreError::Corrupt {
+        what: what.into(),
+        reason: error.to_string(),
+    })
+}
+
+/// Makes an empty store under another name and moves it into place when it is whole.
+fn make(dir: &Path, path: &Path) -> Result<(), GroupError> {
+    let cannot = |error: std::io::Error| GroupError::Open {
+        path: path.into(),
+        reason: error.to_string(),
+    };
+    std::fs::create_dir_all(dir).map_err(cannot)?;
+    let unfinished = dir.join(UNFINISHED_NAME);
+    match std::fs::remove_file(&unfinished) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(cannot(error)),
+        _ => {}
+    }
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&unfinished)
+        .map_err(cannot)?;
+    let refused = |error| refusal(&unfinished, error);
+    let file = RoomyFile::over(file, Arc::default()).map_err(refused)?;
+    let db = Database::builder().create_with_backend(file);
+    prepare(&db.map_err(refused)?)?;
+    File::open(&unfinished)
+        .and_then(|file| file.sync_all())
+        .map_err(cannot)?;
+    std::fs::rename(&unfinished, path).map_err(cannot)?;
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(cannot)
+}
+
+/// Opens a database and compares every page with its checksum.
+fn open_database(file: RoomyFile, path: &Path) -> Result<Database, GroupError> {
+    let opened = Database::builder()
+        .set_cache_size(CACHE_LEN)
+        .create_with_backend(file);
+    checked(opened, path)
+}
+
+fn checked(
+    opened: Result<Database, redb::DatabaseError>,
+    path: &Path,
+) -> Result<Database, GroupError> {
+    let refused = |error| refusal(path, error);
+    let mut db = opened.map_err(refused)?;
+    if !db.check_integrity().map_err(refused)? {
+        tracing::warn!(path = %path.display(), "the free space of the topology group's store was repaired");
+    }
+    Ok(db)
+}
+
+fn refusal(path: &Path, error: redb::DatabaseError) -> GroupError {
+    match error {
+        redb::DatabaseError::DatabaseAlreadyOpen => GroupError::Locked { path: path.into() },
+        redb::DatabaseError::Storage(redb::StorageError::Corrupted(what)) => {
+            GroupError::Corrupt { what }
+        }
+        other => GroupError::Open {
+            path: path.into(),
+            reason: other.to_string(),
+        },
+    }
+}
+
+/// Makes the tables of a new store; checks the format of an old one.
+fn prepare(db: &Database) -> Result<(), GroupError> {
+    let format: Option<u32> = match db.begin_read() {
+        Err(error) => return Err(damaged(&StoreError::from(error))),
+        Ok(txn) => match get(&txn, FORMAT_KEY) {
+            Err(StoreError::Redb(error)) if matches!(*error, redb::Error::TableDoesNotExist(_)) => {
+                None
+            }
+            other => other.map_err(|error| damaged(&error))?,
+        },
+    };
+    match format {
+        Some(FORMAT) => Ok(()),
+        Some(found) if found > FORMAT => Err(GroupError::NewerFormat {
+            found,
+            supported: FORMAT,
+        }),
+        Some(found) => Err(GroupError::Corrupt {
+            what: format!("there is no format {found}"),
+        }),
+        None => {
+            let made = write_to(db, |txn| {
+                txn.open_table(LOG)?;
+                put(txn, FORMAT_KEY, &FORMAT)
+            });
+            made.map_err(|error| damaged(&error))
+        }
+    }
+}
+
+fn damaged(error: &StoreError) -> GroupError {
+    GroupError::Corrupt {
+        what: error.to_string(),
+    }
+}
+
+/// redb panics on some kinds of damage that it has no error for.
+fn guarded<T>(work: impl FnOnce() -> Result<T, GroupError>) -> Result<T, GroupError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(GroupError::Corrupt {
+            what: "redb gave up on its pages".into(),
+        })
+    })
+}

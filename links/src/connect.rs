@@ -1,0 +1,189 @@
+//! Opening a stream to a peer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use futures::{Stream, StreamExt as _, stream};
+use tokio::sync::watch;
+use tonic::Streaming;
+use torc_proto::link::{LinkHello, LinkWelcome, push_envelope};
+use torc_proto::v1::replica_client::ReplicaClient;
+use torc_proto::v1::{LinkRequest, LinkResponse};
+use torc_proto::{Fault, WireError};
+use torc_ring::NodeId;
+use torc_ring::topology::Levels;
+
+use crate::queue::{BATCH_BYTES, Queue};
+use crate::{Contact, DropReason, Inner, Parcel};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// From the connection to the peer's acceptance.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A peer that vanished is noticed after both.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Why there is no stream to a peer. Trying again may help.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error("this node belongs to no cluster yet")]
+    NoCluster,
+    #[error("cannot connect to {address}: {source}")]
+    Transport {
+        address: String,
+        source: tonic::transport::Error,
+    },
+    #[error("it did not accept in time")]
+    Silent,
+    #[error("it refused: {0}")]
+    Refused(Fault),
+    #[error("it answered what is no welcome: {0}")]
+    Answer(#[from] WireError),
+    #[error("another node answers there: node {found}")]
+    Stranger { found: NodeId },
+    #[error("it works at feature {found}, but the cluster is at level {level}")]
+    Level { found: Levels, level: u32 },
+    #[error("it is an older start of the node: start {found}")]
+    Outrun { found: u64 },
+}
+
+/// A stream that the peer has accepted. Dropping it ends it.
+pub(crate) struct Connection {
+    answers: Streaming<LinkResponse>,
+    gate: watch::Sender<Gate>,
+}
+
+/// Whether the request stream may take from the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Waiting,
+    Open,
+}
+
+impl Connection {
+    /// Lets messages go.
+    pub(crate) fn open(&self) {
+        self.gate.send_replace(Gate::Open);
+    }
+
+    /// Returns when the stream has ended, and why.
+    pub(crate) async fn ended(&mut self) -> Option<Fault> {
+        loop {
+            match self.answers.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(status) => return Some(Fault::from_status(&status)),
+            }
+        }
+    }
+}
+
+/// Connects, and waits until the peer accepts.
+pub(crate) async fn connect(
+    inner: &Arc<Inner>,
+    to: NodeId,
+    contact: &Contact,
+    queue: &Arc<Queue>,
+) -> Result<Connection, ConnectError> {
+    let me = inner.directory.whoami().ok_or(ConnectError::NoCluster)?;
+    let failed = |source| ConnectError::Transport {
+        address: contact.address.clone(),
+        source,
+    };
+    let tls = inner.options.tls.as_ref();
+    let endpoint = torc_tls::endpoint(&contact.address, tls).map_err(failed)?;
+    let endpoint = endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(4 << 20)
+        .initial_connection_window_size(16 << 20);
+    let connected = torc_tls::connect(&endpoint, tls).await;
+    let channel = connected.map_err(failed)?;
+    let hello = LinkHello {
+        cluster: me.cluster,
+        node: me.node,
+        incarnation: me.incarnation,
+        target: to,
+        boot: me.boot,
+        levels: me.levels,
+    };
+    let (gate, gated) = watch::channel(Gate::Waiting);
+    let batches = batches(Arc::clone(inner), to, Arc::clone(queue), gated);
+    let requests = stream::iter([hello.to_wire()]).chain(batches);
+    let accepted = async {
+        let mut client = ReplicaClient::new(channel);
+        let refused = |status| ConnectError::Refused(Fault::from_status(&status));
+        let mut answers = client.link(requests).await.map_err(refused)?.into_inner();
+        let first = answers.message().await.map_err(refused)?;
+        let welcome = LinkWelcome::from_wire(&first.unwrap_or_default())?;
+        if (welcome.node, welcome.incarnation) != (to, contact.incarnation) {
+            return Err(ConnectError::Stranger {
+                found: welcome.node,
+            });
+        }
+        if !welcome.levels.contains(me.level) {
+            return Err(ConnectError::Level {
+                found: welcome.levels,
+                level: me.level,
+            });
+        }
+        if contact
+            .boot
+            .is_some_and(|known| welcome.boot.is_superseded_by(known))
+        {
+            return Err(ConnectError::Outrun {
+                found: welcome.boot.number,
+            });
+        }
+        Ok(Connection { answers, gate })
+    };
+    tokio::time::timeout(ACCEPT_TIMEOUT, accepted)
+        .await
+        .unwrap_or(Err(ConnectError::Silent))
+}
+
+/// What the queue holds, batch by batch, once the gate is open, until it is dropped. Pulled by the
+/// connection as its window allows.
+fn batches(
+    inner: Arc<Inner>,
+    to: NodeId,
+    queue: Arc<Queue>,
+    gate: watch::Receiver<Gate>,
+) -> impl Stream<Item = LinkRequest> {
+    stream::unfold(gate, move |mut gate| {
+        let (inner, queue) = (Arc::clone(&inner), Arc::clone(&queue));
+        async move {
+            gate.wait_for(|gate| *gate == Gate::Open).await.ok()?;
+            loop {
+                // A stream that has ended must not take what the next one should carry.
+                let batch = tokio::select! {
+                    biased;
+                    _ = gate.changed() => return None,
+                    batch = queue.take(&inner.metrics) => batch,
+                };
+                if !inner.faults.cut_to(to) {
+                    return Some((encode(&inner, batch), gate));
+                }
+                inner.metrics.dropped(DropReason::Cut, batch.len());
+            }
+        }
+    })
+}
+
+fn encode(inner: &Inner, batch: Vec<Parcel>) -> LinkRequest {
+    const SMALL: usize = 64;
+    let mut bytes = BytesMut::with_capacity((batch.len() * SMALL).min(BATCH_BYTES));
+    for Parcel { envelope, trace } in batch {
+        inner.metrics.sent(&envelope.message);
+        push_envelope(&mut bytes, envelope, trace.as_deref());
+    }
+    inner.metrics.sent_batches.inc();
+    inner.metrics.sent_bytes.inc_by(bytes.len() as u64);
+    LinkRequest {
+        hello: None,
+        envelopes: bytes.freeze(),
+    }
+}

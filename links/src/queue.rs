@@ -1,0 +1,250 @@
+//! What waits for one peer: first in, first out, bounded by count and by bytes.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use torc_proto::link::MAX_BATCH_ENVELOPES;
+use torc_replication::{Content, Message};
+
+use crate::metrics::{DropReason, LinkMetrics};
+use crate::{LinkOptions, Parcel};
+
+/// A batch is closed once it is about this long, bytes.
+pub(crate) const BATCH_BYTES: usize = 1 << 20;
+/// What a message takes beside its keys and values, roughly, bytes.
+const OVERHEAD_BYTES: usize = 256;
+
+struct Waiting {
+    parcel: Parcel,
+    bytes: usize,
+    /// Not to leave before: a test's delay.
+    due: Option<Instant>,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    bytes: usize,
+    /// Since when attempts to connect have failed: nothing is worth keeping.
+    unreachable: Option<Instant>,
+    /// When it was asked what it has not answered, nor said anything since.
+    asked: Option<Instant>,
+}
+
+/// One peer's queue: any thread pushes, the peer's stream takes.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    filled: Notify,
+    most_envelopes: usize,
+    most_bytes: usize,
+}
+
+impl Queue {
+    pub(crate) fn new(options: &LinkOptions) -> Self {
+        Self {
+            state: Mutex::default(),
+            filled: Notify::new(),
+            most_envelopes: options.queue_envelopes,
+            most_bytes: options.queue_bytes,
+        }
+    }
+
+    /// Keeps messages until they are taken, or drops those for which there is no room.
+    pub(crate) fn push(
+        &self,
+        parcels: Vec<Parcel>,
+        delay: Option<Duration>,
+        metrics: &LinkMetrics,
+    ) {
+        let due = delay.map(|delay| Instant::now() + delay);
+        let count = parcels.len();
+        let mut state = self.state.lock();
+        if state.unreachable.is_some() {
+            drop(state);
+            return metrics.dropped(DropReason::Unreachable, count);
+        }
+        let (was_empty, mut kept) = (state.waiting.is_empty(), 0);
+        for parcel in parcels {
+            let message = &parcel.envelope.message;
+            let bytes = weight(message);
+            let is_first = state.waiting.is_empty();
+            let full = state.waiting.len() >= self.most_envelopes
+                || (!is_first && state.bytes + bytes > self.most_bytes);
+            if full {
+                continue;
+            }
+            if wants_answer(message) {
+                state.asked.get_or_insert_with(Instant::now);
+            }
+            kept += 1;
+            state.bytes += bytes;
+            state.waiting.push_back(Waiting { parcel, bytes, due });
+        }
+        // Within the lock, or what is taken could be subtracted before it was added.
+        metrics.queued.inc_by(kept as i64);
+        drop(state);
+        if was_empty && kept > 0 {
+            self.filled.notify_one();
+        }
+        if kept < count {
+            metrics.dropped(DropReason::Full, count - kept);
+        }
+    }
+
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.state.lock().unreachable.is_some()
+    }
+
+    /// Whether no attempt to connect has succeeded for so long.
+    pub(crate) fn is_unreachable_for(&self, time: Duration) -> bool {
+        let since = self.state.lock().unreachable;
+        since.is_some_and(|since| since.elapsed() >= time)
+    }
+
+    /// The peer has said something.
+    pub(crate) fn heard(&self) {
+        self.state.lock().asked = None;
+    }
+
+    /// Whether the peer owes an answer for so long, and has said nothing meanwhile.
+    pub(crate) fn is_silent_for(&self, time: Duration) -> bool {
+        let asked = self.state.lock().asked;
+        asked.is_some_and(|asked| asked.elapsed() >= time)
+    }
+
+    /// Waits for messages and takes what there is, a batch at most. One taker at a time.
+    pub(crate) async fn take(&self, metrics: &LinkMetrics) -> Vec<Parcel> {
+        loop {
+            match self.take_now(metrics) {
+                Taken::Batch(batch) => return batch,
+                Taken::NotBefore(due) => tokio::time::sleep_until(due).await,
+                Taken::Nothing => self.filled.notified().await,
+            }
+        }
+    }
+
+    fn take_now(&self, metrics: &LinkMetrics) -> Taken {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        if let Some(due) = state.waiting.front().and_then(|first| first.due)
+            && due > now
+        {
+            return Taken::NotBefore(due);
+        }
+        let mut batch = Vec::with_capacity(state.waiting.len().min(MAX_BATCH_ENVELOPES));
+        let mut bytes = 0;
+        while batch.len() < MAX_BATCH_ENVELOPES && bytes < BATCH_BYTES {
+            let Some(next) = state.waiting.pop_front() else {
+                break;
+            };
+            if next.due.is_some_and(|due| due > now) {
+                state.waiting.push_front(next);
+                break;
+            }
+            bytes += next.bytes;
+            batch.push(next.parcel);
+        }
+        state.bytes -= bytes;
+        metrics.queued.dec_by(batch.len() as i64);
+        if batch.is_empty() {
+            Taken::Nothing
+        } else {
+            Taken::Batch(batch)
+        }
+    }
+
+    /// The peer can be reached (again): messages are kept.
+    pub(crate) fn reachable(&self) {
+        self.state.lock().unreachable = None;
+    }
+
+    /// The peer cannot be reached: what waits and what comes is dropped.
+    pub(crate) fn unreachable(&self, metrics: &LinkMetrics) {
+        let mut state = self.state.lock();
+        let before = std::mem::take(&mut *state);
+        state.unreachable = before.unreachable.or_else(|| Some(Instant::now()));
+        let dropped = before.waiting;
+        metrics.queued.dec_by(dropped.len() as i64);
+        drop(state);
+        metrics.dropped(DropReason::Unreachable, dropped.len());
+    }
+}
+
+enum Taken {
+    Batch(Vec<Parcel>),
+    NotBefore(Instant),
+    Nothing,
+}
+
+/// Whether a replica that is well answers it, soon and always.
+const fn wants_answer(message: &Message) -> bool {
+    match message {
+        Message::Read { .. }
+        | Message::Confirm { .. }
+        | Message::Prepare { .. }
+        | Message::Accept { .. }
+        | Message::Store { .. }
+        | Message::Pull { .. } => true,
+        Message::Holding { .. }
+        | Message::Promised { .. }
+        | Message::Accepted { .. }
+        | Message::Nack { .. }
+        | Message::Abstain { .. }
+        | Message::Confirmed { .. }
+        | Message::Learn { .. }
+        | Message::Repair { .. }
+        | Message::Page { .. }
+        | Message::SamePage { .. }
+        | Message::GcFloor { .. }
+        | Message::GcSum { .. }
+        | Message::GcPurge { .. }
+        | Message::Compare { .. }
+        | Message::List { .. }
+        | Message::Epoch { .. } => false,
+    }
+}
+
+/// What a message takes in memory, roughly, bytes.
+fn weight(message: &Message) -> usize {
+    let payload = match message {
+        Message::Read { at, .. } | Message::Prepare { at, .. } => at.key.as_bytes().len(),
+        Message::Holding { held, .. } | Message::Promised { held, .. } => match &held.content {
+            Content::Value {
+                value: Some(value), ..
+            } => value.len(),
+            Content::Value { value: None, .. } | Content::Absent | Content::Tombstone => 0,
+        },
+        Message::Accept { record, .. }
+        | Message::Learn { record }
+        | Message::Store { record, .. }
+        | Message::Repair { record, .. } => record.payload_len(),
+        Message::Page { records, .. } => records
+            .iter()
+            .map(|record| record.payload_len() + OVERHEAD_BYTES)
+            .sum(),
+        Message::Confirm { claims, .. } => claims
+            .iter()
+            .map(|claim| claim.at.key.as_bytes().len() + std::mem::size_of_val(claim))
+            .sum(),
+        Message::Compare { sums, .. } => std::mem::size_of_val(&sums[..]),
+        Message::List { listing } => listing
+            .entries
+            .iter()
+            .map(|(at, _)| at.key.as_bytes().len() + OVERHEAD_BYTES)
+            .sum(),
+        Message::Accepted { .. }
+        | Message::Nack { .. }
+        | Message::Abstain { .. }
+        | Message::Confirmed { .. }
+        | Message::Pull { .. }
+        | Message::SamePage { .. }
+        | Message::GcFloor { .. }
+        | Message::GcSum { .. }
+        | Message::GcPurge { .. }
+        | Message::Epoch { .. } => 0,
+    };
+    payload + OVERHEAD_BYTES
+}

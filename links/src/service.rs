@@ -1,0 +1,197 @@
+//! The receiving end of links: who may speak, and where it goes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming};
+use torc_proto::link::{LinkHello, LinkWelcome, envelope_from_bytes, split_batch};
+use torc_proto::v1::{LinkRequest, LinkResponse};
+use torc_proto::{Fault, Reason, WireError};
+use torc_ring::NodeId;
+use torc_ring::topology::Boot;
+
+use crate::{DropReason, Inner, Parcel, Whoami};
+
+/// From the call to the first message.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Takes what arrives. Until its answer is there, the stream waits.
+pub trait Inbox: Send + Sync {
+    /// A batch from a peer, in the order in which it was sent.
+    fn deliver(&self, from: NodeId, batch: Vec<Parcel>) -> BoxFuture<'_, ()>;
+}
+
+impl<F, Delivered> Inbox for F
+where
+    F: Fn(NodeId, Vec<Parcel>) -> Delivered + Send + Sync,
+    Delivered: Future<Output = ()> + Send + 'static,
+{
+    fn deliver(&self, from: NodeId, batch: Vec<Parcel>) -> BoxFuture<'_, ()> {
+        Box::pin(self(from, batch))
+    }
+}
+
+/// The answers on a stream: a welcome, then nothing until it ends.
+pub type LinkStream = ReceiverStream<Result<LinkResponse, Status>>;
+
+/// `Replica.Link` of one node. Cloning shares it.
+#[derive(Clone)]
+pub struct LinkService {
+    inner: Arc<Inner>,
+    inbox: Arc<dyn Inbox>,
+    /// The stream of each peer, and the start it is of: the newest counts.
+    streams: Arc<Mutex<HashMap<NodeId, (Boot, CancellationToken)>>>,
+}
+
+impl std::fmt::Debug for LinkService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LinkService(..)")
+    }
+}
+
+impl LinkService {
+    pub(crate) fn new(inner: Arc<Inner>, inbox: Arc<dyn Inbox>) -> Self {
+        Self {
+            inner,
+            inbox,
+            streams: Arc::default(),
+        }
+    }
+
+    /// Accepts a stream from another node, which `may_be` vouches for. A later one of the same
+    /// node ends it.
+    ///
+    /// # Errors
+    /// A status: retryable while one of both does not know the other yet, not when the
+    /// speaker means another node, or is another than it says.
+    pub async fn accept(
+        &self,
+        mut requests: Streaming<LinkRequest>,
+        may_be: impl FnOnce(NodeId) -> bool,
+    ) -> Result<LinkStream, Status> {
+        let first = tokio::time::timeout(HELLO_TIMEOUT, requests.message())
+            .await
+            .map_err(|_| Fault::new(Reason::Deadline, "the peer did not say who it is"))??;
+        let hello = LinkHello::from_wire(&first.unwrap_or_default()).map_err(Fault::from)?;
+        if !may_be(hello.node) {
+            let message = format!("the certificate is not that of node {}", hello.node);
+            return Err(Fault::new(Reason::PermissionDenied, message).into());
+        }
+        let me = self.check(&hello)?;
+        let (answers, received) = mpsc::channel(2);
+        let welcome = LinkWelcome {
+            node: me.node,
+            incarnation: me.incarnation,
+            boot: me.boot,
+            levels: me.levels,
+        };
+        // There is room for two: this and how the stream ends.
+        let _ = answers.try_send(Ok(welcome.to_wire()));
+        let replaced = self.inner.cancel.child_token();
+        let stream = (hello.boot, replaced.clone());
+        let before = self.streams.lock().insert(hello.node, stream);
+        if let Some((_, before)) = before {
+            before.cancel();
+        }
+        let service = self.clone();
+        tokio::spawn(async move {
+            let ended = tokio::select! {
+                biased;
+                () = replaced.cancelled() => Err(retry("the node stops, or a newer stream took over")),
+                ended = service.pump(hello.node, requests) => ended,
+            };
+            if let Err(status) = ended {
+                let _ = answers.try_send(Err(status));
+            }
+        });
+        Ok(ReceiverStream::new(received))
+    }
+
+    fn check(&self, hello: &LinkHello) -> Result<Whoami, Fault> {
+        let me = self.inner.directory.whoami();
+        let me = me.ok_or_else(|| not_yet("this node belongs to no cluster yet"))?;
+        if (hello.cluster, hello.target) != (me.cluster, me.node) || hello.node == me.node {
+            let message = format!("this is node {} of cluster {}", me.node, me.cluster);
+            return Err(Fault::new(Reason::Refused, message));
+        }
+        if !hello.levels.contains(me.level) {
+            let message = format!(
+                "node {} works at feature {}, but the cluster is at level {}: {}",
+                hello.node,
+                hello.levels,
+                me.level,
+                hello.levels.advice(me.level)
+            );
+            return Err(Fault::new(Reason::Refused, message));
+        }
+        let member = self.inner.directory.member(hello.node);
+        let member = member.ok_or_else(|| not_yet("the peer is not known here as a member"))?;
+        if member.incarnation != hello.incarnation {
+            let message = "the peer has another data directory than the one that joined: a wiped \
+                           node comes back as a new member";
+            return Err(Fault::new(Reason::Refused, message));
+        }
+        let seen = self.streams.lock().get(&hello.node).map(|(boot, _)| *boot);
+        let mut known = member.boot.into_iter().chain(seen);
+        if let Some(known) = known.find(|known| hello.boot.is_superseded_by(*known)) {
+            return Err(Fault::superseded(hello.node, hello.boot, known));
+        }
+        Ok(me)
+    }
+
+    /// Hands batches over until the stream ends.
+    async fn pump(&self, from: NodeId, mut requests: Streaming<LinkRequest>) -> Result<(), Status> {
+        while let Some(request) = requests.message().await? {
+            let batch = self.read(request).map_err(Fault::from)?;
+            if self.inner.faults.cut_from(from) {
+                self.inner.metrics.dropped(DropReason::Cut, batch.len());
+            } else if !batch.is_empty() {
+                if let Some(queue) = self.inner.queues.read().get(&from) {
+                    queue.heard();
+                }
+                self.inbox.deliver(from, batch).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// The messages of a batch; one that cannot be read is lost alone.
+    fn read(&self, request: LinkRequest) -> Result<Vec<Parcel>, WireError> {
+        let metrics = &self.inner.metrics;
+        metrics.received_batches.inc();
+        metrics
+            .received_bytes
+            .inc_by(request.envelopes.len() as u64);
+        let parts = split_batch(request.envelopes)?;
+        let mut batch = Vec::with_capacity(parts.len());
+        for part in parts {
+            match envelope_from_bytes(part, self.inner.options.partitions) {
+                Ok((envelope, trace)) => {
+                    metrics.received(&envelope.message);
+                    let trace = trace.map(Box::new);
+                    batch.push(Parcel { envelope, trace });
+                }
+                Err(error) => {
+                    metrics.dropped(DropReason::Malformed, 1);
+                    tracing::debug!(%error, "a message that cannot be read");
+                }
+            }
+        }
+        Ok(batch)
+    }
+}
+
+fn not_yet(message: &str) -> Fault {
+    Fault::new(Reason::NotServing, message).retry_after(RETRY_AFTER)
+}
+
+fn retry(message: &str) -> Status {
+    not_yet(message).into()
+}

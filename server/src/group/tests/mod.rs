@@ -1,9 +1,0 @@
-//! The group as a whole: real sockets, real stores, several nodes in one process.
-
-mod agreement;
-mod cluster;
-pub(super) mod fixture;
-mod founding;
-mod recover;
-mod voting;
-mod wire;
