@@ -382,6 +382,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_call_to_a_node_that_is_cut_off_is_lost_and_may_have_done_anything() {
+        let cuts = Cuts::new(|node| node == NodeId(2));
+        let peers = peers(Some(ClusterId([1; 16]))).with_cuts(Some(cuts));
+        let within = Duration::from_millis(10);
+        let call = |node| peers.call::<_, ()>(node, "127.0.0.1:1", Rpc::Vote, (), within);
+        let error = call(NodeId(2)).await.unwrap_err();
+        assert!(error.to_string().contains("cut off by a test"), "{error}");
+        assert!(error.leaves_open(), "{error}");
+        let error = call(NodeId(3)).await.unwrap_err();
+        assert!(!error.to_string().contains("cut off"), "{error}");
+    }
+
+    #[tokio::test]
     async fn nothing_is_sent_without_a_cluster_or_an_address() {
         let within = Duration::from_secs(10);
         let call = |peers: Peers, address: &'static str| async move {
