@@ -16,6 +16,8 @@ use crate::peers::within;
 use crate::shared::Shared;
 
 const RETRY: Duration = Duration::from_millis(200);
+/// Nodes that start together may take this long until all of them listen: no reason to warn.
+const START_TOGETHER: Duration = Duration::from_secs(3);
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 const PROPOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The founder is the first member.
@@ -33,9 +35,13 @@ pub(crate) async fn found(shared: Arc<Shared>) {
     if !is_due(&shared) {
         return;
     }
+    let began = Instant::now();
     loop {
         match try_found(&shared).await {
             Ok(()) => return,
+            Err(fault) if began.elapsed() < START_TOGETHER => {
+                tracing::info!(%fault, "the cluster is not founded yet; trying again");
+            }
             Err(fault) => tracing::warn!(%fault, "the cluster is not founded yet; trying again"),
         }
         tokio::select! {
