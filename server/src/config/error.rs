@@ -1,0 +1,57 @@
+//! Why settings are refused.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why a node cannot start with these settings. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the settings in {}: {source}", .file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file names a setting that there is not.
+    #[error("{}: there is no setting `{name}`{}", .file.display(), did_you_mean(.nearest.as_deref()))]
+    Unknown {
+        /// The file.
+        file: PathBuf,
+        /// What it names.
+        name: String,
+        /// A setting of nearly that name.
+        nearest: Option<String>,
+    },
+    /// The file is not TOML of the known settings.
+    #[error("{}: {source}", .file.display())]
+    Malformed {
+        /// The file.
+        file: PathBuf,
+        /// Where and what.
+        source: Box<toml::de::Error>,
+    },
+    /// A setting is missing or out of its range.
+    #[error("--{setting}: {problem}")]
+    Setting {
+        /// Its name.
+        setting: &'static str,
+        /// What is wrong, and what is allowed.
+        problem: String,
+    },
+    /// Serving beyond this machine without protection must be asked for.
+    #[error(
+        "{address} is not a loopback address, and connections are neither encrypted nor authenticated: \
+         bind 127.0.0.1, add --secure, give --tls-cert, --tls-key and --tls-ca, or add --insecure if the network is trusted"
+    )]
+    Exposed {
+        /// The address in question.
+        address: SocketAddr,
+    },
+}
+
+fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |name| format!(": did you mean `{name}`?"))
+}

@@ -1,0 +1,354 @@
+//! The settings as they are given: flags, variables and keys of the file.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use serde::Deserialize;
+
+use super::ConfigError;
+use crate::variables;
+
+/// Everything that can be set, not yet checked. A name is the same as a flag
+/// (`--grpc-addr`), a variable (`TORC_GRPC_ADDR`) and a key of the file (`grpc-addr`).
+#[derive(Debug, Clone, Default, Args, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RawSettings {
+    /// Where the node keeps its data; created when missing
+    #[arg(long, env = "TORC_DATA_DIR", value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Address to serve gRPC on [default: 127.0.0.1:7400]
+    #[arg(long, env = "TORC_GRPC_ADDR", value_name = "IP:PORT")]
+    pub grpc_addr: Option<SocketAddr>,
+    /// Address to serve HTTP on [default: 127.0.0.1:7480]
+    #[arg(long, env = "TORC_HTTP_ADDR", value_name = "IP:PORT")]
+    pub http_addr: Option<SocketAddr>,
+    /// How others reach this node's gRPC [default: the gRPC address]
+    #[arg(long, env = "TORC_ADVERTISE_ADDR", value_name = "HOST:PORT")]
+    pub advertise_addr: Option<String>,
+    /// How others reach this node's HTTP [default: the HTTP address]
+    #[arg(long, env = "TORC_ADVERTISE_HTTP_ADDR", value_name = "HOST:PORT")]
+    pub advertise_http_addr: Option<String>,
+    /// Address to serve Redis clients on; not served unless given (docs/redis.md)
+    #[arg(long, env = "TORC_RESP_ADDR", value_name = "IP:PORT")]
+    pub resp_addr: Option<SocketAddr>,
+    /// How others reach this node's address for Redis clients [default: that address]
+    #[arg(long, env = "TORC_ADVERTISE_RESP_ADDR", value_name = "HOST:PORT")]
+    pub advertise_resp_addr: Option<String>,
+    /// The namespace that Redis clients SELECT by a number, comma separated; database 0 is `default`
+    /// unless said otherwise [default: 0=default]
+    #[arg(
+        long,
+        env = "TORC_RESP_DB",
+        value_name = "NUMBER=NAMESPACE,..",
+        value_delimiter = ','
+    )]
+    pub resp_db: Option<Vec<String>>,
+    /// Where to write who changed the cluster and who was denied what, JSON lines; 8 files of 16 MiB at
+    /// most [default: audit/audit.log in the data directory]
+    #[arg(long, env = "TORC_AUDIT_LOG", value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
+    /// Found a new cluster if this node belongs to none
+    #[arg(long, env = "TORC_BOOTSTRAP", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub bootstrap: Option<bool>,
+    /// With --bootstrap: found the cluster together with these nodes (HOST:PORT of their gRPC,
+    /// comma separated), waiting until all of them answer
+    #[arg(
+        long,
+        env = "TORC_FOUND_WITH",
+        value_name = "HOST:PORT,..",
+        value_delimiter = ','
+    )]
+    pub found_with: Option<Vec<String>>,
+    /// Failure domain of this node [default: default]
+    #[arg(long, env = "TORC_ZONE")]
+    pub zone: Option<String>,
+    /// Share of the load, percent of a normal node [default: 100]
+    #[arg(long, env = "TORC_WEIGHT", value_name = "PERCENT")]
+    pub weight: Option<u32>,
+    /// Partitions of the cluster, a power of two; the same on every node, fixed for ever
+    /// [default: 4096]
+    #[arg(long, env = "TORC_PARTITIONS", value_name = "COUNT")]
+    pub partitions: Option<u32>,
+    /// Copies of every record, 1 to 5, fixed when the cluster is founded [default: 3]
+    #[arg(long, env = "TORC_REPLICAS", value_name = "COUNT")]
+    pub replicas: Option<u8>,
+    /// With --bootstrap: positions on the ring of a node of normal weight [default: 32]
+    #[arg(long, env = "TORC_POSITIONS", value_name = "COUNT")]
+    pub positions: Option<u16>,
+    /// Encrypt every connection: PEM file of this node's certificate, read again when it changes
+    #[arg(long, env = "TORC_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file of the certificate's private key
+    #[arg(long, env = "TORC_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// PEM file of the authorities whose certificates nodes and clients must show
+    #[arg(long, env = "TORC_TLS_CA", value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+    /// Encrypt every connection with certificates that the node keeps in its data directory: with --bootstrap
+    /// the node makes an authority and prints the first tokens, with --join it gets a certificate from its
+    /// cluster; later neither is needed [default: whether the data directory has certificates]
+    #[arg(long, env = "TORC_SECURE", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub secure: Option<bool>,
+    /// With --secure: a directory with the cluster's authority, ca.pem and ca-key.pem (`kvctl ca create`), for nodes
+    /// that found a cluster together; read once, at the first start
+    #[arg(long, env = "TORC_AUTHORITY", value_name = "DIR")]
+    pub authority: Option<PathBuf>,
+    /// Get into a secure cluster with a token that `kvctl token create --join` printed; `kvctl join-node` then
+    /// moves data to the node. Others may see the command line: rather use TORC_JOIN
+    #[arg(
+        long,
+        env = "TORC_JOIN",
+        value_name = "TOKEN@HOST:PORT",
+        hide_env_values = true
+    )]
+    pub join: Option<Secret>,
+    /// Speak TLS 1.2 too, not 1.3 alone [default: false]
+    #[arg(long, env = "TORC_TLS_12", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub tls_12: Option<bool>,
+    /// Serve on other addresses than loopback although nothing is encrypted or authenticated
+    #[arg(long, env = "TORC_INSECURE", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub insecure: Option<bool>,
+    /// Most memory for records that are not flushed yet, MiB: a flush starts at half
+    /// of it, and at the limit writes wait for the flush [default: 512]
+    #[arg(long, env = "TORC_MEMTABLE_LIMIT_MIB", value_name = "MIB")]
+    pub memtable_limit_mib: Option<u64>,
+    /// Size of a segment of the commit log, MiB [default: 64]
+    #[arg(long, env = "TORC_LOG_SEGMENT_MIB", value_name = "MIB")]
+    pub log_segment_mib: Option<u64>,
+    /// Flush the memtable when the log has grown by this much since the last flush, MiB [default: 128]
+    #[arg(long, env = "TORC_FLUSH_LOG_MIB", value_name = "MIB")]
+    pub flush_log_mib: Option<u64>,
+    /// Flush the memtable at least this often, in seconds, unless it holds less than 4 MiB [default: 300]
+    #[arg(long, env = "TORC_FLUSH_AFTER_S", value_name = "SECONDS")]
+    pub flush_after_s: Option<u64>,
+    /// Most bytes per second that flushes write, MiB [default: 512]
+    #[arg(long, env = "TORC_FLUSH_MIB_PER_S", value_name = "MIB")]
+    pub flush_mib_per_s: Option<u64>,
+    /// Most slices of a partition that compaction leaves [default: 8]
+    #[arg(long, env = "TORC_MOST_SLICES", value_name = "COUNT")]
+    pub most_slices: Option<usize>,
+    /// Most bytes per second that compaction writes, MiB [default: 128]
+    #[arg(long, env = "TORC_COMPACT_MIB_PER_S", value_name = "MIB")]
+    pub compact_mib_per_s: Option<u64>,
+    /// About how much one compaction reads, and so the disk space that it needs, MiB [default: 256]
+    #[arg(long, env = "TORC_COMPACT_JOB_MIB", value_name = "MIB")]
+    pub compact_job_mib: Option<u64>,
+    /// Compact each partition into one slice after this many seconds without writes [default: 10]
+    #[arg(long, env = "TORC_COMPACT_WHEN_IDLE_S", value_name = "SECONDS")]
+    pub compact_when_idle_s: Option<u64>,
+    /// Start although the end of the log is damaged and acknowledged writes may be lost: only
+    /// where the other replicas are lost too, or there are none [default: false]
+    #[arg(long, env = "TORC_CUT_DAMAGED_LOG", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub cut_damaged_log: Option<bool>,
+    /// Share of absent keys that a Bloom gate lets through, 0.0001 to 0.5 [default: 0.01]
+    #[arg(long, env = "TORC_GATE_RATE", value_name = "SHARE")]
+    pub gate_rate: Option<f64>,
+    /// Most bytes a second this node sends to new owners of partitions, MiB [default: 256]
+    #[arg(long, env = "TORC_TRANSFER_MIB_PER_S", value_name = "MIB")]
+    pub transfer_mib_per_s: Option<u64>,
+    /// Most partitions this node copies at a time [default: 16]
+    #[arg(long, env = "TORC_TRANSFER_PARALLEL", value_name = "COUNT")]
+    pub transfer_parallel: Option<usize>,
+    /// Most connections of clients at a time, on each port; one address may have three quarters of
+    /// them [default: a third of the files that the process may open, with --resp-addr a quarter, at
+    /// most 10000]
+    #[arg(long, env = "TORC_MAX_CONNECTIONS", value_name = "COUNT")]
+    pub max_connections: Option<usize>,
+    /// Most requests under way on one connection [default: 1024]
+    #[arg(long, env = "TORC_MAX_STREAMS", value_name = "COUNT")]
+    pub max_streams: Option<u32>,
+    /// Most operations under way on this node; more are refused at once, to be tried again
+    /// [default: 4096]
+    #[arg(long, env = "TORC_MAX_OPERATIONS", value_name = "COUNT")]
+    pub max_operations: Option<usize>,
+    /// Most bytes of clients' requests and answers in memory at a time, MiB; more are refused, to be
+    /// tried again. At least 64 [default: 256]
+    #[arg(long, env = "TORC_IN_FLIGHT_MIB", value_name = "MIB")]
+    pub in_flight_mib: Option<usize>,
+    /// Threads that serve gRPC connections [default: one a core]
+    #[arg(long, env = "TORC_WORKER_THREADS", value_name = "COUNT")]
+    pub worker_threads: Option<usize>,
+    /// Count accesses, so that hot keys can be asked for [default: true]
+    #[arg(long, env = "TORC_HOT_KEYS", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub hot_keys: Option<bool>,
+    /// Shortest time of which hot keys are told apart [default: 5]
+    #[arg(long, env = "TORC_HOT_KEYS_INTERVAL_S", value_name = "SECONDS")]
+    pub hot_keys_interval_s: Option<u64>,
+    /// Most disk for the history of hot keys, MiB; with less, older times are kept more
+    /// coarsely [default: 16]
+    #[arg(long, env = "TORC_HOT_KEYS_HISTORY_MIB", value_name = "MIB")]
+    pub hot_keys_history_mib: Option<u64>,
+    /// Keys with 1/k of the accesses to their namespace are hot [default: 1000]
+    #[arg(long, env = "TORC_HOT_KEYS_K", value_name = "K")]
+    pub hot_keys_k: Option<u32>,
+    /// How far an estimate may exceed the truth, as a share of the namespace's accesses; at most
+    /// 1/(2k), the same at all nodes [default: 1/(2k)]. Each namespace takes k KiB and 16
+    /// log2(1/delta)/epsilon bytes at most in each worker thread: together at most 4 MiB, of 8
+    /// namespaces at a time
+    #[arg(long, env = "TORC_HOT_KEYS_EPSILON", value_name = "SHARE")]
+    pub hot_keys_epsilon: Option<f64>,
+    /// With what probability an estimate may exceed the truth by more; the same at all nodes
+    /// [default: 0.03125]
+    #[arg(long, env = "TORC_HOT_KEYS_DELTA", value_name = "PROBABILITY")]
+    pub hot_keys_delta: Option<f64>,
+    /// Take down the digests of hot keys only, never the keys; a history that tells keys is
+    /// removed [default: false]
+    #[arg(long, env = "TORC_HOT_KEYS_REDACT", num_args = 0..=1, default_missing_value = "true")]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub hot_keys_redact: Option<bool>,
+    /// Send traces of operations to this collector, which speaks OTLP by gRPC: http://HOST:PORT, usually port
+    /// 4317. The same on every node, or traces have gaps (docs/traces.md)
+    #[arg(long, env = "TORC_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+    /// Share of operations that are traced if their clients say nothing, 0 to 1; those whose clients say that
+    /// they are sampled always are [default: 0.001]
+    #[arg(long, env = "TORC_TRACE_RATIO", value_name = "SHARE")]
+    pub trace_ratio: Option<f64>,
+    /// Log each operation that takes longer than this, with what it was and its trace id, never its key; some
+    /// lines a second at most. Not unless given
+    #[arg(long, env = "TORC_SLOW_MS", value_name = "MS")]
+    pub slow_ms: Option<u64>,
+    /// For tests: how long certificates are valid that this node issues
+    #[arg(
+        long,
+        env = "TORC_TEST_CERTIFICATE_LIFE_S",
+        value_name = "SECONDS",
+        hide = true
+    )]
+    pub test_certificate_life_s: Option<u64>,
+    /// For tests: a file that says which links between nodes are cut
+    #[arg(long, env = "TORC_TEST_LINK_FAULTS", value_name = "FILE", hide = true)]
+    pub test_link_faults: Option<PathBuf>,
+    /// For tests: a file that says how wrong the wall clock is
+    #[arg(long, env = "TORC_TEST_CLOCK_SHIFT", value_name = "FILE", hide = true)]
+    pub test_clock_shift: Option<PathBuf>,
+    /// For tests: a file that says how slow and faulty the disk is
+    #[arg(long, env = "TORC_TEST_DISK_FAULTS", value_name = "FILE", hide = true)]
+    pub test_disk_faults: Option<PathBuf>,
+}
+
+/// A setting that nothing shows.
+#[derive(Clone, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub(super) String);
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl RawSettings {
+    /// Reads a settings file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the file, and the line where it is malformed.
+    pub fn read(file: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(file).map_err(|source| ConfigError::Unreadable {
+            file: file.to_owned(),
+            source,
+        })?;
+        Self::parse(file, &text)
+    }
+
+    pub(super) fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        let malformed = |source| ConfigError::Malformed {
+            file: file.to_owned(),
+            source: Box::new(source),
+        };
+        let table: toml::Table = text.parse().map_err(malformed)?;
+        let args = Self::augment_args(clap::Command::new(""));
+        let known: Vec<&str> = args
+            .get_arguments()
+            .filter_map(clap::Arg::get_long)
+            .collect();
+        if let Some(name) = table.keys().find(|name| !known.contains(&name.as_str())) {
+            return Err(ConfigError::Unknown {
+                file: file.to_owned(),
+                name: name.clone(),
+                nearest: variables::nearest(name, known).map(str::to_owned),
+            });
+        }
+        toml::from_str(text).map_err(malformed)
+    }
+
+    /// Takes from `fallback` what is not set here.
+    #[must_use]
+    pub fn or(self, fallback: Self) -> Self {
+        Self {
+            data_dir: self.data_dir.or(fallback.data_dir),
+            grpc_addr: self.grpc_addr.or(fallback.grpc_addr),
+            http_addr: self.http_addr.or(fallback.http_addr),
+            advertise_addr: self.advertise_addr.or(fallback.advertise_addr),
+            advertise_http_addr: self.advertise_http_addr.or(fallback.advertise_http_addr),
+            resp_addr: self.resp_addr.or(fallback.resp_addr),
+            advertise_resp_addr: self.advertise_resp_addr.or(fallback.advertise_resp_addr),
+            audit_log: self.audit_log.or(fallback.audit_log),
+            resp_db: self.resp_db.or(fallback.resp_db),
+            bootstrap: self.bootstrap.or(fallback.bootstrap),
+            found_with: self.found_with.or(fallback.found_with),
+            zone: self.zone.or(fallback.zone),
+            weight: self.weight.or(fallback.weight),
+            partitions: self.partitions.or(fallback.partitions),
+            replicas: self.replicas.or(fallback.replicas),
+            positions: self.positions.or(fallback.positions),
+            tls_cert: self.tls_cert.or(fallback.tls_cert),
+            tls_key: self.tls_key.or(fallback.tls_key),
+            tls_ca: self.tls_ca.or(fallback.tls_ca),
+            tls_12: self.tls_12.or(fallback.tls_12),
+            secure: self.secure.or(fallback.secure),
+            join: self.join.or(fallback.join),
+            authority: self.authority.or(fallback.authority),
+            test_certificate_life_s: self
+                .test_certificate_life_s
+                .or(fallback.test_certificate_life_s),
+            insecure: self.insecure.or(fallback.insecure),
+            memtable_limit_mib: self.memtable_limit_mib.or(fallback.memtable_limit_mib),
+            log_segment_mib: self.log_segment_mib.or(fallback.log_segment_mib),
+            flush_log_mib: self.flush_log_mib.or(fallback.flush_log_mib),
+            flush_after_s: self.flush_after_s.or(fallback.flush_after_s),
+            flush_mib_per_s: self.flush_mib_per_s.or(fallback.flush_mib_per_s),
+            most_slices: self.most_slices.or(fallback.most_slices),
+            compact_mib_per_s: self.compact_mib_per_s.or(fallback.compact_mib_per_s),
+            compact_job_mib: self.compact_job_mib.or(fallback.compact_job_mib),
+            compact_when_idle_s: self.compact_when_idle_s.or(fallback.compact_when_idle_s),
+            cut_damaged_log: self.cut_damaged_log.or(fallback.cut_damaged_log),
+            gate_rate: self.gate_rate.or(fallback.gate_rate),
+            transfer_mib_per_s: self.transfer_mib_per_s.or(fallback.transfer_mib_per_s),
+            transfer_parallel: self.transfer_parallel.or(fallback.transfer_parallel),
+            max_streams: self.max_streams.or(fallback.max_streams),
+            max_connections: self.max_connections.or(fallback.max_connections),
+            max_operations: self.max_operations.or(fallback.max_operations),
+            in_flight_mib: self.in_flight_mib.or(fallback.in_flight_mib),
+            worker_threads: self.worker_threads.or(fallback.worker_threads),
+            hot_keys: self.hot_keys.or(fallback.hot_keys),
+            hot_keys_interval_s: self.hot_keys_interval_s.or(fallback.hot_keys_interval_s),
+            hot_keys_history_mib: self.hot_keys_history_mib.or(fallback.hot_keys_history_mib),
+            hot_keys_k: self.hot_keys_k.or(fallback.hot_keys_k),
+            hot_keys_epsilon: self.hot_keys_epsilon.or(fallback.hot_keys_epsilon),
+            hot_keys_delta: self.hot_keys_delta.or(fallback.hot_keys_delta),
+            hot_keys_redact: self.hot_keys_redact.or(fallback.hot_keys_redact),
+            otlp_endpoint: self.otlp_endpoint.or(fallback.otlp_endpoint),
+            trace_ratio: self.trace_ratio.or(fallback.trace_ratio),
+            slow_ms: self.slow_ms.or(fallback.slow_ms),
+            test_link_faults: self.test_link_faults.or(fallback.test_link_faults),
+            test_clock_shift: self.test_clock_shift.or(fallback.test_clock_shift),
+            test_disk_faults: self.test_disk_faults.or(fallback.test_disk_faults),
+        }
+    }
+}

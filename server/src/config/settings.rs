@@ -1,0 +1,211 @@
+//! The settings of a node, checked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use torc_ring::topology::Release;
+use torc_ring::{Partitions, Weight, Zone};
+use torc_tls::{Files, JoinToken};
+
+use super::ConfigError;
+use super::check::problem;
+use crate::hot::HotSettings;
+use crate::spans::TraceSettings;
+
+/// What was set of what a cluster goes by the topology for.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// The zone.
+    pub zone: Option<Zone>,
+    /// The weight, percent.
+    pub weight: Option<u32>,
+    /// Copies of every record.
+    pub replicas: Option<u8>,
+}
+
+/// Checked settings of a node.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What was set, where the topology may say otherwise.
+    pub given: Given,
+    /// Where the node keeps its data.
+    pub data_dir: PathBuf,
+    /// Address to serve gRPC on; port 0 picks a free one.
+    pub grpc_addr: SocketAddr,
+    /// Address to serve HTTP on; port 0 picks a free one.
+    pub http_addr: SocketAddr,
+    /// How others reach gRPC; none: the bound address.
+    pub advertise_addr: Option<String>,
+    /// How others reach HTTP; none: the bound address.
+    pub advertise_http_addr: Option<String>,
+    /// Address to serve Redis clients on; none: they are not served.
+    pub resp_addr: Option<SocketAddr>,
+    /// How others reach it; none: the bound address.
+    pub advertise_resp_addr: Option<String>,
+    /// Namespaces by the numbers that Redis clients select.
+    pub resp_databases: BTreeMap<u32, String>,
+    /// The audit log; none: in the data directory.
+    pub audit_log: Option<PathBuf>,
+    /// Found a cluster if this node belongs to none.
+    pub bootstrap: bool,
+    /// gRPC addresses of the other founding members.
+    pub found_with: Vec<String>,
+    /// Failure domain.
+    pub zone: Zone,
+    /// Share of the load.
+    pub weight: Weight,
+    /// Partitions of the cluster.
+    pub partitions: Partitions,
+    /// Copies of every record, for a new cluster.
+    pub replicas: u8,
+    /// Positions of a node of normal weight, for a new cluster.
+    pub positions: u16,
+    /// Most memory for records, bytes.
+    pub memtable_limit_bytes: u64,
+    /// Size of a segment of the commit log, bytes.
+    pub log_segment_bytes: u64,
+    /// Log between flushes, bytes.
+    pub flush_log_bytes: u64,
+    /// Longest time between flushes, unless the memtable holds little.
+    pub flush_after: Duration,
+    /// Most bytes per second that flushes write.
+    pub flush_bytes_per_s: u64,
+    /// Most slices of a partition that compaction leaves.
+    pub most_slices: usize,
+    /// Most bytes per second that compaction writes.
+    pub compact_bytes_per_s: u64,
+    /// About how much one compaction reads, bytes.
+    pub compact_job_bytes: u64,
+    /// Compact each partition into one slice after this many seconds without writes.
+    pub compact_when_idle: Duration,
+    /// Whether to start without the last batch of the log if that is damaged.
+    pub cut_damaged_log: bool,
+    /// Share of absent keys that a Bloom gate lets through.
+    pub gate_rate: f64,
+    /// Most bytes a second sent to new owners.
+    pub transfer_bytes_per_s: u64,
+    /// Most partitions copied at a time.
+    pub transfer_parallel: usize,
+    /// Most requests under way on one connection.
+    pub max_streams: u32,
+    /// Most connections of clients at a time, on each port.
+    pub max_connections: usize,
+    /// Most operations under way on the node.
+    pub max_operations: usize,
+    /// Most bytes of clients' requests and answers in memory at a time.
+    pub in_flight_bytes: usize,
+    /// Threads that serve gRPC connections.
+    pub worker_threads: usize,
+    /// Counting accesses.
+    pub hot: HotSettings,
+    /// Where traces go; none: nothing is traced.
+    pub traces: Option<TraceSettings>,
+    /// Operations that take longer are logged; none: none is.
+    pub slow: Option<Duration>,
+    /// What this node says that it runs: this release, but for tests of mixed ones.
+    pub release: Release,
+    /// For tests: the file of [`Faults`](torc_links::Faults).
+    pub test_link_faults: Option<PathBuf>,
+    /// For tests: the file that says how many milliseconds the wall clock is ahead.
+    pub test_clock_shift: Option<PathBuf>,
+    /// For tests: the file that says how slow and faulty the store's disk is.
+    pub test_disk_faults: Option<PathBuf>,
+    /// Whether a non-loopback address is served without protection.
+    pub insecure: bool,
+    /// What encrypts and authenticates, if anything does.
+    pub tls: Option<TlsSettings>,
+    /// The node keeps its certificates itself.
+    pub secure: Option<SecureSettings>,
+}
+
+/// Of a node that keeps its certificates itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecureSettings {
+    /// How to get some if there are none; none: make an authority, when bootstrapping.
+    pub join: Option<JoinToken>,
+    /// Where the authority is instead.
+    pub authority: Option<PathBuf>,
+    /// How long those are valid that it issues.
+    pub certificate_life: Duration,
+}
+
+/// What encrypts and authenticates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// Where the certificate, its key and the authorities stand.
+    pub files: Files,
+    /// Whether TLS 1.2 is spoken too.
+    pub tls12: bool,
+}
+
+impl Settings {
+    /// By which names and addresses clients reach the node: as advertised, as bound, and on this machine.
+    pub(crate) fn names(&self, bound: impl Iterator<Item = SocketAddr>) -> Vec<String> {
+        let advertised = [
+            &self.advertise_addr,
+            &self.advertise_http_addr,
+            &self.advertise_resp_addr,
+        ];
+        let host = |address: &String| {
+            let host = address.rsplit_once(':').map_or("", |(host, _)| host);
+            host.trim_matches(['[', ']']).to_owned()
+        };
+        let advertised = advertised.into_iter().flatten().map(host);
+        let bound = bound.map(|it| it.ip()).filter(|ip| !ip.is_unspecified());
+        let local = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        let bound = bound.map(|ip| ip.to_string());
+        let names: BTreeSet<_> = advertised.chain(bound).chain(local).collect();
+        names.into_iter().collect()
+    }
+
+    pub(super) fn check_exposure(&self) -> Result<(), ConfigError> {
+        let exposed = [self.grpc_addr, self.http_addr]
+            .into_iter()
+            .chain(self.resp_addr)
+            .find(|address| !address.ip().is_loopback());
+        match exposed {
+            Some(address) if !self.insecure && self.tls.is_none() => {
+                Err(ConfigError::Exposed { address })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What is served to other machines without TLS.
+    pub(crate) fn exposed(&self) -> Vec<String> {
+        let doors = [
+            ("grpc", Some(self.grpc_addr)),
+            ("http", Some(self.http_addr)),
+            ("resp", self.resp_addr),
+        ];
+        let is_exposed = |address: SocketAddr| self.tls.is_none() && !address.ip().is_loopback();
+        let exposed = doors.iter().filter(|(_, it)| it.is_some_and(is_exposed));
+        exposed.map(|(name, _)| (*name).to_owned()).collect()
+    }
+
+    /// An address that stands for all of this machine's means nothing to others.
+    pub(super) fn check_advertised(&self) -> Result<(), ConfigError> {
+        let pairs = [
+            ("advertise-addr", self.grpc_addr, &self.advertise_addr),
+            (
+                "advertise-http-addr",
+                self.http_addr,
+                &self.advertise_http_addr,
+            ),
+        ];
+        let resp = self.resp_addr.map(|bound| {
+            let advertised = &self.advertise_resp_addr;
+            ("advertise-resp-addr", bound, advertised)
+        });
+        for (setting, bound, advertised) in pairs.into_iter().chain(resp) {
+            if bound.ip().is_unspecified() && advertised.is_none() {
+                let why =
+                    format!("{bound} is no address that others can connect to: say HOST:PORT");
+                return Err(problem(setting, why));
+            }
+        }
+        Ok(())
+    }
+}
