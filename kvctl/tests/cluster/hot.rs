@@ -122,8 +122,8 @@ async fn the_overlap_of_two_namespaces_is_told_with_its_error_and_of_all_partiti
     until("all accesses are counted", async || {
         let output = cluster.kvctl(&overlap);
         json = serde_json::from_slice(&output.stdout).unwrap_or_default();
-        let count = |at: &str| json[at]["accesses"].as_u64();
-        count("a") >= Some(51) && count("b") >= Some(51)
+        // The put is one more access. The accesses of other keys may be counted before all of this one are.
+        json["join"]["upper"].as_f64() >= Some(51.0 * 51.0)
     })
     .await;
     assert_eq!(json["a"]["keys"], 1_999, "one was deleted");
@@ -134,8 +134,6 @@ async fn the_overlap_of_two_namespaces_is_told_with_its_error_and_of_all_partiti
     // Six deviations: the cluster's hash is drawn anew with every run.
     assert!(off <= 2.0 * number(&shared["error"]), "{shared}");
     assert!(number(&shared["error"]) <= 50.0, "{shared}");
-    // The put is one more access.
-    assert!(number(&json["join"]["upper"]) >= 51.0 * 51.0, "{json}");
     assert_eq!(json["nodes"], 3);
     let text = cluster.kvctl(&overlap[..4]);
     let text = String::from_utf8(text.stdout).unwrap();
