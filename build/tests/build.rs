@@ -362,7 +362,7 @@ fn a_run_that_the_disk_changed_is_noticed() {
         matches!(noticed, Err(BuildError::SumsDiffer { .. })),
         "{noticed:?}"
     );
-    // Neither a damaged run nor a missing one is made anew.
+    // A damaged or missing run is reported, not built again.
     std::fs::remove_file(&run).unwrap();
     let build = Build::create(dir.path(), target(), options()).unwrap();
     let noticed = build.finish(|_| ());

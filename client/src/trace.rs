@@ -72,7 +72,7 @@ struct Own {
 }
 
 impl Tracing {
-    /// Without a sink for spans the client has no span of its own: it would be a parent that nobody knows.
+    /// Without a sink for spans, the client sends no span of its own, because no collector would know that parent.
     pub(crate) fn begin(wish: Option<Wish>, sink: Option<&SpanSink>) -> Option<Self> {
         let own = |parent| {
             sink.map(|sink| Own {
