@@ -54,7 +54,9 @@ pub use lost::{LostStretch, Stretch};
 pub use message::{Claim, Content, Envelope, Held, MAX_CLAIMS, Message, OpId, Recall, Tag};
 pub use replica::{Input, Now, Reading, Readout, Replica, ReplicaOptions};
 pub use same::SameRound;
-pub use scan::{KnownPage, Listed, ListedEntry, ScanAnswer, ScanPage, ScanRound, ScanStep};
+pub use scan::{
+    FilteredPage, KnownPage, Listed, ListedEntry, ScanAnswer, ScanPage, ScanRound, ScanStep,
+};
 pub use storage::{Batch, Entry, LogPosition, Lookup, Meta, Scanned, Seq, Storage, is_collected};
 pub use torc_ring::replicas::{
     Config, MAX_MEMBERS, Member, Milestone, Milestones, MoveError, Mutation, Mutations, Seat,

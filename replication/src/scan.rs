@@ -5,7 +5,9 @@
 //! to where the shortest page ends is known. A version that is proven chosen is taken as
 //! it is (R5); any other key is to be read by an operation of its own, and so is a value that
 //! has expired, because only that makes its absence last. So a scan is linearizable per key,
-//! and no snapshot. Of a key of an `eventual` namespace the newest version is taken, unless it
+//! and no snapshot. A scan that filters keeps only some values of its own page and the sum of all records.
+//! If a quorum holds the same, the records that the filter dropped need no read, provided that they are
+//! proven chosen too; otherwise the scan begins anew without a filter. Of a key of an `eventual` namespace the newest version is taken, unless it
 //! has expired.
 //!
 //! Invariant: a page counts only for the round that asked for it, and so does the answer that it is
@@ -13,9 +15,10 @@
 //! may lack what was written since. The round's epoch is the page's: replicas answer in the
 //! epoch in which they were asked, or not at all (R1).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use torc_record::{Ballot, HybridTime, PageSum, Record, State};
+use torc_record::{Ballot, Epoch, HybridTime, PageSum, Record, State};
 use torc_ring::NodeId;
 
 use crate::{Config, Envelope, KeyId, Locator, Message, Mutation, Mutations, Tag, Votes};
@@ -30,11 +33,34 @@ pub struct ScanRound {
     /// The replica whose page the others compare with theirs.
     first: Option<usize>,
     known: Option<KnownPage>,
+    filter: Option<Filter>,
     pages: Vec<HeldPage>,
     /// Who answered, with its collection watermark.
     answered: Vec<(usize, Ballot)>,
     votes: Votes,
     collecting: HybridTime,
+}
+
+/// A page of the asker's own store, of which it kept only some values.
+#[derive(Debug, Clone)]
+pub struct FilteredPage {
+    /// What it kept, in ring order.
+    pub records: Vec<Record>,
+    /// The page with all its records.
+    pub known: KnownPage,
+    /// The last key of the page; none at the end of the partition.
+    pub last: Option<Locator>,
+    /// The epochs in whose ballots the dropped records were written.
+    pub left_out: BTreeSet<Epoch>,
+}
+
+/// What a round about a filtered page knows beside it.
+#[derive(Debug)]
+struct Filter {
+    last: Option<Locator>,
+    left_out: BTreeSet<Epoch>,
+    /// Whose pages differ.
+    different: Votes,
 }
 
 /// A page, and who has it.
@@ -131,6 +157,8 @@ pub enum ScanStep {
     Ask,
     /// A quorum has answered.
     Listed(Listed),
+    /// A filtered page is not what a quorum holds, or does not prove what it leaves out: scan without a filter.
+    Differs,
 }
 
 /// What the pages of a quorum say together.
@@ -167,6 +195,7 @@ impl ScanRound {
         Self {
             first: first.filter(|index| readers.contains(*index)),
             known: None,
+            filter: None,
             config,
             mutations,
             tag,
@@ -178,9 +207,37 @@ impl ScanRound {
         }
     }
 
+    /// A round that asks all replicas whether they hold what the store of this node held when it made a filtered page.
+    #[must_use]
+    pub fn of_filtered(
+        config: Arc<Config>,
+        tag: Tag,
+        after: Option<KeyId>,
+        page: FilteredPage,
+        mutations: Mutations,
+    ) -> Self {
+        let mut round = Self::new(config, None, tag, after, mutations);
+        round.known = Some(page.known);
+        round.pages.push(HeldPage {
+            records: page.records,
+            next: page.known.next,
+            holders: Votes::NONE,
+        });
+        round.filter = Some(Filter {
+            last: page.last,
+            left_out: page.left_out,
+            different: Votes::NONE,
+        });
+        round
+    }
+
+    fn readers(&self) -> Votes {
+        self.config.readers().without(self.config.excluded)
+    }
+
     /// One message for each replica to ask now.
     pub fn asks(&self) -> impl Iterator<Item = (NodeId, Envelope)> + '_ {
-        let readers = self.config.readers().without(self.config.excluded);
+        let readers = self.readers();
         let asked = match self.first {
             Some(first) if !self.votes.contains(first) => Votes::one(first),
             _ => readers.without(self.votes),
@@ -203,6 +260,16 @@ impl ScanRound {
         };
         if self.votes.contains(index) {
             return ScanStep::Wait;
+        }
+        let readers = self.readers();
+        if let (Some(filter), ScanAnswer::Page(_)) = (&mut self.filter, &answer) {
+            filter.different.insert(index);
+            let possible = readers.without(filter.different);
+            return if self.config.may_read(possible, self.mutations) {
+                ScanStep::Wait
+            } else {
+                ScanStep::Differs
+            };
         }
         let (collected, collecting) = match answer {
             ScanAnswer::Page(page) => {
@@ -231,6 +298,10 @@ impl ScanRound {
         self.collecting = self.collecting.max(collecting.time);
         let enough = self.config.may_read(self.votes, self.mutations)
             || self.mutations.has(Mutation::ScanOnePage);
+        if enough && !self.proves_left_out() {
+            // Another answer may prove them, but while a partition moves that is unlikely.
+            return ScanStep::Differs;
+        }
         if enough {
             return ScanStep::Listed(self.merge(time, is_eventual));
         }
@@ -239,6 +310,21 @@ impl ScanRound {
             return ScanStep::Ask;
         }
         ScanStep::Wait
+    }
+
+    /// Whether the records that a filter dropped are proven chosen, so that nobody can read an earlier value any more.
+    fn proves_left_out(&self) -> bool {
+        let (Some(filter), Some(page)) = (&self.filter, self.pages.first()) else {
+            return true;
+        };
+        let is_chosen = |epoch: &Epoch| {
+            let any = Ballot {
+                epoch: *epoch,
+                ..Ballot::default()
+            };
+            self.config.is_chosen(any, page.holders, self.mutations)
+        };
+        filter.left_out.iter().all(is_chosen) || self.mutations.has(Mutation::FilterHidesUnproven)
     }
 
     fn merge(&mut self, time: HybridTime, is_eventual: impl Fn(&Record) -> Option<bool>) -> Listed {
@@ -256,11 +342,14 @@ impl ScanRound {
             let within = keys.partition_point(|(record, _)| KeyId::of(record) <= next);
             keys.truncate(within);
         }
-        // The page that ends first has it as its last key.
-        let next = next.and_then(|next| {
-            let (record, _) = keys.last()?;
-            (KeyId::of(record) == next).then(|| Locator::of(record))
-        });
+        // The page that ends first has it as its last key, unless a filter dropped it.
+        let next = match self.filter.take() {
+            Some(filter) => filter.last,
+            None => next.and_then(|next| {
+                let (record, _) = keys.last()?;
+                (KeyId::of(record) == next).then(|| Locator::of(record))
+            }),
+        };
         let entries = keys.into_iter().filter_map(|(record, holders)| {
             let expires_at_ms = record.expires_at_ms();
             let has_expired = expires_at_ms.is_some_and(|at| at <= time.unix_ms());
@@ -476,6 +565,59 @@ mod tests {
         let ask = |entry: &&ListedEntry| matches!(entry, ListedEntry::Ask(_));
         assert_eq!(listed.entries.iter().filter(ask).count(), 1);
         assert_eq!(listed.entries.len(), 3);
+    }
+
+    /// A page of three records, of which a filter dropped the middle one; it was written in this epoch.
+    fn filtered(left_out: Epoch) -> (Record, ScanRound) {
+        let all = records(&[1, 2, 3]);
+        let page = FilteredPage {
+            records: vec![all[0].clone()],
+            known: KnownPage {
+                next: Some(KeyId::of(&all[2])),
+                count: 3,
+                sum: 9,
+            },
+            last: Some(Locator::of(&all[2])),
+            left_out: BTreeSet::from([left_out]),
+        };
+        let round = ScanRound::of_filtered(config(), TAG, None, page, Mutations::NONE);
+        assert_eq!(asked(round.asks()), [1, 2, 3].map(|node| (node, Some(3))));
+        (all[0].clone(), round)
+    }
+
+    #[test]
+    fn a_filtered_page_that_a_quorum_holds_proves_what_it_kept_and_goes_on_behind_what_it_dropped()
+    {
+        let (kept, mut round) = filtered(Epoch(4));
+        let step = round.on_answer(NodeId(1), SAME, NOW, |_| Some(false));
+        assert!(matches!(step, ScanStep::Wait), "{step:?}");
+        let step = round.on_answer(NodeId(3), page(&[1]), NOW, |_| Some(false));
+        assert!(matches!(step, ScanStep::Wait), "{step:?}");
+        let step = round.on_answer(NodeId(2), SAME, NOW, |_| Some(false));
+        let ScanStep::Listed(listed) = step else {
+            panic!("{step:?}");
+        };
+        assert_eq!(listed.entries, [ListedEntry::Value(kept)]);
+        let last = records(&[1, 2, 3]).pop();
+        assert_eq!(listed.next, last.as_ref().map(Locator::of));
+    }
+
+    #[test]
+    fn a_filtered_page_that_differs_or_drops_what_may_be_unchosen_is_not_used() {
+        let (_, mut round) = filtered(Epoch(4));
+        drop(round.on_answer(NodeId(1), page(&[1]), NOW, |_| Some(false)));
+        let step = round.on_answer(NodeId(2), page(&[1]), NOW, |_| Some(false));
+        assert!(matches!(step, ScanStep::Differs), "{step:?}");
+        // A version of an epoch in which the partition moved may be chosen or not.
+        let (_, mut round) = filtered(Epoch(3));
+        let settled = torc_ring::replicas::Settled::unknown_before(Epoch(4));
+        round.config = Arc::new(Config {
+            settled,
+            ..(*config()).clone()
+        });
+        drop(round.on_answer(NodeId(1), SAME, NOW, |_| Some(false)));
+        let step = round.on_answer(NodeId(2), SAME, NOW, |_| Some(false));
+        assert!(matches!(step, ScanStep::Differs), "{step:?}");
     }
 
     #[test]

@@ -186,6 +186,7 @@ pub const PLAN: [Hunt; Mutation::ALL.len()] = [
     plan(Mutation::ScanBeyondShortest, Profile::Scans, 42),
     plan(Mutation::ScanOnePage, Profile::Scans, 1),
     plan(Mutation::ScanSameByCount, Profile::Scans, 1),
+    plan(Mutation::FilterHidesUnproven, Profile::Scans, 3986),
     plan(Mutation::SameByOne, Profile::Scans, 14),
     plan(Mutation::ScanByDigest, Profile::Digests, 0),
     plan(Mutation::EventualOneAnswer, Profile::Eventual, 3),

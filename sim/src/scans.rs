@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use torc_record::{Ballot, HybridTime, Record, State};
 use torc_replication::{
-    Config, Entry, Envelope, KeyId, KnownPage, Listed, ListedEntry, Locator, Mutation, OpId,
-    SameRound, ScanAnswer, ScanRound, ScanStep, Storage, Tag,
+    Config, Entry, Envelope, FilteredPage, KeyId, KnownPage, Listed, ListedEntry, Locator,
+    Mutation, OpId, SameRound, ScanAnswer, ScanRound, ScanStep, Storage, Tag,
 };
 use torc_ring::NodeId;
 
@@ -42,6 +42,8 @@ pub(crate) struct Scan {
 #[derive(Debug)]
 enum Asking {
     Pages(ScanRound),
+    /// A page that a filter dropped these from.
+    Filtered(ScanRound, Vec<Record>),
     /// Whether a quorum holds the same as the node's disk, as a backup asks; it held these.
     Same(SameRound, Vec<Record>),
 }
@@ -49,7 +51,7 @@ enum Asking {
 impl Asking {
     fn asks(&self) -> Vec<(NodeId, Envelope)> {
         match self {
-            Self::Pages(round) => round.asks().collect(),
+            Self::Pages(round) | Self::Filtered(round, _) => round.asks().collect(),
             Self::Same(round, _) => round.asks().collect(),
         }
     }
@@ -155,7 +157,7 @@ impl World {
             self.counts.add("scanned by sums");
         }
         let step = match &mut scan.asking {
-            Asking::Pages(round) => {
+            Asking::Pages(round) | Asking::Filtered(round, _) => {
                 let mode = |record: &Record| Some(is_eventual(record.namespace));
                 round.on_answer(from, answer, scan.time, mode)
             }
@@ -178,6 +180,13 @@ impl World {
             ScanStep::Listed(listed) => {
                 if let Some(scan) = self.scans.remove(&tag.op.0) {
                     self.take_listed(&scan, listed);
+                }
+            }
+            ScanStep::Differs => {
+                if let Some(scan) = self.scans.remove(&tag.op.0) {
+                    self.counts.add("filtered page differs");
+                    let (client, node) = (scan.client, scan.node);
+                    self.begin_round(tag.op.0, client, node, scan.until_us, scan.after);
                 }
             }
         }
@@ -241,6 +250,13 @@ impl World {
                 return Asking::Same(round, held.collect());
             }
         }
+        if self.rng.chance(250)
+            && let Some((page, dropped)) = self.filtered_page(node, after)
+        {
+            let config = Arc::clone(config);
+            let round = ScanRound::of_filtered(config, tag, after, page, self.mutations);
+            return Asking::Filtered(round, dropped);
+        }
         let first = self.rng.chance(667).then_some(me);
         Asking::Pages(ScanRound::new(
             Arc::clone(config),
@@ -249,6 +265,43 @@ impl World {
             after,
             self.mutations,
         ))
+    }
+
+    /// A page of a node's disk of which a filter keeps every other value, and what it drops; none if a sum does
+    /// not tell the page.
+    fn filtered_page(
+        &mut self,
+        node: usize,
+        after: Option<KeyId>,
+    ) -> Option<(FilteredPage, Vec<Record>)> {
+        let limit = if self.rng.chance(500) { 3 } else { usize::MAX };
+        let disk = &self.nodes[node].disk;
+        let scanned = disk.scan(after, limit);
+        let next = scanned.next();
+        let sum = disk.sum_between(after, next, u64::MAX)?;
+        let readable = scanned.entries.into_iter().filter_map(|entry| match entry {
+            Entry::Found(record) => Some(record),
+            Entry::Unreadable(_) => None,
+        });
+        let all: Vec<_> = readable.collect();
+        let last = all.last().filter(|_| next.is_some()).map(Locator::of);
+        let odd = self.rng.chance(500);
+        let keeps = |record: &Record| match &record.state {
+            State::Value { value, .. } => (number(value) % 2 == 1) == odd,
+            State::Tombstone => false,
+        };
+        let (records, dropped): (Vec<_>, Vec<_>) = all.into_iter().partition(keeps);
+        let page = FilteredPage {
+            records,
+            known: KnownPage {
+                next,
+                count: sum.count,
+                sum: sum.sum,
+            },
+            last,
+            left_out: dropped.iter().map(|record| record.ballot.epoch).collect(),
+        };
+        Some((page, dropped))
     }
 
     fn take_listed(&mut self, scan: &Scan, listed: Listed) {
@@ -285,9 +338,23 @@ impl World {
             let is_before = next.is_none_or(|next| at.id() <= next);
             Some(at.id()) > scan.after && is_before
         };
+        let dropped = match &scan.asking {
+            Asking::Filtered(_, dropped) => &dropped[..],
+            _ => &[],
+        };
         for key in 0..self.workload.keys.len() {
-            if !told.contains(&key) && passed(&self.workload.keys[key]) {
-                self.tell_listed(scan, key, None);
+            if told.contains(&key) || !passed(&self.workload.keys[key]) {
+                continue;
+            }
+            let at = &self.workload.keys[key];
+            match dropped.iter().find(|record| Locator::of(record) == *at) {
+                // It is not told whether that is absent by now, or outdated.
+                Some(record)
+                    if record.expires_at_ms().is_some() || is_eventual(record.namespace) => {}
+                Some(record) if matches!(record.state, State::Value { .. }) => {
+                    self.tell_listed(scan, key, Some(record));
+                }
+                _ => self.tell_listed(scan, key, None),
             }
         }
         if next.is_some() {

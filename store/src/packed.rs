@@ -321,6 +321,12 @@ impl<'a> PackedRef<'a> {
         &self.0[start..start + key_len(self.0)]
     }
 
+    /// None of a tombstone.
+    pub(crate) fn value(self) -> Option<&'a [u8]> {
+        let len = self.0.len() - value_len(self.0);
+        (!self.is_tombstone()).then(|| &self.0[len..])
+    }
+
     pub(crate) fn ballot(self) -> Ballot {
         ballot_at(self.0, BALLOT_AT)
     }

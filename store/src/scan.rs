@@ -6,8 +6,10 @@
 //! [`last_seq`](crate::Store::last_seq) read before the scan began, and is found by
 //! [`scan_since`](crate::Store::scan_since).
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
-use torc_record::{DIGEST_LEN, Digest, Key, MAX_KEY_LEN, NamespaceId, Record};
+use torc_record::{DIGEST_LEN, Digest, Epoch, Key, MAX_KEY_LEN, NamespaceId, PageSum, Record};
 
 /// Position of one record in ring order: a scan goes on after it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,6 +124,17 @@ pub struct ScanPage {
     pub next: Option<Cursor>,
     /// Whether the end of the partition was reached.
     pub done: bool,
+}
+
+/// The records of a page that a filter kept, and the sum of all records of the page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilteredPage {
+    /// As [`Store::scan`](crate::Store::scan) gives it, without the records that the filter dropped.
+    pub page: ScanPage,
+    /// Of all its records, dropped ones included.
+    pub sum: PageSum,
+    /// The epochs in whose ballots the dropped ones were written.
+    pub left_out: BTreeSet<Epoch>,
 }
 
 #[cfg(test)]

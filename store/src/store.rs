@@ -19,9 +19,9 @@ use crate::shared::Shared;
 use crate::threads::Threads;
 use crate::trace::Trace;
 use crate::{
-    CompactionReport, Cursor, DropReport, FlushReport, Ingest, PartitionSummary, Recovery,
-    ScanLimits, ScanPage, SealedPartition, SealedSlice, Seq, SliceInfo, StoreError, StoreHealth,
-    StoreOptions, StoreStats, meta, recovery,
+    CompactionReport, Cursor, DropReport, FilteredPage, FlushReport, Ingest, PartitionSummary,
+    Recovery, ScanLimits, ScanPage, SealedPartition, SealedSlice, Seq, SliceInfo, StoreError,
+    StoreHealth, StoreOptions, StoreStats, meta, recovery,
 };
 
 /// A longer batch of records is written as several batches of the log.
@@ -247,6 +247,26 @@ impl Store {
         self.check_partition(partition)?;
         self.shared().health.check()?;
         self.shared().table.page(partition, after, limits)
+    }
+
+    /// As [`Store::scan`], but only values for which `keep` returns true, with the sum of all records of the page:
+    /// a page ends after 16 MiB that were read, or at the limits for what was kept. None if two records
+    /// have one digest, which a sum cannot tell apart.
+    ///
+    /// # Errors
+    /// As [`Store::scan`].
+    pub fn scan_filtered(
+        &self,
+        partition: Partition,
+        after: Option<&Cursor>,
+        limits: ScanLimits,
+        keep: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Option<FilteredPage>, StoreError> {
+        self.check_partition(partition)?;
+        self.shared().health.check()?;
+        self.shared()
+            .table
+            .filtered_page(partition, after, limits, keep)
     }
 
     /// As [`Store::scan`], but only records whose entry in the log came after `since`: the

@@ -136,6 +136,8 @@ pub enum Mutation {
     ScanOnePage,
     /// A replica that holds as many entries of a page says that it holds the same.
     ScanSameByCount,
+    /// A scan drops records by a filter that are not proven chosen.
+    FilterHidesUnproven,
     /// A replica that holds the same as one other passes for one that holds what a quorum does.
     SameByOne,
     /// A scan takes two keys of one digest for one.
@@ -171,7 +173,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// Those that are hunted. Others are declared above, and no seed is known that shows them.
-    pub const ALL: [Self; 79] = [
+    pub const ALL: [Self; 80] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
         Self::DirectSwitch,
@@ -231,6 +233,7 @@ impl Mutation {
         Self::ScanBeyondShortest,
         Self::ScanOnePage,
         Self::ScanSameByCount,
+        Self::FilterHidesUnproven,
         Self::SameByOne,
         Self::ScanByDigest,
         Self::EventualOneAnswer,

@@ -21,7 +21,7 @@ use tonic::Status;
 use torc_proto::v1::{Entry, ScanMatch, ScanRequest, ScanResponse};
 use torc_proto::{Fault, Reason, ScanPosition, version_to_wire};
 use torc_record::{DIGEST_LEN, Digest, Key, NamespaceId, Record, State};
-use torc_replication::KeyId;
+use torc_replication::{KeyId, Locator};
 use torc_ring::topology::RoutingTable;
 use torc_ring::{NodeId, Partition, Token};
 use torc_sketch::rolling::Match;
@@ -501,18 +501,54 @@ struct PageReader {
 
 impl PageReader {
     async fn read(self, partition: Partition, from: ScanPosition) -> Result<Records, Fault> {
-        let (records, last) = if self.namespace.is_generation() {
-            self.of_generation(partition, from).await?
-        } else {
-            self.of_quorum(partition, from).await?
+        let after = self.cursor(from, partition)?;
+        if self.namespace.is_generation() {
+            let (records, last) = self.of_generation(partition, after).await?;
+            return self.searched(records, last).await;
+        }
+        let filtered = self.filtered(partition, after.as_ref()).await?;
+        let (records, last) = match filtered {
+            Some(found) => found,
+            None => self.of_quorum(partition, after).await?,
         };
-        let records = if let Some(search) = &self.search {
-            search.page(&self.shared, records, &self.pages).await?
-        } else {
-            let all = records.into_iter();
-            all.map(|record| (record, Matches::default())).collect()
+        self.searched(records, last).await
+    }
+
+    async fn searched(
+        &self,
+        records: Vec<Record>,
+        last: Option<ScanPosition>,
+    ) -> Result<Records, Fault> {
+        let records = match &self.search {
+            Some(search) if !records.is_empty() => {
+                search.page(&self.shared, records, &self.pages).await?
+            }
+            _ => {
+                let all = records.into_iter();
+                all.map(|record| (record, Matches::default())).collect()
+            }
         };
         Ok(Records { records, last })
+    }
+
+    /// The next records that are found by a search where they lie in the store here, if a quorum holds what it does.
+    async fn filtered(
+        &self,
+        partition: Partition,
+        after: Option<&Cursor>,
+    ) -> Result<Option<(Vec<Record>, Option<ScanPosition>)>, Fault> {
+        let Some(search) = &self.search else {
+            return Ok(None);
+        };
+        let page = search.filtered_page(&self.shared, partition, after.cloned(), &self.pages);
+        let Some(page) = page.await? else {
+            return Ok(None);
+        };
+        let registers = self.shared.registers()?;
+        let deadline = Instant::now() + DEFAULT_DEADLINE;
+        let listed = registers.list_filtered(partition, after.map(key_id), page, deadline);
+        let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
+        Ok(listed.map(|found| (found.records, found.next.map(position_after))))
     }
 
     /// What a page follows; none where the partition begins. A page that began there for a position further on
@@ -543,30 +579,21 @@ impl PageReader {
     async fn of_quorum(
         &self,
         partition: Partition,
-        from: ScanPosition,
+        after: Option<Cursor>,
     ) -> Result<(Vec<Record>, Option<ScanPosition>), Fault> {
-        let after = self.cursor(from, partition)?.map(|at| KeyId {
-            digest: at.digest,
-            namespace: at.namespace,
-        });
         let registers = self.shared.registers()?;
         let deadline = Instant::now() + DEFAULT_DEADLINE;
-        let listed = registers.list(partition, after, deadline).await;
-        let listed = listed.map_err(|NoQuorum| no_quorum(partition))?;
-        let last = listed.next.map(|at| ScanPosition::After {
-            digest: at.digest,
-            key: at.key,
-        });
-        Ok((listed.records, last))
+        let listed = registers.list(partition, after.as_ref().map(key_id), deadline);
+        let listed = listed.await.map_err(|NoQuorum| no_quorum(partition))?;
+        Ok((listed.records, listed.next.map(position_after)))
     }
 
     /// The next records of a generation, of which any replica has all.
     async fn of_generation(
         &self,
         partition: Partition,
-        from: ScanPosition,
+        after: Option<Cursor>,
     ) -> Result<(Vec<Record>, Option<ScanPosition>), Fault> {
-        let after = self.cursor(from, partition)?;
         let registers = self.shared.registers()?;
         let page = registers.page_of_generation(partition, self.namespace, after);
         let page = page.await.map_err(|error| store_fault(&error))?;
@@ -575,6 +602,20 @@ impl PageReader {
             key: at.key,
         });
         Ok((page.records, last))
+    }
+}
+
+fn key_id(at: &Cursor) -> KeyId {
+    KeyId {
+        digest: at.digest,
+        namespace: at.namespace,
+    }
+}
+
+fn position_after(at: Locator) -> ScanPosition {
+    ScanPosition::After {
+        digest: at.digest,
+        key: at.key,
     }
 }
 

@@ -1,18 +1,22 @@
 //! Substring search in the values of a scan (`torc-sketch`): which records have a match, and where.
 //!
-//! A page is searched on a thread that serves no requests, in steps of bounded work
-//! between which it is noticed that nobody wants the answer any more.
+//! Values are searched where they lie in the store of this node, and only those that match are copied: see
+//! [`torc_replication::FilteredPage`]. This happens on a thread that serves no requests, in steps of bounded work,
+//! and ends early if the reader is gone.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use torc_proto::{Fault, Reason};
 use torc_record::{Record, State};
+use torc_replication::{FilteredPage, KnownPage, Locator};
+use torc_ring::Partition;
 use torc_sketch::rolling::Modulus;
 use torc_sketch::search::{Budget, Finder, Matches};
+use torc_store::{Cursor, ScanLimits, StoreError};
 
 use crate::admission::stopping;
-use crate::shared::Shared;
+use crate::shared::{Shared, store_fault};
 
 /// Most places that are told of a value.
 const MAX_MATCHES: usize = 16;
@@ -44,6 +48,56 @@ impl Search {
         self.wanted.clone()
     }
 
+    /// The values of the store's next page of a partition that have what is wanted; none if the store cannot tell
+    /// what else the page holds by a sum, or is damaged there.
+    pub(super) async fn filtered_page<T: Send + 'static>(
+        &self,
+        shared: &Arc<Shared>,
+        partition: Partition,
+        after: Option<Cursor>,
+        pages: &tokio::sync::mpsc::Sender<T>,
+    ) -> Result<Option<FilteredPage>, Fault> {
+        let mut finder = self.finder.clone();
+        let turn = shared.searchers.acquire().await;
+        let _turn = turn.map_err(|_| stopping())?;
+        let (pages, shared) = (pages.clone(), Arc::clone(shared));
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut budget = Budget::new(|| !pages.is_closed());
+            let searched = shared.metrics.scan_searched_bytes.clone();
+            let mut keep = |value: &[u8]| {
+                searched.inc_by(value.len() as u64);
+                let found = finder.find(value, 1, &mut budget);
+                found.is_some_and(|found| !found.first.is_empty())
+            };
+            let limits = ScanLimits::default();
+            let store = &shared.store;
+            store.scan_filtered(partition, after.as_ref(), limits, &mut keep)
+        });
+        let page = reading.await.map_err(|_| failed())?;
+        let page = match page {
+            // A quorum may have what cannot be read here.
+            Err(StoreError::Damaged { .. }) => None,
+            page => page.map_err(|error| store_fault(&error))?,
+        };
+        Ok(page.map(|filtered| {
+            let last = filtered.page.next.map(|at| Locator {
+                namespace: at.namespace,
+                digest: at.digest,
+                key: at.key,
+            });
+            FilteredPage {
+                records: filtered.page.records,
+                known: KnownPage {
+                    next: last.as_ref().map(Locator::id),
+                    count: filtered.sum.count,
+                    sum: filtered.sum.sum,
+                },
+                last,
+                left_out: filtered.left_out,
+            }
+        }))
+    }
+
     /// The records that have what is wanted, and where. When the reader of `pages` goes away, the
     /// rest is not searched and not wanted.
     pub(super) async fn page<T: Send + 'static>(
@@ -69,10 +123,12 @@ impl Search {
             };
             records.into_iter().filter_map(searched).collect()
         });
-        searching
-            .await
-            .map_err(|_| Fault::new(Reason::Internal, "a search failed: report this"))
+        searching.await.map_err(|_| failed())
     }
+}
+
+fn failed() -> Fault {
+    Fault::new(Reason::Internal, "a search failed: report this")
 }
 
 #[cfg(test)]

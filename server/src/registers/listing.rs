@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use torc_record::{HybridTime, Record, State};
 use torc_replication::{
-    Envelope, KeyId, Listed, ListedEntry, Locator, OpId, Outcome, Request, Rules, ScanAnswer,
-    ScanRound, ScanStep, Tag,
+    Envelope, FilteredPage, KeyId, Listed, ListedEntry, Locator, OpId, Outcome, Request, Rules,
+    ScanAnswer, ScanRound, ScanStep, Tag,
 };
 use torc_ring::topology::NamespaceMode;
 use torc_ring::{NodeId, Partition};
@@ -105,30 +105,60 @@ impl Registers {
         // The replica here may be the one that has no answer: only the first round begins with it.
         let mut first = Some(self.me.node);
         while Instant::now() < deadline {
-            let (tag, mut answers) = self.listings.wait();
-            let _forgotten = Forgotten(&self.listings, tag);
+            let (tag, answers) = self.listings.wait();
             let config = self.config(partition).ok_or(NoQuorum)?;
-            let mut round = ScanRound::new(config, first.take(), tag, after, broken_rules());
-            let time = self.send_asks(partition, round.asks());
-            let again = tokio::time::Instant::from_std(Instant::now() + round_timeout);
-            round_timeout = (2 * round_timeout).min(LONGEST_WAIT);
-            while let Ok(Some((from, answer))) =
-                tokio::time::timeout_at(again, answers.recv()).await
-            {
-                let is_eventual =
-                    |record: &Record| Some(self.mode(record.namespace)? == NamespaceMode::Eventual);
-                match round.on_answer(from, answer, time, is_eventual) {
-                    ScanStep::Wait => {}
-                    ScanStep::Ask => {
-                        let _time = self.send_asks(partition, round.asks());
-                    }
-                    ScanStep::Listed(listed) => {
-                        return self.complete(partition, listed, deadline).await;
-                    }
-                }
+            let round = ScanRound::new(config, first.take(), tag, after, broken_rules());
+            let listed = self.finish(partition, (tag, answers), round, round_timeout);
+            if let Some(listed) = listed.await {
+                return self.complete(partition, listed, deadline).await;
             }
+            round_timeout = (2 * round_timeout).min(LONGEST_WAIT);
         }
         Err(NoQuorum)
+    }
+
+    /// The values of a filtered page; none if it is not what a quorum holds, or none answers at once.
+    pub(crate) async fn list_filtered(
+        self: &Arc<Self>,
+        partition: Partition,
+        after: Option<KeyId>,
+        page: FilteredPage,
+        deadline: Instant,
+    ) -> Result<Option<Found>, NoQuorum> {
+        let (tag, answers) = self.listings.wait();
+        let config = self.config(partition).ok_or(NoQuorum)?;
+        let round = ScanRound::of_filtered(config, tag, after, page, broken_rules());
+        let listed = self.finish(partition, (tag, answers), round, ASK_AGAIN);
+        match listed.await {
+            Some(listed) => self.complete(partition, listed, deadline).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Asks what a round asks until it has ended; none after `timeout`, or if a filtered page differs.
+    async fn finish(
+        &self,
+        partition: Partition,
+        (tag, mut answers): (Tag, mpsc::UnboundedReceiver<Answer>),
+        mut round: ScanRound,
+        timeout: Duration,
+    ) -> Option<Listed> {
+        let _forgotten = Forgotten(&self.listings, tag);
+        let time = self.send_asks(partition, round.asks());
+        let again = tokio::time::Instant::from_std(Instant::now() + timeout);
+        let is_eventual =
+            |record: &Record| Some(self.mode(record.namespace)? == NamespaceMode::Eventual);
+        while let Ok(Some((from, answer))) = tokio::time::timeout_at(again, answers.recv()).await {
+            match round.on_answer(from, answer, time, is_eventual) {
+                ScanStep::Wait => {}
+                ScanStep::Ask => {
+                    let _time = self.send_asks(partition, round.asks());
+                }
+                ScanStep::Listed(listed) => return Some(listed),
+                ScanStep::Differs => return None,
+            }
+        }
+        None
     }
 
     /// Sends what a round asks, and returns the time by which expiry is judged.

@@ -1,16 +1,17 @@
 //! Memtable and slices of a partition as one, in ring order.
 
+use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::sync::Arc;
 
-use torc_record::{Ballot, Digest, NamespaceId, PageSum, entry_sum};
+use torc_record::{Ballot, Digest, Epoch, NamespaceId, PageSum, entry_sum};
 
 use super::{PartitionTable, Slices, Stretch};
 use crate::packed::{Packed, Position};
 use crate::repair::ReadablePage;
 use crate::segment::Slice;
 use crate::slice::{Damage, OrderedRecords};
-use crate::{Cursor, RangeSum, ScanLimits, ScanPage, Seq, StoreError};
+use crate::{Cursor, FilteredPage, RangeSum, ScanLimits, ScanPage, Seq, StoreError};
 use torc_ring::Partition;
 
 /// What to do about places that cannot be read. Those that were vouched for are empty.
@@ -156,35 +157,69 @@ impl Summed {
     }
 }
 
+/// Which records a page takes.
+enum Wanted<'a> {
+    All,
+    /// None: only their sum.
+    Sum,
+    /// Values for which `keep` returns true. The epochs of the others are noted.
+    Values {
+        keep: &'a mut dyn FnMut(&[u8]) -> bool,
+        left_out: BTreeSet<Epoch>,
+    },
+}
+
+impl Wanted<'_> {
+    fn takes(&mut self, packed: &Packed) -> bool {
+        match self {
+            Self::All => true,
+            Self::Sum => false,
+            Self::Values { keep, left_out } => {
+                let taken = packed.borrowed().value().is_some_and(keep);
+                if !taken {
+                    left_out.insert(packed.ballot().epoch);
+                }
+                taken
+            }
+        }
+    }
+}
+
+/// Most bytes that a filtered page reads, whatever it keeps of them.
+const FILTERED_BYTES: usize = 16 << 20;
+
 /// A page being filled.
-struct Filling {
+struct Filling<'a> {
     limits: ScanLimits,
+    wanted: Wanted<'a>,
     since: Seq,
     /// What was collected up to here is left out.
     watermark: Ballot,
     damaged: Damaged,
+    /// Bytes of the records taken, and of all that were read.
     bytes: usize,
+    read_bytes: usize,
     /// Nothing after this digest and namespace is taken.
     until: Option<(Digest, NamespaceId)>,
     records: Vec<Packed>,
-    /// Taken instead of the records.
-    sum: Option<Summed>,
+    /// Of all that were read, unless every one is taken.
+    sum: Summed,
     /// The last record looked at.
     last: Option<Packed>,
     is_partial: bool,
 }
 
-impl Filling {
+impl Filling<'_> {
     fn push(&mut self, packed: Packed) {
-        if packed.is_collected(self.watermark) {
-            self.last = Some(packed);
-            return;
-        }
-        if let Some(summed) = &mut self.sum {
-            summed.add(&packed);
-        } else {
-            self.bytes += packed.bytes().len();
-            self.records.push(packed.clone());
+        if !packed.is_collected(self.watermark) {
+            self.read_bytes += packed.bytes().len();
+            if !matches!(self.wanted, Wanted::All) {
+                self.sum.add(&packed);
+            }
+            if self.wanted.takes(&packed) {
+                self.bytes += packed.bytes().len();
+                self.records.push(packed.clone());
+            }
         }
         self.last = Some(packed);
     }
@@ -196,9 +231,12 @@ impl Filling {
         if self.until.is_some_and(|until| place > until) {
             return true;
         }
-        let is_full = match &self.sum {
-            Some(summed) => summed.is_spoilt || summed.sum.count > self.limits.records as u64,
-            None => self.records.len() >= self.limits.records || self.bytes >= self.limits.bytes,
+        let is_full = match &self.wanted {
+            Wanted::Sum => self.sum.is_spoilt || self.sum.sum.count > self.limits.records as u64,
+            Wanted::Values { .. } if self.sum.is_spoilt || self.read_bytes >= FILTERED_BYTES => {
+                true
+            }
+            _ => self.records.len() >= self.limits.records || self.bytes >= self.limits.bytes,
         };
         let last = self.last.as_ref().map(Packed::digest);
         is_full && last != Some(next.digest())
@@ -343,31 +381,60 @@ impl PartitionTable {
         };
         let page = Filling {
             until,
-            sum: Some(Summed::default()),
+            wanted: Wanted::Sum,
             ..Filling::new(limits, watermark, Damaged::Refuse)
         };
-        let page = self.filled(partition, after.map(place), page).ok()?.0;
-        let summed = page.sum.filter(|summed| !summed.is_spoilt)?;
-        (summed.sum.count <= most as u64).then_some(summed.sum)
+        let summed = self.filled(partition, after.map(place), page).ok()?.0.sum;
+        (!summed.is_spoilt && summed.sum.count <= most as u64).then_some(summed.sum)
+    }
+
+    /// A page of the values for which `keep` returns true, and the sum of all; none if two of all have one digest.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`].
+    pub(crate) fn filtered_page(
+        &self,
+        partition: Partition,
+        after: Option<&Cursor>,
+        limits: ScanLimits,
+        keep: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Option<FilteredPage>, StoreError> {
+        let watermark = self.facts(partition).watermark;
+        let left_out = BTreeSet::new();
+        let page = Filling {
+            wanted: Wanted::Values { keep, left_out },
+            ..Filling::new(limits, watermark, Damaged::Refuse)
+        };
+        let (mut page, is_done) = self.filled(partition, after.map(place), page)?;
+        let Summed { sum, is_spoilt } = std::mem::take(&mut page.sum);
+        let left_out = match &mut page.wanted {
+            Wanted::Values { left_out, .. } => std::mem::take(left_out),
+            _ => BTreeSet::new(),
+        };
+        Ok((!is_spoilt).then(|| FilteredPage {
+            page: page.page(is_done).page,
+            sum,
+            left_out,
+        }))
     }
 
     fn fill(
         &self,
         partition: Partition,
         start: Option<Position<'_>>,
-        page: Filling,
+        page: Filling<'_>,
     ) -> Result<ReadablePage, StoreError> {
         let (page, is_done) = self.filled(partition, start, page)?;
         Ok(page.page(is_done))
     }
 
     /// The page, and whether the partition ends with it.
-    fn filled(
+    fn filled<'a>(
         &self,
         partition: Partition,
         start: Option<Position<'_>>,
-        mut page: Filling,
-    ) -> Result<(Filling, bool), StoreError> {
+        mut page: Filling<'a>,
+    ) -> Result<(Filling<'a>, bool), StoreError> {
         let limit = page.limits.records;
         let mut last: Option<Packed> = None;
         loop {
@@ -394,20 +461,22 @@ impl PartitionTable {
     }
 }
 
-impl Filling {
+impl Filling<'_> {
     fn new(limits: ScanLimits, watermark: Ballot, damaged: Damaged) -> Self {
         Self {
             limits: ScanLimits {
                 records: limits.records.max(1),
                 ..limits
             },
+            wanted: Wanted::All,
             since: Seq(0),
             watermark,
             damaged,
             bytes: 0,
+            read_bytes: 0,
             until: None,
             records: Vec::new(),
-            sum: None,
+            sum: Summed::default(),
             last: None,
             is_partial: false,
         }
@@ -429,7 +498,7 @@ enum End {
 fn merge(
     stretch: &Stretch,
     from: Option<&Position<'_>>,
-    page: &mut Filling,
+    page: &mut Filling<'_>,
 ) -> Result<End, StoreError> {
     let slices: &Slices = &stretch.slices;
     let since = page.since;
