@@ -632,7 +632,7 @@ impl World {
                 format!("alone in epoch {epoch}: {answer}")
             }
         };
-        self.say(&format!("n{id} {said}"));
+        self.say(&format!("n{id}: {said}"));
         Ok(())
     }
 

@@ -76,27 +76,6 @@ fn what_nobody_answers_is_given_up_while_another_node_may_do_it() {
 }
 
 #[test]
-fn a_node_whose_clock_was_set_back_an_hour_says_at_once_that_it_cannot_write() {
-    let mut scene = Scene::get(None);
-    let operation = Operation {
-        partition: Partition(0),
-        at: locator(),
-        rules: Rules::Linearizable,
-        request: put(b"value"),
-        deadline_ms: 10_000,
-    };
-    let an_hour_ago = Now {
-        elapsed_ms: 101,
-        unix_ms: 1_000_101 - 999_000,
-    };
-    let said = &mut scene.said;
-    scene
-        .coordinator
-        .start(an_hour_ago, OpId(2), operation, said);
-    assert_eq!(scene.answers(), [(2, Outcome::Unavailable)]);
-}
-
-#[test]
 fn without_a_quorum_within_reach_an_operation_fails_at_once() {
     let mut scene = Scene::new(Some(A));
     let lost = |nodes: &[NodeId]| OutOfReach {
