@@ -13,34 +13,6 @@ fn a_bare_quorum_is_asked_and_the_replica_on_this_node_for_the_value() {
 }
 
 #[test]
-fn when_one_of_the_few_is_late_the_others_are_asked() {
-    let mut scene = Scene::get(None);
-    scene.asked();
-    scene.hear_held(B, held(5, None));
-    scene.pass(4);
-    assert_eq!(scene.asked(), [], "A has some milliseconds");
-    scene.pass(1);
-    assert_eq!(
-        scene.asked(),
-        [(C, true)],
-        "C instead of A, and for the value"
-    );
-    scene.hear_held(C, held(5, Some(b"value")));
-    assert!(matches!(
-        scene.answers()[..],
-        [(1, Outcome::Found { fast: true, .. })]
-    ));
-    assert_eq!(scene.coordinator.pending(), 0);
-    scene.sent();
-    scene.begin(2, Request::Get);
-    assert_eq!(
-        scene.asked(),
-        [(B, true), (C, false)],
-        "who was late is left out for a while"
-    );
-}
-
-#[test]
 fn when_no_holder_gives_the_value_in_time_two_rounds_do() {
     let mut scene = Scene::get(None);
     scene.hear_held(B, held(5, None));
