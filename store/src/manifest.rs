@@ -408,26 +408,4 @@ mod tests {
             assert!(decode(&good[..len]).is_err(), "cut to {len}");
         }
     }
-
-    #[test]
-    fn a_kind_of_file_from_the_future_is_refused_as_a_newer_format() {
-        let fs = CrashFs::new();
-        let header = Header {
-            kind: FileKind::Manifest,
-            number: 1,
-            seq: 0,
-            salt: 7,
-            partitions: 4096,
-        };
-        let mut frame = FrameBuilder::default();
-        frame.extend(|body| body.extend_from_slice(&[0; FIXED_LEN]));
-        frame.push(|body| body.extend_from_slice(&[9; 24]));
-        let mut bytes = header.encode().to_vec();
-        bytes.extend_from_slice(frame.finish(FrameKind::Files, 0, 7));
-        let refused = Manifest::decode(&bytes, &dir(&fs), Partitions::DEFAULT);
-        assert!(matches!(
-            refused,
-            Err(StoreError::NewerFormat { found: 4, .. })
-        ));
-    }
 }

@@ -10,7 +10,7 @@ const WORTH_SHARE: u64 = 16;
 
 /// How hard to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Zeal {
+pub(crate) enum Zeal {
     /// Only what reads need.
     Busy,
     /// The node has time.
@@ -21,7 +21,7 @@ pub(super) enum Zeal {
 
 /// How many of a partition's slices to compact, beginning with the smallest; `lens` ascends.
 /// Never one.
-pub(super) fn how_many(lens: &[u64], most: usize, zeal: Zeal) -> usize {
+pub(crate) fn how_many(lens: &[u64], most: usize, zeal: Zeal) -> usize {
     let count = lens.len();
     if count < 2 {
         return 0;
@@ -52,22 +52,6 @@ pub(super) fn how_many(lens: &[u64], most: usize, zeal: Zeal) -> usize {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn four_of_a_size_are_compacted_and_three_are_not() {
-        assert_eq!(how_many(&[5, 5, 6, 100], 8, Zeal::Busy), 0);
-        assert_eq!(how_many(&[5, 5, 6, 7, 100], 8, Zeal::Busy), 4);
-        assert_eq!(how_many(&[5, 5, 6, 7, 20, 1000], 8, Zeal::Busy), 5);
-    }
-
-    #[test]
-    fn an_idle_node_compacts_what_is_worth_it_into_one() {
-        assert_eq!(how_many(&[5, 5], 8, Zeal::Idle), 2);
-        assert_eq!(how_many(&[100, 1000], 8, Zeal::Idle), 2);
-        assert_eq!(how_many(&[10, 1000], 8, Zeal::Idle), 0);
-        assert_eq!(how_many(&[5, 5, 1000], 8, Zeal::Idle), 2);
-        assert_eq!(how_many(&[1, 1000], 8, Zeal::Whole), 2);
-    }
 
     proptest! {
         #[test]

@@ -23,4 +23,6 @@ mod job;
 mod merge;
 mod thread;
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use choose::{Zeal, how_many};
 pub(crate) use thread::run;

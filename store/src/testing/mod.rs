@@ -10,3 +10,13 @@ mod state;
 
 pub use crash_fs::{Call, CrashFs, Survives};
 pub use hostile::{read_log, read_slice, sample_log, sample_slice};
+
+use crate::compaction::{Zeal, how_many};
+
+/// How many slices of these lengths, which ascend, a compaction merges, beginning with the
+/// smallest, when `most` may stay and the node is busy or idle.
+#[must_use]
+pub fn compacted(lens: &[u64], most: usize, is_idle: bool) -> usize {
+    let zeal = if is_idle { Zeal::Idle } else { Zeal::Busy };
+    how_many(lens, most, zeal)
+}

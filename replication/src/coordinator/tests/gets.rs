@@ -13,34 +13,6 @@ fn a_bare_quorum_is_asked_and_the_replica_on_this_node_for_the_value() {
 }
 
 #[test]
-fn when_one_of_the_few_is_late_the_others_are_asked() {
-    let mut scene = Scene::get(None);
-    scene.asked();
-    scene.hear_held(B, held(5, None));
-    scene.pass(4);
-    assert_eq!(scene.asked(), [], "A has some milliseconds");
-    scene.pass(1);
-    assert_eq!(
-        scene.asked(),
-        [(C, true)],
-        "C instead of A, and for the value"
-    );
-    scene.hear_held(C, held(5, Some(b"value")));
-    assert!(matches!(
-        scene.answers()[..],
-        [(1, Outcome::Found { fast: true, .. })]
-    ));
-    assert_eq!(scene.coordinator.pending(), 0);
-    scene.sent();
-    scene.begin(2, Request::Get);
-    assert_eq!(
-        scene.asked(),
-        [(B, true), (C, false)],
-        "who was late is left out for a while"
-    );
-}
-
-#[test]
 fn when_no_holder_gives_the_value_in_time_two_rounds_do() {
     let mut scene = Scene::get(None);
     scene.hear_held(B, held(5, None));
@@ -73,27 +45,6 @@ fn what_nobody_answers_is_given_up_while_another_node_may_do_it() {
     }
     assert_eq!(scene.answers(), [(1, Outcome::Unavailable)]);
     assert_eq!(scene.coordinator.pending(), 0, "long before the deadline");
-}
-
-#[test]
-fn a_node_whose_clock_was_set_back_an_hour_says_at_once_that_it_cannot_write() {
-    let mut scene = Scene::get(None);
-    let operation = Operation {
-        partition: Partition(0),
-        at: locator(),
-        rules: Rules::Linearizable,
-        request: put(b"value"),
-        deadline_ms: 10_000,
-    };
-    let an_hour_ago = Now {
-        elapsed_ms: 101,
-        unix_ms: 1_000_101 - 999_000,
-    };
-    let said = &mut scene.said;
-    scene
-        .coordinator
-        .start(an_hour_ago, OpId(2), operation, said);
-    assert_eq!(scene.answers(), [(2, Outcome::Unavailable)]);
 }
 
 #[test]
