@@ -1,7 +1,8 @@
-//! Substring search in the values of a scan (`torc-sketch`): which records have a match, and where.
+//! Substring search in the values of a scan (`torc-sketch`): finds the records that match, and
+//! where.
 //!
-//! A page is searched on a thread that serves no requests, in steps of bounded work
-//! between which it is noticed that nobody wants the answer any more.
+//! A thread that serves no requests searches a page in bounded steps, and between steps
+//! checks whether the caller has disconnected.
 
 use std::sync::Arc;
 
