@@ -73,7 +73,7 @@ impl Space {
     fn found(&self) {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.is_waiting) {
-            tracing::info!("there is disk space again: the topology group continues");
+            tracing::info!("disk space is available again: the topology group continues");
         }
     }
 }
