@@ -1,4 +1,4 @@
-//! What goes wrong with backups.
+//! Errors of backups.
 
 use torc_store::StoreError;
 
@@ -6,35 +6,35 @@ use torc_store::StoreError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// The URL names no place for backups. Use `file:///DIR`, or `s3://BUCKET/PREFIX` where this program was built
-    /// with the feature `s3`.
-    #[error("{url} is no place for backups: {what}")]
+    /// The URL is not a location for backups. Use `file:///DIR`, or `s3://BUCKET/PREFIX` if this
+    /// program was built with the feature `s3`.
+    #[error("{url} is not a location for backups: {what}")]
     Url {
         /// As it was given.
         url: String,
         /// What is wrong with it.
         what: String,
     },
-    /// The object store refused or failed. Trying again may help; nothing that was complete is lost.
+    /// The object store refused or failed. A retry may help; complete backups are not affected.
     #[error("cannot {action} {object}: {source}")]
     Object {
-        /// What was to be done.
+        /// The failed action.
         action: &'static str,
-        /// Which object.
+        /// The object.
         object: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: object_store::Error,
     },
-    /// There is no such backup. `kvctl backup list` shows those that are there.
-    #[error("there is no backup {name} there{hint}")]
+    /// The backup does not exist. `kvctl backup list` shows the existing ones.
+    #[error("no backup {name} at this location{hint}")]
     NoBackup {
         /// Its name.
         name: String,
-        /// What else may be said.
+        /// A hint, or empty.
         hint: &'static str,
     },
-    /// A name that cannot be used for that. Nothing was changed.
+    /// The name cannot be used. Nothing was changed.
     #[error("a backup cannot be named {name}: {what}")]
     Name {
         /// As it was given.
@@ -42,20 +42,20 @@ pub enum BackupError {
         /// Why not.
         what: &'static str,
     },
-    /// An object is missing or not what it was when it was written. Nothing was changed by finding that out.
+    /// An object is missing or damaged. Nothing was changed.
     #[error("{object} is damaged: {what}")]
     Damaged {
-        /// Which object.
+        /// The object.
         object: String,
         /// What is wrong.
         what: String,
     },
-    /// A file of this machine.
+    /// A file operation on this machine failed.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was to be done.
+        /// The failed action.
         action: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -76,7 +76,7 @@ impl BackupError {
         }
     }
 
-    /// Whether the same may succeed later.
+    /// Whether a retry may succeed.
     #[must_use]
     pub const fn may_pass(&self) -> bool {
         matches!(self, Self::Object { source, .. }

@@ -1,8 +1,8 @@
 //! Backups of a cluster, in a directory or in an object store.
 //!
-//! A backup is made of the slices that nodes hold. Nodes copy theirs into *packs*, one after the other; what a
-//! node has in memory it flushes first. A slice never changes, so that one which an earlier backup has is not
-//! copied again: the new backup names it where it lies.
+//! A backup consists of the slices of nodes. Nodes first flush their memtables, then copy slices
+//! into *packs*. Slices never change, so a new backup refers to slices that an earlier one has
+//! instead of copying them again.
 //!
 //! | object | holds |
 //! |---|---|
@@ -12,14 +12,15 @@
 //! | `backups/NAME/manifest.ndjson` | written last: the plan, a line a partition, the sums and the digest of it all |
 //!
 //! Invariants:
-//! * A backup is complete once its manifest exists. Reading it takes no other backup's manifest.
-//! * Objects are created, never replaced. Packs are named by their digest: who writes one twice writes the same.
-//! * Every byte that is read is checked against a digest that the manifest leads to, and the manifest against its
-//!   own.
-//! * Of each key the record with the highest ballot counts, as in the store. For a key whose slices lack what a
-//!   quorum knows, the node that copies them adds a slice that says so.
+//! * A backup is complete once its manifest exists. Reading it needs no other backup's manifest.
+//! * Objects are created, never replaced. Packs are named by their digest, so writing one twice
+//!   is harmless.
+//! * Every byte read is checked against a digest that the manifest leads to, and the manifest
+//!   against its own.
+//! * The record of a key with the highest ballot wins, as in the store. If a node's slices lack
+//!   records that a quorum knows, the node adds a slice with them.
 //!
-//! Absent: asking nodes to write (the server), and putting records back (the client).
+//! Absent on purpose: requests to nodes to write (the server), and restoring records (the client).
 
 mod error;
 mod location;

@@ -1,4 +1,4 @@
-//! Where backups lie.
+//! Locations of backups.
 
 use std::ops::Range;
 use std::path::Path as FilePath;
@@ -14,7 +14,7 @@ use url::Url;
 
 use crate::BackupError;
 
-/// Bytes of a file that are sent together. Object stores want 5 MiB at least.
+/// Bytes of a file to send at a time. Object stores need at least 5 MiB.
 const PIECE: usize = 8 << 20;
 
 /// A directory (`file:///DIR`), or a prefix in an object store (`s3://BUCKET/PREFIX`, with the feature `s3`).
@@ -39,7 +39,9 @@ impl Location {
             let path = parsed.to_file_path();
             let path = path.map_err(|()| wrong("write file:///DIR".to_owned()))?;
             if path.parent().is_none() {
-                return Err(wrong("name a directory of its own".to_owned()));
+                return Err(wrong(
+                    "name a directory for backups, not the root".to_owned(),
+                ));
             }
             let prefix = Path::from_absolute_path(&path);
             return Ok(Self {
@@ -61,7 +63,7 @@ impl Location {
             });
         }
         Err(wrong(format!(
-            "{}:// is not known here: use file:///DIR{}",
+            "{}:// is not supported: use file:///DIR{}",
             parsed.scheme(),
             if cfg!(feature = "s3") {
                 " or s3://BUCKET/PREFIX"
@@ -77,7 +79,7 @@ impl Location {
         parts.collect()
     }
 
-    /// Creates an object; whether it was created, or was there before.
+    /// Creates an object. Returns whether it was new.
     pub(crate) async fn create(&self, object: &str, bytes: Bytes) -> Result<bool, BackupError> {
         let options = PutOptions::from(PutMode::Create);
         let path = self.path(object);
@@ -88,7 +90,7 @@ impl Location {
         }
     }
 
-    /// Writes a file as an object that is named by its content. `pace` is asked before each piece is sent.
+    /// Writes a file as an object named by its content. Awaits `pace` before it sends each piece.
     pub(crate) async fn upload<F: Future<Output = ()> + Send>(
         &self,
         object: &str,
@@ -125,7 +127,7 @@ impl Location {
         }
     }
 
-    /// The bytes of an object of at most `longest` bytes; none if there is none.
+    /// The bytes of an object of at most `longest` bytes; `None` if it does not exist.
     pub(crate) async fn read(
         &self,
         object: &str,
@@ -137,12 +139,12 @@ impl Location {
             Err(source) => return Err(failed("read", object)(source)),
         };
         if got.meta.size > longest {
-            return Err(BackupError::damaged(object, "it is too long to be one"));
+            return Err(BackupError::damaged(object, "it is too long"));
         }
         got.bytes().await.map(Some).map_err(failed("read", object))
     }
 
-    /// A part of an object that is as long as was asked.
+    /// A part of an object, exactly as long as requested.
     pub(crate) async fn read_range(
         &self,
         object: &str,
@@ -160,7 +162,7 @@ impl Location {
         Ok(bytes)
     }
 
-    /// The length of an object; none if there is none.
+    /// The length of an object; `None` if it does not exist.
     pub(crate) async fn len(&self, object: &str) -> Result<Option<u64>, BackupError> {
         match self.store.head(&self.path(object)).await {
             Ok(meta) => Ok(Some(meta.size)),
@@ -169,7 +171,7 @@ impl Location {
         }
     }
 
-    /// The objects below a name, each with its length: relative to it.
+    /// The objects below a name, relative to it, each with its length.
     pub(crate) async fn list(&self, below: &str) -> Result<Vec<(String, u64)>, BackupError> {
         let path = self.path(below);
         let listed: Result<Vec<_>, _> = self.store.list(Some(&path)).try_collect().await;
@@ -185,7 +187,7 @@ impl Location {
         Ok(relative.collect())
     }
 
-    /// Removes an object; one that is not there is fine.
+    /// Removes an object, if it exists.
     pub(crate) async fn remove(&self, object: &str) -> Result<(), BackupError> {
         match self.store.delete(&self.path(object)).await {
             Ok(()) | Err(Error::NotFound { .. }) => Ok(()),
@@ -203,7 +205,7 @@ fn failed(action: &'static str, object: &str) -> impl FnOnce(Error) -> BackupErr
     }
 }
 
-/// A URL as it may be shown: without user and password, and without a query.
+/// A URL without user, password and query, safe to print.
 fn without_secrets(url: &str) -> String {
     let Ok(mut parsed) = Url::parse(url) else {
         return "the URL".to_owned();

@@ -1,4 +1,4 @@
-//! What a backup says of itself.
+//! The plan and manifest of a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,37 +17,37 @@ const LONGEST_PLAN: u64 = 16 << 20;
 /// 200 bytes for each of 65,536 slices in each of eight layers, ten times over.
 const LONGEST_MANIFEST: u64 = 1 << 30;
 const LONGEST_FOOT: u64 = 1024;
-/// Objects that are asked for together.
+/// Concurrent requests for objects.
 const TOGETHER: usize = 16;
 const MANIFEST: &str = "manifest.ndjson";
 
-/// What is backed up, decided when a backup begins and never again.
+/// What to back up, decided once, at the start of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     format: u32,
-    /// The backup's name: when it began, so that names are in the order of time.
+    /// The backup's name: its start time, so names sort by time.
     pub name: String,
-    /// Of which cluster.
+    /// The cluster.
     pub cluster: String,
-    /// What digests of keys are computed with there.
+    /// The cluster's digest key.
     #[serde(with = "hex32")]
     pub digest_key: [u8; 32],
-    /// Partitions of each layer there.
+    /// Partitions per layer of the cluster.
     pub partitions: u32,
-    /// The partitions in use, as ranges: the first number and the last.
+    /// The partitions in use, as ranges of first and last number.
     pub ranges: Vec<[u32; 2]>,
     /// The namespaces.
     pub namespaces: Vec<Namespace>,
-    /// When it began, in Unix milliseconds by the clock of the machine that ran `kvctl`.
+    /// Its start, Unix milliseconds by the clock of the machine that ran `kvctl`.
     pub begun_ms: u64,
-    /// The backup whose slices it need not copy again.
+    /// The earlier backup whose slices it reuses.
     pub base: Option<String>,
-    /// Whether records of no other namespaces are in it.
+    /// Whether it contains only records of these namespaces.
     #[serde(default)]
     pub only: bool,
 }
 
-/// A namespace as it was.
+/// A namespace at the time of the backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
     /// Its name.
@@ -60,26 +60,26 @@ pub struct Namespace {
     pub replicas: u32,
 }
 
-/// What a backup has of a partition.
+/// The slices of a partition in a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     /// Which.
     pub partition: u32,
-    /// Slices; of each key the highest ballot counts.
+    /// Slices; the record of a key with the highest ballot wins.
     pub slices: Vec<PackSlice>,
 }
 
 /// A slice in a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackSlice {
-    /// BLAKE3 of the pack, by which it is named.
+    /// BLAKE3 of the pack, which is its name.
     #[serde(with = "hex32")]
     pub pack: [u8; 32],
-    /// Where the slice starts.
+    /// Offset of the slice in the pack.
     pub at: u64,
     /// Its length, bytes.
     pub len: u64,
-    /// BLAKE3 of it without its last 32 bytes, which these are.
+    /// BLAKE3 of the slice without its last 32 bytes, which are this digest.
     #[serde(with = "hex32")]
     pub digest: [u8; 32],
     /// Its records, tombstones and superseded ones included.
@@ -101,10 +101,10 @@ pub(crate) fn pack_object(digest: &[u8; 32]) -> String {
     format!("packs/{}.pack", digest.to_hex())
 }
 
-/// What a backup comes to.
+/// Totals of a backup.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
-    /// Partitions that hold something.
+    /// Partitions with records.
     pub partitions: u64,
     /// Slices.
     pub slices: u64,
@@ -139,7 +139,7 @@ fn line_of(what: &impl Serialize) -> Vec<u8> {
     text
 }
 
-/// A name that is an object's name everywhere, and no path.
+/// Checks that a name is a valid object name everywhere, and not a path.
 fn check_name(name: &str) -> Result<(), BackupError> {
     let fits = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
     if (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fits) {
@@ -152,7 +152,7 @@ fn check_name(name: &str) -> Result<(), BackupError> {
 }
 
 impl Plan {
-    /// A plan for what a cluster holds.
+    /// A plan for a whole cluster.
     #[must_use]
     pub fn new(
         name: String,
@@ -183,7 +183,8 @@ impl Plan {
         }
     }
 
-    /// Of these namespaces alone: records are gathered instead of copying slices, which hold those of all.
+    /// Limits the plan to its namespaces: nodes then gather records instead of copying slices,
+    /// which mix all namespaces.
     #[must_use]
     pub fn only(self) -> Self {
         Self {
@@ -193,7 +194,7 @@ impl Plan {
         }
     }
 
-    /// The partitions that the backup is to have.
+    /// All partitions to back up.
     pub fn all(&self) -> impl Iterator<Item = Partition> + '_ {
         let ranges = self.ranges.iter();
         ranges.flat_map(|[first, last]| (*first..=*last).map(Partition))
@@ -238,7 +239,7 @@ impl Plan {
     }
 }
 
-/// A backup that is being written: who directs it asks nodes for parts until none is missing.
+/// A backup in progress: its driver asks nodes for parts until none is missing.
 #[derive(Debug)]
 pub struct Writing {
     location: Location,
@@ -258,7 +259,7 @@ impl Writing {
         if !location.create(&object, line_of(&plan).into()).await? {
             return Err(BackupError::Name {
                 name: plan.name,
-                what: "one of that name exists",
+                what: "a backup of this name exists",
             });
         }
         Ok(Self {
@@ -268,7 +269,7 @@ impl Writing {
         })
     }
 
-    /// Goes on with one that was begun, by its plan.
+    /// Continues an unfinished backup.
     ///
     /// # Errors
     /// [`BackupError::NoBackup`]; [`BackupError::Name`] if it is finished; [`BackupError::Damaged`],
@@ -278,7 +279,7 @@ impl Writing {
         if location.len(&manifest_object(name)).await?.is_some() {
             return Err(BackupError::Name {
                 name: name.to_owned(),
-                what: "the backup of that name is finished",
+                what: "this backup is already finished",
             });
         }
         let mut writing = Self {
@@ -294,7 +295,7 @@ impl Writing {
         Ok(writing)
     }
 
-    /// Takes a part that a node has written.
+    /// Adds a part that a node has written.
     ///
     /// # Errors
     /// [`BackupError::Damaged`], [`BackupError::Object`].
@@ -304,7 +305,7 @@ impl Writing {
         let text = text.ok_or_else(|| BackupError::damaged(&object, "it is missing"))?;
         let named = part.strip_suffix(".ndjson");
         if named != Some(blake3::hash(&text).to_hex().as_str()) {
-            return Err(BackupError::damaged(&object, "its digest is another"));
+            return Err(BackupError::damaged(&object, "its digest does not match"));
         }
         for line in text
             .split(|byte| *byte == b'\n')
@@ -324,7 +325,7 @@ impl Writing {
         all.filter(|it| !self.lines.contains_key(&it.0)).collect()
     }
 
-    /// Writes the manifest; from then on the backup is one.
+    /// Writes the manifest, which completes the backup.
     ///
     /// # Errors
     /// [`BackupError::Damaged`] while a partition is missing, or a pack is; [`BackupError::Object`].
@@ -385,7 +386,7 @@ pub(crate) fn parts_of(name: &str) -> String {
     format!("backups/{name}/parts")
 }
 
-/// Writes what a node has of some partitions, and returns the part's name.
+/// Writes a node's part, and returns its name.
 pub(crate) async fn write_part(
     location: &Location,
     name: &str,
@@ -399,7 +400,7 @@ pub(crate) async fn write_part(
     Ok(part)
 }
 
-/// A backup that is whole.
+/// A complete backup.
 #[derive(Debug)]
 pub struct Backup {
     /// What it is of.
@@ -407,12 +408,12 @@ pub struct Backup {
     /// What it comes to.
     pub sums: Sums,
     text: Bytes,
-    /// Where the line of each partition is.
+    /// The range of each partition's line.
     lines: BTreeMap<u32, Range<usize>>,
 }
 
 impl Backup {
-    /// Reads a backup's manifest: some 200 bytes a slice.
+    /// Reads a backup's manifest: about 200 bytes per slice.
     ///
     /// # Errors
     /// [`BackupError::NoBackup`], [`BackupError::Damaged`], [`BackupError::Object`].
@@ -425,7 +426,7 @@ impl Backup {
             return Err(BackupError::NoBackup {
                 name: name.to_owned(),
                 hint: if begun.is_some() {
-                    ": it was begun and is not finished"
+                    ": it is not finished"
                 } else {
                     ""
                 },
@@ -452,7 +453,7 @@ impl Backup {
             .map_err(|error| damaged(&format!("its last line: {error}")))?;
         // Byte for byte: a digit may have two forms.
         if line_of(&Foot::of(&text[..before], foot.sums)) != text[before..] {
-            return Err(damaged("its digest is another"));
+            return Err(damaged("its digest does not match"));
         }
         let plan = Plan::parse(object, &text[lines[0].clone()])?;
         let mut by_partition = BTreeMap::new();
@@ -477,13 +478,13 @@ impl Backup {
         serde_json::from_slice(&self.text[range.clone()]).ok()
     }
 
-    /// What it has of each partition that holds something.
+    /// The lines of all partitions with records.
     pub fn lines(&self) -> impl Iterator<Item = Line> + '_ {
         let partitions = self.lines.keys();
         partitions.filter_map(|partition| self.line(Partition(*partition)))
     }
 
-    /// The names of the backups at a place, finished or not, the oldest first.
+    /// The backups at a location, finished or not, oldest first.
     ///
     /// # Errors
     /// [`BackupError::Object`], [`BackupError::Damaged`].
@@ -510,7 +511,7 @@ impl Backup {
     }
 }
 
-/// A backup that is there.
+/// A listed backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// What it is of.

@@ -1,4 +1,4 @@
-//! Writing packs: what a node does.
+//! Writes packs: a node's part in a backup.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use torc_store::{SealedSlice, StoreError};
 use crate::manifest::{pack_object, write_part};
 use crate::{Backup, BackupError, Line, Location, PackSlice};
 
-/// A pack that has come to this length is complete.
+/// A pack of this length is complete.
 const PACK_LEN: u64 = 256 << 20;
-/// Only `kvctl backup get` asks the gates of slices that are made here.
+/// Only `kvctl backup get` uses the gates of these slices.
 const GATE_RATE: f64 = 0.01;
 
 /// Slices that an earlier backup has.
@@ -21,7 +21,7 @@ const GATE_RATE: f64 = 0.01;
 pub struct Known(BTreeMap<[u8; 32], PackSlice>);
 
 impl Known {
-    /// Those of some partitions.
+    /// The slices of some partitions.
     #[must_use]
     pub fn of(backup: &Backup, partitions: &BTreeSet<Partition>) -> Self {
         let lines = partitions.iter().filter_map(|it| backup.line(*it));
@@ -30,21 +30,21 @@ impl Known {
     }
 }
 
-/// Writes what a node has of some partitions: packs to a directory of this machine, one at a time, and from there to
-/// where the backup lies.
+/// Writes a node's records of some partitions: one pack at a time, first into a local directory,
+/// then to the backup's location.
 #[derive(Debug)]
 pub struct PackWriter {
     dir: PathBuf,
     partitions: Partitions,
     known: Known,
     pack: Option<SliceFileWriter>,
-    /// What is in the pack that is being written.
+    /// The content of the current pack.
     placed: Vec<(Partition, Placed, u64)>,
     lines: BTreeMap<Partition, Vec<PackSlice>>,
     counts: Part,
 }
 
-/// What has been written.
+/// Totals of a part.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Part {
     /// Records in the slices, those that an earlier backup has included.
@@ -56,7 +56,7 @@ pub struct Part {
 }
 
 impl PackWriter {
-    /// Nothing was written yet. `dir` is there and holds nothing that matters.
+    /// A writer that has written nothing yet. `dir` exists and holds no other data.
     #[must_use]
     pub fn new(dir: &Path, partitions: Partitions, known: Known) -> Self {
         Self {
@@ -70,13 +70,13 @@ impl PackWriter {
         }
     }
 
-    /// What has been written so far.
+    /// The totals so far.
     #[must_use]
     pub const fn counts(&self) -> Part {
         self.counts
     }
 
-    /// Says that a partition is among those that were looked at, whether or not it holds anything.
+    /// Adds a partition to the part, even if it holds no records.
     pub fn begin(&mut self, partition: Partition) {
         self.lines.entry(partition).or_default();
     }
@@ -84,7 +84,7 @@ impl PackWriter {
     /// Adds a slice of the node's store, unless an earlier backup has it. Reads and writes files.
     ///
     /// # Errors
-    /// [`BackupError::Store`]: the pack is of no use any more.
+    /// [`BackupError::Store`]: the pack is useless afterwards.
     pub fn push_sealed(
         &mut self,
         partition: Partition,
@@ -103,10 +103,10 @@ impl PackWriter {
         Ok(())
     }
 
-    /// Adds a slice of records: of each key one. Their order does not matter.
+    /// Adds a slice of records, one per key, in any order.
     ///
     /// # Errors
-    /// [`BackupError::Store`]: the pack is of no use any more.
+    /// [`BackupError::Store`]: the pack is useless afterwards.
     pub fn push_records(
         &mut self,
         partition: Partition,
@@ -160,7 +160,7 @@ impl PackWriter {
             .is_some_and(|pack| pack.len() >= PACK_LEN)
     }
 
-    /// Completes the pack and sends it; without one this does nothing. `pace` is asked before each piece is sent.
+    /// Completes and sends the current pack, if any. Awaits `pace` before it sends each piece.
     ///
     /// # Errors
     /// [`BackupError::Store`], [`BackupError::Object`], [`BackupError::Io`].
@@ -194,7 +194,7 @@ impl PackWriter {
         Ok(())
     }
 
-    /// Sends what is left and says what there is; returns the name of the part.
+    /// Sends the rest, writes the part and returns its name.
     ///
     /// # Errors
     /// As [`send`](Self::send).

@@ -1,11 +1,11 @@
-//! Removing old backups, and what only they used.
+//! Removes old backups and the packs that only they used.
 
 use std::collections::BTreeSet;
 
 use crate::manifest::{manifest_object, pack_object, parts_of};
 use crate::{Backup, BackupError, Listed, Location};
 
-/// What was removed, or would be.
+/// What was or would be removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// The names of backups.
@@ -16,13 +16,13 @@ pub struct Pruned {
     pub bytes: u64,
 }
 
-/// Removes all backups but the newest `keep`, and the packs that none of those uses. A pack stays as long as one
-/// slice of it is used. An unfinished backup stops the pruning, because a node may still be writing to it; `unfinished`
-/// removes such backups, too. With `is_plan` nothing is removed.
+/// Removes all but the newest `keep` backups, and the packs that these do not use. A pack stays as
+/// long as one of its slices is used. An unfinished backup stops the pruning, because a node may
+/// still write to it; `unfinished` also removes such backups. With `is_plan`, nothing is removed.
 ///
 /// # Errors
-/// [`BackupError::Name`]: one is not finished. [`BackupError::Damaged`], [`BackupError::Object`]: what was removed
-/// until then was of no use to those that stay.
+/// [`BackupError::Name`]: a backup is not finished. [`BackupError::Damaged`],
+/// [`BackupError::Object`]: the remaining backups did not use what was already removed.
 pub async fn prune(
     location: &Location,
     keep: usize,
@@ -38,7 +38,7 @@ pub async fn prune(
     if let Some(listed) = begun.first().filter(|_| !unfinished) {
         return Err(BackupError::Name {
             name: listed.plan.name.clone(),
-            what: "it was begun and is not finished: let it finish, resume it, or prune it with `--unfinished`",
+            what: "it is not finished: let it finish, resume it, or prune it with `--unfinished`",
         });
     }
     let goes = finished.len().saturating_sub(keep);

@@ -1,4 +1,4 @@
-//! Reading what a backup has of a partition.
+//! Reads a partition of a backup.
 
 use torc_record::{Digest, DigestKey, NamespaceId, Record};
 use torc_ring::{Partition, Partitions, Token};
@@ -6,10 +6,10 @@ use torc_store::bulk::{LooseSlice, MergedRecords};
 
 use crate::{Backup, BackupError, Location, PackSlice};
 
-/// Bytes of all slices of one partition, which are in memory together.
+/// Limit of all slices of a partition, bytes, which are in memory together.
 const LONGEST_PARTITION: u64 = 8 << 30;
 
-/// The slices of a partition, read and checked.
+/// The checked slices of a partition.
 #[derive(Debug)]
 pub struct PartitionSlices {
     partition: Partition,
@@ -17,19 +17,19 @@ pub struct PartitionSlices {
 }
 
 impl Backup {
-    /// Of how many partitions each layer is.
+    /// The number of partitions per layer.
     ///
     /// # Errors
-    /// [`BackupError::Damaged`]: of an impossible number.
+    /// [`BackupError::Damaged`]: the number is impossible.
     pub fn partitions(&self) -> Result<Partitions, BackupError> {
         let partitions = Partitions::new(self.plan.partitions);
         partitions.map_err(|error| BackupError::damaged(&self.plan.name, error.to_string()))
     }
 
-    /// Reads what the backup has of a partition: all of it is in memory then.
+    /// Reads a partition into memory.
     ///
     /// # Errors
-    /// [`BackupError::Damaged`]: a slice is not what was written. [`BackupError::Object`].
+    /// [`BackupError::Damaged`]: a slice is damaged. [`BackupError::Object`].
     pub async fn read_partition(
         &self,
         location: &Location,
@@ -57,7 +57,7 @@ impl Backup {
         Ok(PartitionSlices { partition, slices })
     }
 
-    /// What the backup has of a key, tombstones included. Reads the slices of one partition.
+    /// The record of a key, tombstones included. Reads the slices of one partition.
     ///
     /// # Errors
     /// As [`read_partition`](Self::read_partition).

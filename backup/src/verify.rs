@@ -100,7 +100,7 @@ async fn check_pack(
         at = to;
     }
     if hasher.finalize().as_bytes() != pack {
-        return Err(BackupError::damaged(&object, "its digest is another"));
+        return Err(BackupError::damaged(&object, "its digest does not match"));
     }
     Ok(len)
 }

@@ -1,9 +1,9 @@
-//! Nothing of a run stays behind, however it ends.
+//! Cleans up after a run, however it ends.
 //!
-//! In order: processes and directories go with the values that hold them. By Ctrl-C or
-//! SIGTERM: a thread kills the processes and removes the directories that are registered
-//! here. By SIGKILL: the kernel kills the processes, because they asked for it before
-//! they became what they are ([`bound`]); directories stay.
+//! Normally, processes and directories end with the values that own them. On Ctrl-C or
+//! SIGTERM, a thread kills the processes and removes the directories registered here. On
+//! SIGKILL, the kernel kills the processes, because they requested this before exec
+//! ([`bound`]); directories stay.
 
 use std::ffi::OsString;
 use std::io;

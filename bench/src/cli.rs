@@ -15,11 +15,11 @@ use crate::theory;
 use crate::wire::paths::echo::EchoArgs;
 use crate::wire::{load, memory, paths, replicas};
 
-/// Measure Torc beside its peers: what a table says is the median of several rounds, in
-/// which the subjects take turns
+/// Measure Torc beside its peers: figures are medians of several rounds, in which the
+/// subjects take turns
 ///
-/// Trust ratios within one run more than figures of different runs, and repeat a run
-/// whose spread is large or whose load averages show that the machine was busy.
+/// Trust ratios within one run more than figures of different runs. Repeat a run if its
+/// spread is large or the load average shows a busy machine.
 #[derive(Debug, Parser)]
 #[command(name = "torc-bench", version)]
 pub(crate) struct Cli {
@@ -29,35 +29,36 @@ pub(crate) struct Cli {
     pub(crate) options: Options,
 }
 
-/// What holds for every suite.
+/// Options of every suite.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
-    /// One JSON object a figure instead of the table; all else goes to the standard error
+    /// Print one JSON object per figure instead of the table; everything else goes to standard
+    /// error
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Rounds; figures are medians of them; without it, 3 (5 in `paths`)
+    /// Rounds per figure [default: 3; 5 in `paths`]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Tiny sizes, to see that a suite works: the figures mean nothing
+    /// Use tiny sizes, to check that a suite works: the figures mean nothing
     #[arg(long, global = true)]
     pub(crate) quick: bool,
-    /// Records to store; without it, 1,000,000 (10,000,000 in `bulk`, 50,000 in `paths` and `replicas`, 100,000 in
-    /// `wire`, 12,000,000 in `join --bulk`)
+    /// Records to store [default: 1,000,000; 10,000,000 in `bulk`, 50,000 in `paths` and
+    /// `replicas`, 100,000 in `wire`, 12,000,000 in `join --bulk`]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u64).range(1_000..=1 << 31))]
     pub(crate) records: Option<u64>,
-    /// Measure this kvd instead of the one built beside torc-bench
+    /// The kvd to measure [default: the one beside torc-bench]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kvd: Option<PathBuf>,
-    /// Load and drive the cluster with this kvctl instead of the one built beside torc-bench
+    /// The kvctl to load and drive the cluster with [default: the one beside torc-bench]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kvctl: Option<PathBuf>,
-    /// Put data here instead of under the directory for temporary files; it decides which
-    /// disk is measured
+    /// Directory for data, which selects the measured disk [default: the system's
+    /// temporary directory]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// What to measure.
+/// The suite.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Suite {
     /// Balance, movement, lookups and planning of the ring, beside random positions and
@@ -65,7 +66,8 @@ pub(crate) enum Suite {
     Ring,
     /// Size, building and lookups of the sealed records' index, beside `ptr_hash`, sux and ph
     Index(index::Args),
-    /// Keys on the disk to one minimal perfect hash function, out of core; then every key is looked up
+    /// A minimal perfect hash function of keys on disk, built out of core; then lookups of every
+    /// key
     Bulk(bulk::Args),
     /// Counting, hot keys, joins, search and chunks of the sketches, beside datasketches,
     /// heavykeeper, aho-corasick and fastcdc
@@ -81,17 +83,17 @@ pub(crate) enum Suite {
     /// Three kvd processes with three replicas of each key, beside three of etcd where it is
     /// installed; then with a slow node, a dead one, and five times the load
     Replicas(replicas::Args),
-    /// How even the gets of a skewed workload are spread over the nodes, with and without what
-    /// clients do about hot keys
+    /// Balance of a skewed workload's gets over the nodes, with and without the client's
+    /// relief of hot keys
     Hot(hot::Args),
     /// A fourth node joining three under traffic, beside a plain copy of the same bytes
     Join(join::Args),
-    /// How fast `kvctl load` and the client library store records: three replicas beside one
+    /// Rate at which `kvctl load` and the client library store records: three replicas beside one
     Load(load::Args),
-    /// Memory of kvd processes for each of their sealed keys, beside redis and memcached where
-    /// they are installed
+    /// Memory of kvd processes per sealed key, beside redis and memcached where they are
+    /// installed
     Ram(memory::Args),
-    /// What the paper, the essay and the lecture claim, beside what we measure, with plots
+    /// Claims of the paper, the essay and the lecture beside our measurements, with plots
     Theory(theory::Args),
     /// One task of the store suite, in a process of its own
     #[command(hide = true)]
@@ -105,12 +107,12 @@ pub(crate) enum Suite {
 }
 
 impl Options {
-    /// Times that everything is measured.
+    /// Rounds of everything.
     pub(crate) const fn rounds(&self) -> u16 {
         self.rounds_or(3)
     }
 
-    /// Times that everything is measured, `usual` unless told otherwise.
+    /// Rounds of everything; `usual` by default.
     pub(crate) const fn rounds_or(&self, usual: u16) -> u16 {
         match self.rounds {
             Some(rounds) => rounds,
@@ -118,13 +120,13 @@ impl Options {
         }
     }
 
-    /// Records to store, `usual` unless told otherwise.
+    /// Records to store; `usual` by default.
     pub(crate) fn records_or(&self, usual: u64) -> u64 {
         let usual = if self.quick { usual / 50 } else { usual };
         self.records.unwrap_or(usual)
     }
 
-    /// A new directory that goes away when it is dropped.
+    /// A new directory that is deleted on drop.
     ///
     /// # Errors
     /// It cannot be made.

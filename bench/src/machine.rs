@@ -1,4 +1,4 @@
-//! The machine that is measured on: how many cores, how busy, and who runs where.
+//! The machine: cores, load, and pinning.
 
 use std::io;
 use std::time::Duration;

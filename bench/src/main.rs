@@ -1,16 +1,16 @@
 //! `torc-bench`: Torc measured beside its peers.
 //!
-//! One suite a directory; each fills a [`report::Report`] and prints it. What is measured,
-//! how, and what came of it is in the README beside this crate.
+//! One suite per directory; each fills a [`report::Report`] and prints it. The README
+//! beside this crate has methods and results.
 //!
 //! Invariants:
-//! * Subjects take turns within a round, so that whatever else the machine does meets all
-//!   of them; medians of the rounds are printed, with their spread.
-//! * Every subject does the same work on the same records, with the durability it has; where
+//! * Subjects take turns within a round, so other load on the machine affects all of
+//!   them; reports show medians of the rounds with their spread.
+//! * Every subject does the same work on the same records, with its own durability; if
 //!   that is less than an fsync, the report says so.
-//! * A peer that is not installed is skipped and named. Nothing here passes or fails by time.
+//! * A peer that is not installed is skipped and named. Times never decide success.
 //!
-//! Absent on purpose: thresholds, and tests that assert on what was measured.
+//! Absent on purpose: thresholds, and tests that assert on measurements.
 
 mod bulk;
 mod cleanup;

@@ -1,9 +1,9 @@
-//! What a suite measured, and how it is printed.
+//! The measurements of a suite, and their output.
 //!
 //! A figure has a case, a metric with its unit, and a subject: `torc`, or the name of a
-//! peer. Every round adds one value; what is printed is the median of the rounds. The
-//! table has one line a (case, metric) with the subjects side by side; `--json` has one
-//! object a figure, and everything else then goes to the standard error.
+//! peer. Every round adds one value; the report shows the median. The table has one
+//! line per case and metric with the subjects side by side; `--json` prints one object
+//! per figure, and everything else goes to standard error.
 
 use std::io::{self, Write};
 

@@ -58,7 +58,7 @@ pub enum BuildError {
         what: String,
     },
     /// A file that `kvctl generation reserve` did not write.
-    #[error("{} is no reservation of a generation: {what}", path.display())]
+    #[error("{} is not a reservation of a generation: {what}", path.display())]
     NoReservation {
         /// The file.
         path: PathBuf,

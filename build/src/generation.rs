@@ -259,7 +259,7 @@ pub(crate) fn check_file(dir: &Path, entry: &FileEntry, depth: Depth) -> Result<
     read.map_err(BuildError::io("read", &path))?;
     if hasher.finalize().as_bytes() != &entry.digest {
         return Err(none(format!(
-            "its file {} is damaged: its digest is another",
+            "its file {} is damaged: its digest does not match",
             entry.name()
         )));
     }

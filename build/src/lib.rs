@@ -1,25 +1,26 @@
-//! Builds a *generation*, the whole content of a static namespace, outside of a cluster.
+//! Builds a *generation*, the whole content of a static namespace, outside the cluster.
 //!
-//! A [`Build`] takes rows in any order and any number, in memory that is bounded, and leaves a
-//! directory with a [`Manifest`] and files of slices, or of tables without keys ([`Shape`]). Two passes: rows are *scattered* to
-//! buckets, each a range of partitions, on disk; then each bucket is *gathered*: read, sorted,
-//! and its slices written with their Bloom gates and minimal perfect hashes. A [`Generation`] answers
-//! from such a directory.
+//! A [`Build`] takes any number of rows in any order, with bounded memory, and creates a directory
+//! with a [`Manifest`] and files of slices, or of tables without keys ([`Shape`]). Two passes: rows
+//! are *scattered* to buckets, each a range of partitions, on disk; then each bucket is *gathered*:
+//! read, sorted, and its slices written with their Bloom gates and minimal perfect hashes. A
+//! [`Generation`] answers from such a directory.
 //!
-//! Where one machine is not enough, an engine does the first pass: it brings all rows of a bucket to one [`Task`],
-//! which does the rest for its buckets, and a [`Plan`] commits the tasks' [`Receipt`]s.
+//! If one machine is not enough, an engine does the first pass: it sends all rows of a bucket to
+//! one [`Task`], which does the rest for its buckets, and a [`Plan`] commits the tasks'
+//! [`Receipt`]s.
 //!
 //! Invariants:
 //! * Slices and tables depend on the rows and the [`Target`] alone, and files also on the plan; not on the
 //!   order of rows, the number of workers, or how often the build was killed. Each file is named by the
 //!   digest of its bytes.
 //! * The manifest is written last. A directory without one is no generation.
-//! * What was decided at the start is in `plan.json` and never decided again: a build that goes on
-//!   after a kill reads it. What was reached is in `journal.ndjson`, a line for each step, written
-//!   once that step is on the disk.
-//! * Every row is accounted for: the number of rows, their bytes, the sum of their fingerprints and
-//!   of their checksums are taken while they are read, and compared when they have been written.
-//! * Memory is bounded by what [`BuildOptions`] allow, about: a partition that alone is larger is refused.
+//! * `plan.json` holds the decisions of the start; a build that continues after a kill reads
+//!   them. `journal.ndjson` holds the progress: a line per step, written once the step is on disk.
+//! * No row can get lost unnoticed: the build sums rows, bytes, fingerprints and checksums while
+//!   it reads, and compares the sums after it has written.
+//! * [`BuildOptions`] limit the memory, approximately: a single partition that is larger is
+//!   refused.
 //!
 //! Absent on purpose: formats of rows (whoever calls parses), the network, and clocks.
 //!

@@ -1,4 +1,4 @@
-//! What a generation is: the file that is written last.
+//! The manifest of a generation: the file that is written last.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use crate::shape::Shape;
 use crate::sums::{Sums, hex32, hex128};
 use crate::{BuildError, MANIFEST_FILE};
 
-/// A generation: what it is for, what it comes to, and its files. In `generation.json`.
+/// The target, totals and files of a generation. In `generation.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     format: u32,
-    /// What it was built for.
+    /// The target of the build.
     pub target: Target,
     /// What it keeps of each row.
     pub shape: Shape,
@@ -28,7 +28,7 @@ pub struct Manifest {
     /// Sum of the records' fingerprints.
     #[serde(with = "hex128")]
     pub fingerprint: u128,
-    /// Rows that were left out, because another row of their key counts.
+    /// Rows left out, because another row with their key was kept.
     pub duplicates: u64,
     /// Its files, in the order of their partitions.
     pub files: Vec<FileEntry>,
@@ -37,32 +37,32 @@ pub struct Manifest {
 /// A file of slices, or of keyless tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// BLAKE3 of its bytes, by which it is named.
+    /// BLAKE3 of its bytes, which is its name.
     #[serde(with = "hex32")]
     pub digest: [u8; 32],
     /// Its length, bytes.
     pub len: u64,
-    /// Where its directory starts.
+    /// Offset of its directory.
     pub directory_at: u64,
-    /// How many slices or tables it has.
+    /// Number of its slices or tables.
     pub tables: u32,
-    /// The first partition that it has one of.
+    /// Its first partition.
     pub first_partition: u32,
     /// The last.
     pub last_partition: u32,
-    /// What its records come to.
+    /// The sums of its records.
     pub sums: Sums,
-    /// Its slices, in the order of their partitions; of a file of keyless tables none.
+    /// Its slices, in the order of their partitions; empty for a file of keyless tables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<SliceEntry>,
 }
 
-/// A slice of a file.
+/// A slice in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SliceEntry {
-    /// Whose records it holds.
+    /// Its partition.
     pub partition: Partition,
-    /// Its digest: nodes know by it that they hold the same.
+    /// Its digest, by which nodes recognise that they hold the same slice.
     #[serde(with = "hex32")]
     pub digest: [u8; 32],
 }
@@ -87,7 +87,7 @@ impl FileEntry {
         format!("{}.part", blake3::Hash::from_bytes(self.digest).to_hex())
     }
 
-    /// What the reader of a file of slices must know of it.
+    /// The facts that the reader of a file of slices needs.
     pub(crate) fn info(&self) -> SliceFileInfo {
         SliceFileInfo {
             digest: self.digest,
@@ -105,7 +105,7 @@ impl FileEntry {
 }
 
 impl Manifest {
-    /// Of what came of all buckets, if that is what was read.
+    /// From the results of all buckets, if their sums equal those of the rows read.
     pub(crate) fn of(
         plan: &Plan,
         dir: &Path,
@@ -142,7 +142,7 @@ impl Manifest {
         })
     }
 
-    /// BLAKE3 of what it says: the name of the generation's content.
+    /// BLAKE3 of its content: the identity of the generation.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         // Of a type without maps: it cannot fail, and its text is one.
@@ -150,7 +150,7 @@ impl Manifest {
         *blake3::hash(&text).as_bytes()
     }
 
-    /// The partitions in which it has keys; none of a keyless one.
+    /// The partitions with keys; empty for a keyless generation.
     pub fn partitions(&self) -> impl Iterator<Item = Partition> + '_ {
         let slices = self.files.iter().flat_map(|file| &file.slices);
         slices.map(|slice| slice.partition)
@@ -173,7 +173,7 @@ impl Manifest {
     /// Reads the manifest of a directory.
     ///
     /// # Errors
-    /// [`BuildError::NoGeneration`]: there is none, or it is damaged. [`BuildError::Io`].
+    /// [`BuildError::NoGeneration`]: it is missing or damaged. [`BuildError::Io`].
     pub fn read(dir: &Path) -> Result<Self, BuildError> {
         let none = |what: String| BuildError::NoGeneration {
             dir: dir.to_owned(),
@@ -186,7 +186,7 @@ impl Manifest {
         });
         let bytes = match read {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return Err(none(format!("its {MANIFEST_FILE} is too long to be one"))),
+            Ok(None) => return Err(none(format!("its {MANIFEST_FILE} is too long"))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(none(format!("it has no {MANIFEST_FILE}")));
             }
@@ -201,7 +201,7 @@ impl Manifest {
         }
         if sealed.manifest.digest() != sealed.digest {
             return Err(none(format!(
-                "its {MANIFEST_FILE} is damaged: its digest is another"
+                "its {MANIFEST_FILE} is damaged: its digest does not match"
             )));
         }
         Ok(sealed.manifest)

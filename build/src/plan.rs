@@ -1,4 +1,4 @@
-//! What is decided when a build begins, and never again.
+//! The decisions at the start of a build, which never change.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use crate::shape::Shape;
 use crate::sums::hex32;
 use crate::{BuildError, LOCK_FILE, PLAN_FILE};
 
-/// What a generation is built for: which digests its keys have, and which partitions.
+/// The target of a generation: the digests of its keys, and the partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// The id under which its records are stored.
     pub namespace: NamespaceId,
-    /// What digests of its keys are computed with; its own, not the cluster's.
+    /// The key of its digests: its own, not the cluster's.
     #[serde(with = "hex32")]
     pub digest_key: [u8; 32],
     /// Partitions of the cluster.
@@ -59,11 +59,11 @@ impl Target {
     }
 }
 
-/// Which of several rows of a key counts.
+/// Which of several rows with the same key to keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Duplicates {
-    /// None: a key that is there twice is an error.
+    /// None: a duplicate key is an error.
     #[default]
     Error,
     /// The first row.
@@ -72,21 +72,20 @@ pub enum Duplicates {
     Last,
 }
 
-/// What was decided. In `plan.json`.
+/// The decisions. In `plan.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     format: u32,
     pub(crate) target: Target,
-    /// What the rows are read from, as whoever calls describes it: the same text means the same rows
-    /// in the same order.
+    /// The caller's description of the source: the same text means the same rows in the same order.
     pub(crate) source: String,
     pub(crate) shape: Shape,
     pub(crate) duplicates: Duplicates,
-    /// Share of strangers that the gates let through.
+    /// False positive rate of the gates.
     pub(crate) gate_rate: f64,
     /// A power of two, at most the number of partitions.
     pub(crate) buckets: u32,
-    /// Partitions of one file of slices at most as many bytes.
+    /// Limit of a file of slices, bytes.
     pub(crate) file_bytes: u64,
 }
 
@@ -114,13 +113,14 @@ impl Plan {
         }
     }
 
-    /// The bucket of a digest: as partitions, a range of tokens.
+    /// The bucket of a digest: like a partition, a range of tokens.
     pub(crate) fn bucket(&self, digest: &Digest) -> u32 {
         let bits = self.buckets.trailing_zeros();
         digest.high().checked_shr(u64::BITS - bits).unwrap_or(0) as u32
     }
 
-    /// Refuses a directory with files of others: at its end a build removes what it had on its way.
+    /// Refuses a directory with other files, because a build removes its temporary files at the
+    /// end.
     pub(crate) fn check_empty(dir: &Path) -> Result<(), BuildError> {
         // What an attempt leaves that ended before it had a plan.
         const OURS: [&str; 2] = [LOCK_FILE, "plan.tmp"];
@@ -135,7 +135,7 @@ impl Plan {
         Ok(())
     }
 
-    /// The plan of a build that has begun here, if one has.
+    /// The plan of a build in this directory, if any.
     pub(crate) fn read(dir: &Path) -> Result<Option<Self>, BuildError> {
         let path = dir.join(PLAN_FILE);
         let bytes = match std::fs::read(&path) {
@@ -161,8 +161,7 @@ impl Plan {
         write_durably(&dir.join(PLAN_FILE), self)
     }
 
-    /// What of it is another than what is wanted now; the numbers that a build chooses by itself
-    /// stay as they were.
+    /// The first difference to `wanted`, ignoring numbers that a build chooses by itself.
     pub(crate) fn difference(&self, wanted: &Self) -> Option<&'static str> {
         let parts = [
             (self.target == wanted.target, "target"),
@@ -179,7 +178,7 @@ impl Plan {
     }
 }
 
-/// Writes a file of JSON that is there whole or not at all.
+/// Writes a JSON file atomically.
 pub(crate) fn write_durably(path: &Path, content: &impl Serialize) -> Result<(), BuildError> {
     let temporary = path.with_extension("tmp");
     let text = serde_json::to_vec_pretty(content).map_err(std::io::Error::from);

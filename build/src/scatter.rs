@@ -1,4 +1,4 @@
-//! The first pass: rows to buckets on disk.
+//! The first pass: writes rows to buckets on disk.
 //!
 //! A bucket's *run* is a file of records in their stored form, one after the other, in the order of
 //! the rows.
@@ -13,9 +13,9 @@ use crate::BuildError;
 use crate::plan::{Plan, sync_dir};
 use crate::sums::Sums;
 
-/// Least and most bytes that a bucket gathers in memory.
+/// Bounds of a bucket's buffer in memory, bytes.
 const BUFFER_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=4 << 20;
-/// Runs that are open at a time: what is usually allowed is 1,024 files.
+/// Most open runs: the usual limit is 1,024 files.
 pub(crate) const MOST_RUNS: u32 = 256;
 
 #[derive(Debug)]
@@ -26,21 +26,21 @@ struct Run {
     len: u64,
 }
 
-/// The runs of a build, as far as they have come. One is opened with its first row.
+/// The runs of a build. A run is opened with its first row.
 #[derive(Debug)]
 pub(crate) struct Scatter {
     dir: PathBuf,
     runs: Vec<Option<Run>>,
     open: u32,
     most_buffered: usize,
-    /// The row that is being taken.
+    /// The current row.
     packed: Vec<u8>,
     pub(crate) rows: u64,
     pub(crate) sums: Sums,
 }
 
 impl Scatter {
-    /// Opens the runs, cut to what is known to be durable: their lengths, if any step was.
+    /// Opens the runs, truncated to their last durable lengths, if any.
     pub(crate) fn open(
         dir: &Path,
         plan: &Plan,
@@ -67,7 +67,7 @@ impl Scatter {
         })
     }
 
-    /// Takes a row. `placed`: the bucket that it has to be of, if that is said.
+    /// Takes a row. `placed`: the bucket to which it must belong, if known.
     pub(crate) fn push(
         &mut self,
         plan: &Plan,
@@ -87,7 +87,7 @@ impl Scatter {
         }
         // There are as many runs as buckets.
         let Some(run) = self.runs.get_mut(bucket as usize) else {
-            return Err(bad("no bucket takes it".to_owned()));
+            return Err(bad("it belongs to no bucket".to_owned()));
         };
         let run = match run {
             Some(run) => run,
@@ -120,7 +120,7 @@ impl Scatter {
         Ok(self.runs.iter().map(len).collect())
     }
 
-    /// Writes all rows so far to the runs. Returns the buckets that have some.
+    /// Writes all rows so far to the runs. Returns the buckets with rows.
     pub(crate) fn write_out(mut self) -> Result<Vec<u32>, BuildError> {
         let mut buckets = Vec::new();
         for (bucket, run) in (0..).zip(&mut self.runs) {
@@ -134,13 +134,13 @@ impl Scatter {
 }
 
 impl Run {
-    /// Opens a run, cut to a length that it has at least.
+    /// Opens a run, truncated to `len`; it must be at least that long.
     fn open(path: PathBuf, len: u64) -> Result<Self, BuildError> {
         let opened = OpenOptions::new().create(true).append(true).open(&path);
         let file = opened.and_then(|file| {
             let found = file.metadata()?.len();
             if found < len {
-                let what = format!("it has {found} bytes, where {len} were written");
+                let what = format!("it has {found} bytes, but {len} were written");
                 return Err(std::io::Error::other(what));
             }
             file.set_len(len)?;

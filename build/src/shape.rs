@@ -1,4 +1,4 @@
-//! What is kept of a row, and how it lies in a run.
+//! The parts of a row to keep, and their layout in a run.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use torc_store::bulk::{PackedRecord, pack};
 use crate::plan::Target;
 use crate::sums::Sums;
 
-/// Of the head of a record, with which its length is known.
+/// Bytes of a record's head, which tell its length.
 const RECORD_HEAD_LEN: usize = 44;
 const MAX_PAYLOAD_BYTES: u8 = 64;
 const MAX_FINGERPRINT_BITS: u8 = 32;
@@ -17,12 +17,12 @@ const MAX_FINGERPRINT_BITS: u8 = 32;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Shape {
-    /// The key and its value, of any length: answers are certain.
+    /// The key and its value, of any length: exact answers.
     #[default]
     Values,
-    /// No key: a fingerprint of it, and a payload of fixed length. A key that is there is always found; one
-    /// that is not is taken for one with probability 2^-`fingerprint_bits`. It takes 2.1 bits and the
-    /// fingerprint a key in memory; the payload stays on the disk.
+    /// A fingerprint of the key, and a payload of fixed length. A present key is always found; an
+    /// absent key looks present with probability 2^-`fingerprint_bits`. Takes 2.1 bits plus the
+    /// fingerprint per key in memory; payloads stay on disk.
     Keyless {
         /// 1 to 32.
         fingerprint_bits: u8,
@@ -32,7 +32,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// What is wrong with it, if anything is.
+    /// The problem with it, if any.
     pub(crate) fn check(self) -> Result<(), &'static str> {
         match self {
             Self::Values => Ok(()),
@@ -51,7 +51,7 @@ impl Shape {
         }
     }
 
-    /// The probability that a key which is not there is taken for one that is.
+    /// The probability that an absent key looks present.
     #[must_use]
     pub fn false_positive_rate(self) -> f64 {
         match self {
@@ -89,7 +89,7 @@ impl Shape {
         if value.len() != usize::from(payload_bytes) {
             let len = value.len();
             return Err(format!(
-                "the value has {len} bytes, where each has {payload_bytes}"
+                "the value has {len} bytes, but each must have {payload_bytes}"
             ));
         }
         into.extend_from_slice(&digest.0);
@@ -97,7 +97,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Bytes with which the length of a row is known.
+    /// Bytes of a row's head, which tell its length.
     pub(crate) const fn head_len(self) -> usize {
         match self {
             Self::Values => RECORD_HEAD_LEN,
@@ -105,7 +105,7 @@ impl Shape {
         }
     }
 
-    /// The length of the row that begins so.
+    /// The length of the row with this head.
     pub(crate) fn len_by_head(self, head: &[u8]) -> Result<usize, &'static str> {
         match self {
             Self::Values => PackedRecord::len_by_head(head),
@@ -113,7 +113,7 @@ impl Shape {
         }
     }
 
-    /// Looks at a row of a run.
+    /// Parses a row of a run.
     pub(crate) fn row(self, bytes: &[u8]) -> Result<PackedRow<'_>, &'static str> {
         match self {
             Self::Values => PackedRecord::at_start_of(bytes).map(PackedRow::Record),
@@ -131,7 +131,7 @@ impl Shape {
     }
 }
 
-/// A row as it lies in a run.
+/// A row in a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PackedRow<'a> {
     Record(PackedRecord<'a>),
@@ -146,7 +146,7 @@ impl<'a> PackedRow<'a> {
         }
     }
 
-    /// Its key, as far as it is kept.
+    /// Its key, if kept.
     pub(crate) fn key(self) -> Option<&'a [u8]> {
         match self {
             Self::Record(record) => Some(record.key()),

@@ -1,20 +1,21 @@
-//! What records come to: taken while rows are read, compared when they have been written.
+//! Sums over records: taken while rows are read, compared after they were written.
 
 use serde::{Deserialize, Serialize};
 
-/// What some records come to. Sums can be added and taken away, modulo their width.
+/// Sums over some records. They can be added and subtracted, modulo their width.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
-    /// How many.
+    /// Number of records.
     pub records: u64,
     /// Bytes of their keys and values.
     pub payload_bytes: u64,
     /// Bytes of their stored form.
     pub(crate) packed_bytes: u64,
-    /// Of what names them, and their version: [`entry_sum`](torc_record::entry_sum), or the digests of keyless ones.
+    /// Sum over keys and versions: [`entry_sum`](torc_record::entry_sum), or the digests of keyless
+    /// ones.
     #[serde(with = "hex128")]
     pub fingerprint: u128,
-    /// Of the CRC32C of each whole record.
+    /// Sum of the CRC32C of each record.
     pub(crate) checksum: u64,
 }
 
@@ -36,7 +37,7 @@ impl Sums {
     }
 }
 
-/// 128 bits in hexadecimal: JSON's numbers do not hold them.
+/// 128 bits in hexadecimal, which do not fit a JSON number.
 pub(crate) mod hex128 {
     use serde::{Deserialize, Deserializer, Serializer};
 

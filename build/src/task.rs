@@ -1,18 +1,21 @@
-//! A generation built by tasks on several machines, under an engine that partitions rows and repeats tasks.
+//! Builds a generation with tasks on several machines, driven by an engine that partitions rows and
+//! repeats tasks.
 //!
-//! 1. The driver [begins](Plan::begin) with a [`Plan`], which goes to all tasks as it is.
-//! 2. The engine brings all rows of a [bucket](Plan::bucket_of) to one [`Task`], and any number of buckets to each.
+//! 1. The driver [begins](Plan::begin) with a [`Plan`], and sends it to all tasks.
+//! 2. The engine sends all rows of a [bucket](Plan::bucket_of) to one [`Task`], and any number
+//!    of buckets to each task.
 //! 3. A task writes the files of its buckets to the directory, and returns a [`Receipt`].
 //! 4. The driver [commits](Plan::commit) the receipts: the manifest is written last.
 //!
 //! Invariants:
-//! * A task may be run any number of times, also at once: each attempt writes in a directory of its own, and the file of the same
-//!   rows gets the same name. What no manifest names counts for nothing, and goes with the next commit.
-//! * All rows of a key meet in one task, so a key that is there twice is noticed whatever the number of tasks. A
+//! * A task may run any number of times, even concurrently: each attempt writes in its own
+//!   directory, and the same rows make a file of the same name. Files that no manifest names are
+//!   ignored, and the next commit removes them.
+//! * All rows of a key reach one task, so it detects duplicates, however many tasks there are. A
 //!   bucket in two receipts is refused.
 //!
 //! Absent: the engine, and the order of rows. [`Duplicates::First`](crate::Duplicates::First) and
-//! [`Last`](crate::Duplicates::Last) mean the order in which a task is given them.
+//! [`Last`](crate::Duplicates::Last) mean the order in which a task gets them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,12 +33,12 @@ use crate::scatter::Scatter;
 use crate::sums::{Sums, hex32};
 use crate::{BuildError, BuildOptions, Depth, MANIFEST_FILE, RUNS_DIR};
 
-/// What a task has written. Small: about 100 bytes for each slice.
+/// The result of a task: about 100 bytes per slice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
     #[serde(with = "hex32")]
     plan: [u8; 32],
-    /// What its rows came to when they were read.
+    /// The sums of its rows when they were read.
     read: Sums,
     buckets: BTreeMap<u32, Gathered>,
 }
@@ -45,16 +48,16 @@ pub struct Receipt {
 pub struct Task {
     plan: Plan,
     dir: PathBuf,
-    /// Its runs. Goes with the attempt, as the other one.
+    /// Its runs. Deleted with the attempt, like `unnamed`.
     scratch: TempDir,
-    /// Where its files are until they have their names.
+    /// The directory of its files until they get their names.
     unnamed: TempDir,
     scatter: Scatter,
 }
 
 impl Task {
-    /// Begins an attempt. `dir` is the directory of the generation, which all machines see; below `scratch` are its rows
-    /// meanwhile.
+    /// Begins an attempt. `dir` is the directory of the generation, which all machines share;
+    /// `scratch` is the place for temporary rows.
     ///
     /// # Errors
     /// [`BuildError::Io`].
@@ -78,7 +81,7 @@ impl Task {
         })
     }
 
-    /// Takes a row. `placed`: the bucket for which the engine brought it here, if that is known.
+    /// Takes a row. `placed`: the bucket for which the engine sent it, if known.
     ///
     /// # Errors
     /// [`BuildError::BadRow`], [`BuildError::OtherBucket`], [`BuildError::NotPartitioned`], [`BuildError::Io`].
@@ -125,8 +128,8 @@ impl Task {
 }
 
 impl Plan {
-    /// What tasks do for a target. `buckets`: ranges of the ring that are built apart, a power of two or the next above.
-    /// A task uses the share that one worker of the options has of their memory.
+    /// A plan for tasks. `buckets`, the number of ranges of the ring that are built separately, is
+    /// rounded up to a power of two. A task uses as much memory as one worker of the options.
     ///
     /// # Errors
     /// [`BuildError::BadShape`].
@@ -140,13 +143,13 @@ impl Plan {
         Ok(options.plan_of(target, buckets))
     }
 
-    /// Ranges of the ring that are built apart.
+    /// Number of ranges of the ring that are built separately.
     #[must_use]
     pub const fn buckets(&self) -> u32 {
         self.buckets
     }
 
-    /// The bucket of a key: one task gets all rows of it.
+    /// The bucket of a key. One task gets all rows of a bucket.
     #[must_use]
     pub fn bucket_of(&self, key: &[u8]) -> u32 {
         self.bucket(&self.target.digest(key))
@@ -158,11 +161,12 @@ impl Plan {
         *blake3::hash(&text).as_bytes()
     }
 
-    /// Makes a directory ready for tasks, or finds it so. A generation that is there stays until a commit `replaces` it.
+    /// Prepares a directory for tasks, unless it is already prepared. An existing generation stays
+    /// until a commit `replaces` it.
     ///
     /// # Errors
     /// [`BuildError::Complete`], [`BuildError::NotEmpty`], [`BuildError::OtherPlan`], [`BuildError::Io`]:
-    /// nothing of what is there was changed.
+    /// existing files were not changed.
     pub fn begin(&self, dir: &Path, replaces: bool) -> Result<(), BuildError> {
         let _lock = lock(dir)?;
         if !replaces && dir.join(MANIFEST_FILE).exists() {
@@ -183,7 +187,7 @@ impl Plan {
         }
     }
 
-    /// Writes the manifest of what all tasks have written, and removes what it does not name.
+    /// Writes the manifest of all tasks' files, and removes other files of tasks.
     ///
     /// # Errors
     /// [`BuildError::OtherReceipt`], [`BuildError::BucketTwice`], [`BuildError::NoGeneration`] where a file of a
@@ -230,7 +234,7 @@ impl Plan {
     }
 }
 
-/// Removes what attempts left that failed or were repeated, as far as that can be done: it costs space alone.
+/// Removes files of failed or repeated attempts. Ignores failures, which only cost space.
 fn sweep(dir: &Path, manifest: &Manifest) {
     let named: BTreeSet<String> = manifest.files.iter().map(FileEntry::name).collect();
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! The client's operations on the cluster, which any node carries out.
+//! The client's operations on the cluster. Any node carries them out.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ use crate::{
 
 /// Operations on the cluster.
 impl Client {
-    /// What the cluster is doing: its nodes, what they hold, the transition that
-    /// runs. The node that answers asks all others: a round trip to each.
+    /// The status of the cluster: its nodes, what they hold, and the running
+    /// transition. The answering node asks all others: a round trip to each.
     ///
     /// # Errors
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
-    /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline) when no node of a cluster
+    /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline) if no node of a cluster
     /// answered within the deadline.
     pub async fn status(&self) -> Result<ClusterStatus, Error> {
         self.status_with_load(Duration::ZERO).await
     }
 
-    /// As [`status`](Self::status), with what each node carried out in the time before now, one hour
-    /// at most.
+    /// As [`status`](Self::status), with the operations of each node in the last `load`, at most
+    /// one hour.
     ///
     /// # Errors
     /// As `status`.
@@ -48,7 +48,8 @@ impl Client {
         ClusterStatus::from_wire(answer)
     }
 
-    /// Where a key lives and why, and what its replicas hold. A round trip to each.
+    /// Explains where a key lives and why, and what its replicas hold. Costs a round trip to each
+    /// replica.
     ///
     /// # Errors
     /// As [`Client::get`].
@@ -70,12 +71,12 @@ impl Client {
         Explanation::from_wire(answer)
     }
 
-    /// Which keys were accessed most of late, and how often: what all nodes have counted,
-    /// added up by the node that answers. Nodes that could not be asked are named in the answer.
+    /// The most accessed keys in a recent window, with their counts: the answering node adds up
+    /// the counts of all nodes. The answer names nodes that did not respond.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) where accesses are not counted,
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for options out of bounds,
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if nodes do not count accesses,
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for options beyond their limits,
     /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as [`Client::status`].
     pub async fn hot_keys(&self, options: HotKeysOptions) -> Result<HotKeys, Error> {
         let window = options.window.map(|window| window.as_millis().max(1));
@@ -98,8 +99,8 @@ impl Client {
         HotKeys::from_wire(answer)
     }
 
-    /// Writes what is in memory to slices now, at one node or at all. Nodes do so by themselves,
-    /// too; this is for seeing it, and for measuring. Nodes that could not are named in the answer.
+    /// Writes memtables to slices now, on one node or all. Nodes also do this by themselves; use it
+    /// for demonstrations and measurements. The answer names nodes that failed.
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as [`Client::status`].
@@ -114,8 +115,8 @@ impl Client {
         Ok(answer.nodes.into_iter().map(Into::into).collect())
     }
 
-    /// Merges the slices of every partition into one now, at one node or at all. Nodes do so by
-    /// themselves as far as it is worth it. What has not ended by the deadline goes on.
+    /// Merges the slices of every partition into one now, on one node or all. Nodes also do
+    /// this by themselves where it pays. A compaction that outlasts the deadline continues.
     ///
     /// # Errors
     /// As [`Client::flush`].
@@ -130,14 +131,14 @@ impl Client {
         Ok(answer.nodes.into_iter().map(Into::into).collect())
     }
 
-    /// What adding the running, empty node at `address` (`host:port`) would move.
-    /// Changes nothing.
+    /// Plans the join of the running, empty node at `address` (`host:port`). Changes
+    /// nothing.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) when it cannot be added now,
-    /// and why; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
-    /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline) when no node answered
-    /// within the deadline.
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if it cannot join now, with
+    /// the reason; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
+    /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline) when no node answered within
+    /// the deadline.
     pub async fn plan_join(&self, address: impl Into<String>) -> Result<Plan, Error> {
         let change = v1::JoinRequest {
             address: address.into(),
@@ -148,9 +149,9 @@ impl Client {
     }
 
     /// Adds the running, empty node at `address` (`host:port`), moving `parallel`
-    /// partitions at a time. Returns once the transition is committed: the moving
-    /// goes on for as long as it takes, see [`Client::status`]. Asking again is
-    /// harmless, so this is retried like a read.
+    /// partitions at a time. Returns once the transition is committed; watch its
+    /// progress with [`Client::status`]. Repeating it is harmless, so the library
+    /// retries it like a read.
     ///
     /// # Errors
     /// As [`Client::plan_join`].
@@ -167,7 +168,7 @@ impl Client {
         self.send_join(change).await
     }
 
-    /// What removing a node would move. Changes nothing.
+    /// Plans the removal of a node. Changes nothing.
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as
@@ -176,7 +177,7 @@ impl Client {
         self.plan_leave_with(node, GoOptions::default()).await
     }
 
-    /// As [`Client::plan_leave`], of a leave with options.
+    /// As [`Client::plan_leave`], with options.
     ///
     /// # Errors
     /// As [`Client::plan_leave`].
@@ -188,13 +189,13 @@ impl Client {
         Ok(self.send_leave(change, Nature::Read).await?.plan)
     }
 
-    /// Moves everything off a node, `parallel` partitions at a time, and removes it.
+    /// Moves all data off a node, `parallel` partitions at a time, then removes it.
     /// Returns once the transition is committed, see [`Client::status`].
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode);
-    /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the
-    /// answer was lost: see [`Client::status`] before asking again; and as
+    /// [`ErrorKind::OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) if the answer
+    /// was lost: check [`Client::status`] before you retry; and as
     /// [`Client::plan_join`].
     pub async fn leave(&self, node: NodeId, parallel: Option<u32>) -> Result<Change, Error> {
         let options = GoOptions {
@@ -213,8 +214,8 @@ impl Client {
             .await
     }
 
-    /// What putting the running, empty node at `address` (`host:port`) in the place of
-    /// `old` would move. Changes nothing.
+    /// Plans the replacement of `old` by the running, empty node at `address`
+    /// (`host:port`). Changes nothing.
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchNode`](crate::ErrorKind::NoSuchNode), and as
@@ -232,13 +233,14 @@ impl Client {
         Ok(self.send_replace(change).await?.plan)
     }
 
-    /// Puts the running, empty node at `address` (`host:port`) in the place of `old`,
-    /// which is then no member any more. Returns once the transition is committed, see
-    /// [`Client::status`]. Asking again is harmless, so this is retried like a read;
-    /// asked again with [`GoOptions::dead`], it declares `old` dead on the way.
+    /// Replaces `old` by the running, empty node at `address` (`host:port`) and removes
+    /// `old` from the cluster. Returns once the transition is committed, see
+    /// [`Client::status`]. Repeating it is harmless, so the library retries it like a
+    /// read; with [`GoOptions::dead`], a repetition declares `old` dead during the
+    /// replacement.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) when `old` does not answer and
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if `old` does not answer and
     /// was not declared dead; and as [`Client::plan_replace`].
     pub async fn replace(
         &self,
@@ -250,8 +252,7 @@ impl Client {
             .await
     }
 
-    /// What giving a node another weight, in percent of a normal one, would move. Changes
-    /// nothing.
+    /// Plans a new weight for a node, in percent of a normal one. Changes nothing.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) unless `percent` is 1 to 10,000;
@@ -267,9 +268,10 @@ impl Client {
         Ok(self.send_reweight(change).await?.plan)
     }
 
-    /// Gives a node another weight, in percent of a normal one, moving `parallel`
+    /// Changes the weight of a node, in percent of a normal one, moving `parallel`
     /// partitions at a time. Returns once the transition is committed, see
-    /// [`Client::status`]. Asking again is harmless, so this is retried like a read.
+    /// [`Client::status`]. Repeating it is harmless, so the library retries it like a
+    /// read.
     ///
     /// # Errors
     /// As [`Client::plan_reweight`].
@@ -288,13 +290,13 @@ impl Client {
         self.send_reweight(change).await
     }
 
-    /// Takes the running transition of this number back: what has moved moves back. Returns
-    /// it once that is committed, see [`Client::status`]. Asking again is harmless, so this
-    /// is retried like a read.
+    /// Undoes the running transition of this number: moved partitions move back. Returns
+    /// the transition once this is committed, see [`Client::status`]. Repeating it is
+    /// harmless, so the library retries it like a read.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) when it does not run any more, or
-    /// there is no way back; and as [`Client::status`].
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if it is no longer running, or
+    /// cannot be undone; and as [`Client::status`].
     pub async fn abort(&self, transition: u64) -> Result<Transition, Error> {
         let sending = |channel, budget| async move {
             ClusterClient::new(channel)
@@ -305,16 +307,16 @@ impl Client {
         Transition::from_wire(answer.transition.as_ref())
     }
 
-    /// Creates a namespace with as many `replicas` as the namespace `default` has, unless it is
-    /// told a number, 1 to 5 and no more than there are nodes; [`Client::alter_namespace`] changes
-    /// it. A number that no other namespace has waits for a running change
-    /// ([`ErrorKind::Refused`](crate::ErrorKind::Refused) until then). Every member that answers knows it when this returns. Asking again with
-    /// the same settings is harmless, so this is retried like a read.
+    /// Creates a namespace. `replicas` is 1 to 5 and at most the number of nodes; by default, it is
+    /// that of the namespace `default`. [`Client::alter_namespace`] changes it later. A number that
+    /// no other namespace has is [`ErrorKind::Refused`](crate::ErrorKind::Refused) while another
+    /// change runs. Returns once every member that answers knows the namespace. Repeating it with
+    /// the same settings is harmless, so the library retries it like a read.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) for settings that the cluster does
-    /// not serve, or when there is such a namespace with others;
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a name out of bounds; and as
+    /// not support, or if the namespace exists with other settings;
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a malformed name; and as
     /// [`Client::status`].
     pub async fn create_namespace(
         &self,
@@ -339,9 +341,9 @@ impl Client {
         Namespace::from_wire(answer.namespace).map_err(|error| Error::malformed(error, true))
     }
 
-    /// Drops a namespace, for good: its keys are found no more, and nodes delete them in the background. Returns
-    /// once every member knows, or after the timeout with the members that may still answer from it.
-    /// This is retried like a read: where an answer was lost, the retry can end with
+    /// Drops a namespace for good: nodes stop serving its keys and delete them in the background.
+    /// Returns once every member knows, or after the timeout with the members that may still serve
+    /// it. The library retries this like a read: if an answer was lost, the retry can end with
     /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace).
     ///
     /// # Errors
@@ -361,7 +363,7 @@ impl Client {
         Ok(answer.unheard.into_iter().map(NodeId).collect())
     }
 
-    /// The cluster's namespaces by name, and those that were dropped while nodes still delete their records.
+    /// The cluster's namespaces by name, and dropped ones whose records nodes still delete.
     ///
     /// # Errors
     /// As [`Client::topology`].
@@ -373,8 +375,8 @@ impl Client {
             .collect())
     }
 
-    /// What giving the keys of a namespace another number of `replicas` would move, and which
-    /// namespaces would change with it. Changes nothing.
+    /// Plans a new number of `replicas` for a namespace, with the namespaces that would
+    /// change with it. Changes nothing.
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace);
@@ -395,13 +397,13 @@ impl Client {
         Ok(self.send_alter(change).await?.plan)
     }
 
-    /// Gives the keys of a namespace another number of `replicas`. Returns once the transition
-    /// is committed, see [`Client::status`]; requests go on meanwhile. Asking again is harmless,
-    /// so this is retried like a read.
+    /// Changes the number of `replicas` of a namespace. Returns once the transition is
+    /// committed, see [`Client::status`]; the cluster keeps serving. Repeating it is harmless,
+    /// so the library retries it like a read.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if other namespaces would change with
-    /// it, which the error names, unless [`AlterOptions::with_all`]; and as
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if other namespaces, which the error
+    /// names, would change with it, unless you set [`AlterOptions::with_all`]; and as
     /// [`Client::plan_alter_namespace`].
     pub async fn alter_namespace(
         &self,

@@ -1,4 +1,4 @@
-//! What operations on keys return, and its making from the wire.
+//! Results of operations on keys, and their conversion from the wire.
 
 use bytes::Bytes;
 use torc_proto::{WireError, v1, version_from_wire};
@@ -10,35 +10,36 @@ use crate::{Error, Version};
 pub struct Value {
     /// The bytes that were put.
     pub value: Bytes,
-    /// Which write they come from.
+    /// The version of the write that stored it.
     pub version: Version,
-    /// Unix milliseconds from which on the key counts as absent; none: never.
+    /// When the value expires, Unix milliseconds; `None`: never.
     pub expires_at_ms: Option<u64>,
 }
 
-/// What a delete did.
+/// The result of a delete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deleted {
     /// Whether the key had a value.
     pub existed: bool,
-    /// The version that now says "absent".
+    /// The version of the deletion.
     pub version: Version,
 }
 
-/// A record that a scan came by.
+/// A record from a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
     pub key: Bytes,
-    /// The value; empty when only keys were asked for.
+    /// The value; empty if the scan asked for keys only.
     pub value: Bytes,
-    /// Which write it comes from.
+    /// The version of the write that stored it.
     pub version: Version,
-    /// Unix milliseconds from which on the key counts as absent; none: never.
+    /// When the value expires, Unix milliseconds; `None`: never.
     pub expires_at_ms: Option<u64>,
-    /// Where the byte strings occur that the value was to contain: the first 16, in the order of their ends.
+    /// Positions of the requested byte strings in the value: the first 16, in the order of their
+    /// ends.
     pub matches: Vec<ValueMatch>,
-    /// They occur in more places.
+    /// Whether there are more matches.
     pub more_matches: bool,
 }
 
@@ -47,7 +48,7 @@ pub struct Entry {
 pub struct ValueMatch {
     /// Bytes from the start of the value.
     pub start: u32,
-    /// Which of [`ScanOptions::contains`](crate::ScanOptions::contains), from 0.
+    /// Index in [`ScanOptions::contains`](crate::ScanOptions::contains), from 0.
     pub pattern: u32,
 }
 
@@ -55,7 +56,7 @@ fn version(wire: Option<&v1::Version>) -> Result<Version, WireError> {
     version_from_wire(wire.ok_or(WireError::Field { field: "version" })?)
 }
 
-/// On the wire, 0 stands for a moment that does not exist.
+/// On the wire, 0 means no moment.
 pub(crate) fn moment(unix_ms: u64) -> Option<u64> {
     (unix_ms != 0).then_some(unix_ms)
 }

@@ -1,4 +1,4 @@
-//! Asking nodes to write to a backup.
+//! Requests to nodes to write a backup.
 
 use tokio::time::{Instant, timeout_at};
 use torc_proto::v1::cluster_client::ClusterClient;
@@ -10,20 +10,20 @@ use crate::naming::Connection;
 use crate::retry::{Failure, Nature};
 use crate::{Client, Error};
 
-/// What a node is to copy, and where to.
+/// What a node should copy, and where to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackupRequest {
-    /// Where backups lie: `file:///DIR`, or `s3://BUCKET/PREFIX` where nodes were built for it.
+    /// Where the backups are: `file:///DIR`, or `s3://BUCKET/PREFIX` if nodes were built with S3.
     pub url: String,
-    /// The backup's name; its plan must be there.
+    /// The backup's name; its plan must exist.
     pub name: String,
-    /// What to copy, each once.
+    /// The partitions to copy, without duplicates.
     pub partitions: Vec<Partition>,
-    /// None: as fast as transfers between nodes go.
+    /// Rate limit; `None`: the limit of transfers between nodes.
     pub bytes_per_second: Option<u64>,
 }
 
-/// How far a node is, from [`Client::write_backup`].
+/// A node's progress, from [`Client::write_backup`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BackupProgress {
     /// Partitions whose slices were copied.
@@ -32,21 +32,22 @@ pub struct BackupProgress {
     pub records: u64,
     /// Bytes of slices that were copied.
     pub copied_bytes: u64,
-    /// Bytes of slices that the backup before has.
+    /// Bytes of slices that an earlier backup has.
     pub known_bytes: u64,
 }
 
 /// Backups.
 impl Client {
-    /// Has a node copy what it holds of some partitions, and what others know besides, to where a backup lies. Gives the
-    /// name of the part it has written; one that nobody takes does no harm. The deadline is the longest time without
-    /// progress. Nothing is tried again here.
+    /// Makes a node copy some partitions to a backup: its own records, and those that it lacks but
+    /// a quorum knows. Returns the name of the part that it has written; an unused part does no
+    /// harm. The deadline is the longest time without progress. The library does not retry this.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a URL that the node cannot use;
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if there is no such backup, or it is another cluster's;
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) and others that may pass when the node cannot do it now: it
-    /// or a quorum is out of reach, a partition has moved, it writes to another backup. None changes anything.
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if the backup does not exist or belongs to
+    /// another cluster; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) and other
+    /// retryable kinds if the node cannot do it now: it or a quorum is unreachable, a partition has
+    /// moved, or the node is writing another backup. No error changes anything.
     pub async fn write_backup(
         &self,
         node: NodeId,
@@ -89,7 +90,7 @@ impl Client {
             let message = message.map_err(|_| no_answer(&peer))?;
             let message = message.map_err(|status| failure(&peer, &status))?;
             let message = message.ok_or_else(|| {
-                let message = format!("{peer} ended its answer early");
+                let message = format!("{peer} ended its answer too early");
                 Failure::sent(Fault::new(Reason::OwnerUnreachable, message))
             })?;
             let progress = BackupProgress {

@@ -1,10 +1,10 @@
-//! A circuit breaker: which addresses to avoid for a while.
+//! A circuit breaker: avoids an address for a while.
 //!
-//! Pure: the time comes in as an argument. A failure opens the breaker for one second.
-//! Every failed probe doubles that time, up to half a minute. After that time the breaker
-//! is half-open for one caller, which probes in the background; all others still find it
+//! Pure: the time is an argument. A failure opens the breaker for one second. Every
+//! failed probe doubles this time, up to half a minute. Afterwards the breaker is
+//! half-open for one caller, which probes in the background; all others still find it
 //! open, so no operation waits for an address that swallows connections. Unlike in the
-//! textbook, the half-open breaker lets the probe through and no operation.
+//! textbook, a half-open breaker admits the probe but no operation.
 //!
 //! Source: Nygard, "Release It!", 2007, "Circuit Breaker".
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const FIRST_OPEN_TIME: Duration = Duration::from_secs(1);
 const LONGEST_OPEN_TIME: Duration = Duration::from_secs(30);
 
-/// What a caller may do with the address now.
+/// What a caller may do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BreakerState {
     /// Send there.
@@ -34,8 +34,8 @@ pub(crate) struct CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// The state for this caller. One that gets [`BreakerState::HalfOpen`] should probe; if
-    /// it never reports, another caller is told to probe after the same time.
+    /// The state for this caller. A caller that gets [`BreakerState::HalfOpen`] should
+    /// probe; if it never reports, another caller gets the probe after the same time.
     pub(crate) fn state(&mut self, now: Instant) -> BreakerState {
         match self.open_until {
             None => BreakerState::Closed,
@@ -48,7 +48,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Notes a failure. Many at once count as one.
+    /// Records a failure. Many at once count as one.
     pub(crate) fn failed(&mut self, now: Instant) {
         let is_open = self.open_until.is_some_and(|until| now < until);
         if is_open && !self.probing {

@@ -1,4 +1,4 @@
-//! How a client is set up.
+//! Settings of a client.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use crate::core::Core;
 use crate::trace::SpanSink;
 use crate::{Client, ClientSpan, Error, ErrorKind};
 
-/// Namespace of a client that names none.
+/// The default namespace.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-/// What holds for every operation of a client.
+/// Settings of all operations of a client.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
-    /// `host:port` of where to ask first.
+    /// `host:port` of the nodes to contact first.
     pub(crate) seeds: Vec<String>,
     /// Longest wait for a connection.
     pub(crate) connect_timeout: Duration,
     /// Connections to a node.
     pub(crate) channels: usize,
-    /// Longest wait for the first answer of any node.
+    /// Longest wait for the first answer from any node.
     pub(crate) first_contact: Duration,
     /// Whether gets of hot keys are spread and coalesced.
     pub(crate) hot_keys: bool,
-    /// None: nothing is encrypted.
+    /// `None`: no encryption.
     pub(crate) tls: Option<Connector>,
     /// Only with TLS.
     pub(crate) token: Option<Bearer>,
@@ -62,7 +62,7 @@ pub struct ClientBuilder {
     spans: Option<SpanSink>,
 }
 
-/// Text that `Debug` does not show.
+/// Text that `Debug` hides.
 #[derive(Clone)]
 struct Secret(String);
 
@@ -90,9 +90,9 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Adds nodes to ask first: `host:port`, `http://host:port`, or `https://host:port` with
-    /// [`tls`](Self::tls). One that answers
-    /// is enough, since it knows the others; name several so that one may be down.
+    /// Adds nodes to contact first: `host:port`, `http://host:port`, or `https://host:port`
+    /// with [`tls`](Self::tls). One live node is enough, since it knows the others; name
+    /// several in case one is down.
     pub fn endpoints<I, S>(mut self, endpoints: I) -> Self
     where
         I: IntoIterator<Item = S>,
@@ -108,7 +108,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The time an operation may take with all its retries. Default: 10 s.
+    /// Time limit of an operation with all its retries. Default: 10 s.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -120,79 +120,80 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a client that has never reached any node tries to, within the deadline of an
-    /// operation. Default: until that deadline, so that clients may start before the cluster does.
+    /// How long a client that has never reached a node keeps trying, within an operation's
+    /// deadline. Default: until that deadline, so clients may start before the cluster.
     pub fn first_contact(mut self, time: Duration) -> Self {
         self.first_contact = time;
         self
     }
 
-    /// Connections to each node, 1 to 64, made when they are needed. Default: 4,
-    /// which was the fastest of 1, 4 and 16 with 64 operations in flight.
+    /// Connections to each node, 1 to 64, opened on demand. Default: 4, the fastest of
+    /// 1, 4 and 16 with 64 operations in flight.
     pub fn channels_per_node(mut self, channels: usize) -> Self {
         self.channels = channels;
         self
     }
 
-    /// Whether to do something about hot keys, of which nodes tell with their answers:
-    /// gets of such a key go to its replicas in turn instead of to the lead, and those that
-    /// wait for it at the same time share a request ([`Client::get`] says what that means).
-    /// Default: true.
+    /// Whether to relieve hot keys, which nodes mark in their answers: gets of such a key
+    /// go to its replicas in turn instead of to the lead, and concurrent gets share a
+    /// request (see [`Client::get`]). Default: true.
     pub fn mitigate_hot_keys(mut self, enabled: bool) -> Self {
         self.hot_keys = enabled;
         self
     }
 
-    /// Encrypts every connection, and shows the client's certificate if it has one. A node must
-    /// have a certificate for the name or address by which it is reached. Default: no TLS.
+    /// Encrypts every connection, and sends the client's certificate, if any. A node's
+    /// certificate must be valid for the name or address that the client connects to. Default:
+    /// no TLS.
     pub fn tls(mut self, tls: ClientTls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// A token, `id.secret` as `kvctl token create` prints it, by which the cluster knows this client, whatever its
-    /// certificate says. It is sent over TLS only: without [`tls`](Self::tls) no client is made. Default: no token.
+    /// A token that identifies this client, `id.secret` as `kvctl token create` prints it. It
+    /// overrides the client certificate. It needs TLS: without [`tls`](Self::tls), connecting
+    /// fails. Default: no token.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(Secret(token.into()));
         self
     }
 
-    /// Has the client make a span of its own for each get, put and delete that is traced
-    /// ([`Client::with_trace`], [`Client::with_sampling`]), and tell it here once it has ended. Called
-    /// where the operation ends: it must not block. Default: no spans.
+    /// Makes the client create its own span for each traced get, put and delete
+    /// ([`Client::with_trace`], [`Client::with_sampling`]), and pass it to this function at its
+    /// end. The function must not block. Default: no spans.
     pub fn on_span(mut self, told: impl Fn(ClientSpan) + Send + Sync + 'static) -> Self {
         self.spans = Some(SpanSink::new(told));
         self
     }
 
-    /// Makes a client and fetches the cluster's topology, so that what follows goes
-    /// to the right node at once. Waits for a cluster that is being formed.
+    /// Creates a client and fetches the cluster's topology, so operations go to the
+    /// right node at once. Waits for a cluster that is still forming.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a malformed endpoint or setting, or no endpoint at
-    /// all; [`ErrorKind::Unavailable`] or [`ErrorKind::Deadline`] when no endpoint
-    /// gave a topology within the deadline.
+    /// all; [`ErrorKind::Unavailable`] or [`ErrorKind::Deadline`] if no endpoint sent a
+    /// topology within the deadline.
     pub async fn connect(self) -> Result<Client, Error> {
         let client = self.connect_lazy()?;
         client.topology().await?;
         Ok(client)
     }
 
-    /// Makes a client that talks to nobody until its first operation.
+    /// Creates a client that connects only at its first operation.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a malformed endpoint or setting, or no endpoint at
     /// all.
     pub fn connect_lazy(self) -> Result<Client, Error> {
         if self.endpoints.is_empty() {
-            return Err(invalid("no endpoint: name at least one node, host:port"));
+            return Err(invalid("no endpoints: name at least one node, host:port"));
         }
         if !(1..=64).contains(&self.channels) {
             return Err(invalid("channels per node: use 1 to 64"));
         }
         let times = [self.deadline, self.connect_timeout, self.first_contact];
         if times.iter().any(Duration::is_zero) {
-            return Err(invalid("a time limit of zero: allow some time"));
+            return Err(invalid("a time limit must not be zero"));
         }
         let mut seeds = Vec::with_capacity(self.endpoints.len());
         for endpoint in &self.endpoints {
@@ -205,8 +206,8 @@ impl ClientBuilder {
         let token = token.map_err(|error| invalid(error.to_string()))?;
         if token.is_some() && self.tls.is_none() {
             return Err(invalid(
-                "a token is sent over TLS only, so that nobody else learns it: say which authorities are \
-                 trusted",
+                "a token needs TLS, so that it stays secret: set the authorities to \
+                 trust",
             ));
         }
         let config = Config {
@@ -239,7 +240,7 @@ fn authority(endpoint: &str, tls: bool) -> Result<String, Error> {
         endpoint.strip_prefix("http://"),
     ) {
         (Some(_), _) if !tls => {
-            let why = format!("`{endpoint}` needs TLS: say which authorities are trusted");
+            let why = format!("`{endpoint}` needs TLS: set the authorities to trust");
             return Err(invalid(why));
         }
         (_, Some(_)) if tls => {

@@ -1,4 +1,4 @@
-//! One attempt at one node, and the loop of attempts that is an operation.
+//! One attempt at one node, and an operation's loop of attempts.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -22,14 +22,14 @@ use crate::session::{SessionPermit, Transport, Unsent};
 use crate::trace::Tracing;
 use crate::view::View;
 
-/// A request that tells the node how much time it has.
+/// A request with its time limit for the node.
 pub(crate) fn request<T>(message: T, budget: Duration) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(budget);
     request
 }
 
-/// A [`request`] that carries the span it belongs to.
+/// A [`request`] with its span.
 pub(crate) fn traced_request<T>(
     message: T,
     budget: Duration,
@@ -42,14 +42,14 @@ pub(crate) fn traced_request<T>(
     request
 }
 
-/// The failure of what ran out of time before anything was sent.
+/// The failure of an operation whose time ran out before anything was sent.
 pub(crate) fn out_of_time() -> Failure {
     let message = "the deadline passed before the operation was sent: allow more time";
     Failure::sent(Fault::new(Reason::Deadline, message))
 }
 
-/// Sends once. What `send` gets besides the connection is the time that remains.
-/// Dropping the future takes the request back if it has not been handled yet.
+/// Sends once. `send` gets the connection and the remaining time. Dropping the future
+/// cancels the request if the node has not handled it yet.
 pub(crate) async fn attempt<W, T, F, Fut>(
     peer: &Peer,
     deadline: Instant,
@@ -77,15 +77,16 @@ where
     }
 }
 
-/// How long to wait for a silent peer where another one could do as well.
+/// How long to wait for a silent peer if another one would do as well.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AttemptTimeout {
     after: Duration,
     nature: Nature,
 }
 
-/// [`attempt`] that trips the peer's breaker when the attempt times out and the peer has sent
-/// nothing meanwhile. A read fails then; a write waits on, because it may have been carried out.
+/// [`attempt`] that trips the peer's breaker if the attempt times out and the peer has sent
+/// nothing meanwhile. A read then fails; a write keeps waiting, because the node may have
+/// carried it out.
 pub(crate) async fn attempt_with_timeout<W, T, F, Fut>(
     peer: &Peer,
     deadline: Instant,
@@ -111,13 +112,12 @@ where
     trying.await
 }
 
-/// How tonic begins to tell of an answer that is HTTP, not gRPC.
+/// The start of tonic's message about an answer that is HTTP, not gRPC.
 const NO_GRPC: &str = "grpc-status header missing";
-/// Most addresses that an error names.
+/// Most addresses in an error.
 pub(crate) const MOST_UNREACHED: usize = 8;
 
-/// What a status from this peer means, which takes note of a connection that could
-/// not be made again.
+/// The failure of a status from this peer. Also notes if the peer could not reconnect.
 pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
     if is_due_to::<tonic::TimeoutExpired>(status) {
         return no_answer(peer);
@@ -129,7 +129,7 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
     let mut fault = Fault::from_status(status);
     if status.message().starts_with(NO_GRPC) {
         let message =
-            format!("{peer} does not speak gRPC: name a node's gRPC port, not its HTTP port");
+            format!("{peer} does not speak gRPC: use the node's gRPC port, not its HTTP port");
         return Failure::sent(Fault::new(Reason::Invalid, message));
     }
     if fault.reason == Reason::WrongCluster {
@@ -160,7 +160,7 @@ pub(crate) fn failure(peer: &Peer, status: &Status) -> Failure {
     Failure::sent(fault)
 }
 
-/// The failure of what was sent and not answered by the deadline.
+/// The failure of a request that was sent but not answered by the deadline.
 pub(crate) fn no_answer(peer: &Peer) -> Failure {
     let message = format!("{peer} did not answer in time");
     Failure::sent(Fault {
@@ -169,7 +169,7 @@ pub(crate) fn no_answer(peer: &Peer) -> Failure {
     })
 }
 
-/// Whether an error of ours, not the node's answer, ended the attempt.
+/// Whether a local error, not the node's answer, ended the attempt.
 fn is_due_to<E: std::error::Error + 'static>(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {
@@ -181,25 +181,25 @@ fn is_due_to<E: std::error::Error + 'static>(status: &Status) -> bool {
     false
 }
 
-/// Longer than nearly every answer takes. Doubles with every attempt, for the answers that take longer.
+/// Longer than nearly every answer takes. Doubles with every attempt, for slower answers.
 const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// An operation under way: its deadline and what it met so far.
+/// A running operation: its deadline and its failures so far.
 pub(crate) struct Call<'a> {
     core: &'a Core,
     nature: Nature,
     deadline: Instant,
     began: Instant,
     retry_state: RetryState,
-    /// Nodes that were found unable to carry it out.
+    /// Nodes that could not carry it out.
     detours: usize,
-    /// What made it necessary to try again.
+    /// The fault that caused the retry.
     earlier: Option<Fault>,
-    /// What each address failed of that could not be reached.
+    /// The errors of unreachable addresses.
     unreached: BTreeSet<String>,
-    /// Any replica will do as well as the lead.
+    /// Any replica serves it as well as the lead.
     is_spread: bool,
-    /// None: it is not traced.
+    /// `None`: not traced.
     tracing: Option<Tracing>,
 }
 
@@ -246,7 +246,7 @@ impl<'a> Call<'a> {
         self.retry_state.attempts() as usize
     }
 
-    /// Nodes that were found unable to carry it out.
+    /// Nodes that could not carry it out.
     pub(crate) fn detours(&self) -> usize {
         self.detours
     }
@@ -273,8 +273,8 @@ impl<'a> Call<'a> {
     }
 
     /// Sends to the lead of the key's partition, directly or through a node that forwards, or
-    /// to another replica. Retries while that is safe and the deadline allows it.
-    /// `locate` says where the key lies by a topology that was fetched meanwhile.
+    /// to another replica. Retries while this is safe and the deadline allows. `locate` finds
+    /// the key in a topology fetched meanwhile.
     pub(crate) async fn on_lead<T, F, Fut>(
         mut self,
         at: Locator,
@@ -352,8 +352,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Sends to any node, and to another while that is safe and the deadline allows
-    /// it.
+    /// Sends to any node, and to others while this is safe and the deadline allows.
     pub(crate) async fn on_any<T, F, Fut>(mut self, send: F) -> Result<T, Error>
     where
         F: Fn(Connection, Duration) -> Fut,
@@ -368,11 +367,11 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Returns when it is time to try again.
+    /// Returns when it is time to retry.
     ///
     /// # Errors
-    /// The operation's error, when trying again is not safe, does not help, or would
-    /// come too late.
+    /// The operation's error, if a retry is not safe, does not help, or would come too
+    /// late.
     pub(crate) async fn recover(
         &mut self,
         failure: Failure,
@@ -403,8 +402,8 @@ impl<'a> Call<'a> {
         Err(self.error(fault))
     }
 
-    /// Waits as these failures advise, and fetches a newer topology if they ask for
-    /// one. False: there is no time for another attempt.
+    /// Waits as these failures advise, and fetches a newer topology if they call for
+    /// one. `false`: there is no time for another attempt.
     pub(crate) async fn pause(
         &mut self,
         failures: &[Failure],
@@ -433,7 +432,7 @@ impl<'a> Call<'a> {
         true
     }
 
-    /// The error of an operation whose retries the deadline ended.
+    /// The error of an operation whose deadline ended the retries.
     pub(crate) fn given_up(&self, mut fault: Fault) -> Error {
         let (attempts, seconds) = (self.attempts(), self.began.elapsed().as_secs_f32());
         if attempts > 1 {

@@ -24,10 +24,10 @@ use crate::{
     Value, Version, answers,
 };
 
-/// A connection to a cluster, as seen from one namespace.
+/// A client of a cluster, in one namespace.
 ///
-/// Cheap to clone: clones share connections and topology, and may be used from many
-/// tasks at once. It works on the Tokio runtime in which it is first used.
+/// Cheap to clone: clones share connections and topology, and many tasks may use them
+/// at once. It works on the Tokio runtime of its first use.
 ///
 /// * Set up: [`Client::builder`], [`Client::connect`], [`Client::namespace`],
 ///   [`Client::with_deadline`], [`Client::with_quorum`].
@@ -40,11 +40,11 @@ use crate::{
 ///
 /// # Errors, retries and deadlines
 ///
-/// An operation has one deadline for all it does. Until then it is tried again, with
-/// growing random waits, when it is known not to have happened; reads also when
-/// nobody knows. A write whose outcome is not known is never sent twice: it fails at
-/// once with [`ErrorKind::OutcomeUnknown`]. Dropping an operation's future abandons
-/// it; of a write it is then not known whether it happened.
+/// An operation has one deadline. Until then, the library retries it, with growing
+/// random waits, if it certainly did not happen; reads also if their outcome is
+/// unknown. A write of unknown outcome is never sent twice: it fails at once with
+/// [`ErrorKind::OutcomeUnknown`]. Dropping an operation's future abandons it; the
+/// outcome of a write is then unknown.
 #[derive(Clone)]
 pub struct Client {
     core: Arc<Core>,
@@ -55,12 +55,12 @@ pub struct Client {
     spans: Option<SpanSink>,
 }
 
-/// A namespace's id and the key of its digests: what an operation starts from.
+/// A namespace's id and the key of its digests, which every operation needs.
 pub(crate) struct Place {
     pub(crate) view: Arc<View>,
     pub(crate) namespace: NamespaceId,
-    /// Whether the cluster tells this client what digests are made of. If not, those that are made here tell keys apart
-    /// and mean nothing to nodes, and any node is asked.
+    /// Whether the cluster has sent this client the digest key. If not, digests made here only
+    /// distinguish keys and mean nothing to nodes, so the client asks any node.
     pub(crate) is_told: bool,
 }
 
@@ -78,17 +78,17 @@ impl Place {
     }
 }
 
-/// What says which partition a key lies in.
+/// Finds the partition of a key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Locator {
     pub(crate) namespace: NamespaceId,
     pub(crate) digest: Digest,
-    /// As of [`Place`].
+    /// As in [`Place`].
     pub(crate) is_told: bool,
 }
 
 impl Locator {
-    /// What goes along with a request.
+    /// The digest to send with a request.
     fn digest_to_wire(&self) -> Bytes {
         if self.is_told {
             digest_to_wire(&self.digest)
@@ -121,8 +121,8 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// Connects with the default settings to the cluster of which one of `endpoints`
-    /// (`http://host:port` or `host:port`) is a node.
+    /// Connects with default settings to the cluster of the nodes at `endpoints`
+    /// (`http://host:port` or `host:port`).
     ///
     /// # Errors
     /// As [`ClientBuilder::connect`].
@@ -134,8 +134,8 @@ impl Client {
         Self::builder().endpoints(endpoints).connect().await
     }
 
-    /// The same connections, another namespace. Whether it exists shows when it is
-    /// used.
+    /// A client of another namespace on the same connections. Does not check that the
+    /// namespace exists.
     #[must_use]
     pub fn namespace(&self, name: impl Into<String>) -> Self {
         Self {
@@ -144,7 +144,7 @@ impl Client {
         }
     }
 
-    /// The same connections, another deadline for each operation.
+    /// A client on the same connections with another deadline for each operation.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Self {
         Self {
@@ -153,8 +153,8 @@ impl Client {
         }
     }
 
-    /// The same connections, and so many replicas that must answer each get, put and delete.
-    /// Without it a majority must, which is also what scans ask. Of eventual namespaces only:
+    /// A client on the same connections that needs this many replicas to answer each get, put
+    /// and delete. Default: a majority, as in every scan. For eventual namespaces only:
     /// elsewhere operations then fail with [`ErrorKind::Invalid`].
     #[must_use]
     pub fn with_quorum(&self, quorum: QuorumSize) -> Self {
@@ -164,8 +164,8 @@ impl Client {
         }
     }
 
-    /// The same connections. Gets, puts, deletes and batches are carried out on behalf of this span: if
-    /// it is sampled, nodes that trace record what they do for them.
+    /// A client on the same connections whose gets, puts, deletes and batches belong to this span:
+    /// if it is sampled, nodes that trace record their work.
     #[must_use]
     pub fn with_trace(&self, span: TraceContext) -> Self {
         Self {
@@ -174,8 +174,8 @@ impl Client {
         }
     }
 
-    /// The same connections. Each get, put and delete, and each request of a batch, is traced, in a
-    /// trace of its own.
+    /// A client on the same connections that traces each get, put, delete and request of a batch,
+    /// each in its own trace.
     #[must_use]
     pub fn with_sampling(&self) -> Self {
         Self {
@@ -189,7 +189,7 @@ impl Client {
         Tracing::begin(self.trace, self.spans.as_ref())
     }
 
-    /// What the requests of a batch tell nodes: it has no span of the client.
+    /// The trace context of a batch's requests, which have no span of the client.
     pub(crate) fn trace_of_batch(&self) -> Option<TraceContext> {
         Tracing::begin(self.trace, None).map(|it| it.context)
     }
@@ -203,7 +203,7 @@ impl Client {
         Call::new(&self.core, nature, self.deadline).traced(self.tracing())
     }
 
-    /// Longest time of an operation, or without progress of one that takes long.
+    /// Time limit of an operation, or of a long operation without progress.
     pub(crate) const fn deadline(&self) -> Duration {
         self.deadline
     }
@@ -216,7 +216,7 @@ impl Client {
         self.namespace.as_ref().to_owned()
     }
 
-    /// Finds the namespace, asking once for a newer topology if it is not known.
+    /// Finds the namespace; fetches a newer topology once if it is unknown.
     pub(crate) async fn place(&self, call: &mut Call<'_>) -> Result<Place, Error> {
         let found = |view: Arc<View>| {
             let namespace = view.table.namespace_id(self.namespace.as_ref());
@@ -252,19 +252,19 @@ impl Client {
     }
 }
 
-/// Operations on one key: one round trip to the node that leads the key's partition.
+/// Operations on one key: one round trip to the lead of the key's partition.
 impl Client {
-    /// The value of a key, or none: the newest acknowledged one.
+    /// Gets the newest acknowledged value of a key, if any.
     ///
-    /// Of a key that nodes call hot, one get is under way at a time, at its replicas in turn. Those that
-    /// begin meanwhile wait for the next one and share its answer, up to two round trips in all. So each answer is to
-    /// a request that was sent after the get began, and no older than any write acknowledged before.
-    /// [`ClientBuilder::mitigate_hot_keys`] switches that off.
+    /// If nodes mark a key as hot, the client sends one get of it at a time, to its replicas in
+    /// turn. Gets that start meanwhile wait and share the answer of the next request: up to two
+    /// round trips in all. So each get uses a request that was sent after it started, and sees
+    /// every write acknowledged before. [`ClientBuilder::mitigate_hot_keys`] switches this off.
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`] for a key that is empty or longer than 1,024 bytes,
     /// without a round trip; [`ErrorKind::Unavailable`], [`ErrorKind::Overloaded`] or
-    /// [`ErrorKind::Deadline`] when it did not succeed within the deadline;
+    /// [`ErrorKind::Deadline`] if it did not succeed within the deadline;
     /// [`ErrorKind::NoSuchNamespace`]; [`ErrorKind::Corrupt`].
     pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Value>, Error> {
         self.get_with(key, GetOptions::default()).await
@@ -345,7 +345,7 @@ impl Client {
         answers::value(answer)
     }
 
-    /// What this client and its clones have met of hot keys.
+    /// Counters on hot keys of this client and its clones.
     #[must_use]
     pub fn hot_gets(&self) -> HotGets {
         self.core.hot().counted()
@@ -356,9 +356,9 @@ impl Client {
     /// # Errors
     /// [`ErrorKind::Invalid`] for a key that is empty or longer than 1,024 bytes or a
     /// value longer than 1 MiB, without a round trip; [`ErrorKind::OutcomeUnknown`]
-    /// when the connection broke or the deadline passed after it was sent;
+    /// if the connection broke or the deadline passed after the write was sent;
     /// [`ErrorKind::Unavailable`], [`ErrorKind::Overloaded`] or
-    /// [`ErrorKind::Deadline`] when it was certainly not stored within the deadline;
+    /// [`ErrorKind::Deadline`] if it was certainly not stored within the deadline;
     /// [`ErrorKind::OutOfSpace`]; [`ErrorKind::NoSuchNamespace`].
     pub async fn put(
         &self,
@@ -409,7 +409,7 @@ impl Client {
         self.delete_with(key, None).await
     }
 
-    /// [`Client::delete`], if a condition holds.
+    /// [`Client::delete`] with a condition.
     ///
     /// # Errors
     /// As [`Client::put`]; [`ErrorKind::ConditionNotMet`].
@@ -421,8 +421,8 @@ impl Client {
         self.delete_by(key, condition, true).await
     }
 
-    /// Deletes a key without telling whether it had a value: one round of messages instead of
-    /// two. The version of the deletion.
+    /// Deletes a key without reporting whether it had a value: one round of messages between
+    /// nodes instead of two. Returns the version of the deletion.
     ///
     /// # Errors
     /// As [`Client::put`].
@@ -458,12 +458,12 @@ impl Client {
 
 /// The topology.
 impl Client {
-    /// The cluster's topology, after asking up to three nodes for news: a round trip
-    /// and a few hundred bytes each when nothing changed.
+    /// The cluster's topology, after asking up to three nodes for a newer one. If
+    /// nothing changed, this costs a round trip and a few hundred bytes each.
     ///
     /// # Errors
-    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Deadline`] when no node answered
-    /// within the deadline.
+    /// [`ErrorKind::Unavailable`] or [`ErrorKind::Deadline`] if no node answered within
+    /// the deadline.
     pub async fn topology(&self) -> Result<Arc<RoutingTable>, Error> {
         let mut call = self.call(Nature::Read);
         let seen = self.core.view();
@@ -477,8 +477,8 @@ impl Client {
         Ok(Arc::clone(&call.view().await?.table))
     }
 
-    /// The topology that operations are routed by now, without asking anybody; none
-    /// before the first operation.
+    /// The topology that the client uses now, without a request; `None` before the
+    /// first operation.
     #[must_use]
     pub fn known_topology(&self) -> Option<Arc<RoutingTable>> {
         self.core.view().map(|view| Arc::clone(&view.table))
@@ -495,9 +495,9 @@ impl fmt::Debug for Client {
     }
 }
 
-/// The error of a get that waited for another one's request until its time was over.
+/// The error of a get that waited for another get's request until its deadline.
 fn late() -> Error {
-    let message = "the requests for a hot key that were sent before are not answered in time";
+    let message = "earlier requests for the same hot key were not answered in time";
     Error::new(ErrorKind::Deadline, message)
 }
 

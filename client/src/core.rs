@@ -1,4 +1,4 @@
-//! What the clones of a client share: its peers and the topology it knows.
+//! State that clones of a client share: peers and the known topology.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use crate::peer::{Peer, Peers};
 use crate::retry::{Failure, Nature};
 use crate::view::{Known, View};
 
-/// Hedges beyond the budget that may be under way at once.
+/// Most concurrent hedges beyond the budget.
 const LATE_HEDGES: usize = 64;
 
 #[derive(Debug)]
@@ -33,11 +33,11 @@ pub(crate) struct Core {
     first_contact: Duration,
 }
 
-/// The node that an attempt goes to, and what it is to do there.
+/// The node of an attempt, and its role.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) peer: Arc<Peer>,
-    /// Whether the peer is to carry it out itself; else it is to forward.
+    /// Whether the peer should carry it out itself; else it should forward.
     pub(crate) direct: bool,
     /// Whether it leads the partition.
     pub(crate) leads: bool,
@@ -56,7 +56,7 @@ impl Core {
         })
     }
 
-    /// Recent latencies of gets, and the hedges left. Not to be held across an await.
+    /// Recent latencies of gets, and the hedges left. Do not hold the guard across an await.
     pub(crate) fn hedge_budget(&self) -> MutexGuard<'_, HedgeBudget> {
         self.hedge_budget.lock()
     }
@@ -66,10 +66,10 @@ impl Core {
         &self.late_hedges
     }
 
-    /// Another replica answered a get before this one, although it was asked later.
+    /// Records that another replica answered a get before this one, although it was asked later.
     ///
-    /// If that happens often, gets avoid this one, unless most nodes are slow: then the cluster
-    /// is overloaded, and avoiding some nodes would leave their load to the rest.
+    /// If this happens often, gets avoid this replica, unless most nodes are slow: then the
+    /// cluster is overloaded, and avoiding some nodes would shift their load to the rest.
     pub(crate) fn was_late(&self, peer: &Arc<Peer>) {
         if !peer.was_late() {
             return;
@@ -86,7 +86,7 @@ impl Core {
         }
     }
 
-    /// Whether no node was ever reached, in longer than that may take.
+    /// Whether the client has never reached a node, and has tried for longer than `time`.
     pub(crate) fn is_alone_after(&self, time: Duration) -> bool {
         time >= self.first_contact && self.known.view().is_none()
     }
@@ -126,11 +126,11 @@ impl Core {
             .await
     }
 
-    /// Where an operation on a partition may go, the best first; never empty.
+    /// The possible targets of an operation on a partition, the best first; never empty.
     ///
-    /// The lead, the other replicas, then the nodes that can forward. Nodes that cannot be used
-    /// are left out while others can. `detours` counts the nodes that the operation found unable to, which
-    /// goes on to the next; `attempt` its tries.
+    /// The lead, the other replicas, then nodes that can forward. Unusable nodes are left out while
+    /// others are usable. `detours` counts the nodes that could not carry the operation out, so it
+    /// goes on to the next; `attempt` counts its attempts.
     pub(crate) fn targets(
         &self,
         view: &View,
@@ -202,9 +202,9 @@ impl Core {
         }
     }
 
-    /// Where a get goes whose lead has no place for it: to the replica with the fewest waiting
-    /// for one. Otherwise the node that is a little slower than the others collects nearly all
-    /// requests of an overloaded client and slows all of them down.
+    /// The target of a get whose lead has no place for it: the replica with the fewest waiting
+    /// operations. Otherwise a slightly slower node would collect nearly all requests of an
+    /// overloaded client and slow all of them down.
     fn least_waited_for(view: &View, state: &PartitionState, lead: &Arc<Peer>) -> Target {
         let others = state.nodes.iter().filter_map(|node| view.peer(*node));
         let others = others.filter(|peer| peer.is_usable(Nature::Read));
@@ -218,8 +218,7 @@ impl Core {
         }
     }
 
-    /// One of the partition's replicas, the next in turn; none where there is only one, or none
-    /// can be used.
+    /// The next replica in turn; `None` if there is only one, or none is usable.
     pub(crate) fn next_replica(&self, view: &View, state: &PartitionState) -> Option<Target> {
         let count = state.nodes.len();
         if count < 2 {
@@ -236,8 +235,8 @@ impl Core {
         })
     }
 
-    /// The node to ask what any node can answer: in the order in which the user named
-    /// them, then the other members, those that cannot be used last.
+    /// A node for a request that any node can answer: first the user's endpoints in
+    /// order, then the other members; unusable nodes last.
     pub(crate) fn any_peer(&self, attempt: usize) -> Arc<Peer> {
         let (usable, avoided): (Vec<_>, Vec<_>) = self
             .all_peers(|_| true)
@@ -247,14 +246,14 @@ impl Core {
         Arc::clone(&all[attempt % all.len()])
     }
 
-    /// This node if it can be used, else any that passes on to it.
+    /// This node if it is usable, else any node, which forwards to it.
     pub(crate) fn towards(&self, view: &View, node: NodeId, attempt: usize) -> Arc<Peer> {
         let usable = |peer: &&Arc<Peer>| peer.is_usable(Nature::Write);
         let direct = view.peer(node).filter(usable).cloned();
         direct.unwrap_or_else(|| self.any_peer(attempt))
     }
 
-    /// Seeds, then members, each once; those that are `wanted`.
+    /// The `wanted` seeds, then members, without duplicates.
     fn all_peers(&self, wanted: impl Fn(&Arc<Peer>) -> bool) -> Vec<Arc<Peer>> {
         let seeds = self.peers.seeds();
         let view = self.view();
@@ -285,7 +284,7 @@ impl Target {
         }
     }
 
-    /// What to send along for the node to check that it serves the partition.
+    /// The route to send, so the node can check that it serves the partition.
     pub(crate) fn route(&self, view: &View, partition: Partition) -> Option<v1::Route> {
         let epoch = view.table.state(partition)?.epoch.0;
         let partition = partition.0;

@@ -1,4 +1,4 @@
-//! What can go wrong, whether anything changed, and what to do.
+//! Errors: what went wrong, whether anything changed, and what to do.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,41 +6,40 @@ use std::time::Duration;
 use torc_proto::{Fault, Reason};
 use torc_record::Epoch;
 
-/// The kind of a failure. Matching on it is how callers decide what to do.
+/// The kind of a failure. Match on it to decide what to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Nobody who could answer was reached, or who was reached does not serve (yet).
-    /// Nothing changed. The library tried until the deadline; try again later.
+    /// No node that can answer was reachable, or the reached node does not serve (yet).
+    /// Nothing changed. The library retried until the deadline; retry later.
     Unavailable,
     /// The deadline passed before an answer came. Nothing changed. Allow more time.
     Deadline,
     /// The condition of a write did not hold. Nothing changed. Read, then decide.
     ConditionNotMet,
-    /// A write was sent and its outcome is not known: it may happen, now or later.
-    /// Read before deciding; never resend blindly.
+    /// A write was sent, but its outcome is unknown: it may happen, now or later. Read
+    /// the key before you decide; never resend blindly.
     OutcomeUnknown,
-    /// A key, value, option or endpoint is out of bounds or malformed. Nothing
+    /// A key, value, option or endpoint is malformed or beyond the limits. Nothing
     /// changed; the same call will never succeed.
     Invalid,
     /// The cluster does not allow this, now or ever. Nothing changed; the message
     /// says why.
     Refused,
-    /// The cluster does not know who asks, or does not let them do this. Nothing was
-    /// looked up, nothing changed; ask its administrator for a certificate with the role.
+    /// The client is not authenticated or lacks the permission. Nothing was done; ask the
+    /// cluster's administrator for a certificate or token with the role.
     Denied,
     /// There is no namespace of this name. Nothing changed.
     NoSuchNamespace,
     /// There is no node of this id. Nothing changed.
     NoSuchNode,
-    /// The node limits its load. Nothing changed; slow down.
+    /// The node is at a load limit. Nothing changed; slow down.
     Overloaded,
-    /// The node's disk is full: writes are refused, reads go on. Nothing changed.
+    /// The node's disk is full: it refuses writes but serves reads. Nothing changed.
     OutOfSpace,
-    /// Stored data failed its checksum. The record is unknown, which is not the same
-    /// as absent.
+    /// Stored data failed its checksum. The record is unknown, not absent.
     Corrupt,
-    /// A defect, here or at the node. Please report it.
+    /// A bug in the library or the node. Please report it.
     Internal,
 }
 
@@ -75,7 +74,7 @@ impl Error {
         }))
     }
 
-    /// What a read, or any operation without effect, failed of.
+    /// The error of a read, or of any operation without effect.
     pub(crate) fn of_read(fault: Fault) -> Self {
         let kind = match fault.reason {
             // A read that may have been carried out changed nothing.
@@ -85,7 +84,7 @@ impl Error {
         Self::with_fault(kind, false, fault)
     }
 
-    /// What a write failed of. Whatever may have happened is [`ErrorKind::OutcomeUnknown`].
+    /// The error of a write. If the write may have happened, [`ErrorKind::OutcomeUnknown`].
     pub(crate) fn of_write(fault: Fault) -> Self {
         let unknown = fault.maybe_applied || fault.reason == Reason::OutcomeUnknown;
         if !unknown {
@@ -112,8 +111,7 @@ impl Error {
         }))
     }
 
-    /// An answer that does not hold what it must. `wrote` says whether it
-    /// acknowledged a write.
+    /// The error of a malformed answer. `wrote`: whether it acknowledged a write.
     pub(crate) fn malformed(what: impl fmt::Display, wrote: bool) -> Self {
         let message = format!("the node's answer is malformed: {what}");
         let mut error = Self::new(ErrorKind::Internal, message);
@@ -127,14 +125,14 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether the operation may have taken effect, now or later. False: it did not
-    /// and will not.
+    /// Whether the operation may have taken effect or may do so later. `false`: it did
+    /// not and will not.
     #[must_use]
     pub fn maybe_applied(&self) -> bool {
         self.0.maybe_applied
     }
 
-    /// Whether the same call may succeed later and is known not to have happened. The
+    /// Whether the same call may succeed later and certainly has not happened. The
     /// library has already retried it until the deadline.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -168,7 +166,7 @@ impl Error {
         self.0.epoch
     }
 
-    /// How long the node advised to wait before trying again.
+    /// The node's advice how long to wait before a retry.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after

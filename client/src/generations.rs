@@ -10,8 +10,8 @@ use crate::{Client, Error, Generation, GenerationContent, Reservation};
 
 /// Generations of static namespaces.
 impl Client {
-    /// Reserves a generation of a static namespace, to be built. When the answer is lost and asked for
-    /// again, one more is reserved: drop it.
+    /// Reserves a generation of a static namespace, to build it. If the answer is lost, the
+    /// library's retry reserves another one: drop the first.
     ///
     /// # Errors
     /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace);
@@ -26,13 +26,13 @@ impl Client {
         Reservation::from_wire(answer).map_err(|error| Error::malformed(error, true))
     }
 
-    /// Says what a reserved generation is, or attaches a rolled-back one anew: nodes fetch its slices
-    /// from `content.source` and from each other. Asking again is harmless.
+    /// Attaches the content of a reserved generation, or attaches a rolled-back one again: nodes
+    /// fetch its slices from `content.source` and from each other. Repeating it is harmless.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if no such generation is reserved, or it was
-    /// attached with other content; [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a source that
-    /// nodes cannot read; and as [`Client::status`].
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if the generation is not reserved, or was
+    /// attached with other content; [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for a source
+    /// that nodes cannot read; and as [`Client::status`].
     pub async fn attach_generation(
         &self,
         number: u32,
@@ -43,22 +43,22 @@ impl Client {
             .await
     }
 
-    /// Makes an attached generation the current one of its namespace. It is from the moment this is
-    /// committed; when [`Generation::unheard`] of the answer is empty, no get that begins later is answered
-    /// from an older one. If some member has not said so within the deadline, it is named: ask again.
-    /// With `force` nobody is waited for longer than two seconds, and a member that was not reached may
-    /// answer from the older one until it hears of this. Asking again is harmless.
+    /// Makes an attached generation the current one of its namespace. If [`Generation::unheard`] of
+    /// the answer is empty, no later get is answered from an older generation. Otherwise it names
+    /// the members that have not confirmed the switch within the deadline: repeat the call. With
+    /// `force`, this waits for at most two seconds, and an unreachable member may serve the older
+    /// generation until it learns of the switch. Repeating it is harmless.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) while a member does not hold all of it that it is
-    /// to hold, or if it is not attached; and as [`Client::status`].
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) while a member lacks a part of its share,
+    /// or if the generation is not attached; and as [`Client::status`].
     pub async fn promote(&self, number: u32, force: bool) -> Result<Generation, Error> {
         let change = Change::Promote(v1::PromoteGeneration { number, force });
         self.change(change).await
     }
 
-    /// Makes the generation before the current one of a namespace current again, as
-    /// [`Client::promote`] does; gives that one. Asking again goes back one more.
+    /// Makes the previous generation of a namespace current again, as
+    /// [`Client::promote`] does, and returns it. Repeating it goes back one more.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if there is none; and as [`Client::status`].
@@ -77,8 +77,8 @@ impl Client {
     /// Drops a generation that is not current: nodes delete their slices of it.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if it is current, or some member may still
-    /// answer from an older one; and as [`Client::status`].
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) if it is current, or while a member may
+    /// still serve an older one; and as [`Client::status`].
     pub async fn drop_generation(&self, number: u32) -> Result<(), Error> {
         let change = Change::Drop(v1::DropGeneration { number });
         self.change_generation(change).await.map(drop)

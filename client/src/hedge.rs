@@ -1,34 +1,34 @@
-//! The hedge budget: when a get may be sent twice. Pure.
+//! The hedge budget: decides when a get may be sent twice. Pure.
 //!
-//! A get that takes much longer than others do lately is sent to a second replica too, and
-//! the first answer counts ("hedged requests": Dean and Barroso, "The tail at scale",
-//! 2013). Recent latencies are kept in a histogram of powers of the fourth root of two, whose
-//! counts are halved now and then.
+//! A get that takes much longer than recent ones is also sent to a second replica, and the
+//! first answer counts ("hedged requests": Dean and Barroso, "The tail at scale", 2013). A
+//! histogram with bounds at powers of the fourth root of two holds recent latencies; its
+//! counts are halved periodically.
 //!
 //! Invariants:
-//! * In the long run at most one get in ten is hedged, plus a few at the start: twice the load
-//!   does not help slow nodes.
+//! * In the long run at most one get in ten is hedged, plus a few at the start: doubling the
+//!   load would not help slow nodes.
 //! * No get is hedged within its first [`LEAST_DELAY`].
 
 use std::time::Duration;
 
-/// However fast other gets are, this delay is no reason to hedge.
+/// Never hedge earlier, however fast other gets are.
 const LEAST_DELAY: Duration = Duration::from_millis(10);
 /// The delay is this multiple of the 99th percentile.
 const TIMES_P99: u32 = 3;
-/// Gets of which the counts are halved.
+/// Gets after which the counts are halved.
 const WINDOW: u32 = 1_024;
 /// What a get adds to the budget, in hundredths of a hedge.
 const EARNED: u32 = 10;
-/// Most that the budget holds, in hundredths of a hedge.
+/// Limit of the budget, in hundredths of a hedge.
 const CAPACITY: u32 = 1_600;
 const ONE_HEDGE: u32 = 100;
-/// Buckets an octave.
+/// Buckets per octave.
 const FINENESS: f64 = 4.0;
 /// Up to 2^24 us, 16 s.
 const BUCKETS: usize = 96;
 
-/// How long recent gets took, and how many hedges they have earned.
+/// Latencies of recent gets, and the hedges that they have earned.
 #[derive(Debug, Clone)]
 pub(crate) struct HedgeBudget {
     buckets: [u32; BUCKETS],
@@ -55,8 +55,8 @@ impl HedgeBudget {
         self.delay
     }
 
-    /// Records the latency of one get, from when it was sent to the replica that answered
-    /// first.
+    /// Records the latency of one get, counted from its sending to the replica that
+    /// answered first.
     pub(crate) fn record(&mut self, time: Duration) {
         let octaves = (time.as_micros().max(1) as f64).log2();
         let bucket = ((octaves * FINENESS) as usize).min(BUCKETS - 1);

@@ -1,4 +1,4 @@
-//! Torc's client library: keys and values on a cluster, from Rust.
+//! Torc's client library for Rust.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), torc_client::Error> {
@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! Writing only if nobody else did, and telling failures apart:
+//! Conditional writes and error handling:
 //!
 //! ```no_run
 //! # async fn example(client: torc_client::Client) -> Result<(), torc_client::Error> {
@@ -49,30 +49,27 @@
 //! # }
 //! ```
 //!
-//! What it does so that callers need not: it knows the ring and sends every operation
-//! to the node that leads its partition; learns of a newer topology when it is told
-//! that its own is stale; reaches nodes whose address does not answer through others;
-//! goes to another replica while the lead cannot be reached or does not answer, and sends a
-//! get that takes long to a second one;
-//! puts operations on single keys on streams that they share;
-//! spreads the gets of hot keys over their replicas and lets identical ones that wait share
-//! a request;
-//! tries again what is safe to try again, until the deadline; cuts batches and scans
-//! by node.
+//! The library knows the ring and sends every operation to the lead of its partition. It
+//! fetches a newer topology when a node reports its own as stale. If an address does not
+//! answer, it reaches the node through others; if the lead does not answer, it uses another
+//! replica, and it sends a slow get to a second one. Operations on single keys share
+//! streams. Gets of hot keys are spread over their replicas, and identical concurrent ones
+//! share a request. It retries until the deadline what is safe to retry, and cuts batches
+//! and scans by node.
 //!
 //! Invariants:
-//! * A write whose outcome is not known is never sent twice.
+//! * A write of unknown outcome is never sent twice.
 //! * Every operation ends by its deadline (a scan: every step of it).
-//! * A key is hashed once per operation, here; the digest travels along.
-//! * A get shares only the answer to a request that was sent after the get began.
-//! * No global state, no threads; tasks only for connections, on the Tokio runtime
-//!   that it is used from.
+//! * A key is hashed once per operation, here; requests carry the digest.
+//! * A get shares only the answer to a request that was sent after the get started.
+//! * No global state, no threads; tasks only for connections, on the caller's Tokio
+//!   runtime.
 //!
-//! Pure, and tested as such: when to try again (`retry`), which addresses to avoid
-//! (`breaker`), when a get is worth sending twice (`hedge`), what is hot (`hot::table`), how batches are cut (`batch::plan`), how a scan goes on (`scan::walk`).
+//! Pure, and tested as such: retries (`retry`), addresses to avoid (`breaker`), hedging (`hedge`),
+//! hot keys (`hot::table`), cutting batches (`batch::plan`), the position of a scan (`scan::walk`).
 //!
-//! Absent on purpose: caching of values (they would be stale), and timers that hold
-//! operations back to fill batches.
+//! Absent on purpose: caching of values (they would be stale), and timers that delay
+//! operations to fill batches.
 
 mod admin;
 mod answers;

@@ -1,7 +1,7 @@
-//! Requests name the cluster that the client belongs to, and bring its token if it has one.
+//! Adds the client's cluster and token, if any, to every request.
 //!
-//! Until the client has a topology it belongs to none, and names none. From then on a node of
-//! another cluster that has come to a member's address refuses its requests.
+//! Before its first topology, a client names no cluster. Afterwards, if a node of another
+//! cluster takes over a member's address, it refuses the client's requests.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,19 +15,19 @@ use torc_ring::topology::{Bearer, ClusterId};
 
 use crate::Error;
 
-/// A connection whose requests name the cluster and bring the token.
+/// A connection whose requests name the cluster and carry the token.
 pub(crate) type Connection = InterceptedService<Channel, Naming>;
 
-/// The cluster's name, once it is known, and the token. Clones share it.
+/// The cluster's id, once known, and the token. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Naming {
     names: Arc<OnceLock<Names>>,
-    /// Not shown by `Debug`.
+    /// Hidden from `Debug`.
     authorization: Option<MetadataValue<Ascii>>,
 }
 
 impl Naming {
-    /// Only for connections that are encrypted.
+    /// For encrypted connections only.
     pub(crate) fn with_token(token: &Bearer) -> Result<Self, Error> {
         let value = MetadataValue::try_from(format!("Bearer {}", token.reveal()));
         let mut value = value.map_err(|_| Error::malformed("a token", false))?;
@@ -38,7 +38,7 @@ impl Naming {
         })
     }
 
-    /// Names this cluster from now on; the first one stays.
+    /// Names this cluster from now on. Only the first call counts.
     pub(crate) fn set(&self, cluster: ClusterId) {
         self.names.get_or_init(|| Names::of_cluster(cluster));
     }

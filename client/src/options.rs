@@ -1,4 +1,4 @@
-//! What callers may ask for beyond keys and values.
+//! Options of operations.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::{Error, ErrorKind, ScanCursor, Version};
 /// How fresh a read must be.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Consistency {
-    /// As the namespace promises: the newest acknowledged value in a linearizable one, the
-    /// newest of as many replicas as [`QuorumSize`] says in an eventual one. The default.
+    /// As the namespace promises: the newest acknowledged value in a linearizable one; the
+    /// newest of [`QuorumSize`] replicas in an eventual one. The default.
     #[default]
     Namespace,
-    /// The newest acknowledged value; refused in an eventual namespace.
+    /// The newest acknowledged value; not available in eventual namespaces.
     Linearizable,
-    /// Answered by whichever node is asked if it has the record; may be old.
+    /// Any node that has the record answers; the value may be old.
     Stale,
 }
 
@@ -31,11 +31,11 @@ impl Consistency {
     }
 }
 
-/// How many replicas of a key must answer an operation in an eventual namespace, see
+/// The number of replicas that must answer an operation in an eventual namespace, see
 /// [`Client::with_quorum`](crate::Client::with_quorum).
 ///
-/// A value that a majority has stored is found by every read of a majority; so is one that
-/// all have stored by a read of one.
+/// Write and read with a majority, or write to all and read one: reads then see every
+/// completed write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QuorumSize {
     /// One.
@@ -63,7 +63,7 @@ pub struct GetOptions {
     pub consistency: Consistency,
 }
 
-/// What must hold for a write to happen; else it fails with
+/// The condition of a write. If it does not hold, the write fails with
 /// [`ErrorKind::ConditionNotMet`] and changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
@@ -88,19 +88,19 @@ impl Condition {
 /// Options of [`Client::put_with`](crate::Client::put_with).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PutOptions {
-    /// Only write if this holds.
+    /// Write only if this holds.
     pub condition: Option<Condition>,
-    /// The key counts as absent once this has passed; at least a millisecond. None:
-    /// it never expires.
+    /// Time until the value expires; at least a millisecond. `None`: never.
     pub ttl: Option<Duration>,
 }
 
 impl PutOptions {
-    /// Milliseconds for the wire, where 0 means never.
+    /// Milliseconds on the wire, where 0 means never.
     pub(crate) fn ttl_ms(&self) -> Result<u64, Error> {
         let Some(ttl) = self.ttl else { return Ok(0) };
         let refused = || {
-            let message = format!("a time to live of {ttl:?}: use 1 ms or more, or none at all");
+            let message =
+                format!("a time to live of {ttl:?}: use 1 ms or more, or no time to live");
             Error::new(ErrorKind::Invalid, message)
         };
         match u64::try_from(ttl.as_millis()) {
@@ -113,34 +113,34 @@ impl PutOptions {
 /// Options of [`Client::scan`](crate::Client::scan).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScanOptions {
-    /// Most records to return; none: all.
+    /// Most records to return; `None`: all.
     pub limit: Option<u64>,
-    /// Go on behind this position; none: from the beginning of the ring.
+    /// Continue after this position; `None`: from the start of the ring.
     pub after: Option<ScanCursor>,
-    /// Leave the values out.
+    /// Return no values.
     pub keys_only: bool,
-    /// Only records whose value contains at least one of these byte strings; none: all. At most 64,
-    /// of 1 to 65,536 bytes each; the nodes search, so that nothing else travels.
+    /// Return only records whose value contains at least one of these byte strings; empty: all
+    /// records. At most 64, of 1 to 65,536 bytes each. Nodes search and send only matching records.
     pub contains: Vec<Bytes>,
 }
 
 /// Options of [`Client::hot_keys`](crate::Client::hot_keys).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HotKeysOptions {
-    /// How far back, 24 hours at most; none: 60 s.
+    /// Length of the window until now, at most 24 hours; `None`: 60 s.
     pub window: Option<Duration>,
-    /// Most keys to return, 1,000 at most; none: 20.
+    /// Number of keys to return, at most 1,000; `None`: 20.
     pub top: Option<u32>,
-    /// Only what this node has counted; none: all nodes.
+    /// Only accesses that this node counted; `None`: all nodes.
     pub node: Option<NodeId>,
-    /// Tell the course of the window in so many steps, 240 at most; none: do not.
+    /// Also return the accesses over time in this many steps, at most 240; `None`: do not.
     pub steps: Option<u32>,
 }
 
 /// Options of [`Client::overlap`](crate::Client::overlap).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OverlapOptions {
-    /// How far back accesses count; none: 24 hours, which is the most.
+    /// How far back accesses count, at most 24 hours; `None`: 24 hours.
     pub window: Option<Duration>,
 }
 

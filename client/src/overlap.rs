@@ -1,8 +1,8 @@
-//! What two namespaces have in common: the nodes sketch the keys of the partitions that they lead, and the sketches are
-//! added up here.
+//! Estimates the overlap of two namespaces: nodes sketch the keys of the partitions that they lead,
+//! and the client adds up the sketches.
 //!
-//! Every partition is named to one node, so that each key counts once. What a node could not do is named again, to
-//! another replica where there is one, by the topology known then, until the deadline; nothing is left out silently.
+//! Each partition is assigned to one node, so each key counts once. If a node fails, its partitions
+//! go to other replicas, by the newest topology, until the deadline; nothing is left out silently.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,24 +26,25 @@ use crate::{
     Overlap, OverlapEstimate, OverlapJoin, OverlapOptions, OverlapSet,
 };
 
-/// Nodes that work at a time.
+/// Nodes that work at the same time.
 const IN_FLIGHT: usize = 16;
 const LONGEST_WINDOW: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// Comparing namespaces.
 impl Client {
-    /// How many keys two namespaces share, and how large the join of their accesses is: both estimated, with their
-    /// errors ([`OverlapEstimate`], [`OverlapJoin`]).
+    /// Estimates how many keys two namespaces share, and the join size of their accesses, with
+    /// their errors ([`OverlapEstimate`], [`OverlapJoin`]).
     ///
-    /// Every node reads all records of the partitions that it leads, once, in the background, and another replica those of a node
-    /// that cannot; from each come at most a few MiB, however many keys there are. It is no snapshot, and with several replicas a lead may lack the last writes.
-    /// Accesses are those of the hot keys, the 1,000 hottest of each namespace at most. The deadline is the longest time
-    /// without progress.
+    /// Every node reads all records of the partitions that it leads, once, in the background;
+    /// another replica stands in for a node that fails. Each sends at most a few MiB, however many
+    /// keys there are. The result is not a snapshot, and with several replicas a lead may lack the
+    /// latest writes. Accesses are those of hot keys, at most the 1,000 hottest of each namespace.
+    /// The deadline is the longest time without progress.
     ///
     /// # Errors
-    /// [`ErrorKind::NoSuchNamespace`]; [`ErrorKind::Unavailable`] or [`ErrorKind::Deadline`] when the keys of some node
-    /// could not be had; [`ErrorKind::Invalid`] for a window beyond 24 hours. Accesses that could not be had are no error,
-    /// but said in [`Overlap::join_problem`].
+    /// [`ErrorKind::NoSuchNamespace`]; [`ErrorKind::Unavailable`] or [`ErrorKind::Deadline`] if the
+    /// keys of some node are unavailable; [`ErrorKind::Invalid`] for a window beyond 24 hours.
+    /// Unavailable accesses are not an error; [`Overlap::join_problem`] reports them.
     pub async fn overlap(
         &self,
         a: impl Into<String>,
@@ -92,17 +93,20 @@ impl Client {
 
 /// Joining namespaces.
 impl Client {
-    /// How many pairs of records of two namespaces have the same value in a field of their JSON values: the size of their
-    /// join on it, estimated with its error ([`FieldJoinEstimate`]).
+    /// Estimates the join size of two namespaces on a field of their JSON values, that is, the
+    /// number of pairs of records with the same value in it, with its error
+    /// ([`FieldJoinEstimate`]).
     ///
-    /// The field is the name of one at the top, or a JSON pointer (RFC 6901), which begins with `/`. Strings are equal by their
-    /// characters, numbers by what they are (1, 1.0 and 1e0; beyond 64 bits, and with a fraction, as doubles), booleans by
-    /// themselves; nothing equals null, an array or an object. Records that have nothing to join on are counted, by reason.
+    /// The field is a top-level name or a JSON pointer (RFC 6901), which starts with `/`. Strings
+    /// are equal by their characters; numbers by their values (1, 1.0 and 1e0 are equal; beyond 64
+    /// bits and with a fraction, as doubles); null, arrays and objects equal nothing. Records that
+    /// cannot join are counted by reason.
     ///
-    /// Reads and costs what [`Client::overlap`] does, and the parsing of each value.
+    /// Costs as much as [`Client::overlap`], plus parsing every value.
     ///
     /// # Errors
-    /// As [`Client::overlap`]; [`ErrorKind::Invalid`] for a field of none or more than 1,024 bytes.
+    /// As [`Client::overlap`]; [`ErrorKind::Invalid`] for an empty field or one of more than 1,024
+    /// bytes.
     pub async fn overlap_on(
         &self,
         a: impl Into<String>,
@@ -112,7 +116,7 @@ impl Client {
         let clients = [self.namespace(a), self.namespace(b)];
         let on = on.into();
         if on.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, "a field without a name"));
+            return Err(Error::new(ErrorKind::Invalid, "the field's name is empty"));
         }
         let mut call = self.call(Nature::Read);
         for client in &clients {
@@ -158,7 +162,7 @@ async fn hot_of(clients: &[Client; 2], options: OverlapOptions) -> Result<[HotKe
         let missing = hot.nodes.iter().find_map(|node| {
             let problem = node.problem.as_ref()?;
             Some(format!(
-                "without the accesses of node {}: {problem}",
+                "node {} did not send its accesses: {problem}",
                 node.node
             ))
         });
@@ -182,7 +186,7 @@ fn malformed(error: impl std::fmt::Display) -> Error {
     Error::malformed(error, false)
 }
 
-/// What is known of one namespace.
+/// The sketches of one namespace.
 struct Sketched {
     keys: KeySet,
     not_json: u64,
@@ -202,14 +206,14 @@ impl Sketched {
 
 type Sets = [Sketched; 2];
 
-/// What one node answered.
+/// One node's answer.
 struct Part {
     sets: Sets,
     records: u64,
     bytes: u64,
 }
 
-/// The sketches that have come so far.
+/// The sketches received so far.
 struct Gathering<'a> {
     client: &'a Client,
     namespaces: Vec<v1::SketchedNamespace>,
@@ -301,7 +305,7 @@ impl<'a> Gathering<'a> {
         Ok(())
     }
 
-    /// The keys of some partitions, by the node that leads them.
+    /// Asks the lead of some partitions for their keys.
     async fn ask(
         &self,
         view: &View,
@@ -348,8 +352,8 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// Who is to read each partition: its lead, or another replica where the lead has failed. Where all have, the lead
-/// again.
+/// Assigns each partition to a reader: its lead, or another replica if the lead has failed; if all
+/// have failed, the lead again.
 fn by_reader(
     view: &View,
     partitions: Vec<Partition>,
@@ -383,6 +387,6 @@ async fn decode(sketch: v1::KeySketch, digest_key: DigestKey) -> Result<Sketched
 }
 
 fn cut_short(peer: &Peer) -> Failure {
-    let message = format!("{peer} ended its answer early");
+    let message = format!("{peer} ended its answer too early");
     Failure::sent(Fault::new(Reason::OwnerUnreachable, message))
 }

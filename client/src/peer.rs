@@ -1,8 +1,7 @@
-//! One address and the connections to it.
+//! An address and its connections.
 //!
-//! Connections are made when they are needed, and apart from sending: so it is known
-//! of an operation that ran out of time before there was a connection that nothing
-//! was sent.
+//! Connections are opened on demand, separately from sending. So if an operation runs
+//! out of time before it has a connection, nothing was sent.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,18 +24,18 @@ use crate::retry::Nature;
 use crate::session::{Session, SessionPermit, WINDOW};
 use crate::{Error, ErrorKind};
 
-/// A host that vanished without a word is noticed after these two, within the default
-/// deadline.
+/// With these two, the client detects a host that vanished within the default deadline.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Bytes of answers that a node may send ahead: on one stream, and on one connection.
+/// Flow control windows for answers, bytes: per stream, and per connection.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Gets in a row that another replica answered first, after which the breaker for slowness trips.
+/// After this many consecutive gets that another replica answered first, the breaker for slowness
+/// trips.
 const MOST_LATE: u32 = 3;
-/// How long a probe of a peer that is slow or silent may take.
+/// Time limit for a probe of a slow or silent peer.
 const PROBE_TIME: Duration = Duration::from_millis(100);
 
 /// One address.
@@ -46,42 +45,43 @@ pub(crate) struct Peer {
     tls: Option<Connector>,
     naming: Naming,
     slots: Box<[Slot]>,
-    /// Places for operations on sessions.
+    /// Permits for operations on sessions.
     window: Arc<Semaphore>,
-    /// Operations that wait for a place.
+    /// Operations that wait for a permit.
     waiting: AtomicUsize,
     turn: AtomicUsize,
     /// Whether any breaker in `state` is tripped. Fast path: while false, `state` need not be
     /// locked.
     suspect: AtomicBool,
-    /// It said that it is about to stop.
+    /// The node has announced that it is about to stop.
     leaving: Arc<AtomicBool>,
     state: Mutex<State>,
     born: Instant,
-    /// When it last answered anything, ms since it was born.
+    /// Time of its last answer, ms since its creation.
     heard_ms: AtomicU64,
-    /// Whether `silence` is tripped because it did not answer.
+    /// Whether `silence` tripped because the peer did not answer.
     mute: AtomicBool,
     late: AtomicU32,
 }
 
-/// Room for one connection.
+/// A slot for one connection.
 #[derive(Default)]
 struct Slot {
     channel: Mutex<Option<Connection>>,
     /// On that connection.
     session: Mutex<Option<Arc<Session>>>,
-    /// Held while connecting, so that many operations wait for one connection.
+    /// Held while connecting, so all operations wait for the same attempt.
     connecting: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Tripped while it cannot be connected to, or does not answer.
+    /// Tripped while the peer is unreachable or does not answer.
     silence: CircuitBreaker,
-    /// Tripped while it refuses operations: it is stopping, or belongs to another cluster.
+    /// Tripped while the peer refuses operations, because it is stopping or belongs to another
+    /// cluster.
     refusal: CircuitBreaker,
-    /// Tripped while it answers later than other replicas do.
+    /// Tripped while the peer answers later than other replicas.
     slowness: CircuitBreaker,
     last_failure: Option<(Instant, Fault)>,
 }
@@ -95,7 +95,7 @@ impl Slot {
             .cloned()
     }
 
-    /// One on this connection, unless another caller has begun one meanwhile.
+    /// Starts a session on this connection, unless another caller has just started one.
     fn begin_session(&self, channel: Connection, leaving: &Arc<AtomicBool>) -> Arc<Session> {
         let mut session = self.session.lock();
         match session.as_ref().filter(|session| session.is_open()) {
@@ -138,16 +138,16 @@ impl Peer {
         })
     }
 
-    /// Whether a connection was made and not given up since.
+    /// Whether a connection exists and was not given up.
     pub(crate) fn was_reached(&self) -> bool {
         self.slots.iter().any(|slot| slot.channel.lock().is_some())
     }
 
-    /// Whether to send operations here. Probes an avoided address in the background when a
-    /// breaker is half-open.
+    /// Whether to send operations here. If a breaker is half-open, probes the address in
+    /// the background.
     ///
-    /// Writes still go to a peer that is only slow: two nodes that write the same keys refuse each other's
-    /// writes, which then end in doubt.
+    /// Writes still go to a slow peer: if two nodes coordinated writes of the same keys, they would
+    /// refuse each other's writes, which would then end in doubt.
     pub(crate) fn is_usable(self: &Arc<Self>, nature: Nature) -> bool {
         if self.leaving.load(Ordering::Acquire) && self.leaving.swap(false, Ordering::AcqRel) {
             tracing::debug!(address = %self.address, "circuit breaker open: the node is stopping");
@@ -170,8 +170,8 @@ impl Peer {
         answers && (nature == Nature::Write || slowness == BreakerState::Closed)
     }
 
-    /// A connection proves that an address that could not be reached works again. A peer that
-    /// was slow or silent has to answer.
+    /// For an unreachable address, a connection proves that it works again. A slow or silent
+    /// peer must answer.
     async fn probe(&self) {
         let connected = self.channel().await.is_ok();
         if !connected || !self.suspect.load(Ordering::Acquire) {
@@ -192,7 +192,7 @@ impl Peer {
         }
     }
 
-    /// It has answered.
+    /// Records an answer.
     pub(crate) fn heard(&self) {
         let now_ms = self.born.elapsed().as_millis() as u64;
         self.heard_ms.store(now_ms, Ordering::Relaxed);
@@ -201,27 +201,27 @@ impl Peer {
         }
     }
 
-    /// Whether it has answered anything since.
+    /// Whether the peer has answered anything since `at`.
     pub(crate) fn was_heard_since(&self, at: Instant) -> bool {
         let at_ms = at.saturating_duration_since(self.born).as_millis() as u64;
         self.heard_ms.load(Ordering::Relaxed) > at_ms
     }
 
-    /// It does not answer: avoid it until it does.
+    /// The peer does not answer: avoid it until it does.
     pub(crate) fn fell_silent(&self) {
         tracing::debug!(address = %self.address, "circuit breaker open: the node does not answer");
         self.mute.store(true, Ordering::Relaxed);
         self.trip(|state| &mut state.silence);
     }
 
-    /// A node of another cluster answers here: avoid the address until one of ours does.
+    /// A node of another cluster answers here: avoid the address until one of this cluster does.
     pub(crate) fn is_a_strangers(&self, fault: &Fault) {
         tracing::debug!(address = %self.address, %fault, "circuit breaker open: another cluster's node");
         self.trip(|state| &mut state.refusal);
     }
 
-    /// Another replica answered a get first, although it was asked later. Whether that
-    /// happens often enough to avoid this one.
+    /// Records that another replica answered a get first, although it was asked later.
+    /// Returns whether this happens often enough to avoid the peer.
     pub(crate) fn was_late(&self) -> bool {
         let is_slow = self.late.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_LATE;
         if is_slow {
@@ -230,18 +230,18 @@ impl Peer {
         is_slow
     }
 
-    /// Whether gets avoid it because it is slow.
+    /// Whether gets avoid the peer because it is slow.
     pub(crate) fn is_slow(&self) -> bool {
         self.suspect.load(Ordering::Acquire) && self.state.lock().slowness.is_tripped()
     }
 
-    /// It is slower than others: gets avoid it for a while.
+    /// The peer is slower than others: gets avoid it for a while.
     pub(crate) fn fell_behind(&self) {
         tracing::debug!(address = %self.address, "circuit breaker open: the node is slow");
         self.trip(|state| &mut state.slowness);
     }
 
-    /// It is no slower than others.
+    /// The peer is no slower than others.
     pub(crate) fn keeps_up(&self) {
         let mut state = self.state.lock();
         state.slowness.close();
@@ -249,7 +249,7 @@ impl Peer {
         self.suspect.store(suspect, Ordering::Release);
     }
 
-    /// It answered a get first.
+    /// The peer answered a get first.
     pub(crate) fn was_in_time(&self) {
         self.late.store(0, Ordering::Relaxed);
     }
@@ -270,19 +270,19 @@ impl Peer {
         self.suspect.store(false, Ordering::Release);
     }
 
-    /// A connection; the next of a few in turn. Takes at most the connect timeout
-    /// for every caller that is there when connecting begins.
+    /// Returns a connection, the next in turn. Takes at most the connect timeout for
+    /// all callers that wait when connecting starts.
     pub(crate) async fn channel(&self) -> Result<Connection, Fault> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         self.connected(&self.slots[turn % self.slots.len()]).await
     }
 
-    /// A permit for one operation on the first session that is not full, else on the one with least to do. Takes as long as
-    /// [`channel`](Self::channel), and until there is a place.
+    /// Returns a permit for one operation on the first session that is not full, else on the least
+    /// busy one. Takes as long as [`channel`](Self::channel), and waits for a permit.
     pub(crate) async fn session_permit(&self) -> Result<SessionPermit, Fault> {
         let place = self.place().await;
         // Nobody closes it.
-        let place = place.map_err(|_| Fault::new(Reason::Internal, "the client has ended"))?;
+        let place = place.map_err(|_| Fault::new(Reason::Internal, "the client was dropped"))?;
         let slot = self.slot_with_room();
         let session = match slot.open_session() {
             Some(session) => session,
@@ -299,12 +299,12 @@ impl Peer {
         Arc::clone(&self.window).acquire_owned().await
     }
 
-    /// Whether an operation on a session would be sent at once.
+    /// Whether a session would send an operation at once.
     pub(crate) fn has_room(&self) -> bool {
         self.window.available_permits() > 0
     }
 
-    /// All places, as if so many operations were under way.
+    /// Takes all permits, as if the window were full.
     #[cfg(test)]
     pub(crate) fn take_places(&self) -> OwnedSemaphorePermit {
         let count = self.window.available_permits() as u32;
@@ -312,7 +312,7 @@ impl Peer {
         places.expect("as many as are free")
     }
 
-    /// Operations that wait for a place on a session.
+    /// Operations that wait for a permit on a session.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
@@ -353,7 +353,7 @@ impl Peer {
         }
     }
 
-    /// Takes note that an established connection broke and could not be made again.
+    /// Records that an established connection broke and reconnecting failed.
     pub(crate) fn cut_off(&self, fault: &Fault) {
         for slot in &self.slots {
             slot.channel.lock().take();
@@ -381,7 +381,7 @@ impl Peer {
     }
 }
 
-/// One more, as long as it lives.
+/// Counts one, until it is dropped.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
@@ -436,19 +436,19 @@ impl Peers {
         })
     }
 
-    /// The cluster that requests are for from now on.
+    /// Sets the cluster that requests name from now on.
     pub(crate) fn belong_to(&self, cluster: ClusterId) {
         self.naming.set(cluster);
     }
 
-    /// The addresses that the user named.
+    /// The user's endpoints.
     pub(crate) fn seeds(&self) -> &[Arc<Peer>] {
         &self.seeds
     }
 
-    /// The peers of these addresses, keeping the connections of those already known
-    /// and forgetting all others but the seeds. An address that is not one is left
-    /// out: its node is reached through others.
+    /// The peers of these addresses. Keeps the connections of known ones, and forgets
+    /// all others except the seeds. Leaves out malformed addresses: other nodes forward
+    /// to those nodes.
     pub(crate) fn of<'a, K>(
         &self,
         addresses: impl Iterator<Item = (K, &'a str)>,

@@ -1,4 +1,4 @@
-//! A hedged get: sent to one replica and, if the answer takes long, to a second one too.
+//! A hedged get: goes to one replica and, if the answer takes long, also to a second one.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,12 +17,12 @@ use crate::retry::Failure;
 use crate::session::SessionPermit;
 use crate::view::View;
 
-/// A get that has waited this long is hedged even if the budget is spent, up to a fixed number
-/// at a time: the replica it waits for has stalled, and its breaker will trip soon. The bound is for a cluster that
-/// is slow because it is overloaded, where hedges would add load.
+/// A get that has waited this long is hedged even if the budget is spent, because the replica has
+/// stalled and its breaker will trip soon. A fixed number at a time limits this: in an overloaded
+/// cluster, hedges would add load.
 const LATE: Duration = Duration::from_millis(250);
 
-/// A target, and what to send along for it to check that it serves the partition.
+/// A target, and the route to send, so the target can check that it serves the partition.
 pub(crate) struct RoutedTarget {
     pub(crate) target: Target,
     pub(crate) route: Option<v1::Route>,
@@ -36,8 +36,8 @@ impl RoutedTarget {
     }
 }
 
-/// Sends to the first target and, after the hedging delay, to the second too if there is one;
-/// the first answer counts.
+/// Sends to the first target and, after the hedging delay, also to the second, if any; the
+/// first answer counts.
 pub(crate) async fn race<T, F, Fut>(
     core: &Core,
     first: RoutedTarget,

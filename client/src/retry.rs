@@ -1,13 +1,13 @@
-//! When to try again, and how long to wait first.
+//! Decides whether to retry, and how long to wait first.
 //!
-//! Pure: the remaining time and the random number come in as arguments.
+//! Pure: the remaining time and the random number are arguments.
 //!
 //! Invariants:
-//! * A write is sent again only when the fault says that it did not and will not
-//!   happen. A fault that leaves the outcome open goes to the caller at once.
-//! * A read is sent again even when its outcome is unknown.
-//! * No attempt is begun with too little time to succeed: rather than sleep into the
-//!   deadline, the last fault is returned while it is still news.
+//! * A write is resent only if the fault says that it did not and will not happen. A
+//!   fault that leaves the outcome open goes to the caller at once.
+//! * A read is resent even if its outcome is unknown.
+//! * No attempt starts with too little time to succeed: instead of sleeping into the
+//!   deadline, the operation returns its last fault at once.
 //!
 //! The wait is exponential with full jitter (Brooker, "Exponential backoff and
 //! jitter", 2015): uniform between 0 and a cap that doubles. A node's own advice to
@@ -19,28 +19,28 @@ use torc_proto::{Fault, Reason};
 
 const FIRST_CAP: Duration = Duration::from_millis(5);
 const LAST_CAP: Duration = Duration::from_millis(500);
-/// The part of an operation's time that is worth an attempt: with less left, a write
-/// would more likely end in doubt than in success.
+/// The least part of an operation's time for another attempt: with less, a write would
+/// more likely end in doubt than succeed.
 const LEAST_PART: u32 = 20;
 const LEAST_BUDGET: Duration = Duration::from_millis(20);
 
 /// Whether an operation changes what is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nature {
-    /// It does not, or carrying it out twice is the same as once.
+    /// No, or repeating it has no further effect.
     Read,
-    /// It does: carrying it out twice is not the same as once.
+    /// Yes, and repeating it can have a further effect.
     Write,
 }
 
 /// Where an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// No connection to the node came to be: nothing was sent, or a stranger refused it.
+    /// There was no connection to the node: nothing was sent, or another cluster's node refused it.
     Connecting,
     /// The request was sent; the fault is the node's answer or the transport's.
     Sent,
-    /// The request or its answer is longer than a message may be. Nothing changed.
+    /// The request or its answer exceeds the limit of messages. Nothing changed.
     TooLarge,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Stop {
 pub(crate) struct Failure {
     /// Where it ended.
     pub(crate) stop: Stop,
-    /// Of what it failed.
+    /// Why it failed.
     pub(crate) fault: Fault,
 }
 
@@ -68,14 +68,14 @@ impl Failure {
         }
     }
 
-    /// Whether sending again is safe and may help.
+    /// Whether a retry is safe and may help.
     pub(crate) fn may_retry(&self, nature: Nature) -> bool {
         let lost = self.fault.maybe_applied || self.fault.reason == Reason::OutcomeUnknown;
         self.fault.is_retryable() || self.is_misdirected() || (lost && nature == Nature::Read)
     }
 
-    /// Whether a node of another cluster, or another node than was meant, refused it. The
-    /// right node may still carry it out.
+    /// Whether the wrong node, or a node of another cluster, refused it. The right node
+    /// may still carry it out.
     pub(crate) fn is_misdirected(&self) -> bool {
         let stranger = matches!(self.fault.reason, Reason::WrongCluster | Reason::WrongNode);
         stranger && !self.fault.maybe_applied
@@ -109,7 +109,7 @@ impl Failure {
         }
     }
 
-    /// Whether another node may do what this one could not.
+    /// Whether another node may succeed where this one failed.
     pub(crate) fn is_of_the_node(&self) -> bool {
         let reason = self.fault.reason;
         self.stop == Stop::Sent
@@ -129,10 +129,10 @@ impl Failure {
     }
 }
 
-/// The fault to report for an operation that ended with `last`. If the operation only ran out
-/// of time while it retried, the fault that caused the retry (`earlier`) says more; and "another
-/// cluster answers at this address" says more than "nobody answers". A write in doubt stays in
-/// doubt.
+/// The fault to report for an operation that ended with `last`. If the operation only ran out of
+/// time during a retry, the fault that caused the retry (`earlier`) is more informative; and
+/// "another cluster answers at this address" is more informative than "no answer". A write in
+/// doubt stays in doubt.
 pub(crate) fn blame(last: Fault, earlier: Option<Fault>, nature: Nature) -> Fault {
     let in_doubt = nature == Nature::Write && last.maybe_applied;
     match earlier {
@@ -149,10 +149,10 @@ fn says_more(earlier: &Fault, last: &Fault) -> bool {
     }
 }
 
-/// How often an operation has been tried, and which failures it has met.
+/// The attempts of an operation and their failures.
 #[derive(Debug, Clone)]
 pub(crate) struct RetryState {
-    /// The least time to begin an attempt with.
+    /// The least remaining time for an attempt.
     budget: Duration,
     attempts: u32,
     waits: u32,
@@ -161,7 +161,7 @@ pub(crate) struct RetryState {
 }
 
 impl RetryState {
-    /// Of an operation that may take so much time.
+    /// For an operation with this time limit.
     pub(crate) fn new(time: Duration) -> Self {
         Self {
             budget: (time / LEAST_PART).max(LEAST_BUDGET),
@@ -177,8 +177,8 @@ impl RetryState {
         self.attempts
     }
 
-    /// How long to wait before trying again; none when `remaining` does not suffice
-    /// for that and another attempt.
+    /// How long to wait before a retry; `None` if `remaining` is too short for the wait
+    /// and another attempt.
     ///
     /// `random` is uniform in 0..1. The first stale epoch and the first failure to
     /// connect cost no wait: the next attempt takes another route.
@@ -200,7 +200,7 @@ impl RetryState {
         (wait < remaining).then_some(wait)
     }
 
-    /// Whether a new route cures all of these failures, and each is the first of its kind.
+    /// Whether a new route solves all of these failures, and each is the first of its kind.
     fn reroutes(&mut self, failures: &[Failure]) -> bool {
         let stale = failures.iter().any(Failure::is_stale);
         let cut_off = failures.iter().any(|f| f.stop == Stop::Connecting);

@@ -9,21 +9,21 @@ use crate::call::request;
 use crate::retry::Nature;
 use crate::{Client, Error};
 
-/// The authorities that nodes trust, and how far a rotation is.
+/// The authorities that nodes trust, and the progress of a rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorities {
-    /// How many rotations have begun.
+    /// Number of rotations started so far.
     pub rotation: u32,
-    /// How far the last one is; [`RotationStep::Settled`]: none is under way.
+    /// Step of the last rotation; [`RotationStep::Settled`]: none is running.
     pub step: RotationStep,
-    /// Certificates in PEM. Nodes issue by the first.
+    /// Certificates in PEM. The first authority issues certificates.
     pub trusted: Vec<String>,
     /// Every member.
     pub members: Vec<RotationMember>,
 }
 
 impl Authorities {
-    /// Members that have not done the step.
+    /// Members that have not finished the step.
     pub fn waiting(&self) -> impl Iterator<Item = &RotationMember> {
         self.members.iter().filter(|member| !member.done)
     }
@@ -38,20 +38,21 @@ pub struct RotationMember {
     pub address: String,
     /// Whether it has done the step.
     pub done: bool,
-    /// Why it does not answer; none: it does.
+    /// Why it does not answer; `None` if it does.
     pub problem: Option<String>,
 }
 
-/// What to do with the authority.
+/// A step of a rotation, or its abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RotationAction {
-    /// Make a new authority, which nodes trust beside the old one. Nothing to do while a rotation is under way.
+    /// Create a new authority, which nodes trust beside the old one. Does nothing during a
+    /// rotation.
     Begin,
-    /// Let nodes issue by the new one.
+    /// Let the new authority issue certificates.
     Issue,
-    /// Let nodes trust the new one alone.
+    /// Let nodes trust the new authority alone.
     Finish,
-    /// Let nodes trust the old one alone again, before they issue by the new one.
+    /// Let nodes trust the old authority alone again; only before the new one issues certificates.
     Abort,
 }
 
@@ -77,7 +78,7 @@ fn from_wire(wire: v1::Authorities) -> Option<Authorities> {
 }
 
 impl Client {
-    /// The authorities that nodes trust, and how far a rotation is.
+    /// The authorities that nodes trust, and the progress of a rotation.
     ///
     /// # Errors
     /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) on a cluster without an authority of its own;
@@ -92,13 +93,14 @@ impl Client {
         from_wire(answer).ok_or_else(|| Error::malformed("authorities", false))
     }
 
-    /// Takes a step of the rotation of the cluster's authority. Returns once it is agreed; [`Client::authorities`] says which
-    /// members have done it. Repeating a step is harmless.
+    /// Starts a step in the rotation of the cluster's authority. Returns once the nodes have agreed
+    /// on it; [`Client::authorities`] shows which members have finished it. Repeating a step is
+    /// harmless.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) while a member has not done the step before or does not answer, and
-    /// on a cluster without an authority of its own; [`ErrorKind::Denied`](crate::ErrorKind::Denied); and as
-    /// [`Client::status`].
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) while a member has not finished the
+    /// previous step or does not answer, and on a cluster without an authority of its own;
+    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied); and as [`Client::status`].
     pub async fn rotate_authority(&self, action: RotationAction) -> Result<Authorities, Error> {
         let action = match action {
             RotationAction::Begin => v1::RotationAction::Begin,

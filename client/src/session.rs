@@ -1,19 +1,20 @@
-//! Operations on single keys, many of them on one stream to a node.
+//! Sessions: many operations on single keys share one stream to a node.
 //!
-//! A call of its own costs each operation several microseconds of headers and frames on both sides; on
-//! a stream that is there already it costs a message, and those that are ready together travel together.
-//! A node's first session is filled before its next connection gets one, for the same reason.
+//! A separate call would cost each operation several microseconds of headers and frames on both
+//! sides. On an existing stream it costs a message, and messages that are ready together travel
+//! together. For the same reason, a node's first session fills up before its next connection gets
+//! one.
 //!
 //! Invariants:
-//! * An operation that ended with [`Unsent`] was not begun and never will be.
+//! * An operation that ended with [`Unsent`] was not started and never will be.
 //! * Nothing is sent before the node has accepted the stream.
-//! * What was sent when the stream broke is in doubt; what was still waiting here, and what a
-//!   node says that it has not read, is [`Unsent`].
-//! * At most [`WINDOW`] operations a connection are under way at a node; more wait here, first come first served,
-//!   where giving up costs nothing.
+//! * When the stream breaks, sent operations are in doubt; waiting ones, and those that the
+//!   node reports as unread, are [`Unsent`].
+//! * At most [`WINDOW`] operations per connection are in flight at a node; more wait here, in
+//!   order, where giving up costs nothing.
 //!
-//! A stream that is old, or whose node is about to stop, takes no more operations and ends when
-//! those that were sent are answered.
+//! An old stream, or one whose node is about to stop, accepts no more operations and ends when
+//! the sent ones are answered.
 
 use std::collections::HashMap;
 use std::future::{Future, ready};
@@ -34,14 +35,14 @@ use torc_proto::{Fault, TraceContext, v1};
 use crate::client::kv;
 use crate::naming::Connection;
 
-/// Most operations under way at a node, for each connection to it.
+/// Most operations in flight per connection to a node.
 pub(crate) const WINDOW: usize = 256;
-/// A session with so many under way is full while another one of the node is not.
+/// A session with this many in flight counts as full while another session of the node is not.
 const FILL: usize = 64;
 
-/// The operation was not begun: the session ended before it was sent, or read.
+/// The operation was not started: the session ended before it was sent or read.
 #[derive(Debug, thiserror::Error)]
-#[error("the stream to the node ended before the operation was begun")]
+#[error("the stream to the node ended before the operation was started")]
 pub(crate) struct Unsent;
 
 /// One stream.
@@ -53,9 +54,9 @@ pub(crate) struct Session {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Nothing is to be sent any more.
+    /// The session sends nothing any more.
     is_closed: AtomicBool,
-    /// The last operation that was handed to the connection.
+    /// The last operation passed to the connection.
     sent_id: AtomicU64,
     /// The node is about to stop.
     leaving: Arc<AtomicBool>,
@@ -63,23 +64,23 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// None once nothing is to be sent any more.
+    /// `None` once the session sends nothing any more.
     requests: Option<mpsc::UnboundedSender<v1::SessionRequest>>,
     last_id: u64,
     waiting: HashMap<u64, oneshot::Sender<Result<Outcome, Status>>>,
 }
 
-/// Permits one operation on a session, and holds its place in the window.
+/// A permit for one operation on a session, with its place in the window.
 pub(crate) struct SessionPermit {
     session: Arc<Session>,
-    /// None: the operation is not traced.
+    /// `None`: not traced.
     trace: Option<TraceContext>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Session {
-    /// A stream on this connection. Sends what it is given as soon as the node has accepted it. Says
-    /// by `leaving` that the node is about to stop.
+    /// Opens a stream on this connection. Sends operations once the node has accepted the stream.
+    /// Sets `leaving` when the node is about to stop.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -103,22 +104,22 @@ impl Session {
         })
     }
 
-    /// Whether it takes operations.
+    /// Whether it accepts operations.
     pub(crate) fn is_open(&self) -> bool {
         !self.shared.is_closed.load(Ordering::Acquire)
     }
 
-    /// Whether another session of the node should be used, if there is one that is not.
+    /// Whether to prefer another session of the node, if one is not full.
     pub(crate) fn is_full(&self) -> bool {
         self.under_way() >= FILL
     }
 
-    /// Operations under way.
+    /// Operations in flight.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::Relaxed)
     }
 
-    /// Takes an operation on, in a place of the node's.
+    /// A permit for an operation, in this place of the node's window.
     pub(crate) fn permit(self: Arc<Self>, place: OwnedSemaphorePermit) -> SessionPermit {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         SessionPermit {
@@ -185,7 +186,8 @@ impl SessionPermit {
 }
 
 impl Shared {
-    /// Sends an operation and returns its number and where its answer comes; none when nothing is sent any more.
+    /// Sends an operation and returns its number and the receiver of its answer; `None` if the
+    /// session sends nothing any more.
     fn send(
         &self,
         operation: Operation,
@@ -228,19 +230,19 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Ends the session when dropped, however that comes.
+/// Ends the session when dropped.
 struct End {
     shared: Arc<Shared>,
-    /// Of what the operations fail that were sent and not answered.
+    /// The status of operations that were sent and not answered.
     status: Status,
-    /// Of what those fail that were not begun.
+    /// The status of operations that were not started.
     unread: Status,
-    /// The node has read nothing that it did not answer.
+    /// The node has answered everything that it read.
     is_clean: bool,
 }
 
 impl End {
-    /// Sends nothing any more.
+    /// Stops sending.
     fn retire(&self) {
         self.shared.is_closed.store(true, Ordering::Release);
         self.shared.state.lock().requests = None;
@@ -325,7 +327,7 @@ async fn run(
     }
 }
 
-/// The status of operations on a stream that broke: whatever it says of itself, they were sent.
+/// The status of operations on a broken stream: whatever the status claims, they were sent.
 fn broken(status: &Status) -> Status {
     let cause = std::error::Error::source(status)
         .map_or_else(|| status.message().to_owned(), torc_proto::deepest);
@@ -345,7 +347,7 @@ fn unsent() -> Status {
     status
 }
 
-/// What a node answered instead.
+/// The status of an answer of the wrong kind.
 fn misfit(outcome: Outcome) -> Status {
     match outcome {
         Outcome::Fault(fault) => Fault::from(fault).into(),
@@ -353,9 +355,9 @@ fn misfit(outcome: Outcome) -> Status {
     }
 }
 
-/// What carries a request to a node: a connection for calls, or a permit on a session.
+/// The transport of a request: a connection for calls, or a permit on a session.
 pub(crate) trait Transport: Sized {
-    /// One to this peer. Takes as long as connecting takes; on a session, until there is a place.
+    /// A transport to this peer. Waits for the connection or, on a session, for a permit.
     fn to(peer: &crate::peer::Peer) -> impl Future<Output = Result<Self, Fault>> + Send;
 }
 

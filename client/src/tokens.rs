@@ -16,23 +16,23 @@ use crate::{Client, Error};
 /// A bearer token without its secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TokenInfo {
-    /// What it is revoked by.
+    /// Its id, to revoke it.
     pub id: BearerId,
-    /// For people.
+    /// A name for people.
     pub name: String,
-    /// What its holder may do in every namespace: `read`, `write`, `observe`, `admin`.
+    /// Roles in every namespace: `read`, `write`, `observe`, `admin`.
     #[serde(serialize_with = "as_names")]
     pub roles: Roles,
-    /// And in these, as `ROLE:NAMESPACE` or `ROLE:NAMESPACE/PREFIX`.
+    /// Roles in single namespaces, as `ROLE:NAMESPACE` or `ROLE:NAMESPACE/PREFIX`.
     #[serde(serialize_with = "as_texts")]
     pub scopes: Vec<Scope>,
     /// Unix milliseconds.
     pub created_at_ms: u64,
-    /// Unix milliseconds; none: when it is revoked.
+    /// Expiry, Unix milliseconds; `None`: valid until revoked.
     pub expires_at_ms: Option<u64>,
-    /// How many nodes it lets in; none: it is no join token.
+    /// Number of nodes that it admits; `None`: it is not a join token.
     pub join_uses: Option<u32>,
-    /// How many it has let in.
+    /// Number of nodes that it has admitted.
     pub joined: u32,
 }
 
@@ -48,20 +48,20 @@ fn as_texts<S: Serializer>(scopes: &[Scope], serializer: S) -> Result<S::Ok, S::
 /// A token to create.
 #[derive(Debug, Clone, Default)]
 pub struct NewToken {
-    /// For people: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
+    /// A name for people: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
     pub name: String,
-    /// What its holder may do in every namespace.
+    /// Roles in every namespace.
     pub roles: Roles,
-    /// And in these; at most 16.
+    /// Roles in single namespaces; at most 16.
     pub scopes: Vec<Scope>,
-    /// How long it counts, by the clocks of nodes; none: until it is revoked.
+    /// Lifetime by the nodes' clocks; `None`: until revoked.
     pub lifetime: Option<Duration>,
 }
 
-/// A token that was created, and its secret, which cannot be shown again.
+/// A new token with its secret, which the cluster cannot show again.
 #[derive(Clone)]
 pub struct CreatedToken {
-    /// What it is.
+    /// The token without its secret.
     pub info: TokenInfo,
     bearer: Bearer,
 }
@@ -81,12 +81,12 @@ impl fmt::Debug for CreatedToken {
     }
 }
 
-/// A join token that was created, and its secret, which cannot be shown again.
+/// A new join token with its secret, which the cluster cannot show again.
 #[derive(Debug, Clone)]
 pub struct CreatedJoinToken {
-    /// What it is.
+    /// The token without its secret.
     pub info: TokenInfo,
-    /// What a node comes with. `Debug` does not show its secret.
+    /// The token for the new node. `Debug` hides its secret.
     pub token: JoinToken,
 }
 
@@ -115,13 +115,15 @@ impl TokenInfo {
 
 /// Bearer tokens.
 impl Client {
-    /// Creates a bearer token. It counts at every member that answers when this returns, and at the others as soon as they
-    /// hear of it. If the answer is lost, a token was made that nobody has: revoke it.
+    /// Creates a bearer token. When this returns, every member that answers accepts it; the others
+    /// do once they learn of it. If the answer is lost, the token exists but its secret is lost:
+    /// revoke it.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what is out of bounds;
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) on a cluster without TLS, or if it has as many as it may have;
-    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied); and as [`Client::status`].
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for values beyond their limits;
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) on a cluster without TLS, or if it has the
+    /// maximum number of tokens; [`ErrorKind::Denied`](crate::ErrorKind::Denied); and as
+    /// [`Client::status`].
     pub async fn create_token(&self, new: &NewToken) -> Result<CreatedToken, Error> {
         let scope = |scope: &Scope| v1::Scope {
             role: scope.role.to_string(),
@@ -141,13 +143,15 @@ impl Client {
         Ok(CreatedToken { info, bearer })
     }
 
-    /// Creates a join token, which lets a number of nodes (at most 64) into a secure cluster (`kvd serve --join`). If the answer
-    /// is lost, the token exists but nobody has it: revoke it.
+    /// Creates a join token, with which a number of nodes (at most 64) can join a secure cluster
+    /// (`kvd serve --join`). If the answer is lost, the token exists but its secret is lost: revoke
+    /// it.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for what is out of bounds;
-    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) on a cluster that was not founded with `--secure`, or if it has as
-    /// many tokens as it may have; [`ErrorKind::Denied`](crate::ErrorKind::Denied); and as [`Client::status`].
+    /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) for values beyond their limits;
+    /// [`ErrorKind::Refused`](crate::ErrorKind::Refused) on a cluster that was not founded with
+    /// `--secure`, or if it has the maximum number of tokens;
+    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied); and as [`Client::status`].
     pub async fn create_join_token(
         &self,
         name: &str,
@@ -198,7 +202,7 @@ impl Client {
         Ok((info, bearer, answer))
     }
 
-    /// All bearer tokens in the order of their ids, expired ones among them.
+    /// All bearer tokens in the order of their ids, expired ones included.
     ///
     /// # Errors
     /// As [`Client::status`].
@@ -216,8 +220,9 @@ impl Client {
             .ok_or_else(|| Error::malformed("a token", false))
     }
 
-    /// Revokes a bearer token. When this returns, no member that answers takes it, nor goes on with what it
-    /// opened; the others within five seconds of hearing of it. Asking again is harmless, and so is an id that nobody has.
+    /// Revokes a bearer token. When this returns, every member that answers refuses it and has
+    /// closed what it opened; other members do so within five seconds of learning of it. Repeating
+    /// it is harmless, and so is an unknown id.
     ///
     /// # Errors
     /// As [`Client::status`].

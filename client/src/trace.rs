@@ -1,4 +1,4 @@
-//! Traces: operations that are carried out on behalf of a span, and the client's own spans.
+//! Traces: operations that belong to a span, and the client's own spans.
 //!
 //! The library sends no spans anywhere. An application that exports its own takes the client's along
 //! by [`ClientBuilder::on_span`](crate::ClientBuilder::on_span).
@@ -13,24 +13,24 @@ use torc_proto::TraceContext;
 use crate::retry::Nature;
 use crate::{Error, ErrorKind};
 
-/// What the client did for one operation that is traced, with all its retries.
+/// The client's part in one traced operation, with all its retries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientSpan {
     /// `client read` or `client write`.
     pub name: &'static str,
     /// The trace, and the span's own id.
     pub context: TraceContext,
-    /// The span of the application, as it was given; none: this one begins the trace.
+    /// The application's span; `None`: this span starts the trace.
     pub parent: Option<[u8; 8]>,
-    /// When it began.
+    /// When it started.
     pub began: SystemTime,
-    /// How long it took.
+    /// Its duration.
     pub took: Duration,
     /// Why the operation failed, if it did.
     pub error: Option<ErrorKind>,
 }
 
-/// Who is told of spans.
+/// Receives finished spans.
 #[derive(Clone)]
 pub(crate) struct SpanSink(Arc<dyn Fn(ClientSpan) + Send + Sync>);
 
@@ -49,16 +49,16 @@ impl fmt::Debug for SpanSink {
 /// Whether operations are traced.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wish {
-    /// On behalf of this span.
+    /// As part of this span.
     Behalf(TraceContext),
-    /// Each in a trace of its own.
+    /// Each in its own trace.
     Sampled,
 }
 
 /// The trace of one operation.
 #[derive(Debug)]
 pub(crate) struct Tracing {
-    /// What nodes are told.
+    /// The context for nodes.
     pub(crate) context: TraceContext,
     own: Option<Own>,
 }
@@ -97,7 +97,7 @@ impl Tracing {
         }
     }
 
-    /// The operation has ended.
+    /// Ends the operation.
     pub(crate) fn end<T>(self, nature: Nature, began: Instant, outcome: &Result<T, Error>) {
         let Some(own) = self.own else {
             return;

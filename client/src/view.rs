@@ -1,9 +1,9 @@
-//! The topology as this client knows it, and how it learns of a newer one.
+//! The client's topology, and how it fetches a newer one.
 //!
 //! Invariants:
-//! * The known topology never goes back to an older one, and never changes cluster.
-//! * However many operations need a newer topology, one at a time fetches it; those
-//!   who waited meanwhile share what came of it.
+//! * The topology never goes back to an older one, and never changes its cluster.
+//! * However many operations need a newer topology, one at a time fetches it; the
+//!   others wait and share the result.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use crate::peer::{Peer, Peers};
 use crate::retry::{Failure, Nature};
 use crate::{Error, ErrorKind};
 
-/// Longest wait for one node where others could be asked.
+/// Longest wait for one node if others could answer.
 const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Nodes without news to hear before believing that there is none.
+/// After this many nodes without a newer topology, assume that there is none.
 const ENOUGH_ANSWERS: usize = 3;
 
 /// A topology and the peers of its members.
@@ -46,18 +46,18 @@ impl View {
         Self { table, peers }
     }
 
-    /// Whether this client is told the key of the digests.
+    /// Whether the cluster has sent this client the digest key.
     pub(crate) fn tells_digests(&self) -> bool {
         self.table.digest_key != DigestKey::WITHHELD
     }
 
-    /// Whether there are namespaces of which this client may not know, which have numbers for names.
+    /// Whether there are namespaces that this client may not know, which have numbers as names.
     pub(crate) fn hides_namespaces(&self) -> bool {
         let mut names = self.table.namespaces.keys();
         names.any(|name| name.starts_with('#'))
     }
 
-    /// Who serves a partition.
+    /// The state of a partition.
     ///
     /// # Errors
     /// [`ErrorKind::Internal`] for a partition that the topology does not have.
@@ -66,7 +66,7 @@ impl View {
         self.table.state(partition).ok_or_else(unknown)
     }
 
-    /// How to reach a node; none when it is no member or its address is no address.
+    /// The peer of a node; `None` if it is not a member or its address is malformed.
     pub(crate) fn peer(&self, node: NodeId) -> Option<&Arc<Peer>> {
         self.peers.get(&node)
     }
@@ -77,16 +77,16 @@ impl View {
     }
 }
 
-/// What came of the last round of asking.
+/// The result of the last round.
 type Round = Result<(), Fault>;
 
 /// The newest topology known.
 #[derive(Debug)]
 pub(crate) struct Known {
     view: ArcSwapOption<View>,
-    /// Rounds of asking that have ended.
+    /// Rounds that have ended.
     rounds: AtomicU64,
-    /// Held while asking.
+    /// Held during a round.
     asking: tokio::sync::Mutex<Round>,
 }
 
@@ -99,17 +99,17 @@ impl Known {
         }
     }
 
-    /// What is known now.
+    /// The current view.
     pub(crate) fn view(&self) -> Option<Arc<View>> {
         self.view.load_full()
     }
 
-    /// Asks `candidates`, in order, for a topology newer than `seen`, until one has
-    /// it or all were asked. Returns at once when another caller has learnt of one
-    /// since, or if another round, begun before this call, ends meanwhile.
+    /// Asks `candidates`, in order, for a topology newer than `seen`, until one has it
+    /// or all were asked. Returns early if another caller has found one, and shares the
+    /// result of a round that was running at the time of the call.
     ///
     /// # Errors
-    /// The last fault when no node answered. What was known stays known.
+    /// The last fault if no node answered. The current view stays.
     pub(crate) async fn refresh(
         &self,
         peers: &Peers,
@@ -217,7 +217,7 @@ impl Known {
     }
 }
 
-/// Of two faults the later one, unless only the earlier one may pass.
+/// Of two faults the later one, unless only the earlier one is temporary.
 fn more_hopeful(earlier: Fault, later: Fault) -> Fault {
     let hope = |fault: &Fault| Failure::sent(fault.clone()).may_retry(Nature::Read);
     if hope(&earlier) && !hope(&later) {
@@ -229,13 +229,13 @@ fn more_hopeful(earlier: Fault, later: Fault) -> Fault {
 
 /// Why a topology was not adopted.
 enum Misfit {
-    /// It leaves out what was not known: ask for all of it.
+    /// It is a difference to an unknown topology: fetch the whole one.
     Incomplete,
-    /// It is another cluster's.
+    /// It belongs to another cluster.
     Stranger(ClusterId),
 }
 
-/// The topology to adopt; none when it is not newer than the one known.
+/// The topology to adopt; `None` if it is not newer than the current one.
 fn adopt(before: Option<&Arc<View>>, wire: v1::Topology) -> Result<Option<RoutingTable>, Misfit> {
     let known = before.map(|view| view.table.as_ref());
     if let Some(known) = known {
@@ -255,14 +255,14 @@ fn adopt(before: Option<&Arc<View>>, wire: v1::Topology) -> Result<Option<Routin
     Ok(Some(merged))
 }
 
-/// Whether a peer answers anything at all within this time.
+/// Whether a peer answers at all within this time.
 pub(crate) async fn answers_within(peer: &Peer, time: Duration) -> bool {
     let asked = std::time::Instant::now();
     let newest = u64::MAX;
     fetch(peer, newest, Instant::now() + time).await.is_ok() || peer.was_heard_since(asked)
 }
 
-/// The fault of a question that was not answered: whatever became of it, it changed nothing.
+/// The fault of an unanswered request for a topology, which changed nothing in any case.
 fn asked_in_vain(fault: Fault) -> Fault {
     if fault.maybe_applied {
         Fault::new(Reason::OwnerUnreachable, fault.message)

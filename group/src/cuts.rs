@@ -1,16 +1,16 @@
-//! Nodes that a test cuts off from the group.
+//! Cuts nodes off from the group, for tests.
 
 use std::fmt;
 use std::sync::Arc;
 
 use torc_ring::NodeId;
 
-/// Says, for tests, whether calls to a node do not leave. Asked before every call; cloning shares it.
+/// Decides before every call, for tests, whether to drop it. Cloning shares it.
 #[derive(Clone)]
 pub struct Cuts(Arc<dyn Fn(NodeId) -> bool + Send + Sync>);
 
 impl Cuts {
-    /// Cuts off the nodes for which this is true.
+    /// Cuts off the nodes for which `are` is true.
     pub fn new(are: impl Fn(NodeId) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(are))
     }

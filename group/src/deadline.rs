@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The moment at which a caller stops waiting: an instant, or a time from now.
+/// When a caller stops waiting: an instant, or a time from now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Instant);
 
@@ -37,7 +37,7 @@ impl From<std::time::Instant> for Deadline {
 
 impl From<Duration> for Deadline {
     fn from(from_now: Duration) -> Self {
-        /// What cannot be told from waiting for ever, and cannot overflow an instant.
+        /// As good as for ever, without overflowing an instant.
         const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
         Self(Instant::now() + from_now.min(LONGEST))
     }

@@ -1,4 +1,4 @@
-//! Why the topology group could not do what it was asked to.
+//! Errors of the topology group.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use torc_proto::{Fault, Reason};
 use torc_ring::NodeId;
 use torc_ring::topology::TopologyError;
 
-/// How long a caller had better wait while the group elects a leader.
+/// Advised wait while the group elects a leader.
 const ELECTION_ADVICE: Duration = Duration::from_millis(500);
 
 /// A failure of the topology group. Unless a variant says otherwise, the topology is unchanged.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// A setting of the group makes no sense together with the others.
-    #[error("the topology group's settings do not fit together: {reason}")]
+    /// A setting of the group contradicts the others.
+    #[error("contradictory settings of the topology group: {reason}")]
     Options {
-        /// What does not fit.
+        /// The contradiction.
         reason: String,
     },
-    /// The directory cannot be made or opened. Check its owner and the disk.
+    /// The directory cannot be created or opened. Check its owner and the disk.
     #[error("cannot open the topology group's store {}: {reason}", path.display())]
     Open {
         /// The directory or file.
@@ -34,18 +34,18 @@ pub enum GroupError {
         /// The store's file.
         path: PathBuf,
     },
-    /// Written by a newer version, which this one cannot read. Start that version.
+    /// A newer release wrote the store. Start that release.
     #[error(
-        "the topology group's store has format {found}, and this version reads up to {supported}: start a newer version"
+        "the topology group's store has format {found}, but this release reads up to {supported}: start a newer release"
     )]
     NewerFormat {
         /// The format on disk.
         found: u32,
-        /// The newest format that this version reads.
+        /// The newest format that this release reads.
         supported: u32,
     },
-    /// What is on disk is not what was written. Nothing was changed; replace the node
-    /// by one with an empty data directory.
+    /// The store is damaged. Nothing was changed; replace the node by one with an empty
+    /// data directory.
     #[error(
         "the topology group's store is damaged ({what}): replace this node by one with an empty data directory"
     )]
@@ -53,70 +53,71 @@ pub enum GroupError {
         /// What is damaged, and how.
         what: String,
     },
-    /// The store belongs to another node or another cluster than the one asked for.
+    /// The store belongs to a different node or cluster.
     #[error("the topology group's store belongs to {stored}, not to {asked}")]
     OtherIdentity {
-        /// Whose it is.
+        /// Its owner.
         stored: String,
-        /// For whom it was asked.
+        /// The requested owner.
         asked: String,
     },
-    /// The founding of a cluster was begun in this directory and not finished. Found
-    /// again, or start with an empty data directory.
+    /// The founding of a cluster in this directory is unfinished. Found again, or start
+    /// with an empty data directory.
     #[error(
-        "the founding of a cluster was begun here and not finished: start with --bootstrap again, or with an empty data directory"
+        "the founding of a cluster here is unfinished: start with --bootstrap again, or with an empty data directory"
     )]
     HalfFounded,
-    /// This node is no member of a cluster yet.
-    #[error("this node is no member of a cluster yet")]
+    /// This node is not a member of a cluster yet.
+    #[error("this node is not a member of a cluster yet")]
     NotStarted,
     /// The group was shut down.
     #[error("this node is stopping")]
     Stopped,
-    /// The group stopped by itself, and does not start again in this process: a write of
-    /// its store failed, or it found itself in a state that must not be. A command that
-    /// was under way may have been committed.
+    /// The group stopped by itself and does not start again in this process: a write to
+    /// its store failed, or it found an invalid state. A command in progress may have
+    /// been committed.
     #[error("the topology group stopped: {reason}")]
     Failed {
         /// What went wrong.
         reason: String,
     },
-    /// The topology does not allow it.
+    /// The topology refuses the command.
     #[error(transparent)]
     Refused(#[from] TopologyError),
-    /// No leader was found in time, so nothing was proposed. Try again.
-    #[error("the topology group has no leader that can be reached: try again")]
+    /// No leader was found in time, so nothing was proposed. Retry.
+    #[error("the topology group has no reachable leader: retry")]
     NoLeader,
-    /// A leader had the command, but no majority answered in time: it may be committed
-    /// yet. Commands can be repeated, so try again.
+    /// A leader had the command, but no majority answered in time: it may still be
+    /// committed. Commands are idempotent, so retry.
     #[error(
-        "no majority of the topology group answered in time; the change may still happen: check `status`, or repeat it"
+        "no majority of the topology group answered in time; the change may still happen: check `kvctl status`, or repeat it"
     )]
     Unavailable,
-    /// This node did not catch up with the leader in time, so it cannot say what is current.
-    #[error("this node has not caught up with the topology group's leader: try again")]
+    /// This node did not catch up with the leader in time, so it does not know the current
+    /// topology.
+    #[error("this node has not caught up with the topology group's leader: retry")]
     Lagging,
-    /// The command is larger than a message may be. Split it.
-    #[error("the command takes {len} bytes, and {max} are allowed: split it")]
+    /// The command exceeds the limit of messages. Split it.
+    #[error("the command takes {len} bytes, but at most {max} are allowed: split it")]
     TooLarge {
         /// Length of the command as JSON, bytes.
         len: usize,
         /// The limit, bytes.
         max: usize,
     },
-    /// Another node sent what this version does not understand. Let all nodes run one version.
-    #[error("node {node} answered in a way that this version does not understand: {reason}")]
+    /// Another node sent an answer that this release does not understand. Run the same release on
+    /// all nodes.
+    #[error("this release does not understand the answer of node {node}: {reason}")]
     Peer {
         /// The other node.
         node: NodeId,
-        /// What was wrong.
+        /// The problem.
         reason: String,
     },
 }
 
 impl GroupError {
-    /// Whether the same call can succeed later. A command may be repeated whatever became
-    /// of it the first time.
+    /// Whether a retry may succeed. Commands are idempotent.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -154,7 +155,7 @@ impl GroupError {
     }
 }
 
-/// Whether the topology refuses for ever, or as it is now.
+/// Whether the refusal is final or depends on the current topology.
 fn refusal(error: &TopologyError) -> Reason {
     match error {
         TopologyError::UnknownNode { .. } => Reason::NoSuchNode,

@@ -1,8 +1,7 @@
-//! Whose Raft state a store holds.
+//! The identity of a store's Raft state.
 //!
-//! Raft's promises are made under a number. A store that was used under one number and
-//! then under another would break them, so the first use is written down, and every later
-//! one has to agree with it.
+//! A node makes Raft's promises under its number. Reusing a store under another number
+//! would break them, so the store records its first use, and every later use must match.
 
 use std::fmt;
 
@@ -12,27 +11,27 @@ use torc_ring::topology::{ClusterId, Incarnation};
 
 use crate::GroupError;
 
-/// Whose state it is, as written down.
+/// The recorded identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) node: NodeId,
-    /// None where the node founded its cluster: then the topology names it.
+    /// `None` if the node founded its cluster: the topology then names it.
     pub(crate) cluster: Option<ClusterId>,
-    /// The data directory that the store is a part of.
+    /// The data directory of the store.
     pub(crate) directory: Incarnation,
 }
 
-/// As whom a store is to be used.
+/// The identity under which a store should be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// A member of a cluster that exists.
+    /// A member of an existing cluster.
     Member(NodeId, ClusterId),
-    /// The founder of a cluster. Its id may be another one after a crash.
+    /// The founder of a cluster. After a crash, its id may differ.
     Founder(NodeId, ClusterId),
 }
 
 impl Claim {
-    /// The identity to write down on first use.
+    /// The identity to record on first use.
     pub(crate) const fn first(self, directory: Incarnation) -> Identity {
         let (node, cluster) = match self {
             Self::Member(node, cluster) => (node, Some(cluster)),
@@ -45,7 +44,7 @@ impl Claim {
         }
     }
 
-    /// Compares with what was written down, and with the cluster of the stored topology.
+    /// Compares with the recorded identity and with the cluster of the stored topology.
     pub(crate) fn check(
         self,
         stored: Identity,
@@ -77,7 +76,7 @@ impl fmt::Display for Identity {
         write!(f, "node {} of ", self.node)?;
         match self.cluster {
             Some(cluster) => write!(f, "the cluster {cluster}"),
-            None => f.write_str("a cluster that is being founded"),
+            None => f.write_str("a cluster that is still being founded"),
         }
     }
 }

@@ -1,30 +1,29 @@
-//! The topology group: how the nodes of a cluster agree on its topology.
+//! The topology group: the nodes of a cluster agree on its topology.
 //!
-//! Raft (the `openraft` crate) over the nodes' own gRPC. Up to five members vote, all the
-//! others follow as learners, so that every node has every topology by itself and no
-//! request for data ever waits for the group. The state machine is
-//! [`Topology`]; commands are [`Command`]s.
+//! Raft (the `openraft` crate) over the nodes' own gRPC. Up to five members vote; all
+//! others are learners, so every node has every topology and no data request ever waits
+//! for the group. The state machine is [`Topology`]; commands are [`Command`]s.
 //!
 //! Invariants:
-//! * A topology is published ([`TopologyGroup::watch`]) only after it is on this node's
-//!   disk: what a node acts on survives its crash.
-//! * A node works under one number in one cluster for as long as its store lives, and
-//!   takes only messages that are meant for it.
-//! * Commands may be sent again when an answer is missing; the topology makes repetition
-//!   harmless.
+//! * A topology is published ([`TopologyGroup::watch`]) only after it is on this
+//!   node's disk, so a topology that a node acts on survives its crash.
+//! * As long as its store exists, a node has one number in one cluster, and accepts
+//!   only messages addressed to it.
+//! * Commands may be resent if an answer is missing; the topology makes them
+//!   idempotent.
 //!
-//! The store (log, vote, state) and the rest of a node's data directory live and die
-//! together: a node whose store was lost must come back under a new number, because the
-//! votes it gave are lost too. The store names the data directory it was first used in;
-//! the caller compares ([`TopologyGroup::bound_to`]).
+//! The store (log, vote, state) and the rest of a node's data directory belong
+//! together: a node whose store was lost must return under a new number, because its
+//! votes are lost, too. The store records its data directory; the caller compares
+//! ([`TopologyGroup::bound_to`]).
 //!
-//! Map: `storage` (log and state machine on disk), `peers` and `wire` (connections and
-//! messages), `service` (the gRPC side), `identity` (whose
-//! store it is), `propose` (commands and reads through the
-//! leader), `voters` and `membership` (who votes), `recover` (from one voter), `cuts` (for tests).
+//! Map: `storage` (log and state machine on disk), `peers` and `wire` (connections and messages),
+//! `service` (the gRPC side), `identity` (of the store), `propose` (commands and reads through the
+//! leader), `voters` and `membership` (choice of voters), `recover` (from one voter), `cuts` (for
+//! tests).
 //!
-//! Left out: moving leadership on purpose (openraft 0.9 cannot), so removing the leader
-//! costs an election; and what topologies mean, which is `torc-ring`'s.
+//! Absent on purpose: leadership transfer (openraft 0.9 lacks it), so removing the
+//! leader costs an election; and the meaning of topologies (`torc-ring`).
 //!
 //! Source: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm",
 //! 2014; joint consensus as in its section 6.
@@ -81,27 +80,28 @@ const FOUNDING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Settings of a node's part in the group.
 #[derive(Debug, Clone)]
 pub struct GroupOptions {
-    /// Directory of the store, made if it is missing.
+    /// Directory of the store; created if missing.
     pub dir: PathBuf,
     /// The data directory that the store is a part of.
     pub incarnation: Incarnation,
-    /// This start of it.
+    /// This start of the data directory.
     pub boot: Boot,
-    /// How often a leader shows that it is there, milliseconds; also how long a follower
-    /// may take to answer. All nodes should have the same.
+    /// Heartbeat interval of a leader, milliseconds; also the time limit for a
+    /// follower's answer. Use the same on all nodes.
     pub heartbeat_ms: u64,
-    /// Silence after which a voter asks for votes is the upper bound plus a random time
-    /// within these bounds, milliseconds: followers trust a leader for the upper bound.
+    /// Bounds in milliseconds. A voter starts an election after a silence of the upper
+    /// bound plus a random time within the bounds: followers trust a leader for the
+    /// upper bound.
     pub election_timeout_ms: (u64, u64),
     /// Log entries between two snapshots.
     pub snapshot_every: u64,
-    /// Log entries kept behind a snapshot, for followers that are a little late.
+    /// Log entries to keep before a snapshot, for followers that lag slightly.
     pub keep_entries: u64,
-    /// Silence after which a voter's place may be given to a reachable node, milliseconds.
+    /// Silence after which a reachable node may replace a voter, milliseconds.
     pub voter_lost_after_ms: u64,
-    /// For tests: the nodes that calls do not leave for.
+    /// For tests: nodes to which calls are dropped.
     pub cuts: Option<Cuts>,
-    /// How to connect to the other nodes; none: in the clear.
+    /// How to connect to the other nodes; `None`: without TLS.
     pub tls: Option<Connector>,
 }
 
@@ -134,22 +134,22 @@ struct Inner {
     options: GroupOptions,
     store: Arc<Store>,
     running: OnceLock<Running>,
-    /// Held while starting, so that Raft is started once.
+    /// Held while starting, so Raft starts only once.
     starting: tokio::sync::Mutex<()>,
     stopping: AtomicBool,
     disowned: Disowned,
 }
 
-/// Why this node must not go on, once it was told so.
+/// Why this node must stop, once it knows that it must.
 type Disowned = Arc<OnceLock<String>>;
 
-/// Life: opening, starting, founding, stopping.
+/// Life cycle: opening, starting, founding, stopping.
 impl TopologyGroup {
-    /// Opens the store and reads the topology in it. Raft does not run yet. Blocks for
-    /// the disk; reads the whole store, some megabytes, to check it.
+    /// Opens the store and reads its topology. Does not start Raft. Blocks on the disk:
+    /// it reads the whole store, a few megabytes, to check it.
     ///
     /// # Errors
-    /// [`GroupError`] when the store cannot be opened, is locked, damaged or of a newer format.
+    /// [`GroupError`] if the store cannot be opened, is locked, damaged or has a newer format.
     pub fn open(options: GroupOptions) -> Result<Self, GroupError> {
         running::config(&options)?;
         let store = Store::open(&options.dir)?;
@@ -162,8 +162,8 @@ impl TopologyGroup {
         dir.join(storage::FILE_NAME)
     }
 
-    /// The data directory that the store was first used in; none while it was never used.
-    /// Blocks for the disk.
+    /// The data directory of the store's first use; `None` if it was never used. Blocks
+    /// on the disk.
     ///
     /// # Errors
     /// [`GroupError::Corrupt`].
@@ -186,25 +186,26 @@ impl TopologyGroup {
         }
     }
 
-    /// Starts Raft as member `node` of `cluster`, on this runtime. Doing it again is
-    /// harmless. The first time, on an empty store, `node` must be a number that no
-    /// node ever had before.
+    /// Starts Raft as member `node` of `cluster`, on this runtime. Repeating it is
+    /// harmless. On an empty store, `node` must be a number that no node has ever had.
     ///
     /// # Errors
-    /// [`GroupError::OtherIdentity`] or [`GroupError::HalfFounded`] when the store is
-    /// another's; [`GroupError::Failed`] when Raft cannot start from what is stored.
+    /// [`GroupError::OtherIdentity`] or [`GroupError::HalfFounded`] if the store
+    /// belongs to another node; [`GroupError::Failed`] if Raft cannot start from the
+    /// stored state.
     pub async fn start(&self, node: NodeId, cluster: ClusterId) -> Result<(), GroupError> {
         self.run_as(Claim::Member(node, cluster)).await
     }
 
-    /// Founds a cluster with this node as its first voter. To be repeated after a crash at
-    /// any point: a cluster that an earlier attempt of these members founded, with whatever
-    /// id and settings, is the one; read them from [`TopologyGroup::topology`].
+    /// Founds a cluster with this node as its first voter. Repeat it after a crash at any
+    /// point: if an earlier attempt of these members founded a cluster, with any id and
+    /// settings, that cluster stays; read them from [`TopologyGroup::topology`].
     ///
     /// # Errors
-    /// [`GroupError::Refused`] when the settings are refused, when `node` is none of the
-    /// numbers that the members get (1 for the first, and so on), or when a cluster of
-    /// others exists; [`GroupError::OtherIdentity`] when this node belongs to a cluster.
+    /// [`GroupError::Refused`] if the settings are refused, if `node` is not one of the
+    /// numbers that the members get (1 for the first, and so on), or if a cluster of
+    /// other members exists; [`GroupError::OtherIdentity`] if this node belongs to a
+    /// cluster.
     pub async fn found(&self, node: NodeId, founding: Founding) -> Result<(), GroupError> {
         let preview = Topology::found(founding.clone())?;
         let unknown = TopologyError::UnknownNode { node };
@@ -236,8 +237,8 @@ impl TopologyGroup {
         }
     }
 
-    /// Stops Raft and lets the store go, waiting for what is under way. Other nodes see a
-    /// node that went away; nothing has to be handed over.
+    /// Stops Raft and closes the store, after running work. Nothing needs to be handed
+    /// over to other nodes.
     pub async fn shutdown(&self) {
         self.inner.stopping.store(true, Ordering::Release);
         // Raft ends only behind the write that it is at.
@@ -252,19 +253,19 @@ impl TopologyGroup {
             Ok(())
         });
         if let Err(error) = closed.await {
-            tracing::warn!(%error, "the topology group's store was not closed");
+            tracing::warn!(%error, "could not close the topology group's store");
         }
     }
 
-    /// Ends this node's part: another process was started with its data directory, or with an
-    /// older or newer copy of it. Nothing is sent or accepted any more.
+    /// Ends this node's part, because another process runs with its data directory or a copy
+    /// of it. The node sends and accepts nothing any more.
     pub fn disown(&self, why: &str) {
         if self.inner.disowned.set(why.to_owned()).is_ok() {
-            tracing::error!(why, "this node must not go on");
+            tracing::error!(why, "this node must stop");
         }
     }
 
-    /// Whether the topology has the members that this founding would give, by incarnation.
+    /// Whether the topology has the members of this founding, by incarnation.
     fn was_founded_by(&self, preview: &Topology) -> bool {
         let Some(topology) = self.topology() else {
             return false;
@@ -290,7 +291,7 @@ impl TopologyGroup {
         Ok(())
     }
 
-    /// Makes sure that the store is this claimant's, and durably so.
+    /// Durably binds the store to this identity, or checks that it already is.
     async fn bind(&self, claim: Claim) -> Result<Identity, GroupError> {
         let store = &self.inner.store;
         let stored = store.run(Store::identity).await.map_err(broken)?;
@@ -306,16 +307,16 @@ impl TopologyGroup {
     }
 }
 
-/// Getters. None of them waits; before the start they answer as if there were no group.
+/// Getters. They never wait; before the start they answer as if there were no group.
 impl TopologyGroup {
-    /// Every topology that this node applied, each after it became durable here. A slow
-    /// reader sees the latest only.
+    /// Every topology that this node applied, after it became durable here. A slow
+    /// reader sees only the latest.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<Option<Arc<Topology>>> {
         self.inner.store.watch()
     }
 
-    /// The topology that this node applied last; perhaps not the latest that was committed.
+    /// The topology that this node applied last; a newer one may be committed.
     #[must_use]
     pub fn topology(&self) -> Option<Arc<Topology>> {
         self.inner.store.topology()
@@ -327,8 +328,8 @@ impl TopologyGroup {
         self.inner.running.get().and_then(Running::leader)
     }
 
-    /// Whether this node leads, as far as it knows: a leader that was cut off learns late
-    /// that another one was elected, but can commit nothing meanwhile.
+    /// Whether this node leads, as far as it knows. A leader that was cut off learns late
+    /// of another election, but can commit nothing meanwhile.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         let running = self.inner.running.get();
@@ -361,7 +362,7 @@ impl TopologyGroup {
             .unwrap_or_default()
     }
 
-    /// Why the group stopped by itself, if it did. It does not come back in this process:
+    /// Why the group stopped by itself, if it did. It does not restart in this process:
     /// stop the node.
     #[must_use]
     pub fn failed(&self) -> Option<String> {
@@ -372,7 +373,7 @@ impl TopologyGroup {
         disowned.or_else(|| self.inner.running.get().and_then(Running::failed))
     }
 
-    /// The gRPC service, to be served under the address that the topology has for this node.
+    /// The gRPC service, to serve at this node's address in the topology.
     #[must_use]
     pub fn service(&self) -> TopologyGroupServer<GroupService> {
         TopologyGroupServer::new(GroupService::new(self.clone()))
@@ -388,7 +389,7 @@ impl TopologyGroup {
     }
 }
 
-/// A failed access outside of Raft.
+/// A failed access outside Raft.
 fn broken(error: StoreError) -> GroupError {
     match error {
         StoreError::Closed => GroupError::Stopped,

@@ -1,10 +1,9 @@
-//! Keeping the Raft membership equal to the topology's members.
+//! Keeps the Raft membership equal to the topology's members.
 //!
-//! Every node runs [`keep_membership`]; it acts only while its node leads. It looks at the
-//! topology and at the membership, takes one step towards what ought to be, and looks
-//! again. There is no state between the steps but what is in the log, so a step may be
-//! repeated, and a new leader goes on wherever the last one stopped; a change of voters
-//! that a leader left half-way is finished by the next one.
+//! Every node runs [`keep_membership`], which acts only while its node leads. It compares
+//! topology and membership, takes one step towards the target, and repeats. All state is
+//! in the log, so a step may be repeated, and a new leader continues where the last one
+//! stopped; it also finishes a half-done change of voters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,40 +22,40 @@ use crate::raft::Metrics;
 use crate::running::Running;
 use crate::voters::{Candidate, Standing, choose};
 
-/// How often the leader looks when nothing happens; also how often it calls on a node
-/// that could not be enlisted.
+/// How often an idle leader compares; also how often it retries to enlist a node.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How often it looks while a node is catching up.
+/// How often it compares while a node is catching up.
 const SHORTLY: Duration = Duration::from_millis(50);
 
-/// Longest time for a node to take its number.
+/// Time limit for a node to take its number.
 const ENLIST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Longest time to wait for a change to be committed before looking again.
+/// Time limit for the commit of a change before the next comparison.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A node answers if it did so within this time; heartbeats come several times as often.
+/// A node counts as answering if it answered within this time; heartbeats are several times as
+/// frequent.
 const PRESENCE: Duration = Duration::from_secs(2);
 
-/// Log entries that a new voter may lack: they take one message.
+/// Log entries that a new voter may lack: they fit one message.
 const MAX_LAG: u64 = 100;
 
 /// How long a node that left still gets the log, so that it learns that it left.
 const DEPARTURE_GRACE: Duration = Duration::from_secs(1);
 
-/// Gives a new member its number.
+/// Assigns a new member its number.
 pub trait Enlister: Send + Sync {
-    /// Tells the node at `member`'s address that it is `node`, and returns when that is
-    /// durable there and its group was started. Repeated until it succeeds, by whichever
-    /// node leads, and perhaps after it succeeded: it must be idempotent.
+    /// Tells the node at `member`'s address that it is `node`. Returns when the node has
+    /// stored this durably and started its group. Any leader repeats it until it
+    /// succeeds, and perhaps afterwards: it must be idempotent.
     fn enlist<'a>(&'a self, node: NodeId, member: &'a Member) -> BoxFuture<'a, Result<(), Fault>>;
 }
 
 /// Keeps the Raft membership equal to the topology's members, and an odd number of them
 /// voting, while this node leads. Runs until it is cancelled; every node runs one.
 ///
-/// Wakes on every change of the topology and every second. At rest it costs nothing.
+/// Wakes on every change of the topology and every second. Idle, it costs nothing.
 pub async fn keep_membership(
     group: TopologyGroup,
     enlister: Arc<dyn Enlister>,
@@ -84,36 +83,36 @@ pub async fn keep_membership(
 struct Keeper {
     group: TopologyGroup,
     enlister: Arc<dyn Enlister>,
-    /// None while another node leads.
+    /// `None` while another node leads.
     reign: Option<Reign>,
 }
 
-/// What a leader remembers while it leads.
+/// A leader's memory while it leads.
 struct Reign {
     since: Instant,
-    /// Nodes that could not be enlisted, and when that was tried last.
+    /// Nodes that could not be enlisted, with the time of the last attempt.
     refused: BTreeMap<NodeId, Instant>,
-    /// Nodes that are no members any more, and when that was seen.
+    /// Former members, with the time when this was noticed.
     departed: BTreeMap<NodeId, Instant>,
 }
 
-/// One step towards what ought to be.
+/// One step towards the target.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// Let these vote and no others.
+    /// Make exactly these the voters.
     Vote(BTreeSet<u64>),
     /// Make these learners.
     Add(Vec<NodeId>),
-    /// Forget these.
+    /// Remove these.
     Drop(BTreeSet<u64>),
-    /// A node is on its way.
+    /// Wait for a node that is catching up.
     Wait,
-    /// All is as it ought to be.
+    /// The membership equals the target.
     Rest,
 }
 
 impl Keeper {
-    /// Takes one step; returns when to look again.
+    /// Takes one step; returns the time until the next.
     async fn step(&mut self) -> Duration {
         let Ok(running) = self.group.running() else {
             return TICK;
@@ -192,7 +191,7 @@ impl Reign {
     }
 }
 
-/// Whether a majority answered lately, so that a change can be committed.
+/// Whether a majority answered recently, so a change can be committed.
 fn majority_answers(metrics: &Metrics) -> bool {
     let presence = PRESENCE.as_millis() as u64;
     metrics
@@ -211,7 +210,7 @@ fn caught_up(metrics: &Metrics, node: NodeId) -> bool {
     matched.is_some_and(|matched| last.saturating_sub(matched.index) <= MAX_LAG)
 }
 
-/// What to do first. Votes come first, for they decide what the group can bear.
+/// The next step. Votes come first, because they decide how many failures the group survives.
 fn next_step(
     topology: &Topology,
     metrics: &Metrics,
@@ -293,7 +292,7 @@ async fn add(
         };
         let address = &address.addr;
         if reign.refused.insert(node, Instant::now()).is_none() {
-            tracing::warn!(%node, address, %fault, "cannot enlist a new member yet; trying on");
+            tracing::warn!(%node, address, %fault, "cannot enlist a new member yet; retrying");
         } else {
             tracing::debug!(%node, address, %fault, "cannot enlist a new member yet");
         }
@@ -304,7 +303,7 @@ async fn add(
     change(running, ChangeMembers::AddNodes(learners)).await
 }
 
-/// Changes the membership; returns when to look again.
+/// Changes the membership; returns the time until the next step.
 async fn change(running: &Running, to: impl Into<ChangeMembers<u64, BasicNode>>) -> Duration {
     let to = to.into();
     tracing::info!(change = ?to, "changing the topology group's membership");
@@ -312,7 +311,7 @@ async fn change(running: &Running, to: impl Into<ChangeMembers<u64, BasicNode>>)
     match changed {
         Ok(Ok(_)) => Duration::ZERO,
         Ok(Err(error)) => {
-            tracing::info!(%error, "the topology group's membership was not changed yet");
+            tracing::info!(%error, "could not change the topology group's membership yet; retrying");
             SHORTLY
         }
         Err(_) => SHORTLY,

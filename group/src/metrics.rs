@@ -1,4 +1,4 @@
-//! What the group tells of itself.
+//! Metrics of the group.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use torc_ring::NodeId;
 
 use crate::raft::Metrics;
 
-/// A node's part in the group.
+/// A node's role in the group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum GroupRole {
     /// Not started, or stopped.
@@ -26,7 +26,7 @@ pub enum GroupRole {
 /// Figures of a node's part in the group, as it knows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupMetrics {
-    /// Its part.
+    /// Its role.
     pub role: GroupRole,
     /// The leader.
     pub leader: Option<NodeId>,
@@ -34,16 +34,16 @@ pub struct GroupMetrics {
     pub term: u64,
     /// Index of the last log entry on disk.
     pub last_log_index: Option<u64>,
-    /// Index of the last entry that was applied to the topology.
+    /// Index of the last entry applied to the topology.
     pub last_applied: Option<u64>,
-    /// Index up to which the last snapshot goes.
+    /// Index of the last entry in the last snapshot.
     pub snapshot: Option<u64>,
-    /// Index up to which the log was cut off.
+    /// Index up to which the log was purged.
     pub purged: Option<u64>,
     /// Members that vote; while their set changes, those of both sets.
     pub voters: BTreeSet<NodeId>,
-    /// The set of voters is changing: a majority of the old set and one of the new set
-    /// are needed until it has changed.
+    /// Whether the set of voters is changing: until then, commits need a majority of
+    /// the old set and one of the new set.
     pub changing: bool,
     /// Members that follow without a vote.
     pub learners: BTreeSet<NodeId>,

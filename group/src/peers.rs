@@ -1,11 +1,10 @@
 //! The group's connections to other nodes.
 //!
-//! A channel per node, made when it is first needed and connected lazily. The address is
-//! looked up in the topology for every call, for members can move; the address in the
-//! Raft membership serves where the topology does not know the node (yet).
+//! A channel per node, created on demand and connected lazily. Every call looks up the
+//! address in the topology, because members can move; if the topology does not know the
+//! node (yet), it uses the address in the Raft membership.
 //!
-//! Left out: retries. Raft and the proposer repeat what did not come through, each by its
-//! own rules.
+//! Absent on purpose: retries, which are up to Raft and the proposer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,11 +35,11 @@ use crate::{Cuts, Disowned};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A connection whose other end vanished is given up after this and [`PING_TIMEOUT`].
+/// A connection to a vanished peer is closed after this plus [`PING_TIMEOUT`].
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long Raft leaves a node alone that could not be reached.
+/// How long Raft does not contact an unreachable node.
 const BACKOFF: Duration = Duration::from_millis(200);
 
 /// The calls of the service.
@@ -52,14 +51,14 @@ pub(crate) enum Rpc {
     Propose,
 }
 
-/// A call that brought no answer.
+/// A failed call.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
     #[error("node {node} has no usable address (`{address}`)")]
     Address { node: NodeId, address: String },
     #[error("this node does not know its cluster yet")]
     NoCluster,
-    #[error("this node must not go on")]
+    #[error("this node must stop")]
     Disowned,
     #[error("cannot encode the message: {0}")]
     Encode(serde_json::Error),
@@ -69,7 +68,7 @@ pub(crate) enum CallError {
         address: String,
         fault: Fault,
     },
-    #[error("node {node} answered what this version does not understand: {reason}")]
+    #[error("this release does not understand the answer of node {node}: {reason}")]
     Answer {
         node: NodeId,
         reason: serde_json::Error,
@@ -77,7 +76,7 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// Whether the other node may have done what it was asked to.
+    /// Whether the other node may have carried out the request.
     pub(crate) fn leaves_open(&self) -> bool {
         match self {
             Self::Address { .. } | Self::NoCluster | Self::Disowned | Self::Encode(_) => false,
@@ -89,7 +88,7 @@ impl CallError {
 
 /// Channels to the other nodes, and when each answered last.
 pub(crate) struct Peers {
-    /// As told when the node was made a member; none for a founder.
+    /// As received when the node became a member; `None` for a founder.
     cluster: Option<ClusterId>,
     topology: watch::Receiver<Option<Arc<Topology>>>,
     known: Mutex<BTreeMap<NodeId, Peer>>,
@@ -130,13 +129,13 @@ impl Peers {
         self
     }
 
-    /// For tests: calls do not leave for these nodes.
+    /// For tests: drops calls to these nodes.
     pub(crate) fn with_cuts(mut self, cuts: Option<Cuts>) -> Self {
         self.cuts = cuts;
         self
     }
 
-    /// The cluster whose messages are sent and accepted.
+    /// The cluster of sent and accepted messages.
     pub(crate) fn cluster(&self) -> Option<ClusterId> {
         self.topology
             .borrow()
@@ -151,8 +150,8 @@ impl Peers {
         topology.as_ref().and_then(|topology| topology.boot(node))
     }
 
-    /// Refuses messages where either side knows of a later start of the other one: that has an
-    /// older copy of its data directory, or a clone, and has forgotten votes that it gave.
+    /// Refuses messages if either side knows a later start of the other: that one has an older
+    /// copy or a clone of its data directory, and has forgotten votes that it gave.
     pub(crate) fn check_boots<T>(&self, envelope: &Envelope<T>) -> Result<(), Fault> {
         if let Some(known) = envelope.known
             && self.boot.is_superseded_by(known)
@@ -177,12 +176,12 @@ impl Peers {
         })
     }
 
-    /// When `node` answered a call last.
+    /// When `node` last answered a call.
     pub(crate) fn answered(&self, node: NodeId) -> Option<Instant> {
         self.known.lock().get(&node).and_then(|peer| peer.answered)
     }
 
-    /// Calls `node`, at `fallback` where the topology does not know its address.
+    /// Calls `node`, at `fallback` if the topology does not know its address.
     pub(crate) async fn call<Q: Serialize, A: DeserializeOwned>(
         &self,
         node: NodeId,
@@ -312,7 +311,7 @@ impl Connection {
     }
 }
 
-/// A node that does not answer is left alone for a while, whatever the cause.
+/// Raft does not contact a node that does not answer for a while, whatever the cause.
 fn unreachable<E: std::error::Error>(error: &CallError) -> RPCError<u64, BasicNode, E> {
     Unreachable::new(error).into()
 }

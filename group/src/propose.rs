@@ -1,8 +1,8 @@
 //! Commands and reads through the leader.
 //!
-//! A caller asks its own node, whichever that is. The node answers as the leader or asks
-//! the leader, and asks again while elections pass, until the caller's deadline. An
-//! attempt whose outcome is open is repeated like the others: commands can be.
+//! A caller asks its own node. The node answers as the leader or asks the leader, and
+//! retries during elections until the caller's deadline. It also retries attempts of
+//! unknown outcome, because commands are idempotent.
 
 use std::time::Duration;
 
@@ -18,38 +18,38 @@ use crate::running::Running;
 use crate::wire::{Answer, Ask, MAX_COMMAND_LEN, Question};
 use crate::{Deadline, GroupError, TopologyGroup};
 
-/// Pauses between attempts double from the first to the second.
+/// Pauses between attempts double from the first value to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(200));
 
-/// How long a question stays with a node after another one was elected: what it had in
-/// hand is decided by then, or lost.
+/// How long to wait for a node's answer after another one was elected: by then, the
+/// question is decided or lost.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Longest time for another node to answer before a question is asked again, elsewhere.
+/// Time limit for another node's answer before the question goes elsewhere.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
-/// How often a node that was asked in error may hand a question on.
+/// How often a node that does not lead may forward a question.
 const HOPS: u8 = 1;
 
-/// What one attempt came to.
+/// The outcome of one attempt.
 enum Attempt {
     Answered(Answer),
-    /// Nobody was asked, or whoever was asked did nothing.
+    /// No node was asked, or the asked node did nothing.
     NotAsked,
-    /// A leader was asked, and may or may not do it.
+    /// A leader was asked and may or may not carry it out.
     Open,
     Fatal(GroupError),
 }
 
 impl TopologyGroup {
-    /// Commits a command through the leader, wherever it is, and returns what it did.
-    /// Rides out elections until the deadline; may send the command more than once.
-    /// Costs two fsyncs on a majority.
+    /// Commits a command through the leader and returns its result. Retries during
+    /// elections until the deadline; may send the command more than once. Costs two
+    /// fsyncs on a majority.
     ///
     /// # Errors
-    /// [`GroupError::Refused`] when the topology refuses the command;
-    /// [`GroupError::NoLeader`] when nobody could be asked in time;
-    /// [`GroupError::Unavailable`] when somebody was, and the outcome is open.
+    /// [`GroupError::Refused`] if the topology refuses the command;
+    /// [`GroupError::NoLeader`] if no leader was reachable in time;
+    /// [`GroupError::Unavailable`] if one was, and the outcome is unknown.
     pub async fn propose(
         &self,
         command: Command,
@@ -62,12 +62,12 @@ impl TopologyGroup {
         }
     }
 
-    /// The topology with all that was committed before this call: linearizable. Costs a
-    /// round trip to the leader and one from it to a majority.
+    /// A linearizable read: the topology with everything committed before this call.
+    /// Costs a round trip to the leader and one from it to a majority.
     ///
     /// # Errors
-    /// [`GroupError::NoLeader`] or [`GroupError::Lagging`] when the deadline passes first;
-    /// [`GroupError::Refused`] when no cluster was founded.
+    /// [`GroupError::NoLeader`] or [`GroupError::Lagging`] if the deadline passes first;
+    /// [`GroupError::Refused`] if no cluster was founded.
     pub async fn read_current(
         &self,
         deadline: impl Into<Deadline>,
@@ -128,7 +128,8 @@ impl TopologyGroup {
     }
 
     /// The leader as far as this node knows; every other time some other member, which may
-    /// know better: a node that moved hears nothing until the others know its new address.
+    /// know better: a node that moved receives nothing until the others know its new
+    /// address.
     fn whom_to_ask(&self, running: &Running, attempts: usize) -> Option<NodeId> {
         let leader = running.leader();
         if leader == Some(running.node) || attempts.is_multiple_of(2) {
@@ -142,7 +143,7 @@ impl TopologyGroup {
         others.copied().cycle().nth(attempts / 2)
     }
 
-    /// Answers a question that came from another node.
+    /// Answers another node's question.
     pub(crate) async fn answer(&self, question: Question) -> Result<Answer, GroupError> {
         let running = self.running()?;
         let deadline = Deadline::from(Duration::from_millis(question.within_ms));
@@ -167,7 +168,7 @@ impl TopologyGroup {
         let node = self.leader().unwrap_or_default();
         GroupError::Peer {
             node,
-            reason: format!("it gave another kind of answer: {answer:?}"),
+            reason: format!("unexpected kind of answer: {answer:?}"),
         }
     }
 }
@@ -272,7 +273,7 @@ impl Running {
         }
     }
 
-    /// Waits until `until`, or until this node knows of another leader than now.
+    /// Waits until `until`, or until this node knows a different leader.
     async fn leader_changes_before(&self, until: Instant) {
         let mut metrics = self.raft.metrics();
         let now = metrics.borrow().current_leader;
@@ -298,7 +299,7 @@ fn fits(command: &Command) -> Result<(), GroupError> {
     }
 }
 
-/// Counts the bytes that are written to it.
+/// Counts the bytes written to it.
 struct Counter(usize);
 
 impl std::io::Write for Counter {

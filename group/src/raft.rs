@@ -1,4 +1,4 @@
-//! The types that the group's Raft is made of.
+//! The types of the group's Raft.
 
 use std::io::Cursor;
 
@@ -6,7 +6,7 @@ use openraft::error::{ClientWriteError, Fatal, RaftError};
 use openraft::{BasicNode, StoredMembership};
 use torc_ring::topology::{Command, Outcome, TopologyError};
 
-/// What applying a command gives: the same on every node.
+/// The result of applying a command: the same on every node.
 pub(crate) type Applied = Result<Outcome, TopologyError>;
 
 openraft::declare_raft_types!(

@@ -1,10 +1,11 @@
-//! Founding the group again from one voter, where the majority of the voters is lost for good.
+//! Founds the group again from one voter, after the majority of the voters is lost for good.
 //!
-//! The stopped node's log is applied to its end, committed or not, for what was committed may be
-//! in it. The lost nodes are written off, the epoch is raised above all that the lost majority
-//! may have committed, and the result becomes the state of a new log, in a higher term and at an
-//! index beyond every old log, with this node as its only voter. So every other node takes that
-//! state as a snapshot, whatever its own log holds. See `docs/decisions/recover.md`.
+//! Recovery applies the stopped node's log to its end, committed or not, because committed
+//! entries may be in it. It declares the lost nodes dead, raises the epoch above everything that
+//! the lost majority may have committed, and makes the result the state of a new log, in a
+//! higher term and at an index beyond every old log, with this node as its only voter. So every
+//! other node accepts that state as a snapshot, whatever its own log holds. See
+//! `docs/decisions/recover.md`.
 //!
 //! Invariant: a preview runs on a copy in memory and changes no byte of the directory.
 
@@ -20,11 +21,11 @@ use crate::raft::LogId;
 use crate::storage::{Standing, Store, StoreError};
 use crate::{GroupError, TopologyGroup, broken};
 
-/// Log entries that a recovery leaves out: a node that is left may have more than this one, and
-/// Raft takes what it has committed for the leader's.
+/// Log entries that a recovery skips: another surviving node may have more entries than this
+/// one, and Raft treats the entries that it has committed as the leader's.
 const INDEX_GAP: u64 = 1 << 20;
 
-/// Why a data directory is not recovered. Unless a variant says otherwise, nothing was changed.
+/// Why a recovery failed. Unless a variant says otherwise, nothing was changed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoverError {
@@ -36,7 +37,7 @@ pub enum RecoverError {
     },
     /// The node left its cluster, or was replaced.
     #[error(
-        "this is the data directory of node {node}, which is no member of cluster {cluster}. \
+        "this is the data directory of node {node}, which is not a member of cluster {cluster}. \
          Nothing was changed: recover a member"
     )]
     NoMember {
@@ -45,7 +46,7 @@ pub enum RecoverError {
         /// The cluster.
         cluster: ClusterId,
     },
-    /// A node that is to be kept is unknown.
+    /// A node of --keep is unknown.
     #[error(
         "--keep {node}: no such member. The members are {}. Nothing was changed",
         list(members)
@@ -53,7 +54,7 @@ pub enum RecoverError {
     UnknownNode {
         /// As asked.
         node: NodeId,
-        /// Who could be kept.
+        /// The members.
         members: BTreeSet<NodeId>,
     },
     /// The group is not lost.
@@ -66,12 +67,12 @@ pub enum RecoverError {
         /// Who votes.
         voters: BTreeSet<NodeId>,
     },
-    /// The store is not as it was when the recovery was shown.
-    #[error("the topology changed since this was shown. Nothing was changed now: try again")]
+    /// The store has changed since the preview.
+    #[error("the topology has changed since the preview. Nothing was changed now: retry")]
     Outdated,
-    /// Writing failed. The recovery is stored whole or not at all; a preview tells which.
+    /// Writing failed. The recovery was stored completely or not at all; a preview shows which.
     #[error(
-        "cannot write the recovery: {reason}. It was stored whole or not at all: run this again \
+        "cannot write the recovery: {reason}. It was stored completely or not at all: run this again \
          without --force to see which"
     )]
     Write {
@@ -83,7 +84,7 @@ pub enum RecoverError {
     Group(#[from] GroupError),
 }
 
-/// What a recovery does and may lose. Its text is for the operator.
+/// The effects and possible losses of a recovery. Its text is for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
     /// The cluster, before and after.
@@ -92,9 +93,9 @@ pub struct Recovery {
     pub node: NodeId,
     /// The voters before.
     pub voters: BTreeSet<NodeId>,
-    /// Members that go on, this one included.
+    /// Members that stay, this one included.
     pub kept: BTreeSet<NodeId>,
-    /// Members that are written off now.
+    /// Members that the recovery declares dead.
     pub written_off: BTreeSet<NodeId>,
     /// Term and index of the last log entry.
     pub log_end: (u64, u64),
@@ -102,7 +103,7 @@ pub struct Recovery {
     pub epoch: Epoch,
     /// The topology's epoch afterwards.
     pub next_epoch: Epoch,
-    /// What is lost with those that are written off, if this topology was the last.
+    /// The losses with these members, if this topology was the last.
     pub losses: Vec<Losses>,
 }
 
@@ -114,8 +115,8 @@ struct Planned {
 }
 
 impl TopologyGroup {
-    /// What recovering the store in `dir` would do, where of its members only these and the
-    /// directory's own are left. `now_ms`: Unix milliseconds. Changes nothing. Blocks for the disk.
+    /// Previews the recovery of the store in `dir` with these surviving members and the directory's
+    /// own. `now_ms`: Unix milliseconds. Changes nothing. Blocks on the disk.
     ///
     /// # Errors
     /// [`RecoverError`].
@@ -130,8 +131,9 @@ impl TopologyGroup {
         Ok(plan(&Store::peek(dir)?, dir, keep, now_ms)?.recovery)
     }
 
-    /// Does what [`TopologyGroup::preview_recovery`] told, durably and at once. No node that is
-    /// written off may run ever again. `now_ms`: Unix milliseconds. Blocks for the disk.
+    /// Carries out the recovery that [`TopologyGroup::preview_recovery`] showed, durably and
+    /// atomically. No node declared dead may ever run again. `now_ms`: Unix milliseconds.
+    /// Blocks on the disk.
     ///
     /// # Errors
     /// [`RecoverError`].

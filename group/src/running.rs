@@ -12,13 +12,13 @@ use crate::raft::{Metrics, Raft, RaftFatal};
 use crate::storage::{LogStore, Machine, Store};
 use crate::{Disowned, GroupError, GroupMetrics, GroupOptions};
 
-/// Longest time for one chunk of a snapshot to be sent and written, milliseconds.
+/// Time limit to send and write one chunk of a snapshot, milliseconds.
 const SNAPSHOT_TIMEOUT_MS: u64 = 10_000;
 
 /// A chunk of a snapshot, bytes; its JSON form is up to four times as long.
 const SNAPSHOT_CHUNK_LEN: u64 = 1 << 20;
 
-/// A started Raft, and what goes with it.
+/// A started Raft and its state.
 pub(crate) struct Running {
     pub(crate) node: NodeId,
     pub(crate) raft: Raft,
@@ -85,7 +85,7 @@ impl Running {
         GroupMetrics::from(&*self.raft.metrics().borrow())
     }
 
-    /// The address that the Raft membership has for `node`; empty where it has none.
+    /// The address of `node` in the Raft membership; empty if there is none.
     pub(crate) fn address_of(&self, node: NodeId) -> String {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
@@ -93,7 +93,7 @@ impl Running {
         known.map(|node| node.addr.clone()).unwrap_or_default()
     }
 
-    /// Why Raft ended, unless it runs.
+    /// Why Raft ended; `None` while it runs.
     pub(crate) fn failed(&self) -> Option<String> {
         let metrics = self.raft.metrics();
         let ended = metrics.has_changed().is_err();
@@ -106,7 +106,7 @@ impl Running {
     }
 }
 
-/// Starts an election at once if this node is the only voter: nobody else can lead.
+/// Starts an election at once if this node is the only voter, because no other node can lead.
 async fn elect_alone(raft: Raft) {
     let mut metrics = raft.metrics();
     let has_voters = |it: &Metrics| it.membership_config.voter_ids().next().is_some();
@@ -120,7 +120,7 @@ async fn elect_alone(raft: Raft) {
     }
 }
 
-/// Tells the log when Raft ends otherwise than by a shutdown.
+/// Logs when Raft ends without a shutdown.
 async fn log_failure(mut metrics: tokio::sync::watch::Receiver<Metrics>) {
     let ended = |metrics: &Metrics| metrics.state == ServerState::Shutdown;
     let reason = match metrics.wait_for(ended).await {

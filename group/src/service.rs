@@ -1,7 +1,7 @@
 //! The group's gRPC service.
 //!
-//! It answers `NOT_SERVING` before the group is started, and to messages that are meant
-//! for another node or another cluster: their sender then looks for the right one.
+//! It answers `NOT_SERVING` before the group is started, and to messages for another
+//! node or cluster: their sender then looks for the right one.
 
 use openraft::error::RaftError;
 use openraft::raft::{AppendEntriesRequest, InstallSnapshotRequest, VoteRequest};
@@ -17,11 +17,11 @@ use crate::running::Running;
 use crate::wire::{Envelope, Question, decode, encode};
 use crate::{GroupError, TopologyGroup};
 
-/// No group comes here by elections, at one a millisecond. A term near the largest number would be
-/// the last: nobody could be elected in the next one, for ever.
+/// No group reaches this by elections, even at one per millisecond. A term near the largest number
+/// would be the last: there could never be another election.
 const MAX_TERM: u64 = 1 << 48;
 
-/// The server side of the group's messages; made by [`TopologyGroup::service`].
+/// The server side of the group's messages, from [`TopologyGroup::service`].
 pub struct GroupService {
     group: TopologyGroup,
 }
@@ -48,7 +48,7 @@ impl GroupService {
             return Err(Fault::new(Reason::NotServing, message).into());
         }
         if running.peers.cluster() != Some(envelope.cluster) {
-            let message = format!("this node is not in the cluster {}", envelope.cluster);
+            let message = format!("this node does not belong to cluster {}", envelope.cluster);
             return Err(Fault::new(Reason::NotServing, message).into());
         }
         running.peers.check_boots(&envelope)?;
@@ -98,13 +98,13 @@ impl v1::topology_group_server::TopologyGroup for GroupService {
     }
 }
 
-/// Leaders and candidates speak for themselves. openraft takes a message in the node's own name
-/// for one that it cannot have sent, and panics.
+/// Leaders and candidates send in their own name. openraft would panic on a message in the
+/// receiver's own name.
 fn check_vote(vote: &Vote, from: NodeId, me: NodeId) -> Result<(), Status> {
     let leader = vote.leader_id();
     if leader.node_id != from.0 || from == me {
         let message = format!(
-            "node {from} speaks to node {me} in the name of node {}: is it forged?",
+            "node {from} sent node {me} a message in the name of node {}: it may be forged",
             leader.node_id
         );
         return Err(Fault::new(Reason::Invalid, message).into());
@@ -113,7 +113,7 @@ fn check_vote(vote: &Vote, from: NodeId, me: NodeId) -> Result<(), Status> {
         return Ok(());
     }
     let message = format!(
-        "term {} is beyond what elections come to: is it forged?",
+        "term {} is impossible: the message may be forged",
         leader.term
     );
     Err(Fault::new(Reason::Invalid, message).into())

@@ -1,13 +1,14 @@
-//! Which members vote.
+//! Chooses the voters.
 //!
-//! An odd number, for an even one bears no more failures than the odd number below it;
-//! at most five, for every vote costs a message and a disk write per change. Spread over
-//! zones, so that the loss of a zone costs as few votes as can be; within a zone those
-//! who vote already, so that the choice is stable. A voter that has been silent for long
-//! gives its place to a node that answers; nobody gets a vote who does not answer.
+//! Their number is odd, because an even number survives no more failures than the odd
+//! number below it; at most five, because every voter costs a message and a disk write
+//! per change. They are spread over zones, so the loss of a zone costs as few votes as
+//! possible; within a zone, present voters stay, so the choice is stable. A node that
+//! answers replaces a voter that has long been silent; a node that does not answer gets
+//! no vote.
 //!
-//! Those who come and those who go vote where there would be fewer than three otherwise: one
-//! of three that is replaced must not leave the topology to a single disk.
+//! Joining and leaving members also vote if there were fewer than three voters otherwise:
+//! replacing one of three must not leave the topology on a single disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +17,17 @@ use torc_ring::{NodeId, Zone};
 
 /// Most members that vote.
 const MAX_VOTERS: usize = 5;
-/// So many vote, if there are as many members, whatever their state.
+/// This many members vote, if there are that many, whatever their state.
 const SAFE_VOTERS: usize = 3;
 
-/// What the leader knows of a node's presence.
+/// A node's presence as the leader knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// Answers, and has the log.
     Ready,
-    /// Does not answer, or is behind, since a short time.
+    /// Has recently stopped answering, or lags behind.
     Late,
-    /// Has not answered for long.
+    /// Has not answered for a long time.
     Lost,
 }
 
@@ -41,7 +42,7 @@ pub(crate) struct Candidate {
     pub(crate) standing: Standing,
 }
 
-/// The members that ought to vote, of all members; empty if nobody can. O(n) a voter.
+/// Chooses the voters of all members; empty if none can vote. O(n) per voter.
 pub(crate) fn choose(members: &[Candidate]) -> BTreeSet<NodeId> {
     let mut pool: Vec<&Candidate> = members
         .iter()
@@ -74,7 +75,7 @@ pub(crate) fn choose(members: &[Candidate]) -> BTreeSet<NodeId> {
     chosen
 }
 
-/// Who goes on being a member comes first.
+/// Staying members come first.
 const fn rank(state: MemberState) -> u8 {
     match state {
         MemberState::Active => 0,

@@ -1,11 +1,11 @@
-//! What a `RaftMessage` carries: JSON, in an envelope that names its cluster and recipient.
+//! The content of a `RaftMessage`: JSON, in an envelope that names its cluster and recipient.
 //!
-//! An address can outlive the node that had it. A node that took a message meant for
-//! another one would acknowledge log entries in that one's name, so every request says
-//! for whom it is, and a node refuses what is not for it.
+//! A new node can get the address of an old one. If it accepted messages for the old
+//! one, it would acknowledge log entries in its name. So every request names its
+//! recipient, and a node refuses requests for others.
 //!
-//! JSON, because the topology changes seldom, and its messages are then readable in a
-//! trace; the borders that are hot have their own encodings.
+//! JSON, because the topology changes rarely, and its messages are then readable in a
+//! trace; hot paths have their own encodings.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -15,13 +15,13 @@ use torc_ring::topology::{Boot, ClusterId, Command};
 
 use crate::raft::Applied;
 
-/// Largest `RaftMessage` that is sent or accepted, bytes.
+/// Limit of a sent or accepted `RaftMessage`, bytes.
 pub(crate) const MAX_MESSAGE_LEN: usize = 32 << 20;
 
-/// Largest command, bytes of JSON: it fits a message together with what surrounds it.
+/// Limit of a command, bytes of JSON: with its envelope, it fits a message.
 pub(crate) const MAX_COMMAND_LEN: usize = 8 << 20;
 
-/// A request and whom it is for.
+/// A request and its recipient.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Envelope<T> {
     pub(crate) cluster: ClusterId,
@@ -40,7 +40,7 @@ pub(crate) struct Question {
     pub(crate) ask: Ask,
     /// How long the sender waits, milliseconds.
     pub(crate) within_ms: u64,
-    /// How often a node that does not lead may still hand this on.
+    /// How often a node that does not lead may still forward this.
     pub(crate) hops: u8,
 }
 
@@ -48,12 +48,12 @@ pub(crate) struct Question {
 pub(crate) enum Ask {
     /// Commit this command.
     Commit(Command),
-    /// Which log index must a node have applied to see all that is committed by now?
+    /// Asks for the log index that a node must have applied to see everything committed by now.
     ReadIndex,
 }
 
 impl Ask {
-    /// Whether a question that stays unanswered may have changed something.
+    /// Whether an unanswered question may have changed something.
     pub(crate) const fn changes(&self) -> bool {
         matches!(self, Self::Commit(_))
     }
@@ -63,9 +63,9 @@ impl Ask {
 pub(crate) enum Answer {
     /// The command was committed, with this result.
     Applied(Applied),
-    /// The index asked for; none when nothing was ever committed.
+    /// The requested index; `None` if nothing was ever committed.
     ReadIndex(Option<u64>),
-    /// Not here; perhaps there. Nothing was changed.
+    /// This node does not lead; perhaps that one does. Nothing was changed.
     NotLeader(Option<NodeId>),
     /// No majority answered in time; a command may still be committed.
     Open,

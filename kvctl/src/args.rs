@@ -42,8 +42,7 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refused =
-            || format!("`{text}` is not an address: use host:port, with a comma between two");
+        let refused = || format!("`{text}` is not an address: use host:port, separated by commas");
         let (host, port) = text.rsplit_once(':').ok_or_else(refused)?;
         let brackets = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
         let bare = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
@@ -60,10 +59,10 @@ impl FromStr for Address {
     }
 }
 
-/// A key, and how it is written on the command line.
+/// A key and its encoding on the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeyArgs {
-    /// The key, 1 to 1,024 bytes; taken as it is unless an encoding is named.
+    /// The key, 1 to 1,024 bytes, as plain text unless you name an encoding.
     #[arg(value_name = "KEY")]
     key: OsString,
     /// KEY is in hexadecimal digits.
@@ -77,8 +76,7 @@ pub(crate) struct KeyArgs {
 /// How many replicas must answer.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct QuorumArgs {
-    /// How many replicas must answer; in an eventual namespace only, where a majority must if
-    /// this is not given.
+    /// Replicas that must answer; in eventual namespaces only. Default: majority.
     #[arg(long, value_enum, value_name = "HOW_MANY")]
     quorum: Option<HowMany>,
 }
@@ -94,7 +92,7 @@ enum HowMany {
 }
 
 impl QuorumArgs {
-    /// The client with the quorum that was asked for.
+    /// The client with this quorum.
     pub(crate) fn of(self, client: Client) -> Client {
         match self.quorum {
             None => client,
@@ -109,13 +107,13 @@ impl KeyArgs {
     /// The key's bytes.
     ///
     /// # Errors
-    /// [`Failure::Usage`] when it is not in the encoding named, and
-    /// [`Failure::OutOfBounds`] when it is not 1 to 1,024 bytes.
+    /// [`Failure::Usage`] when the key is not in the named encoding, and
+    /// [`Failure::OutOfBounds`] when it is not 1 to 1,024 bytes long.
     pub(crate) fn key(&self) -> Result<Bytes, Failure> {
         let written = self.key.as_encoded_bytes();
         let refused = |problem: &str| {
             let shown = crate::text::shortened(written, 40);
-            format!("`{shown}` cannot be a key: {problem}")
+            format!("`{shown}` is not a valid key: {problem}")
         };
         let not_in = |encoding: &str| Failure::Usage(refused(&format!("it is not {encoding}")));
         let bytes = if self.key_hex {
@@ -164,7 +162,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     let bytes = number
         .zip(factor)
         .and_then(|(number, factor)| number.checked_mul(factor));
-    bytes.ok_or_else(|| "a number with its unit is needed, for example 512MiB or 4GiB".to_owned())
+    bytes.ok_or_else(|| "use a number with a unit, for example 512MiB or 4GiB".to_owned())
 }
 
 #[cfg(test)]
@@ -221,7 +219,7 @@ mod tests {
         assert_eq!(odd.key().unwrap_err().code() as u8, 2, "an encoding");
         assert_eq!(
             key("", false, false).unwrap_err(),
-            "`` cannot be a key: a key has at least 1 byte"
+            "`` is not a valid key: a key has at least 1 byte"
         );
         assert!(
             key(&"k".repeat(1025), false, false)

@@ -1,4 +1,4 @@
-//! The command line as a whole: global options, which command, how it ends.
+//! The command line as a whole: global options, choice of the command, exit code.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -19,8 +19,8 @@ use crate::profiles::{Profile, Profiles};
 
 /// The command line of Torc, a distributed key-value service.
 ///
-/// Data goes to the standard output and everything else to the standard error, in one
-/// line that says what happened and what to do.
+/// Data goes to standard output. Messages go to standard error, one line each: what
+/// happened and what to do.
 ///
 /// Exit codes: 0 done; 1 key not found; 2 usage; 3 unavailable; 4 condition not met;
 /// 5 outcome unknown; 6 refused.
@@ -39,13 +39,13 @@ pub(crate) struct Cli {
     command: Command,
 }
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// A node to ask first; for several, give the option several times or put commas between
-    /// them. One that answers is enough, the others are learned from it.
-    /// [default: those of the current profile, else 127.0.0.1:7400,127.0.0.1:7401]
+    /// Nodes to contact first: repeat the option or separate them with commas. kvctl learns
+    /// the other nodes from the first that answers. [default: the nodes of the current
+    /// profile, else 127.0.0.1:7400,127.0.0.1:7401]
     #[arg(
         long = "endpoint",
         global = true,
@@ -54,18 +54,18 @@ pub(crate) struct Global {
         value_delimiter = ','
     )]
     endpoints: Vec<Endpoint>,
-    /// The cluster to use, by the name of its profile (`kvctl login`). Options count before what the profile says. Without
-    /// this the current profile is used, unless endpoints or certificates are given.
+    /// Profile of the cluster to use (see `kvctl login`). Other options override the profile's
+    /// settings. Default: the current profile, unless you give endpoints or certificates.
     #[arg(long, global = true, value_name = "NAME", env = "TORC_PROFILE")]
     profile: Option<String>,
-    /// The key space to work in.
+    /// Namespace to work in.
     #[arg(long, global = true, value_name = "NS", default_value = "default")]
     namespace: String,
-    /// How to print what a command found.
+    /// Output format.
     #[arg(long, global = true, value_enum, value_name = "FORM", default_value_t = Output::Text)]
     output: Output,
-    /// How long one operation may take, retries included, for example 500ms or 30s. If not
-    /// given: 10s, but kvctl gives up after 1.5s if no node answers at all.
+    /// Time limit of one operation, retries included, for example 500ms or 30s. Default:
+    /// 10s, but 1.5s if no node answers at all.
     #[arg(
         long,
         global = true,
@@ -73,18 +73,18 @@ pub(crate) struct Global {
         value_parser = args::positive_duration
     )]
     timeout: Option<Duration>,
-    /// Encrypt every connection, and trust the nodes whose certificates these authorities issued:
-    /// a PEM file.
+    /// PEM file of certificate authorities: encrypt every connection and trust the nodes that
+    /// they certify.
     #[arg(long, global = true, value_name = "FILE", env = "TORC_TLS_CA")]
     tls_ca: Option<PathBuf>,
-    /// With --tls-ca: the certificate that says who asks, a PEM file.
+    /// With --tls-ca: PEM file of the client certificate.
     #[arg(long, global = true, value_name = "FILE", env = "TORC_TLS_CERT")]
     tls_cert: Option<PathBuf>,
-    /// With --tls-cert: its private key, a PEM file.
+    /// With --tls-cert: PEM file of its private key.
     #[arg(long, global = true, value_name = "FILE", env = "TORC_TLS_KEY")]
     tls_key: Option<PathBuf>,
-    /// With --tls-ca: a token that says who asks, instead of a certificate (`kvctl token`). Others may see the
-    /// command line: rather use TORC_TOKEN or --token-file.
+    /// With --tls-ca: a token (see `kvctl token`) instead of a client certificate. Other users of
+    /// this machine can see the command line, so prefer TORC_TOKEN or --token-file.
     #[arg(
         long,
         global = true,
@@ -93,15 +93,15 @@ pub(crate) struct Global {
         hide_env_values = true
     )]
     token: Option<Secret>,
-    /// A file with the token, which counts instead of --token.
+    /// File that holds the token; overrides --token.
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The client of the profile that is used, and the profile's name.
+    /// The name of the profile in use, and its client.
     #[arg(skip)]
     of_profile: OnceLock<(String, Client)>,
 }
 
-/// A token, which nothing shows.
+/// A token. Never printed.
 #[derive(Clone)]
 struct Secret(String);
 
@@ -117,20 +117,20 @@ impl From<&str> for Secret {
     }
 }
 
-/// Where to look without a profile.
+/// Default endpoints without a profile.
 const USUAL: [&str; 2] = ["127.0.0.1:7400", "127.0.0.1:7401"];
-/// What TORC_ENDPOINTS is easily taken for.
+/// A likely misspelling of `TORC_ENDPOINTS`.
 const MISSPELT: &str = "TORC_ENDPOINT";
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Whoever names no timeout wants to know soon that nothing runs.
+/// Without --timeout: give up after this time if no node answers at all.
 const FIRST_CONTACT: Duration = Duration::from_millis(1_500);
 
-/// For whom to print.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Output {
-    /// For people; may change between releases.
+    /// For people; may change in any release.
     Text,
-    /// For programs: stable, one JSON object a line.
+    /// For programs: stable, one JSON object per line.
     Json,
 }
 
@@ -154,14 +154,14 @@ enum Command {
     Ring(cmd::ring::Args),
     Plan(cmd::plan::Args),
     Explain(cmd::explain::Args),
-    /// Write what is in memory to slices now, as nodes do by themselves from time to time.
+    /// Write memtables to slices now. Nodes also do this by themselves.
     ///
-    /// Then `explain` shows the slice of a key, with its slot and what the Bloom gate says.
+    /// Afterwards `explain` shows a key's slice, its slot and the Bloom gate's answer.
     Flush(cmd::maintenance::Args),
     /// Merge the slices of every partition into one now.
     ///
-    /// Nodes do so by themselves as far as it is worth it. What takes longer than the timeout (10
-    /// minutes if not given) goes on.
+    /// Nodes also do this by themselves where it pays. A compaction that outlasts the timeout
+    /// (default: 10 minutes) continues.
     Compact(cmd::maintenance::Args),
     HotKeys(cmd::hot_keys::Args),
     Bench(cmd::bench::Args),
@@ -185,17 +185,17 @@ impl Global {
         self.output == Output::Json
     }
 
-    /// How long one operation may take.
+    /// The time limit of one operation.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout.unwrap_or(TIMEOUT)
     }
 
-    /// The key space to work in.
+    /// Namespace to work in.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// A client of the cluster, in the namespace that was named. Talks to nobody yet.
+    /// A client of the cluster in the chosen namespace. Does not connect yet.
     ///
     /// # Errors
     /// [`Failure::Cluster`] for options that the client library refuses.
@@ -203,7 +203,7 @@ impl Global {
         self.client_within(TIMEOUT)
     }
 
-    /// As [`client`](Self::client), for operations that take so long if no timeout was given.
+    /// As [`client`](Self::client), with this timeout if the user gave none.
     pub(crate) fn client_within(&self, usual: Duration) -> Result<Client, Failure> {
         let profile = self.profile()?;
         let of_profile = profile.as_ref().map(|(_, profile)| profile);
@@ -237,7 +237,7 @@ impl Global {
         Ok(client)
     }
 
-    /// A client of these nodes, whatever endpoints and profiles there are.
+    /// A client of these nodes; ignores endpoint options and profiles' endpoints.
     ///
     /// # Errors
     /// As [`client`](Self::client).
@@ -255,7 +255,8 @@ impl Global {
         Ok(builder.connect_lazy()?)
     }
 
-    /// Keeps what a cluster trusts that rotates its authority in the profile, which would not reach it any more afterwards.
+    /// While a cluster rotates its authority, saves the new authorities in the profile: otherwise
+    /// the profile could not connect after the rotation.
     fn learn_authorities(&self) {
         let Some((name, client)) = self.of_profile.get() else {
             return;
@@ -265,12 +266,12 @@ impl Global {
         let learned = trusted.map_or(Ok(()), |trusted| Profiles::learn(name, trusted));
         if let Err(failure) = learned {
             out::note(format_args!(
-                "the profile `{name}` could not learn the cluster's authorities: {failure}"
+                "could not save the cluster's authorities in the profile `{name}`: {failure}"
             ));
         }
     }
 
-    /// Whether the cluster is told who asks.
+    /// Whether kvctl has a token or certificate to identify itself with.
     ///
     /// # Errors
     /// When the profile or the token's file cannot be read.
@@ -279,10 +280,10 @@ impl Global {
         Ok(given || self.profile()?.is_some())
     }
 
-    /// The profile to use and its name, if one is to be used.
+    /// The profile to use, if any, and its name.
     ///
     /// # Errors
-    /// When it cannot be read, or there is none of that name.
+    /// When the profile cannot be read or does not exist.
     pub(crate) fn profile(&self) -> Result<Option<(String, Profile)>, Failure> {
         let says_nothing =
             self.endpoints.is_empty() && self.tls_ca.is_none() && self.tls_cert.is_none();
@@ -293,12 +294,12 @@ impl Global {
         }
     }
 
-    /// The file of authorities that was named.
+    /// The file of --tls-ca.
     pub(crate) fn tls_ca(&self) -> Option<&Path> {
         self.tls_ca.as_deref()
     }
 
-    /// The token that was given.
+    /// The user's token.
     ///
     /// # Errors
     /// [`Failure::File`].
@@ -316,8 +317,7 @@ impl Global {
     }
 
     fn tls(&self) -> Result<Option<ClientTls>, Failure> {
-        let needs =
-            |what: &str, other: &str| Err(Failure::Usage(format!("{what} goes with {other}")));
+        let needs = |what: &str, other: &str| Err(Failure::Usage(format!("{what} needs {other}")));
         let own = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
             (None, None) => None,
@@ -336,7 +336,7 @@ impl Global {
             };
         };
         if let Some(endpoint) = of_scheme("http://") {
-            let message = format!("{endpoint} would not be encrypted: leave `http://` out");
+            let message = format!("{endpoint} would not be encrypted: remove `http://`");
             return Err(Failure::Usage(message));
         }
         let opened = ClientTls::open(authorities, own);
@@ -350,12 +350,12 @@ pub(crate) fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Parses the arguments, runs the command and says how it ended.
+/// Parses the arguments and runs the command. Returns its exit code.
 pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let result = match Cli::try_parse_from(arguments) {
-        // Without the nodes that were meant, the command would go to others.
+        // The command would go to the default nodes instead of the intended ones.
         Ok(_) if std::env::var_os(MISSPELT).is_some() => Err(Failure::Usage(format!(
-            "there is no variable {MISSPELT}: did you mean TORC_ENDPOINTS? Correct or unset it"
+            "unknown environment variable {MISSPELT}: rename it to TORC_ENDPOINTS or unset it"
         ))),
         Ok(cli) => run(cli),
         Err(error) if shows_help(&error) => return print_help(&error),
@@ -381,12 +381,12 @@ fn run(cli: Cli) -> Result<(), Failure> {
     let result = runtime.block_on(dispatch(cli, &mut out));
     // A name that is slow to resolve keeps a thread busy; the command need not wait for it.
     runtime.shutdown_background();
-    // What was printed before a failure is still worth having.
+    // Flush what the command printed before it failed.
     let flushed = out.flush();
     result.and(flushed)
 }
 
-/// One thread is enough for everything but a large benchmark.
+/// Only a large benchmark needs more than one thread.
 fn runtime(threads: usize) -> Result<tokio::runtime::Runtime, Failure> {
     let mut builder = match threads {
         0 | 1 => tokio::runtime::Builder::new_current_thread(),
@@ -453,14 +453,14 @@ fn shows_help(error: &clap::Error) -> bool {
     )
 }
 
-/// Help that was asked for is output; help for want of a command is a usage error.
+/// Requested help is output; help shown because the command is missing is a usage error.
 fn print_help(error: &clap::Error) -> ExitCode {
-    // A reader that goes away while help is printed is no failure.
+    // A reader that closes the pipe is no failure.
     let _ = error.print();
     ExitCode::from(error.exit_code().clamp(0, 2) as u8)
 }
 
-/// What clap says in several paragraphs, as one line.
+/// clap's message of several paragraphs as one line.
 fn usage_line(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let what = text

@@ -1,4 +1,4 @@
-//! One command a file: its arguments, and a `run` that carries it out.
+//! One command per file: its arguments, and a `run` that carries it out.
 
 pub(crate) mod abort;
 pub(crate) mod backup;

@@ -10,8 +10,8 @@
 //! | 5 | the outcome of a write is unknown: it may happen, now or later |
 //! | 6 | refused: limits, the state of the cluster, or who asks; nothing changed |
 //!
-//! A command that was interrupted from the keyboard ends with 130, as shells expect.
-//! A reader of our output that goes away (`kvctl dump | head`) is no failure.
+//! A command that the user interrupts exits with 130, as shells expect. If the reader
+//! of the output closes it (`kvctl dump | head`), that is no failure.
 
 use std::io;
 use std::path::Path;
@@ -35,14 +35,14 @@ pub(crate) enum Code {
     Interrupted = 130,
 }
 
-/// Why a command did not do what was asked. Its text is what happened and what to do.
+/// Why a command failed. Its text says what happened and what to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("no value under key `{key}`")]
     KeyNotFound { key: String },
     #[error("{0}")]
     Usage(String),
-    /// What the limits of keys and values do not allow, noticed before it was sent.
+    /// A key or value beyond the limits; nothing was sent.
     #[error("{0}")]
     OutOfBounds(String),
     #[error("cannot {action} {path}: {source}")]
@@ -51,7 +51,7 @@ pub(crate) enum Failure {
         path: String,
         source: io::Error,
     },
-    #[error("cannot write to the standard output: {0}")]
+    #[error("cannot write to standard output: {0}")]
     Stdout(io::Error),
     #[error("{path}: {error}")]
     Input { path: String, error: ReadError },
@@ -61,13 +61,13 @@ pub(crate) enum Failure {
     Backup(#[from] torc_backup::BackupError),
     #[error("{what}; {done}")]
     Stopped {
-        /// Why it went no further.
+        /// Why it stopped.
         what: Box<Failure>,
-        /// How far it went and how to go on.
+        /// How far it got and how to continue.
         done: String,
     },
     #[error(
-        "nobody could be asked how far the {change} is for {silent_s} s ({last}); it goes on by \
+        "no node has answered for {silent_s} s ({last}); the {change} continues by \
          itself: watch it with `kvctl status --watch`"
     )]
     LostSight {
@@ -75,41 +75,41 @@ pub(crate) enum Failure {
         silent_s: u64,
         last: torc_client::Error,
     },
-    #[error("the {change} was aborted: all is where it was before it")]
+    #[error("the {change} was aborted: every partition is back where it was")]
     Aborted { change: &'static str },
     #[error("no join, leave, replacement or re-weighting is running: see `kvctl status`")]
     NothingRuns,
     #[error(
-        "node {node} ({address}) does not answer, and would be waited for: start it, or declare \
+        "node {node} ({address}) does not answer, so the change would block: restart it, or declare \
          it dead for good with `--dead`"
     )]
     NotDeclaredDead { node: NodeId, address: String },
-    #[error("{missing} of {asked} nodes could not, or have not yet")]
+    #[error("{missing} of {asked} nodes failed or are not done yet")]
     NotEverywhere {
-        /// Nodes that did not do it.
+        /// Nodes that failed or are not done yet.
         missing: usize,
         /// All nodes that were asked.
         asked: usize,
     },
-    #[error("problems found: {count}; the standard output says what to do")]
+    #[error("problems found: {count}; standard output says what to do")]
     Unhealthy {
         /// Findings.
         count: usize,
     },
     #[error(
-        "no plot was written: a node that has counted did not tell how its accesses came over time; \
-         try again"
+        "no plot was written: a node did not send the history of its accesses; \
+         retry"
     )]
     NoHistory,
     #[error("{0}")]
     Introduction(#[from] torc_tls::IntroductionError),
     #[error(
-        "`{0}` is not empty: nothing was changed; say --overwrite, or restore into another with --only and --into"
+        "`{0}` is not empty, so nothing was changed: pass --overwrite, or restore into another namespace with --only and --into"
     )]
     NotEmpty(String),
     #[error("{0}")]
     Kubernetes(String),
-    #[error("the node ended by itself: {0}; its log says why")]
+    #[error("the node exited: {0}; its log says why")]
     NodeEnded(std::process::ExitStatus),
     #[error("interrupted")]
     Interrupted,
@@ -118,7 +118,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// What could not be done to a file.
+    /// A failed file operation.
     pub(crate) fn file(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::File {
             action,
@@ -165,7 +165,7 @@ impl Failure {
         }
     }
 
-    /// Whether this is only a reader of our output that wanted no more.
+    /// Whether the reader of our output has only closed it.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         match self {
             Self::Stdout(error) => error.kind() == io::ErrorKind::BrokenPipe,
@@ -174,12 +174,12 @@ impl Failure {
         }
     }
 
-    /// The failure as the one line that goes to stderr.
+    /// The failure as one line for stderr.
     pub(crate) fn line(&self) -> String {
         format!("kvctl: {}", crate::text::one_line(&self.to_string()))
     }
 
-    /// Adds how far a command went before it failed.
+    /// Adds how far the command got.
     pub(crate) fn after(self, done: impl Into<String>) -> Self {
         Self::Stopped {
             what: Box::new(self),
@@ -188,7 +188,7 @@ impl Failure {
     }
 }
 
-/// What may have happened outweighs why nobody knows.
+/// An unknown outcome takes precedence over its cause.
 fn code_of(kind: ErrorKind, maybe_applied: bool) -> Code {
     match kind {
         _ if maybe_applied => Code::OutcomeUnknown,
@@ -200,7 +200,7 @@ fn code_of(kind: ErrorKind, maybe_applied: bool) -> Code {
         | ErrorKind::NoSuchNamespace
         | ErrorKind::NoSuchNode
         | ErrorKind::OutOfSpace => Code::Refused,
-        // Corrupt and Internal: the record or node cannot serve, though it is reached.
+        // Corrupt and Internal: the node answers, but cannot serve the record.
         _ => Code::Unavailable,
     }
 }

@@ -1,15 +1,14 @@
 //! Files of records: NDJSON, CSV and TSV, read by `load` and written by `dump`.
 //!
-//! Invariant: reading what was written gives the same rows, byte for byte, in every
-//! format and for any bytes. Text is written as text; a key or value that is not
-//! UTF-8 is written in base64 under another name, so that a file is always valid
-//! UTF-8 and says itself how to read it. Nothing is guessed: a row that is not exactly
-//! in its format is a [`BadRow`].
+//! Invariant: writing rows and reading them back gives the same rows, byte for byte, in
+//! every format. Text is written as text; a key or value that is not UTF-8 is written
+//! in base64 under another name. So a file is always valid UTF-8 and describes its own
+//! encoding. The reader does not guess: a malformed row is a [`BadRow`].
 //!
-//! The formats, for users, are written down in `FORMATS.md` beside this crate.
+//! `FORMATS.md` beside this crate describes the formats for users.
 //!
-//! Absent on purpose: versions. A version belongs to the cluster that gave it; a file
-//! holds what was stored, not when.
+//! Absent on purpose: versions. A version has a meaning only in the cluster that
+//! assigned it.
 
 mod csv;
 mod naming;
@@ -49,7 +48,7 @@ pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
 /// How a file holds records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
     /// Comma-separated, quoted as in RFC 4180.
     Csv,
@@ -80,7 +79,7 @@ pub(crate) struct Numbered {
 /// Why a row could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// A row that is not in the format, or that no cluster would take.
+    /// A row that is malformed or beyond the limits.
     #[error(transparent)]
     Bad(#[from] BadRow),
     /// The file itself failed.
@@ -115,52 +114,52 @@ pub(crate) struct BadRow {
 pub(crate) enum Problem {
     #[error("the row is longer than {MAX_ROW_LEN} bytes")]
     TooLong,
-    #[error("a quote that opens here is never closed")]
+    #[error("the quote that opens here is never closed")]
     OpenQuote,
     #[error(
-        "a quote inside a cell that does not begin with one: put the cell in quotes and write \
-         this one twice"
+        "a quote inside an unquoted cell: put the cell in quotes and write \
+         this quote twice"
     )]
     BareQuote,
-    #[error("text behind the quote that closes a cell: write a quote inside of quotes twice")]
+    #[error("text after a closing quote: inside quotes, write a quote twice")]
     BehindQuote,
-    #[error("a carriage return that no line feed follows: quote the cell, or write \\r in TSV")]
+    #[error("a carriage return without a line feed: quote the cell, or write \\r in TSV")]
     CarriageReturn,
-    #[error("a JSON array: write one object a line, for example with `jq -c '.[]'`")]
+    #[error("a JSON array: write one object per line, for example with `jq -c '.[]'`")]
     Array,
-    #[error("not the JSON expected: {0}")]
+    #[error("unexpected JSON: {0}")]
     Json(String),
-    #[error("not UTF-8: give such bytes in `key_base64` or `value_base64`")]
+    #[error("not UTF-8: pass such bytes in `key_base64` or `value_base64`")]
     NotUtf8,
-    #[error("it has no `{0}`")]
+    #[error("`{0}` is missing")]
     Missing(&'static str),
-    #[error("it has both `{0}` and `{0}_base64`: give one")]
+    #[error("both `{0}` and `{0}_base64` are set: use one")]
     Both(&'static str),
     #[error("`{0}_base64` is not base64")]
     Base64(&'static str),
-    #[error("the value is null: give a string, a number, true, false, an object or an array")]
+    #[error("the value is null: use a string, a number, true, false, an object or an array")]
     NullValue,
     #[error("`expires_at_ms` is not a whole number of milliseconds since 1970")]
     Expiry,
-    #[error("the number of cells is {found} instead of {expected}")]
+    #[error("{found} cells instead of {expected}")]
     CellCount { found: usize, expected: usize },
-    #[error("`\\{0}` is no escape: use \\t, \\n, \\r, and \\\\ for a backslash")]
+    #[error("unknown escape `\\{0}`: use \\t, \\n, \\r, or \\\\ for a backslash")]
     Escape(String),
     /// Beyond the limits of keys and values.
     #[error("{0}")]
     OutOfBounds(String),
     #[error(
-        "the header names no `key` and `value`: name the columns, or pass --no-header if the \
+        "the header lacks `key` or `value`: name the columns, or pass --no-header if the \
          file has no header"
     )]
     NoHeader,
     #[cfg(feature = "parquet")]
-    #[error("`{0}` is null: give every row one")]
+    #[error("`{0}` is null: every row needs a value")]
     NullColumn(String),
     #[cfg(feature = "parquet")]
-    #[error("`{0}` is of a type that is neither text, binary, a number, a boolean nor a time")]
+    #[error("the type of `{0}` is not supported: use text, binary, a number, a boolean or a time")]
     ColumnType(String),
-    #[error("there is no column `{0}`")]
+    #[error("no column `{0}`")]
     NoColumn(String),
     #[error("the header names `{0}` twice")]
     ColumnTwice(String),
@@ -172,7 +171,7 @@ pub(crate) enum Problem {
 }
 
 impl Problem {
-    /// Whether the rows behind can be read all the same; not without a header.
+    /// Whether the following rows are readable all the same; not without a header.
     pub(crate) const fn is_of_one_row(&self) -> bool {
         !matches!(
             self,
@@ -180,17 +179,17 @@ impl Problem {
         )
     }
 
-    /// Whether the row is in the format, but beyond the limits of keys and values.
+    /// Whether the row is well-formed but beyond the limits of keys and values.
     pub(crate) const fn is_of_limits(&self) -> bool {
         matches!(self, Self::OutOfBounds(_))
     }
 }
 
-/// What a reader yields. Behind a bad row it goes on, see [`Problem::is_of_one_row`].
+/// What a reader yields. It continues after a bad row, see [`Problem::is_of_one_row`].
 pub(crate) type Rows = Box<dyn Iterator<Item = Result<Numbered, ReadError>> + Send>;
 
 impl Format {
-    /// By the file's extension; `None` when it says nothing.
+    /// By the file's extension; `None` if it is unknown.
     pub(crate) fn of_path(path: &Path) -> Option<Self> {
         let extension = path.extension()?.to_str()?.to_ascii_lowercase();
         match extension.as_str() {
@@ -201,10 +200,10 @@ impl Format {
         }
     }
 
-    /// Reads rows, checking each against the limits of keys and values. `naming`
-    /// says what their columns are called.
+    /// Reads rows, checking each against the limits of keys and values. `naming` maps
+    /// their columns.
     ///
-    /// Memory is bounded by the longest row allowed, whatever the file holds.
+    /// The longest allowed row bounds the memory, whatever the file holds.
     pub(crate) fn read(self, input: impl io::Read + Send + 'static, naming: Naming) -> Rows {
         match self {
             Self::Ndjson => Box::new(Records::new(input, Ndjson::new(&naming))),
@@ -241,12 +240,12 @@ const COLUMNS: [&str; 5] = [
     "expires_at_ms",
 ];
 
-/// Which cell of a line is what.
+/// The meaning of each cell of a line.
 #[derive(Debug, Clone, Default)]
 struct Columns {
     /// Position of each of [`COLUMNS`] in a line.
     places: [Option<usize>; COLUMNS.len()],
-    /// Instead of them, where the columns have names of their own.
+    /// Instead of `places`, if the columns have other names.
     chosen: Option<Places>,
     width: usize,
 }
@@ -261,7 +260,7 @@ impl Columns {
         }
     }
 
-    /// Those of a header of `count` cells.
+    /// The columns of a header of `count` cells.
     fn of_header(cells: &[Cow<'_, str>], count: usize, naming: &Naming) -> Result<Self, Problem> {
         if let Naming::Chosen(chosen) = naming {
             return Ok(Self {
@@ -342,7 +341,7 @@ fn decode_base64(name: &'static str, text: &str) -> Result<Bytes, Problem> {
 fn parse_expiry(cell: &str) -> Result<Option<u64>, Problem> {
     match cell {
         "" => Ok(None),
-        // `parse` would take a sign.
+        // `parse` would accept a sign.
         digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
             digits.parse().map(Some).map_err(|_| Problem::Expiry)
         }

@@ -1,4 +1,4 @@
-//! Files of records on their way in: which they are, how they are written, how far they have been read.
+//! Input files of records: which files, their formats, and the progress of reading.
 
 use std::fs::File;
 use std::io::{IsTerminal as _, Read};
@@ -9,10 +9,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::failure::Failure;
 use crate::format::{Format, Naming, Rows};
 
-/// How a file of rows is written.
+/// The format of a file of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Source {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Ndjson,
     /// Comma-separated, quoted as in RFC 4180.
     Csv,
@@ -23,7 +23,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// As was said, or as the file's extension says.
+    /// The chosen format, or the one of the file's extension.
     pub(crate) fn of(path: &Path, said: Option<Self>) -> Result<Self, Failure> {
         said.or_else(|| Self::of_path(path)).ok_or_else(|| {
             let path = path.display();
@@ -72,7 +72,7 @@ fn parquet(path: &Path, naming: &Naming, bar: &ProgressBar) -> Result<Rows, Fail
         path: shown(path),
         error,
     })?;
-    // How many bytes a row is of is not known: the file counts once it has been read.
+    // The length of a row is unknown, so the bar counts whole files.
     let bar = bar.clone();
     let end = std::iter::once_with(move || bar.inc(len)).filter_map(|()| None);
     Ok(Box::new(rows.chain(end)))
@@ -82,11 +82,11 @@ fn parquet(path: &Path, naming: &Naming, bar: &ProgressBar) -> Result<Rows, Fail
 fn parquet(path: &Path, _: &Naming, _: &ProgressBar) -> Result<Rows, Failure> {
     let path = shown(path);
     Err(Failure::Usage(format!(
-        "{path}: this kvctl reads no Parquet: install one with `cargo install --path kvctl --features parquet`"
+        "{path}: this build of kvctl cannot read Parquet: install it with `cargo install --path kvctl --features parquet`"
     )))
 }
 
-/// How a file is written: as was said, or as its extension says.
+/// The chosen format, or the one of the file's extension.
 pub(crate) fn format_of(path: &Path, said: Option<Format>) -> Result<Format, Failure> {
     said.or_else(|| Format::of_path(path)).ok_or_else(|| {
         let path = path.display();
@@ -96,7 +96,7 @@ pub(crate) fn format_of(path: &Path, said: Option<Format>) -> Result<Format, Fai
     })
 }
 
-/// Opens a file, or the standard input for `-`.
+/// Opens a file, or standard input for `-`.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>, Failure> {
     if is_stdin(path) {
         return Ok(Box::new(std::io::stdin()));
@@ -109,7 +109,7 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Read + Send>, Failure> {
     Ok(Box::new(file))
 }
 
-/// Length of a file; none of what is no file.
+/// Length of a file; `None` if `path` is not a regular file.
 pub(crate) fn len(path: &Path) -> Result<Option<u64>, Failure> {
     if is_stdin(path) {
         return Ok(None);
@@ -118,8 +118,7 @@ pub(crate) fn len(path: &Path) -> Result<Option<u64>, Failure> {
     Ok(metadata.is_file().then_some(metadata.len()))
 }
 
-/// The files that are meant: a directory stands for those in it whose extensions are known, in the order of their
-/// names.
+/// The files to read: for a directory, its files with known extensions, sorted by name.
 pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {
@@ -136,7 +135,7 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
         }
         if found.is_empty() {
             let path = path.display();
-            let message = format!("{path} holds no .ndjson, .csv, .tsv or .parquet file");
+            let message = format!("{path} has no .ndjson, .csv, .tsv or .parquet file");
             return Err(Failure::Usage(message));
         }
         found.sort();
@@ -145,16 +144,16 @@ pub(crate) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// A file as messages name it.
+/// The name of a file in messages.
 pub(crate) fn shown(path: &Path) -> String {
     if is_stdin(path) {
-        "the standard input".to_owned()
+        "standard input".to_owned()
     } else {
         path.display().to_string()
     }
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// A progress bar; hidden without a terminal.
 pub(crate) fn bar(len: Option<u64>) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,14 +1,13 @@
-//! Storing a file's rows: batches, several at a time, in an order that keeps the last
-//! row of a key the one that stays.
+//! Stores a file's rows in concurrent batches. The last row of each key wins.
 //!
 //! Invariants:
-//! * A batch holds no key twice, and a batch that shares a key with one under way
-//!   waits for it: rows of one key are stored in the order of the file.
-//! * Whatever ends a load, every batch under way is waited for, so that what is
-//!   reported as stored is stored and nothing is stored after the report.
-//! * [`Report::resume_line`] is a line before which every row was stored.
+//! * A batch holds no key twice and waits for batches in flight that share a key with
+//!   it. So rows of one key are stored in the order of the file.
+//! * However a load ends, it waits for every batch in flight. So everything reported
+//!   as stored is stored, and nothing is stored after the report.
+//! * Every row before [`Report::resume_line`] was stored.
 //!
-//! Absent on purpose: the cluster. Storing is a function that is passed in.
+//! Absent on purpose: the cluster. The caller passes in the function that stores.
 
 mod batch;
 mod retry;
@@ -29,18 +28,18 @@ pub(crate) use batch::{Batch, BatchLimits};
 use retry::Retries;
 pub(crate) use retry::RetryOptions;
 
-/// What became of a row.
+/// The outcome of a row.
 #[derive(Debug)]
 pub(crate) enum Stored {
-    /// It is stored, durably.
+    /// Durably stored.
     Yes,
-    /// Its time was over already, so that there was nothing to store.
+    /// Already expired, so not sent.
     Expired,
-    /// It is not stored, and would not be if it were sent again.
+    /// Not stored; a retry would not help.
     No(Failure),
-    /// It is not stored; it may be if it is sent again.
+    /// Not stored; a retry may help.
     NotYet(Failure),
-    /// Nobody knows: it may be stored, now or later.
+    /// Unknown: the row may be stored, now or later.
     Unknown(Failure),
 }
 
@@ -51,11 +50,11 @@ pub(crate) struct LoadOptions {
     pub(crate) limits: BatchLimits,
     /// Batches under way at a time, at least 1.
     pub(crate) concurrency: usize,
-    /// What becomes of rows that were not stored.
+    /// How to retry rows that were not stored.
     pub(crate) retry: RetryOptions,
 }
 
-/// How far a load came.
+/// The progress of a load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     /// Rows stored.
@@ -66,18 +65,18 @@ pub(crate) struct Report {
     pub(crate) expired: u64,
     /// Rows that may or may not be stored.
     pub(crate) unknown: u64,
-    /// Rows that were sent and are not stored.
+    /// Rows that were sent but not stored.
     pub(crate) failed: u64,
     /// Times a row was sent again.
     pub(crate) retried: u64,
-    /// Every row that begins before this line is stored (or had expired).
+    /// Every row that starts before this line is stored or had expired.
     pub(crate) resume_line: u64,
 }
 
-/// Stores rows until they end or one cannot be stored. Calls `on_progress` whenever
-/// the report has changed.
+/// Stores rows until they end or one cannot be stored. Calls `on_progress` whenever the
+/// report changes.
 ///
-/// The report is right in either case; the failure, if any, is why it ended early.
+/// The report is valid in both cases; the failure, if any, is why the load ended early.
 pub(crate) async fn load<S, F>(
     rows: Receiver<Result<Numbered, ReadError>>,
     store: S,
@@ -112,22 +111,22 @@ where
 /// Why a load ended before the end of the file.
 #[derive(Debug)]
 pub(crate) enum LoadEnd {
-    /// The file could not be read on; everything before that line was stored.
+    /// Reading failed; everything before that line was stored.
     Input(ReadError),
-    /// A row could not be stored, and none is of unknown outcome.
+    /// A row could not be stored; no outcome is unknown.
     Store(Failure),
-    /// It is not known whether a row is stored.
+    /// A row may or may not be stored.
     Unknown(Failure),
-    /// It was told to stop.
+    /// The user stopped the load.
     Interrupted,
 }
 
 struct Loader<S, P> {
     rows: Receiver<Result<Numbered, ReadError>>,
-    /// Rows read and not yet in a batch.
+    /// Rows that were read but are not in a batch yet.
     waiting: VecDeque<Result<Numbered, ReadError>>,
     batcher: Batcher,
-    /// A batch that is to be sent next.
+    /// The next batch to send.
     full: Option<Batch>,
     under_way: JoinSet<Done>,
     keys_under_way: HashSet<Bytes>,
@@ -135,17 +134,17 @@ struct Loader<S, P> {
     retries: Arc<Retries>,
     options: LoadOptions,
     report: Report,
-    /// The line behind the last row that was looked at.
+    /// The line after the last row that was taken.
     next_line: u64,
     first_lost_line: Option<u64>,
     end: Option<LoadEnd>,
     on_progress: P,
 }
 
-/// A batch that was dealt with.
+/// A finished batch.
 struct Done {
     batch: Batch,
-    /// One a row, in order.
+    /// One per row, in order.
     results: Vec<Stored>,
     /// Rows that were sent again.
     retried: u64,
@@ -169,13 +168,13 @@ where
         while self.complete_one().await {}
     }
 
-    /// Everything, to the end. Nothing is lost when it is dropped while it waits.
+    /// Runs to the end. Cancel-safe.
     async fn work(&mut self) {
         while self.step().await {}
         while self.complete_one().await {}
     }
 
-    /// One step; false when nothing is left to do but to wait for what is under way.
+    /// Takes one step; `false` when only batches in flight are left.
     async fn step(&mut self) -> bool {
         match self.end {
             None | Some(LoadEnd::Input(_)) => {}
@@ -195,7 +194,8 @@ where
             return true;
         }
         if self.end.is_some() || (self.under_way.is_empty() && self.rows.is_empty()) {
-            // Nothing more will come, or nobody is busy: a batch that is not full goes now.
+            // No more rows will come, or no batch is in flight: send this batch although it is not
+            // full.
             self.full = self.batcher.take();
             if self.full.is_some() {
                 return true;
@@ -204,7 +204,7 @@ where
         self.end.is_none() && self.wait_for_rows().await
     }
 
-    /// Waits for rows to come or a batch to be done; false when both have ended.
+    /// Waits for rows or for a finished batch; `false` when there are no more of either.
     async fn wait_for_rows(&mut self) -> bool {
         const ROWS_AT_A_TIME: usize = 512;
         let mut rows = Vec::new();
@@ -257,7 +257,7 @@ where
         });
     }
 
-    /// Waits for one batch under way; false when there is none.
+    /// Waits for one batch in flight; `false` when there is none.
     async fn complete_one(&mut self) -> bool {
         match self.under_way.join_next().await {
             Some(done) => {
@@ -271,7 +271,7 @@ where
     fn account(&mut self, done: Result<Done, tokio::task::JoinError>) {
         let done = match done {
             Ok(done) => done,
-            // Storing panicked: a defect that must not pass for a finished load.
+            // Storing panicked: the load must not look finished.
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         };
         for key in done.batch.keys() {
@@ -302,8 +302,8 @@ where
         }
     }
 
-    /// Ends the load by a row that is not known to be stored. The first such end is
-    /// reported, unless a later one is of unknown outcome.
+    /// Ends the load at a row that may not be stored. Keeps the first such end, unless
+    /// a later one is of unknown outcome.
     fn lose(&mut self, line: u64, end: LoadEnd) {
         self.retries.end();
         self.first_lost_line = Some(self.first_lost_line.map_or(line, |first| first.min(line)));

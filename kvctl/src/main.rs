@@ -1,18 +1,19 @@
 //! `kvctl`, the command line of Torc.
 //!
 //! Each command is one file under `cmd`. What a command computes or draws is a pure
-//! function beside it (or in `format`, `loading`, `ring_view`, `progress`), so that it
-//! is tested without a cluster; the commands themselves only ask the client library
-//! and write what comes back.
+//! function beside it (or in `format`, `loading`, `ring_view`, `progress`), which tests
+//! run without a cluster. The commands themselves only call the client library and
+//! write the results.
 //!
-//! Contracts, kept by every command:
-//! * Data goes to stdout, all else to stderr; `--output json` is stable
+//! Contracts of every command:
+//! * Data goes to stdout, everything else to stderr; `--output json` is stable
 //!   (`OUTPUT.md`).
 //! * A failure is one line on stderr and one of the exit codes of [`failure`].
-//! * A write is never resent when its outcome is unknown, unless the user asked.
+//! * A write of unknown outcome is never resent unless the user asks for it.
 //!
-//! Absent on purpose: the wire protocol and routing (`torc-client`), and a configuration file
-//! but for the profiles of `kvctl login`: without one, endpoints come from flags or `TORC_ENDPOINTS`.
+//! Absent on purpose: the wire protocol and routing (`torc-client`), and configuration files,
+//! except the profiles of `kvctl login`: without one, endpoints come from flags or
+//! `TORC_ENDPOINTS`.
 
 mod args;
 mod cli;

@@ -1,4 +1,4 @@
-//! The standard output: data and nothing else. Progress and errors go to stderr.
+//! Standard output, for data only. Progress and errors go to stderr.
 
 use std::fmt;
 use std::io::{self, BufWriter, Write};
@@ -7,21 +7,21 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// What the output goes to.
+/// The target of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Screen {
     /// Columns to draw in.
     pub(crate) width: usize,
     /// Lines to draw in.
     pub(crate) height: usize,
-    /// A terminal: colours and redrawing make sense.
+    /// Whether it is a terminal, which can show colours and redraw.
     pub(crate) terminal: bool,
-    /// Colours are wanted.
+    /// Whether to use colours.
     pub(crate) colour: bool,
 }
 
 impl Screen {
-    /// Size where there is no terminal to ask.
+    /// Without a terminal.
     const PLAIN: Self = Self {
         width: 100,
         height: 40,
@@ -29,7 +29,7 @@ impl Screen {
         colour: false,
     };
 
-    /// Looks at the standard output, `NO_COLOR` and `TERM`.
+    /// From standard output, `NO_COLOR` and `TERM`.
     pub(crate) fn of_stdout() -> Self {
         let term = console::Term::stdout();
         if !term.is_term() {
@@ -47,12 +47,12 @@ impl Screen {
     }
 }
 
-/// Says something on stderr. If that is closed, nobody wanted to know.
+/// Prints a line on stderr. Ignores failures.
 pub(crate) fn note(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// A buffered standard output. Every failure to write is a [`Failure::Stdout`].
+/// Buffered standard output. Every failed write is a [`Failure::Stdout`].
 pub(crate) struct Out {
     writer: BufWriter<Box<dyn Write>>,
     screen: Screen,
@@ -88,12 +88,12 @@ impl Out {
         })
     }
 
-    /// Hands what was written to the operating system.
+    /// Flushes the buffer to the operating system.
     pub(crate) fn flush(&mut self) -> Result<(), Failure> {
         self.write(Write::flush)
     }
 
-    /// Writes by a function that knows `io::Write`.
+    /// Writes with a function of `io::Write`.
     pub(crate) fn write(
         &mut self,
         write: impl FnOnce(&mut BufWriter<Box<dyn Write>>) -> io::Result<()>,

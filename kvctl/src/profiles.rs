@@ -1,4 +1,5 @@
-//! Clusters that somebody has logged in to: one file in the user's configuration directory, for its owner alone.
+//! Clusters that the user has logged in to: one file in the user's configuration directory,
+//! readable only by its owner.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -12,10 +13,10 @@ use torc_tls::CertificateFacts;
 
 use crate::failure::Failure;
 
-/// A cluster, and who asks. It has no `Debug`: the token is a secret.
+/// A cluster and the client's identity. Without `Debug`, because the token is a secret.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Profile {
-    /// host:port of nodes.
+    /// Nodes, as host:port.
     pub(crate) endpoints: Vec<String>,
     /// The authority of the nodes, in PEM.
     pub(crate) authority: String,
@@ -24,10 +25,10 @@ pub(crate) struct Profile {
 }
 
 impl Profile {
-    /// To connect with.
+    /// The settings to connect with.
     ///
     /// # Errors
-    /// [`Failure::Usage`] when the file was changed.
+    /// [`Failure::Usage`] if someone has edited the file.
     pub(crate) fn tls(&self) -> Result<ClientTls, Failure> {
         let tls = ClientTls::trusting(&self.authority, &path()?);
         tls.map_err(|error| Failure::Usage(error.to_string()))
@@ -42,7 +43,7 @@ pub(crate) struct Profiles {
 }
 
 impl Profiles {
-    /// None if there is no file.
+    /// Reads the file; no profiles if it does not exist.
     ///
     /// # Errors
     /// [`Failure::File`] when it cannot be read, [`Failure::Usage`] when it is malformed.
@@ -58,7 +59,7 @@ impl Profiles {
         serde_json::from_slice(&text).map_err(|error| {
             let path = path.display();
             Failure::Usage(format!(
-                "{path}: {error}: correct it, or remove it and log in again"
+                "{path}: {error}: correct the file, or remove it and log in again"
             ))
         })
     }
@@ -83,7 +84,7 @@ impl Profiles {
         std::fs::rename(&beside, &path).map_err(failed)
     }
 
-    /// Each with its name, and whether it is the current one.
+    /// The profiles with their names, and whether each is the current one.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Profile, bool)> {
         let of = |name: &String| self.current.as_ref() == Some(name);
         self.profiles
@@ -91,12 +92,12 @@ impl Profiles {
             .map(move |(name, profile)| (name, profile, of(name)))
     }
 
-    /// The one that commands use.
+    /// The profile that commands use.
     pub(crate) fn current(mut self) -> Option<(String, Profile)> {
         self.profiles.remove_entry(&self.current?)
     }
 
-    /// The one of this name.
+    /// The profile of this name.
     ///
     /// # Errors
     /// [`Failure::Usage`].
@@ -106,16 +107,17 @@ impl Profiles {
             .ok_or_else(|| unknown(name))
     }
 
-    /// Adds one, or replaces it, and makes it the current one.
+    /// Adds or replaces a profile and makes it the current one.
     pub(crate) fn put(&mut self, name: String, profile: Profile) {
         self.current = Some(name.clone());
         self.profiles.insert(name, profile);
     }
 
-    /// Lets a profile trust these authorities from now on, in PEM: a cluster that it trusts says so.
+    /// Makes a profile trust these authorities, in PEM, which a cluster that it trusts has sent.
     ///
     /// # Errors
-    /// [`Failure::File`] when the file cannot be read or written; [`Failure::Usage`] for what are no authorities.
+    /// [`Failure::File`] when the file cannot be read or written; [`Failure::Usage`] if they are
+    /// not authorities.
     pub(crate) fn learn(name: &str, authorities: String) -> Result<(), Failure> {
         let mut all = Self::read()?;
         let known = all.profiles.get_mut(name);
@@ -125,17 +127,17 @@ impl Profiles {
         let facts = CertificateFacts::of_pem(&authorities, Path::new("the cluster's answer"));
         let facts = facts.map_err(|error| Failure::Usage(error.to_string()))?;
         if !facts.iter().all(|it| it.is_authority) {
-            let message = "the cluster sent a certificate that is no authority's";
+            let message = "the cluster sent a certificate that is not an authority's";
             return Err(Failure::Usage(message.to_owned()));
         }
         profile.authority = authorities;
         all.write()
     }
 
-    /// Makes one the current one.
+    /// Makes a profile the current one.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if it is not there.
+    /// [`Failure::Usage`] if it does not exist.
     pub(crate) fn choose(&mut self, name: &str) -> Result<(), Failure> {
         if !self.profiles.contains_key(name) {
             return Err(unknown(name));
@@ -144,10 +146,10 @@ impl Profiles {
         Ok(())
     }
 
-    /// Forgets one. Its token still counts until it is revoked or expires.
+    /// Removes a profile. Its token stays valid until it is revoked or expires.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if it is not there.
+    /// [`Failure::Usage`] if it does not exist.
     pub(crate) fn remove(&mut self, name: &str) -> Result<(), Failure> {
         self.profiles.remove(name).ok_or_else(|| unknown(name))?;
         self.current.take_if(|current| current == name);
@@ -157,7 +159,7 @@ impl Profiles {
 
 fn unknown(name: &str) -> Failure {
     Failure::Usage(format!(
-        "there is no profile `{name}`: see `kvctl profile list`, or log in with `kvctl login`"
+        "no profile `{name}`: see `kvctl profile list`, or log in with `kvctl login`"
     ))
 }
 
@@ -167,7 +169,7 @@ fn path() -> Result<PathBuf, Failure> {
     let home = || Some(PathBuf::from(of("HOME")?).join(".config"));
     let dir = of("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
     let dir = dir.ok_or_else(|| {
-        let message = "there is no place for profiles: set HOME or XDG_CONFIG_HOME";
+        let message = "no directory for profiles: set HOME or XDG_CONFIG_HOME";
         Failure::Usage(message.to_owned())
     })?;
     Ok(dir.join("torc").join("profiles.json"))

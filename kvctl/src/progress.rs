@@ -1,6 +1,6 @@
-//! How far a transition is, from the statuses that are polled while it runs.
+//! The progress of a transition, from the statuses polled while it runs.
 //!
-//! Pure: the time of each look comes in as an argument.
+//! Pure: the time of each status is an argument.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use torc_client::{ChangeKind, ClusterStatus, Transition};
 
 use crate::text;
 
-/// What a status says of one transition.
+/// A status's view of one transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Sight<'a> {
     /// The node that answered has not heard of it yet.
     NotYet,
     /// It runs.
     Running(&'a Transition),
-    /// It ended; its last figures, unless a later transition has taken their place.
+    /// It ended; with its last figures, unless a later transition has replaced them.
     Ended(Option<&'a Transition>),
 }
 
@@ -47,10 +47,10 @@ struct Look {
 impl ProgressRate {
     const WINDOW: Duration = Duration::from_secs(10);
 
-    /// Notes what was seen at a time since an arbitrary start.
+    /// Records what was seen, at a time since an arbitrary start.
     pub(crate) fn note(&mut self, at: Duration, transition: &Transition) {
         let is_old = |look: &Look| look.at + Self::WINDOW <= at;
-        // One look from before the window stays, so that there is always a span.
+        // Keep one sample from before the window, so there is always a span.
         while self.looks.len() > 1 && self.looks.get(1).is_some_and(is_old) {
             self.looks.pop_front();
         }
@@ -61,7 +61,7 @@ impl ProgressRate {
         });
     }
 
-    /// Bytes per second; `None` until two looks are some time apart.
+    /// Bytes per second; `None` until two notes are some time apart.
     pub(crate) fn bytes_per_s(&self) -> Option<f64> {
         self.per_s(|look| look.bytes)
     }
@@ -72,8 +72,8 @@ impl ProgressRate {
         (span > 0.0).then(|| of(last).saturating_sub(of(first)) as f64 / span)
     }
 
-    /// Time until it ends at this rate; `None` when nothing moves or too little is
-    /// known. The slower of bytes and partitions decides.
+    /// Time until the transition ends at this rate, by the slower of bytes and
+    /// partitions. `None` when nothing moves or too little is known.
     pub(crate) fn time_left(&self, transition: &Transition) -> Option<Duration> {
         let bytes = transition
             .bytes_planned
@@ -108,7 +108,7 @@ pub(crate) const fn name(kind: ChangeKind) -> &'static str {
     }
 }
 
-/// A transition that runs, in one line without its name.
+/// A running transition in one line, without its name.
 pub(crate) fn figures(transition: &Transition, rate: &ProgressRate) -> String {
     let mut parts = vec![
         format!(
@@ -119,7 +119,7 @@ pub(crate) fn figures(transition: &Transition, rate: &ProgressRate) -> String {
         format!(
             "{} of {}",
             text::bytes(transition.bytes_moved),
-            // What was written meanwhile travels too, so more than planned can move.
+            // Writes during the transition move too, so more than planned can move.
             text::bytes(transition.bytes_planned.max(transition.bytes_moved)),
         ),
     ];
@@ -156,7 +156,7 @@ pub(crate) fn ended(transition: &Transition) -> String {
     )
 }
 
-/// What a transition is about.
+/// The nodes or namespaces that a transition changes.
 pub(crate) fn who(transition: &Transition) -> String {
     match (transition.node, transition.replaced) {
         (Some(node), Some(old)) => format!("node {old} by node {node}"),
@@ -168,7 +168,7 @@ pub(crate) fn who(transition: &Transition) -> String {
     }
 }
 
-/// Namespaces and the number of replicas that they get.
+/// Namespaces and their new number of replicas.
 pub(crate) fn altered(namespaces: &[String], replicas: u32) -> String {
     let names: Vec<String> = namespaces.iter().map(|name| format!("`{name}`")).collect();
     format!("{} to {}", names.join(", "), text::replicas(replicas))

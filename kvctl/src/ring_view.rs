@@ -1,8 +1,7 @@
 //! The ring as a picture, a table and JSON, from the topology alone.
 //!
-//! What is drawn is what serves: an arc has the colour and letter of the first node
-//! of the preference lists of its partitions, so that a picture drawn during a join
-//! shows how far it is.
+//! The picture shows the current state: an arc has the colour and letter of the primary
+//! of its partitions, so during a join the picture shows the progress.
 
 mod circle;
 mod describe;
@@ -21,7 +20,7 @@ pub(crate) use describe::describe;
 #[serde(transparent)]
 pub(crate) struct RingView {
     summary: RingSummary,
-    /// By partition: the place in `nodes` of the node that is first in its list.
+    /// By partition: the index in `nodes` of its primary.
     #[serde(skip)]
     owners: Vec<Option<usize>>,
 }
@@ -50,8 +49,8 @@ impl RingView {
         }
     }
 
-    /// Who owns most of the partitions from `from` to `to`, both parts of the circle
-    /// from 0 to 1 (or beyond: the circle closes). Of equals, the first.
+    /// The owner of most partitions from `from` to `to`, both fractions of the circle
+    /// (above 1, it starts again). Of equals, the first.
     fn owner_between(&self, from: f64, to: f64) -> Option<usize> {
         let count = self.owners.len() as i64;
         if count == 0 {
@@ -69,7 +68,7 @@ impl RingView {
         partitions.iter().position(|count| *count == most)
     }
 
-    /// Where on the circle, from 0 to 1, the middle of a partition lies.
+    /// The middle of a partition as a fraction of the circle.
     fn middle_of(&self, partition: u32) -> f64 {
         let count = self.partitions.max(1);
         (f64::from(partition % count) + 0.5) / f64::from(count)

@@ -1,16 +1,16 @@
-//! Columns of text that line up.
+//! Aligned columns of text.
 
 use std::fmt;
 
-/// How a column's cells stand in it.
+/// Alignment of a column's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
     Right,
 }
 
-/// Rows under a header. Printing it ends every line but the last with a line feed and
-/// leaves no blanks at the ends of lines.
+/// Rows under a header. Its text has no trailing blanks, and no line feed after the
+/// last line.
 #[derive(Debug, Clone)]
 pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
@@ -25,7 +25,7 @@ impl Table {
         }
     }
 
-    /// Adds a row. Cells beyond the columns are left out, missing ones are empty.
+    /// Adds a row. Drops cells beyond the columns; missing cells are empty.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut row: Vec<String> = cells.into_iter().take(self.columns.len()).collect();
         row.resize(self.columns.len(), String::new());

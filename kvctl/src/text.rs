@@ -1,5 +1,5 @@
-//! Quantities and bytes as people read them. Machines get `--output json`, where
-//! every field has one unit and numbers are never rounded.
+//! Quantities and bytes as text for people. Programs use `--output json`, where every
+//! field has one unit and numbers are never rounded.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -46,7 +46,7 @@ pub(crate) fn bytes(number: u64) -> String {
     }
     let mut scaled = number as f64 / 1024.0;
     let mut unit = 0;
-    // 1,023.95 would be shown as 1024: the next unit reads better.
+    // 1,023.95 would round to 1024: use the next unit.
     while scaled >= 1023.5 && unit + 1 < UNITS.len() {
         scaled /= 1024.0;
         unit += 1;
@@ -97,9 +97,9 @@ pub(crate) fn latency_us(us: u64) -> String {
     }
 }
 
-/// Bytes made safe for a terminal and for one line: UTF-8 text as it is, except that
-/// control characters, backslashes and bytes that are not UTF-8 appear as `\n`,
-/// `\\`, `\xff`. Different bytes never look the same.
+/// Bytes as one line that is safe for a terminal. UTF-8 text stays; control characters,
+/// backslashes and bytes that are not UTF-8 become `\n`, `\\` or `\xff`. Different
+/// bytes never look the same.
 pub(crate) fn escaped(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes)
         && !text.chars().any(needs_escape)
@@ -123,7 +123,7 @@ fn needs_escape(c: char) -> bool {
     c.is_control() || c == '\\' || is_bidi_control(c)
 }
 
-/// Characters that reorder the text around them, with which a key could pass for another.
+/// Characters that reorder the text around them: they could make one key look like another.
 fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -160,7 +160,7 @@ pub(crate) fn shortened(bytes: &[u8], max: usize) -> String {
     short
 }
 
-/// Text on one line: every run of white space and control characters is one blank.
+/// Text on one line: each run of white space and control characters becomes one blank.
 pub(crate) fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control());
     words

@@ -113,7 +113,7 @@ fn endpoints_come_from_the_environment_too() {
         .output();
     let misspelt = misspelt.unwrap();
     assert_eq!(misspelt.status.code(), Some(2), "{misspelt:?}");
-    assert!(one_line(&misspelt.stderr).contains("did you mean TORC_ENDPOINTS?"));
+    assert!(one_line(&misspelt.stderr).contains("rename it to TORC_ENDPOINTS"));
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn a_full_disk_behind_stdout_is_a_failure() {
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(one_line(&output.stderr).contains("cannot write to the standard output"));
+    assert!(one_line(&output.stderr).contains("cannot write to standard output"));
 }
 
 /// A generation is built from files, killed at random moments on the way, and has every record.
@@ -446,7 +446,7 @@ fn a_keyless_generation_says_probably_and_keeps_no_key() {
     assert!(built.status.success(), "{built:?}");
     let got = run(&["generation", "get", &path("keyless"), "line-0014"]);
     assert_eq!(got.stdout, b"0005\n", "{got:?}");
-    assert!(one_line(&got.stderr).starts_with("probably there, as number "));
+    assert!(one_line(&got.stderr).starts_with("probably present, as number "));
     let absent = run(&["generation", "get", &path("keyless"), "line-1000"]);
     assert_eq!(absent.status.code(), Some(1));
     for entry in std::fs::read_dir(path("keyless")).unwrap() {

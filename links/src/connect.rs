@@ -1,4 +1,4 @@
-//! Opening a stream to a peer.
+//! Opens a stream to a peer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use crate::queue::{BATCH_BYTES, Queue};
 use crate::{Contact, DropReason, Inner, Parcel};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// From the connection to the peer's acceptance.
+/// Time limit from the connection to the peer's acceptance.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// A peer that vanished is noticed after both.
+/// A vanished peer is detected after the sum of both.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why there is no stream to a peer. Trying again may help.
+/// Why there is no stream to a peer. A retry may help.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     #[error("this node belongs to no cluster yet")]
@@ -38,13 +38,13 @@ pub(crate) enum ConnectError {
     Silent,
     #[error("it refused: {0}")]
     Refused(Fault),
-    #[error("it answered what is no welcome: {0}")]
+    #[error("unexpected handshake reply: {0}")]
     Answer(#[from] WireError),
-    #[error("another node answers there: node {found}")]
+    #[error("a different node answered: node {found}")]
     Stranger { found: NodeId },
-    #[error("it works at feature {found}, but the cluster is at level {level}")]
+    #[error("it supports feature {found}, but the cluster is at level {level}")]
     Level { found: Levels, level: u32 },
-    #[error("it is an older start of the node: start {found}")]
+    #[error("an older start of the node answered: start {found}")]
     Outrun { found: u64 },
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Connection {
     gate: watch::Sender<Gate>,
 }
 
-/// Whether the request stream may take from the queue.
+/// Whether the request stream may read the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gate {
     Waiting,
@@ -62,12 +62,12 @@ enum Gate {
 }
 
 impl Connection {
-    /// Lets messages go.
+    /// Lets messages through.
     pub(crate) fn open(&self) {
         self.gate.send_replace(Gate::Open);
     }
 
-    /// Returns when the stream has ended, and why.
+    /// Returns the reason when the stream has ended.
     pub(crate) async fn ended(&mut self) -> Option<Fault> {
         loop {
             match self.answers.message().await {
@@ -145,8 +145,8 @@ pub(crate) async fn connect(
         .unwrap_or(Err(ConnectError::Silent))
 }
 
-/// What the queue holds, batch by batch, once the gate is open, until it is dropped. Pulled by the
-/// connection as its window allows.
+/// The batches of the queue, once the gate is open, until it is dropped. The connection pulls them
+/// as its window allows.
 fn batches(
     inner: Arc<Inner>,
     to: NodeId,

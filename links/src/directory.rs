@@ -1,4 +1,4 @@
-//! Who is who in the cluster, as the links ask for it.
+//! The members of the cluster, as the links see them.
 
 use torc_proto::Fault;
 use torc_ring::NodeId;
@@ -15,7 +15,7 @@ pub struct Whoami {
     pub incarnation: Incarnation,
     /// Its start.
     pub boot: Boot,
-    /// What it works at.
+    /// The feature levels that it supports.
     pub levels: Levels,
     /// The feature level of its cluster.
     pub level: u32,
@@ -24,22 +24,22 @@ pub struct Whoami {
 /// Another member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contact {
-    /// Where its gRPC is, `host:port`.
+    /// Its gRPC address, `host:port`.
     pub address: String,
     /// Its data directory.
     pub incarnation: Incarnation,
-    /// Its last start that was confirmed.
+    /// Its last confirmed start.
     pub boot: Option<Boot>,
 }
 
-/// Knows the members as of the newest topology.
+/// The members as of the newest topology.
 pub trait Directory: Send + Sync {
-    /// This node; none while it belongs to no cluster.
+    /// This node; `None` while it belongs to no cluster.
     fn whoami(&self) -> Option<Whoami>;
 
-    /// A member, this one excepted; none when there is no such member.
+    /// Another member; `None` if there is no such member.
     fn member(&self, node: NodeId) -> Option<Contact>;
 
-    /// A peer knows of a later start of this node's data directory: the node must end.
+    /// Reports that a peer knows a later start of this node's data directory: the node must stop.
     fn disown(&self, why: &Fault);
 }

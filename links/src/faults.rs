@@ -1,17 +1,17 @@
-//! Links cut or slowed on purpose, for tests of real clusters.
+//! Cuts or slows links, for tests of real clusters.
 //!
-//! A node that was started with `TORC_TEST_LINK_FAULTS=FILE` reads the file every 100 ms:
+//! A node with `TORC_TEST_LINK_FAULTS=FILE` reads the file every 100 ms:
 //!
 //! ```json
 //! {"drop_to": [2, 3], "drop_from": [3], "delay_ms": {"2": 40}, "group_drop_to": [2]}
 //! ```
 //!
-//! Messages to the nodes in `drop_to` and from those in `drop_from` are dropped; both on
-//! one node cut it off both ways, one of them one way. Messages to a node in `delay_ms`
-//! leave that much later, in order. What is missing is empty; a file that is missing or
-//! malformed changes nothing to what was read last, so write it beside and rename it.
-//! Only messages between replicas are hit, not clients' requests. Calls of the topology group
-//! to the nodes in `group_drop_to` do not leave: who is to hear nothing of it either is named by
+//! The node drops messages to the nodes in `drop_to` and from those in `drop_from`; both
+//! together cut a node off in both directions, one of them in one direction. Messages to a node
+//! in `delay_ms` leave later by this time, in order. Missing fields are empty; while the file is
+//! missing or malformed, the last content stays, so write another file and rename it. Only
+//! messages between replicas are affected, not clients' requests. The node makes no calls of the
+//! topology group to the nodes in `group_drop_to`: to cut a node off from the group, list it on
 //! all others.
 
 use std::collections::{HashMap, HashSet};
@@ -35,7 +35,7 @@ struct Plan {
     group_drop_to: HashSet<NodeId>,
 }
 
-/// Faults in force. Without a file there are none, and asking costs one load.
+/// The current faults. Without a file there are none, and a check costs one load.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     inner: Arc<Inner>,
@@ -56,7 +56,7 @@ impl Faults {
         self.ask(|plan| plan.drop_from.contains(&node))
     }
 
-    /// Whether calls of the topology group to this node do not leave.
+    /// Whether to drop calls of the topology group to this node.
     #[must_use]
     pub fn cuts_group_to(&self, node: NodeId) -> bool {
         self.ask(|plan| plan.group_drop_to.contains(&node))
@@ -75,9 +75,9 @@ impl Faults {
         }
     }
 
-    /// Reads the file again and again, until it is dropped.
+    /// Reads the file periodically, until it is dropped.
     pub async fn watch(self, file: PathBuf) {
-        tracing::warn!(file = %file.display(), "links between nodes are cut as this file says");
+        tracing::warn!(file = %file.display(), "links between nodes follow this file");
         let mut every = tokio::time::interval(READ_EVERY);
         loop {
             every.tick().await;

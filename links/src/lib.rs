@@ -1,22 +1,24 @@
-//! Messages between replicas, each way over one long-lived stream a peer.
+//! Messages between replicas, over one long-lived stream per peer and direction.
 //!
-//! * [`Links`]: [`Links::send_all`] never waits. Each peer has a bounded queue and a task
-//!   that opens the stream when the peer is first spoken to, and opens it again when it
-//!   breaks. What waits goes as one batch: no timer, the busier the larger.
-//! * [`LinkService`]: the other end, behind `Replica.Link`. It checks who speaks and
-//!   hands batches to the [`Inbox`]; while that is busy the stream waits (HTTP/2 flow
-//!   control), so a slow node fills its peers' queues, not its own memory.
-//! * [`Directory`]: who this node is and who the others are; asked again and again, so a
-//!   peer that moves is followed.
+//! * [`Links`]: [`Links::send_all`] never waits. Each peer has a bounded queue and a
+//!   task that opens the stream at the first message, and again when it breaks. All
+//!   waiting messages go as one batch, without a timer: the busier the link, the larger
+//!   the batches.
+//! * [`LinkService`]: the receiving end, behind `Replica.Link`. It authenticates the
+//!   sender and passes batches to the [`Inbox`]; while that is busy, the stream waits
+//!   (HTTP/2 flow control), so a slow node fills its peers' queues, not its own memory.
+//! * [`Directory`]: this node and the other members; links ask it periodically, so
+//!   they follow a peer that moves.
 //!
-//! Invariants: the messages of one stream arrive in the order they were sent in, once at
-//! most. A message may be lost: when its queue is full, when its peer cannot be
-//! reached, when a stream breaks. Every loss is counted (`torc_link_dropped`) but for
-//! those of a breaking stream, which nobody can count.
+//! Invariants: the messages of a stream arrive in order and at most once. A message may
+//! be lost if its queue is full, its peer is unreachable, or the stream breaks.
+//! `torc_link_dropped` counts every loss except those of a breaking stream, which are
+//! unknown.
 //!
-//! Left out: answers and repetition, which are the state machines'; messages to oneself.
+//! Absent on purpose: answers and retries, which are up to the state machines, and messages to
+//! oneself.
 //!
-//! Tests cut links through a file, see [`Faults`].
+//! Tests cut links with a file, see [`Faults`].
 
 mod connect;
 mod directory;
@@ -47,38 +49,39 @@ pub use service::{Inbox, LinkService, LinkStream};
 
 use queue::Queue;
 
-/// A peer that owes an answer for so long is silent. Longer than an fdatasync takes under load,
+/// A peer whose answer is overdue by this time is silent. Longer than an fdatasync under load,
 /// shorter than people notice.
 const SILENCE: Duration = Duration::from_millis(250);
 
-/// A peer that cannot be connected to, or owes an answer, for so long is lost. Longer than two
-/// nodes that start together take to find each other.
+/// A peer that is unreachable, or whose answer is overdue, for this time is lost. Longer than
+/// two nodes that start together take to connect.
 const LOSS: Duration = Duration::from_secs(1);
 
-/// A peer that is lost for so long is gone for now. Longer than a process, a disk or a restart
-/// stalls on a busy machine.
+/// A peer that is lost for this time is gone for now. Longer than a process, a disk or a
+/// restart stalls on a busy machine.
 const GONE: Duration = Duration::from_secs(5);
 
-/// Bounds and settings of the links of one node.
+/// Limits and settings of a node's links.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
     /// Partitions of the cluster: messages about others are dropped.
     pub partitions: Partitions,
     /// Most messages that wait for one peer.
     pub queue_envelopes: usize,
-    /// Most bytes of messages that wait for one peer, roughly; one message always may.
+    /// Approximate limit of waiting messages per peer, bytes; one message always fits.
     pub queue_bytes: usize,
     /// The file of [`Faults`], for tests.
     pub faults_file: Option<PathBuf>,
-    /// How to connect to peers; none: in the clear.
+    /// How to connect to peers; `None`: without TLS.
     pub tls: Option<Connector>,
-    /// Where the streams to peers run, dealt out; if empty where [`Links::new`] is called. Best where
-    /// messages are sent from: then nobody has to be woken for one.
+    /// Runtimes for the streams to peers, assigned in turn; if empty, the runtime of
+    /// [`Links::new`]. Best are the runtimes that send messages, because then a message needs no
+    /// wake-up.
     pub runtimes: Vec<Handle>,
 }
 
 impl LinkOptions {
-    /// For a cluster of so many partitions: 32,768 messages or 32 MiB a peer.
+    /// Defaults for a cluster with this number of partitions: 32,768 messages or 32 MiB per peer.
     #[must_use]
     pub const fn new(partitions: Partitions) -> Self {
         Self {
@@ -98,7 +101,7 @@ pub struct Links {
     inner: Arc<Inner>,
 }
 
-/// What senders and the service share.
+/// State that senders and the service share.
 struct Inner {
     directory: Arc<dyn Directory>,
     options: LinkOptions,
@@ -150,8 +153,8 @@ impl Links {
         }
     }
 
-    /// Sends messages in their order, or drops and counts them. Never waits; may be called from
-    /// anywhere. Together they cost one lock and one wake-up.
+    /// Sends messages in order, or drops and counts them. Never waits; callable from anywhere.
+    /// One call costs one lock and one wake-up.
     pub fn send_all(&self, to: NodeId, parcels: Vec<Parcel>) {
         let known = self.inner.queues.read().get(&to).cloned();
         let metrics = &self.inner.metrics;
@@ -162,8 +165,7 @@ impl Links {
         }
     }
 
-    /// Whether the last attempt to reach a peer failed. One that was never spoken to is
-    /// linked to from now on.
+    /// Whether the last attempt to reach a peer failed. Starts a link to a new peer.
     #[must_use]
     pub fn is_unreachable(&self, to: NodeId) -> bool {
         let known = self.inner.queues.read().get(&to).cloned();
@@ -171,16 +173,15 @@ impl Links {
         queue.is_none_or(|queue| queue.is_unreachable())
     }
 
-    /// Whether a peer owes an answer for a quarter of a second and has said nothing
-    /// meanwhile: it stalls, or what is sent to it is lost on the way.
+    /// Whether a peer's answer is overdue by a quarter of a second and nothing else has
+    /// come from it: it stalls, or messages to it get lost.
     #[must_use]
     pub fn is_silent(&self, to: NodeId) -> bool {
         let known = self.inner.queues.read().get(&to).cloned();
         known.is_some_and(|queue| queue.is_silent_for(SILENCE))
     }
 
-    /// The peers that cannot be connected to or owe an answer, by how long that has been so.
-    /// O(peers).
+    /// The peers that are unreachable or whose answers are overdue, by duration. O(peers).
     #[must_use]
     pub fn out_of_reach(&self) -> OutOfReach {
         let queues = self.inner.queues.read();
@@ -197,13 +198,13 @@ impl Links {
         }
     }
 
-    /// The other end, handing what arrives to `inbox`.
+    /// The receiving end, which passes messages to `inbox`.
     #[must_use]
     pub fn service(&self, inbox: Arc<dyn Inbox>) -> LinkService {
         LinkService::new(Arc::clone(&self.inner), inbox)
     }
 
-    /// A queue for a peer that has none, with a task that empties it.
+    /// Opens a queue for a new peer, with a task that empties it.
     fn open(&self, to: NodeId) -> Option<Arc<Queue>> {
         if self.inner.cancel.is_cancelled() || self.inner.directory.member(to).is_none() {
             return None;

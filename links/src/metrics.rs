@@ -1,4 +1,4 @@
-//! What links count: `torc_link_*`.
+//! Metrics of links: `torc_link_*`.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -67,9 +67,9 @@ pub enum DropReason {
     Full,
     /// Its peer could not be reached.
     Unreachable,
-    /// Its peer is no member.
+    /// Its peer is not a member.
     NoAddress,
-    /// It could not be decoded, or was about a partition that is not.
+    /// It was malformed, or about an unknown partition.
     Malformed,
     /// A test cut the link.
     Cut,
@@ -146,8 +146,8 @@ impl LinkMetrics {
             received_batches,
             sent_bytes,
             received_bytes,
-            queued: gauge("link_queued_envelopes", "Messages that wait to be sent"),
-            connected: gauge("link_connected_peers", "Peers that a stream is open to"),
+            queued: gauge("link_queued_envelopes", "Messages waiting to be sent"),
+            connected: gauge("link_connected_peers", "Peers with an open stream"),
         }
     }
 
@@ -175,13 +175,13 @@ impl LinkMetrics {
         self.sent_batches.get()
     }
 
-    /// Messages that wait, of all peers.
+    /// Waiting messages of all peers.
     #[must_use]
     pub fn queued_now(&self) -> i64 {
         self.queued.get()
     }
 
-    /// Peers that a stream is open to.
+    /// Peers with an open stream.
     #[must_use]
     pub fn connected_now(&self) -> i64 {
         self.connected.get()

@@ -1,4 +1,4 @@
-//! A message between replicas, and on whose behalf it asks.
+//! A message between replicas, with the span of its operation.
 
 use torc_proto::TraceContext;
 use torc_replication::Envelope;
@@ -8,7 +8,7 @@ use torc_replication::Envelope;
 pub struct Parcel {
     /// The message.
     pub envelope: Envelope,
-    /// The span that asks, if its operation is traced. Few are.
+    /// The span of its operation, if traced. Few are.
     pub trace: Option<Box<TraceContext>>,
 }
 

@@ -1,4 +1,4 @@
-//! What waits for one peer: first in, first out, bounded by count and by bytes.
+//! The queue of messages to a peer: first in, first out, bounded by count and bytes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use torc_replication::{Content, Message};
 use crate::metrics::{DropReason, LinkMetrics};
 use crate::{LinkOptions, Parcel};
 
-/// A batch is closed once it is about this long, bytes.
+/// Approximate size limit of a batch, bytes.
 pub(crate) const BATCH_BYTES: usize = 1 << 20;
-/// What a message takes beside its keys and values, roughly, bytes.
+/// Approximate size of a message beside its keys and values, bytes.
 const OVERHEAD_BYTES: usize = 256;
 
 struct Waiting {
     parcel: Parcel,
     bytes: usize,
-    /// Not to leave before: a test's delay.
+    /// Do not send before this time: a test's delay.
     due: Option<Instant>,
 }
 
@@ -28,13 +28,13 @@ struct Waiting {
 struct State {
     waiting: VecDeque<Waiting>,
     bytes: usize,
-    /// Since when attempts to connect have failed: nothing is worth keeping.
+    /// Since when connecting has failed: keep no messages.
     unreachable: Option<Instant>,
-    /// When it was asked what it has not answered, nor said anything since.
+    /// Time of the oldest unanswered question, with nothing received since.
     asked: Option<Instant>,
 }
 
-/// One peer's queue: any thread pushes, the peer's stream takes.
+/// One peer's queue: any thread pushes, the peer's stream pops.
 pub(crate) struct Queue {
     state: Mutex<State>,
     filled: Notify,
@@ -52,7 +52,7 @@ impl Queue {
         }
     }
 
-    /// Keeps messages until they are taken, or drops those for which there is no room.
+    /// Queues messages; drops those that do not fit.
     pub(crate) fn push(
         &self,
         parcels: Vec<Parcel>,
@@ -98,24 +98,24 @@ impl Queue {
         self.state.lock().unreachable.is_some()
     }
 
-    /// Whether no attempt to connect has succeeded for so long.
+    /// Whether connecting has failed for this time.
     pub(crate) fn is_unreachable_for(&self, time: Duration) -> bool {
         let since = self.state.lock().unreachable;
         since.is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// The peer has said something.
+    /// Records that something came from the peer.
     pub(crate) fn heard(&self) {
         self.state.lock().asked = None;
     }
 
-    /// Whether the peer owes an answer for so long, and has said nothing meanwhile.
+    /// Whether the peer's answer is overdue by this time, with nothing received meanwhile.
     pub(crate) fn is_silent_for(&self, time: Duration) -> bool {
         let asked = self.state.lock().asked;
         asked.is_some_and(|asked| asked.elapsed() >= time)
     }
 
-    /// Waits for messages and takes what there is, a batch at most. One taker at a time.
+    /// Waits for messages and takes at most a batch. One caller at a time.
     pub(crate) async fn take(&self, metrics: &LinkMetrics) -> Vec<Parcel> {
         loop {
             match self.take_now(metrics) {
@@ -156,12 +156,12 @@ impl Queue {
         }
     }
 
-    /// The peer can be reached (again): messages are kept.
+    /// Marks the peer as reachable: messages are kept.
     pub(crate) fn reachable(&self) {
         self.state.lock().unreachable = None;
     }
 
-    /// The peer cannot be reached: what waits and what comes is dropped.
+    /// Marks the peer as unreachable: drops waiting and further messages.
     pub(crate) fn unreachable(&self, metrics: &LinkMetrics) {
         let mut state = self.state.lock();
         let before = std::mem::take(&mut *state);
@@ -179,7 +179,7 @@ enum Taken {
     Nothing,
 }
 
-/// Whether a replica that is well answers it, soon and always.
+/// Whether a healthy replica always answers it soon.
 const fn wants_answer(message: &Message) -> bool {
     match message {
         Message::Read { .. }
@@ -207,7 +207,7 @@ const fn wants_answer(message: &Message) -> bool {
     }
 }
 
-/// What a message takes in memory, roughly, bytes.
+/// Approximate size of a message in memory, bytes.
 fn weight(message: &Message) -> usize {
     let payload = match message {
         Message::Read { at, .. } | Message::Prepare { at, .. } => at.key.as_bytes().len(),

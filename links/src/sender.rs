@@ -1,4 +1,4 @@
-//! The task of one peer: connects, lets the queue flow, connects again.
+//! The task of one peer: connects, sends the queue, reconnects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::{Contact, Inner};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// How often the directory is asked whether the peer has moved.
+/// How often to check whether the peer has moved.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Runs until the peer is no member or the links end; the queue is closed then.
+/// Runs until the peer is no longer a member or the links end; then closes the queue.
 pub(crate) async fn run(inner: Arc<Inner>, to: NodeId, queue: Arc<Queue>) {
     let sending = keep_sending(&inner, to, &queue);
     inner.cancel.run_until_cancelled(sending).await;
@@ -47,7 +47,7 @@ async fn keep_sending(inner: &Arc<Inner>, to: NodeId, queue: &Arc<Queue>) {
     }
 }
 
-/// Lets the queue flow until the stream ends or the peer is elsewhere.
+/// Sends the queue until the stream ends or the peer moves.
 async fn flow(
     inner: &Arc<Inner>,
     to: NodeId,
@@ -72,7 +72,7 @@ async fn flow(
     }
 }
 
-/// Counts a connected peer for as long as it lives.
+/// Counts a connected peer until dropped.
 struct Connected<'a>(&'a Inner);
 
 impl<'a> Connected<'a> {

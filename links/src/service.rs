@@ -1,4 +1,4 @@
-//! The receiving end of links: who may speak, and where it goes.
+//! The receiving end of links: authenticates senders and passes messages on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use torc_ring::topology::Boot;
 
 use crate::{DropReason, Inner, Parcel, Whoami};
 
-/// From the call to the first message.
+/// Time limit from the call to the first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Takes what arrives. Until its answer is there, the stream waits.
+/// Takes received messages. The stream waits until it is done.
 pub trait Inbox: Send + Sync {
-    /// A batch from a peer, in the order in which it was sent.
+    /// Takes a batch from a peer, in the order of sending.
     fn deliver(&self, from: NodeId, batch: Vec<Parcel>) -> BoxFuture<'_, ()>;
 }
 
@@ -46,7 +46,7 @@ pub type LinkStream = ReceiverStream<Result<LinkResponse, Status>>;
 pub struct LinkService {
     inner: Arc<Inner>,
     inbox: Arc<dyn Inbox>,
-    /// The stream of each peer, and the start it is of: the newest counts.
+    /// The stream of each peer and the peer's start: the newest wins.
     streams: Arc<Mutex<HashMap<NodeId, (Boot, CancellationToken)>>>,
 }
 
@@ -65,12 +65,12 @@ impl LinkService {
         }
     }
 
-    /// Accepts a stream from another node, which `may_be` vouches for. A later one of the same
-    /// node ends it.
+    /// Accepts a stream from another node, which `may_be` authenticates. A later stream of the
+    /// same node ends it.
     ///
     /// # Errors
-    /// A status: retryable while one of both does not know the other yet, not when the
-    /// speaker means another node, or is another than it says.
+    /// A status: retryable while one node does not know the other yet; final if the
+    /// sender means another node, or is not the node that it claims to be.
     pub async fn accept(
         &self,
         mut requests: Streaming<LinkRequest>,
@@ -78,7 +78,9 @@ impl LinkService {
     ) -> Result<LinkStream, Status> {
         let first = tokio::time::timeout(HELLO_TIMEOUT, requests.message())
             .await
-            .map_err(|_| Fault::new(Reason::Deadline, "the peer did not say who it is"))??;
+            .map_err(|_| {
+                Fault::new(Reason::Deadline, "the peer did not identify itself in time")
+            })??;
         let hello = LinkHello::from_wire(&first.unwrap_or_default()).map_err(Fault::from)?;
         if !may_be(hello.node) {
             let message = format!("the certificate is not that of node {}", hello.node);
@@ -104,7 +106,7 @@ impl LinkService {
         tokio::spawn(async move {
             let ended = tokio::select! {
                 biased;
-                () = replaced.cancelled() => Err(retry("the node stops, or a newer stream took over")),
+                () = replaced.cancelled() => Err(retry("the node is stopping, or a newer stream has taken over")),
                 ended = service.pump(hello.node, requests) => ended,
             };
             if let Err(status) = ended {
@@ -123,7 +125,7 @@ impl LinkService {
         }
         if !hello.levels.contains(me.level) {
             let message = format!(
-                "node {} works at feature {}, but the cluster is at level {}: {}",
+                "node {} supports feature {}, but the cluster is at level {}: {}",
                 hello.node,
                 hello.levels,
                 me.level,
@@ -132,10 +134,11 @@ impl LinkService {
             return Err(Fault::new(Reason::Refused, message));
         }
         let member = self.inner.directory.member(hello.node);
-        let member = member.ok_or_else(|| not_yet("the peer is not known here as a member"))?;
+        let member =
+            member.ok_or_else(|| not_yet("this node does not know the peer as a member"))?;
         if member.incarnation != hello.incarnation {
-            let message = "the peer has another data directory than the one that joined: a wiped \
-                           node comes back as a new member";
+            let message = "the peer's data directory is not the one that joined: a wiped \
+                           node must join as a new member";
             return Err(Fault::new(Reason::Refused, message));
         }
         let seen = self.streams.lock().get(&hello.node).map(|(boot, _)| *boot);
@@ -146,7 +149,7 @@ impl LinkService {
         Ok(me)
     }
 
-    /// Hands batches over until the stream ends.
+    /// Passes batches on until the stream ends.
     async fn pump(&self, from: NodeId, mut requests: Streaming<LinkRequest>) -> Result<(), Status> {
         while let Some(request) = requests.message().await? {
             let batch = self.read(request).map_err(Fault::from)?;
@@ -162,7 +165,7 @@ impl LinkService {
         Ok(())
     }
 
-    /// The messages of a batch; one that cannot be read is lost alone.
+    /// The messages of a batch. A malformed one is dropped alone.
     fn read(&self, request: LinkRequest) -> Result<Vec<Parcel>, WireError> {
         let metrics = &self.inner.metrics;
         metrics.received_batches.inc();
@@ -180,7 +183,7 @@ impl LinkService {
                 }
                 Err(error) => {
                     metrics.dropped(DropReason::Malformed, 1);
-                    tracing::debug!(%error, "a message that cannot be read");
+                    tracing::debug!(%error, "a malformed message");
                 }
             }
         }

@@ -1,10 +1,10 @@
-//! How messages are decoded: not before it is known how much memory that takes.
+//! Decoding of messages, with a check of the memory needed before it starts.
 //!
 //! A repeated field of empty messages takes two bytes each on the wire and a hundred times as much
-//! decoded. So the bytes are gone through first, without any memory: every element of a repeated
-//! field is counted with its size, in messages within messages as well. `build.rs` derives from
-//! the descriptors what each message has, so no message is left out. What is not a valid message
-//! is left to prost, which says what is wrong with it.
+//! decoded. So the bytes are scanned first, without allocating: every element of a repeated field
+//! is counted with its size, also in nested messages. `build.rs` derives the fields of each
+//! message from the descriptors, so no message is left out. Invalid messages are left to prost,
+//! which reports what is wrong.
 
 use std::marker::PhantomData;
 

@@ -1,7 +1,8 @@
 //! Configurations on the wire.
 //!
-//! What is sent is checked as a stored one is. The history of a partition is not sent,
-//! clients judge no versions: who reads a configuration here takes no earlier epoch for settled.
+//! A received configuration is checked like a stored one. The history of a partition is not
+//! sent, because clients do not compare versions: a reader of this form treats no earlier epoch
+//! as settled.
 
 use torc_record::Epoch;
 use torc_ring::replicas::{Config, Member, Seat, Settled, Stage, Votes};

@@ -17,7 +17,7 @@ pub enum WireError {
     #[error(transparent)]
     Record(#[from] RecordError),
     /// A digest of other than 16 bytes.
-    #[error("a digest has {DIGEST_LEN} bytes, this one has {len}")]
+    #[error("digest of {len} bytes, expected {DIGEST_LEN}")]
     DigestLength {
         /// Length found, bytes.
         len: usize,
@@ -29,7 +29,7 @@ pub enum WireError {
         field: &'static str,
     },
     /// A list of more than its limit.
-    #[error("`{list}` holds more than {limit}")]
+    #[error("`{list}` has more than {limit} elements")]
     TooMany {
         /// Name of the list in the `.proto` file.
         list: &'static str,
@@ -37,7 +37,7 @@ pub enum WireError {
         limit: usize,
     },
     /// A part longer than its limit, or than the message it is in.
-    #[error("`{what}` has {len} bytes, at most {limit} are allowed here")]
+    #[error("`{what}` has {len} bytes; the limit here is {limit}")]
     TooLong {
         /// Name of the part in the `.proto` file.
         what: &'static str,
@@ -50,13 +50,13 @@ pub enum WireError {
     #[error(transparent)]
     Malformed(#[from] prost::DecodeError),
     /// A partition that the cluster does not have, or a key of another one.
-    #[error("not of partition {partition}")]
+    #[error("not in partition {partition}")]
     Misplaced {
         /// The partition stated.
         partition: Partition,
     },
     /// A topology that contradicts itself or the one it should extend. Fetch all of it.
-    #[error("the topology does not fit: {why}")]
+    #[error("inconsistent topology: {why}")]
     Topology {
         /// What does not fit.
         why: &'static str,

@@ -19,12 +19,12 @@ pub use crate::v1::fault::Reason;
 
 const DOMAIN: &str = "torc";
 
-/// Longest message that is sent, bytes. It travels in a header, where clients take 8 KiB or so in
-/// all, and it may repeat what a stranger named.
+/// Longest message that is sent, bytes. It is sent in a header, and clients limit all headers to
+/// about 8 KiB. It may also repeat what an unauthenticated client sent.
 const MAX_MESSAGE_BYTES: usize = 1_024;
 
-/// What to do where a data directory is not the one that it ought to be.
-pub const DATA_DIR_ADVICE: &str = "Nothing was changed. Put back what belongs there; or empty the data \
+/// What to do if a data directory is not the expected one.
+pub const DATA_DIR_ADVICE: &str = "Nothing was changed. Restore the right data directory; or empty it, \
                       directory, start again, and let the node take its former self's place: \
                       `kvctl replace-node OLD-ID ADDRESS --dead`";
 
@@ -66,16 +66,16 @@ impl Fault {
         }
     }
 
-    /// What a node is told whose start others have outrun.
+    /// The refusal to a node after a later start of the same node.
     #[must_use]
     pub fn superseded(node: NodeId, mine: Boot, known: Boot) -> Self {
         let what = if known.number > mine.number {
             "its data directory is an older copy"
         } else {
-            "its data directory is a copy, and another process was started from the other one"
+            "its data directory is a copy, and another process runs from the other copy"
         };
         let message = format!(
-            "start {} of node {node} is known, and this one took number {}: {what}. {DATA_DIR_ADVICE}",
+            "the cluster has seen start {} of node {node}, but this is start {}: {what}. {DATA_DIR_ADVICE}",
             known.number, mine.number
         );
         Self::new(Reason::Superseded, message)
@@ -183,11 +183,12 @@ impl Fault {
             );
         }
         if was_left(status) {
-            let message = format!("the node closed the connection and took nothing: {message}");
+            let message =
+                format!("the node closed the connection before it handled the request: {message}");
             return Self::new(Reason::NotServing, message);
         }
         if std::error::Error::source(status).is_some() {
-            // The transport failed of something, and borrows whatever code is nearest.
+            // The transport failed and used the nearest code.
             let reason = match status.code() {
                 Code::Unavailable => Reason::OwnerUnreachable,
                 Code::DeadlineExceeded | Code::Cancelled => Reason::Deadline,
@@ -227,7 +228,7 @@ fn never_connected(status: &Status) -> bool {
     false
 }
 
-/// The cause at the end of the chain, in words that say what to do about it.
+/// The cause at the end of the chain, with advice where there is any.
 #[must_use]
 pub fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
@@ -240,7 +241,7 @@ pub fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
         !error.is_remote() && error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR)
     };
     if of_http2.is_some_and(is_no_frame) {
-        "what answers there does not speak HTTP/2 in the clear; if it speaks TLS, say which \
+        "the server at this address does not speak HTTP/2 without TLS; if it uses TLS, set the \
          authorities are trusted (kvctl: --tls-ca)"
             .to_owned()
     } else {
@@ -248,8 +249,8 @@ pub fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// Whether the connection ended before the request was sent, or the peer said that it did
-/// not look at it (RFC 9113, sections 6.8 and 8.7).
+/// Whether the connection ended before the request was sent, or the peer reported that it
+/// did not process it (RFC 9113, sections 6.8 and 8.7).
 fn was_left(status: &Status) -> bool {
     let mut source = std::error::Error::source(status);
     while let Some(error) = source {

@@ -1,7 +1,7 @@
-//! How long requests took, as nodes count it: buckets whose bounds double.
+//! Request durations as nodes count them: buckets whose bounds double.
 //!
-//! Counts of several nodes and times can be added up, and a percentile is taken of the sum. It is the
-//! upper bound of its bucket, so at most twice too high.
+//! Counts of several nodes and times can be added, and percentiles are computed from the sum. A
+//! percentile is the upper bound of its bucket, so at most twice too high.
 
 /// The upper bound of the first bucket, microseconds.
 pub const FIRST_BOUND_US: u64 = 10;

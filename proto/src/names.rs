@@ -1,9 +1,9 @@
-//! Whom a request is for, in its gRPC metadata.
+//! The intended recipient of a request, in its gRPC metadata.
 //!
-//! An address may come to belong to another node, or to a node of another cluster, whose
-//! answers would be wrong without anybody noticing. So requests between nodes name the
-//! cluster and the recipient, and those of the client library name the cluster of its
-//! topology. A node that is not meant refuses before it looks at the request.
+//! An address can be reassigned to another node, or to a node of another cluster, whose
+//! answers would be wrong without notice. So requests between nodes name the cluster and
+//! the recipient, and requests of the client library name the cluster of its topology.
+//! Any other node refuses the request without reading it.
 
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use tonic::service::Interceptor;
@@ -62,7 +62,7 @@ impl Interceptor for Names {
     }
 }
 
-/// `who` belongs to the cluster `found`, and the request is for another one.
+/// `who` belongs to the cluster `found`, but the request is for another one.
 #[must_use]
 pub fn wrong_cluster(
     who: impl std::fmt::Display,
@@ -70,7 +70,7 @@ pub fn wrong_cluster(
     wanted: impl std::fmt::Display,
 ) -> Fault {
     let message = format!(
-        "{who} belongs to cluster {found}, the request is for cluster {wanted}; nothing was \
+        "{who} belongs to cluster {found}, but the request is for cluster {wanted}; nothing was \
          changed: check the address"
     );
     Fault::new(Reason::WrongCluster, message)

@@ -1,8 +1,8 @@
-//! Where a scan goes on: the bytes of `ScanRequest.after` and `ScanResponse.cursor`.
+//! Scan cursors: the bytes of `ScanRequest.after` and `ScanResponse.cursor`.
 //!
-//! Eight bytes are a token, big-endian, to go on *at*; longer ones are the 16 bytes
-//! of a digest and a key, to go on *after*. Either way the first eight bytes are the
-//! token that says which partition is next.
+//! Eight bytes are a big-endian token to continue *at*; longer ones are the 16 bytes of
+//! a digest and a key to continue *after*. In both cases the first eight bytes are the
+//! token that selects the next partition.
 
 use bytes::Bytes;
 use torc_record::{DIGEST_LEN, Digest, Key};

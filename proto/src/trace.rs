@@ -1,4 +1,4 @@
-//! W3C trace context: to which trace an operation belongs, and which span asks for it.
+//! W3C trace context: the trace that an operation belongs to, and its parent span.
 
 use bytes::Bytes;
 

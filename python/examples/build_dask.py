@@ -37,7 +37,8 @@ def main(out: str) -> None:
     rows = {"url": [f"https://example.org/{n}" for n in range(ROWS)], "html": [f"page {n}" for n in range(ROWS)]}
     pages = dask.dataframe.from_pandas(pandas.DataFrame(rows), npartitions=4)
 
-    # For a cluster: reservation="FILE", as `kvctl generation reserve` wrote it. All workers have to see `out`.
+    # For a cluster: reservation="FILE", as `kvctl generation reserve` wrote it. All workers must
+    # share `out`.
     plan = torc.plan_build(out, buckets=8)
     plan.begin()
     pages = pages.map_partitions(with_buckets, plan, meta={**pages.dtypes, "bucket": "int32"})

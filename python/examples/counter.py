@@ -1,4 +1,4 @@
-"""Count in a cluster from several threads: read, then write on the version that was read.
+"""Count in a cluster from several threads: read, then write on the version read.
 
 Run it beside `kvd playground`: python examples/counter.py 127.0.0.1:7401
 """
@@ -12,7 +12,7 @@ import torc
 
 
 def add_one(client: torc.Client, key: bytes) -> None:
-    """Add one, exactly once, whoever else does."""
+    """Add one exactly once, despite concurrent writers."""
     while True:
         found = client.get_versioned(key)
         try:

@@ -1,4 +1,4 @@
-"""Store what many tasks find, and look it up again, in one event loop.
+"""Store and look up the findings of many tasks in one event loop.
 
 Run it beside `kvd playground`: python examples/crawl.py 127.0.0.1:7401
 """
@@ -14,7 +14,7 @@ PAGES = 500
 
 
 async def visit(client: torc.aio.Client, page: int) -> bool:
-    """Whether this task is the first one that came by the page."""
+    """Return whether this task is the first to reach the page."""
     try:
         await client.put(b"page/%d" % (page % 100), b"visited", if_absent=True, ttl=3600)
     except torc.Conflict:

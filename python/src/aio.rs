@@ -1,8 +1,9 @@
-//! What `torc.aio` is made of: operations of one event loop.
+//! The core of `torc.aio`: operations of one event loop.
 //!
-//! Each operation is a task of the runtime and a future of the loop. A task that has ended puts its answer into a
-//! queue; the first one in there writes a byte to a socket that the loop watches, and the loop takes all that is in
-//! the queue then. So many answers cost the loop one wake-up, and no thread but the loop's ever waits for the GIL.
+//! Each operation is a task of the runtime and a future of the loop. A finished task puts its
+//! answer into a queue; the first in the queue writes a byte to a socket that the loop watches, and
+//! the loop then takes the whole queue. So many answers cost the loop one wake-up, and only the
+//! loop's thread ever waits for the GIL.
 
 use std::io::{Read as _, Write as _};
 use std::mem;
@@ -26,7 +27,7 @@ use crate::scan::Scan;
 
 type Object<'a, 'py> = &'a Bound<'py, PyAny>;
 
-/// A future of the loop and what became of its operation; none: it was cancelled.
+/// A future of the loop and its operation's result; `None`: it was cancelled.
 type Done = (Py<PyAny>, Option<Result<Answer, Error>>);
 
 struct Queue {
@@ -68,7 +69,7 @@ impl Queue {
     }
 }
 
-/// Tells the loop how a task ended, also if it was aborted.
+/// Reports a task's end to the loop, even if it was aborted.
 struct Report {
     queue: Arc<Queue>,
     future: Option<Py<PyAny>>,
@@ -83,7 +84,7 @@ impl Drop for Report {
     }
 }
 
-/// An operation under way.
+/// A running operation.
 #[pyclass(frozen, module = "torc")]
 pub(crate) struct Ticket(AbortHandle);
 
@@ -95,7 +96,7 @@ impl Ticket {
     }
 }
 
-/// A client, and the operations that one event loop has under way.
+/// A client and the running operations of one event loop.
 #[pyclass(frozen, module = "torc")]
 pub(crate) struct Core {
     operations: Operations,
@@ -142,12 +143,12 @@ impl Core {
         })
     }
 
-    /// What the loop is to watch; when it can be read, `drain` has something to do.
+    /// The descriptor for the loop to watch; when it is readable, call `drain`.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.queue.get(py)?.ready.as_raw_fd())
     }
 
-    /// Gives each future its answer. The number of operations that are still under way.
+    /// Gives each future its answer. Returns the number of operations still running.
     fn drain(&self, py: Python<'_>) -> PyResult<usize> {
         let queue = self.queue.get(py)?;
         let done = queue.take();
@@ -173,7 +174,7 @@ impl Core {
         Ok(queue.under_way.fetch_sub(count, Ordering::Relaxed) - count)
     }
 
-    /// Operations whose end the loop has not been told.
+    /// Operations whose end the loop does not know yet.
     #[getter]
     fn under_way(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.queue.get(py)?.under_way.load(Ordering::Relaxed))

@@ -1,4 +1,4 @@
-//! What operations return, and the Python objects made of it.
+//! Results of operations, and their conversion to Python objects.
 
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ use crate::arrow::Values;
 use crate::error;
 use crate::version::Version;
 
-/// What an operation returned. Made outside of the GIL.
+/// The result of an operation. Created without the GIL.
 pub(crate) enum Answer {
     Nothing,
     Value(Option<Value>),
@@ -28,7 +28,7 @@ pub(crate) enum Answer {
 /// The outcomes of a batch.
 pub(crate) struct Many<T> {
     pub(crate) outcomes: Vec<Result<T, Error>>,
-    /// Failures stand in the list instead of ending the call.
+    /// Put failures into the list instead of ending the call.
     pub(crate) return_exceptions: bool,
 }
 
@@ -51,7 +51,7 @@ impl Answer {
 }
 
 impl<T> Many<T> {
-    /// Those of a call that fails if one of them does.
+    /// The outcomes of a call that fails if one of them does.
     pub(crate) const fn new(outcomes: Vec<Result<T, Error>>) -> Self {
         Self {
             outcomes,
@@ -81,7 +81,7 @@ impl<T> Many<T> {
         PyList::new(py, objects?).map(Bound::into_any)
     }
 
-    /// What was returned for all of them.
+    /// The results, or the first failure.
     fn all(self, py: Python<'_>, writes: bool) -> PyResult<Vec<T>> {
         match self.failure(py, writes) {
             Some(failed) => Err(failed),
@@ -89,7 +89,8 @@ impl<T> Many<T> {
         }
     }
 
-    /// The first failure. Of a batch of writes something has changed unless all failed without.
+    /// The first failure. A batch of writes may have changed something unless every write certainly
+    /// failed.
     fn failure(&self, py: Python<'_>, writes: bool) -> Option<PyErr> {
         let outcomes = self.outcomes.iter().enumerate();
         let mut failures =

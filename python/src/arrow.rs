@@ -1,7 +1,8 @@
-//! Columns by the Arrow PyCapsule interface: pyarrow, polars and others, none of which is needed here.
+//! Columns with the Arrow PyCapsule interface, from pyarrow, polars and others; this module depends
+//! on none of them.
 //!
-//! What comes in is borrowed from its producer until it has been sent; each value is copied once. A column of text is
-//! its UTF-8 bytes.
+//! Input is borrowed from its producer until it has been sent; each value is copied once. Text
+//! becomes its UTF-8 bytes.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ fn refused(error: ArrowError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// Whether an object shows itself as Arrow data.
+/// Whether an object has the Arrow interface.
 pub(crate) fn is_arrow(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = object.py();
     Ok(object.hasattr(intern!(py, "__arrow_c_stream__"))?
@@ -72,13 +73,13 @@ impl Column {
             | DataType::Utf8View => {}
             other => {
                 let message =
-                    format!("the column `{name}` is of type {other}: binary or text is stored");
+                    format!("the column `{name}` has the type {other}: use binary or text");
                 return Err(PyTypeError::new_err(message));
             }
         }
         if array.logical_null_count() > 0 {
             let message = format!(
-                "the column `{name}` has nulls, which are not stored: leave these rows out"
+                "the column `{name}` has nulls: remove these rows"
             );
             return Err(PyValueError::new_err(message));
         }
@@ -124,7 +125,7 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// The bucket that a row is said to be of.
+    /// The bucket that the table gives for a row.
     pub(crate) fn bucket(&self, row: usize) -> Option<u32> {
         let buckets = self.buckets.as_ref()?.as_primitive::<Int32Type>();
         // None of a plan is negative.
@@ -140,7 +141,7 @@ pub(crate) fn rows(
 ) -> PyResult<impl Iterator<Item = PyResult<Rows>>> {
     if !is_arrow(table)? {
         let message =
-            "a table has the Arrow PyCapsule interface, as those of pyarrow and polars have";
+            "the table needs the Arrow PyCapsule interface, as in pyarrow and polars";
         return Err(PyTypeError::new_err(message));
     }
     let rows = move |chunk: &ArrayRef| {
@@ -156,7 +157,7 @@ pub(crate) fn rows(
 fn buckets(chunk: &ArrayRef, name: &str) -> PyResult<ArrayRef> {
     let found = column(chunk, name)?;
     if *found.data_type() != DataType::Int32 || found.null_count() > 0 {
-        let message = format!("the column `{name}` holds no buckets: numbers of 32 bits, no nulls");
+        let message = format!("the column `{name}` must have buckets: integers of 32 bits without nulls");
         return Err(PyTypeError::new_err(message));
     }
     Ok(found)
@@ -165,7 +166,7 @@ fn buckets(chunk: &ArrayRef, name: &str) -> PyResult<ArrayRef> {
 fn column(chunk: &ArrayRef, name: &str) -> PyResult<ArrayRef> {
     let table = chunk.as_any().downcast_ref::<StructArray>();
     let table = table.ok_or_else(|| {
-        PyTypeError::new_err("a table is needed, with a column of keys and one of values")
+        PyTypeError::new_err("pass a table with a column of keys and one of values")
     })?;
     let found = table.column_by_name(name);
     let found =
@@ -190,7 +191,7 @@ fn array_capsules<'py>(
     ))
 }
 
-/// Buckets in the order of their keys. pyarrow.array() and others take it without a copy.
+/// Buckets in the order of their keys. pyarrow.array() and others use it without a copy.
 #[pyclass(frozen, module = "torc")]
 pub(crate) struct Buckets(Int32Array);
 
@@ -222,8 +223,8 @@ impl Buckets {
     }
 }
 
-/// Values in the order of their keys, null where there is none. pyarrow.array(), polars.Series() and others take it
-/// without a copy.
+/// Values in the order of their keys, null for absent keys. pyarrow.array(), polars.Series() and
+/// others use it without a copy.
 #[pyclass(frozen, module = "torc")]
 pub(crate) struct Values(LargeBinaryArray);
 

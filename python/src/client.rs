@@ -1,4 +1,4 @@
-//! The client of threads: every call waits for its answer.
+//! The client for threads: every call waits for its answer.
 
 use pyo3::prelude::*;
 use tokio::runtime::Runtime;
@@ -9,7 +9,7 @@ use crate::operations::{Operation, Operations};
 use crate::process::{runtime, wait};
 use crate::scan::Scan;
 
-/// A connection to a cluster, as seen from one namespace. Threads may share it.
+/// A client of a cluster, in one namespace. Threads may share it.
 #[pyclass(frozen, module = "torc")]
 pub(crate) struct Client {
     operations: Operations,

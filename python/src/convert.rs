@@ -1,4 +1,4 @@
-//! What Python gives: byte strings, times, conditions.
+//! Conversion of Python arguments: byte strings, times, conditions.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use torc_client::{ClientTls, Condition, PutOptions};
 
 use crate::version::Version;
 
-/// Any object with a buffer, copied.
+/// Copies any object with a buffer.
 ///
 /// # Errors
-/// `TypeError`, for text too: it has many encodings, and what is read again is bytes.
+/// `TypeError`, also for text, because it has many encodings and reads return bytes.
 pub(crate) fn bytes(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Bytes> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(Bytes::copy_from_slice(bytes.as_bytes()));
@@ -24,7 +24,7 @@ pub(crate) fn bytes(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Bytes> {
     let refused = |hint: &str| {
         let given = object.get_type().name();
         let given = given.map_or_else(|_| "that".to_owned(), |name| name.to_string());
-        PyTypeError::new_err(format!("a {what} is bytes, not {given}{hint}"))
+        PyTypeError::new_err(format!("a {what} must be bytes, not {given}{hint}"))
     };
     if object.is_instance_of::<PyString>() {
         return Err(refused(": encode it, for example with .encode()"));
@@ -38,7 +38,7 @@ pub(crate) fn keys(keys: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
     // A single key is iterable as well.
     if keys.is_instance_of::<PyBytes>() || keys.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err(
-            "keys are given as a list or another iterable",
+            "pass keys as a list or another iterable",
         ));
     }
     let len = keys.len().unwrap_or_default().min(1 << 16);
@@ -75,7 +75,7 @@ pub(crate) fn duration(time: &Bound<'_, PyAny>) -> PyResult<Duration> {
         time.extract()?
     };
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{seconds} seconds: use a time above 0")))
+        .map_err(|_| PyValueError::new_err(format!("{seconds} seconds is not a valid time: use more than 0")))
 }
 
 fn version(version: &Bound<'_, PyAny>) -> PyResult<torc_client::Version> {
@@ -84,7 +84,7 @@ fn version(version: &Bound<'_, PyAny>) -> PyResult<torc_client::Version> {
         .map(|version| version.0)
         .map_err(|_| {
             PyTypeError::new_err(
-                "a version is a torc.Version: make one of text by torc.Version(text)",
+                "a version must be a torc.Version: convert text with torc.Version(text)",
             )
         })
 }
@@ -112,7 +112,7 @@ pub(crate) fn put_options(
     Ok(PutOptions { condition, ttl })
 }
 
-/// What `connect` takes, as a dictionary.
+/// The arguments of `connect`, as a dictionary.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Settings {
@@ -128,12 +128,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// A client that has not talked to anybody.
+    /// A client that has not connected yet.
     pub(crate) fn client(self, py: Python<'_>) -> PyResult<torc_client::Client> {
         let own = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => Some((certificate.as_path(), key.as_path())),
             (None, None) => None,
-            _ => return Err(PyValueError::new_err("tls_cert and tls_key go together")),
+            _ => return Err(PyValueError::new_err("tls_cert and tls_key need each other")),
         };
         let mut builder = torc_client::Client::builder()
             .endpoints(self.endpoints)
@@ -147,7 +147,7 @@ impl Settings {
                     builder.tls(tls.map_err(|error| PyValueError::new_err(error.to_string()))?);
             }
             None if own.is_some() => {
-                return Err(PyValueError::new_err("tls_cert goes with tls_ca"));
+                return Err(PyValueError::new_err("tls_cert needs tls_ca"));
             }
             None => {}
         }

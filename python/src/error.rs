@@ -4,10 +4,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use torc_client::{Error, ErrorKind};
 
-/// Why an object cannot be used at all. Nothing was sent.
+/// Why an object is unusable. Nothing was sent.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 pub(crate) enum Unusable {
-    /// It came into this process by a fork.
+    /// It was inherited through a fork.
     #[error("this client was connected before a fork: connect in the child process")]
     Forked,
     /// It was closed.
@@ -29,7 +29,7 @@ pub(crate) fn raised(py: Python<'_>, error: &Error) -> PyErr {
     with_note(py, error, "", error.maybe_applied())
 }
 
-/// The same, with words in front; `maybe_applied` is that of the whole call.
+/// The same with a prefix; `maybe_applied` is that of the whole call.
 pub(crate) fn with_note(py: Python<'_>, error: &Error, note: &str, maybe_applied: bool) -> PyErr {
     let message = format!("{note}{}", error.message());
     let retry_after = error.retry_after().map(|time| time.as_secs_f64());
@@ -45,7 +45,7 @@ pub(crate) fn unusable(py: Python<'_>, why: Unusable) -> PyErr {
     make(py, why.kind(), (why.to_string(), false, false, None))
 }
 
-/// A build that cannot go on. No cluster was asked.
+/// The exception of a failed build, which involves no cluster.
 pub(crate) fn of_build(py: Python<'_>, kind: &str, message: String) -> PyErr {
     make(py, kind, (message, false, false, None))
 }

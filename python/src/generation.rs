@@ -1,4 +1,4 @@
-//! Building and reading generations: the whole content of a static namespace, in a directory.
+//! Builds and reads generations: the whole content of a static namespace, in a directory.
 
 use std::path::PathBuf;
 
@@ -11,11 +11,11 @@ use torc_ring::Partitions;
 
 use crate::{arrow, convert, error};
 
-/// Rows that are taken from Python at a time, at most, and bytes of them.
+/// Most rows to take from Python at a time, and their most bytes.
 const BATCH_ROWS: usize = 1 << 10;
 const BATCH_BYTES: usize = 1 << 20;
 
-/// What a generation is built for and how, as a dictionary.
+/// The target and options of a build, as a dictionary.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct BuildSettings {
@@ -40,7 +40,7 @@ impl BuildSettings {
         }
         let digest_key = self.digest_key.as_slice().try_into();
         let digest_key =
-            digest_key.map_err(|_| PyValueError::new_err("digest_key has 32 bytes"))?;
+            digest_key.map_err(|_| PyValueError::new_err("digest_key must have 32 bytes"))?;
         let partitions = Partitions::new(self.partitions);
         let partitions = partitions.map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Target {
@@ -58,21 +58,21 @@ impl BuildSettings {
             "values" => Shape::Values,
             "keyless" => keyless(self.payload_bytes),
             "set" => keyless(0),
-            _ => return Err(PyValueError::new_err("shape is values, keyless or set")),
+            _ => return Err(PyValueError::new_err("shape must be values, keyless or set")),
         };
         let duplicates = match self.duplicates.as_str() {
             "error" => Duplicates::Error,
             "first" => Duplicates::First,
             "last" => Duplicates::Last,
-            _ => return Err(PyValueError::new_err("duplicates is error, first or last")),
+            _ => return Err(PyValueError::new_err("duplicates must be error, first or last")),
         };
         if !(0.0001..=0.5).contains(&self.gate_rate) {
             return Err(PyValueError::new_err(
-                "gate_rate is a share from 0.0001 to 0.5",
+                "gate_rate must be 0.0001 to 0.5",
             ));
         }
         if !(1..=64).contains(&self.workers) {
-            return Err(PyValueError::new_err("workers is 1 to 64"));
+            return Err(PyValueError::new_err("workers must be 1 to 64"));
         }
         Ok(BuildOptions {
             source: self.source.clone(),
@@ -86,13 +86,14 @@ impl BuildSettings {
     }
 }
 
-/// A row, and the bucket that it is said to be of.
+/// A row and its given bucket.
 type Row = (Bytes, Bytes, Option<u32>);
 
-/// Rows on their way into a build, in batches: the GIL is held to take them from Python, not to store them.
+/// Feeds rows to a build in batches: takes them from Python with the GIL, and stores them without
+/// it.
 pub(crate) struct Feed<P> {
     push: P,
-    /// Rows that the build has from before.
+    /// Rows that the build already has.
     skip: u64,
     keeps_values: bool,
     batch: Vec<Row>,
@@ -164,7 +165,7 @@ impl<P: FnMut(Row) -> Result<(), BuildError> + Send> Feed<P> {
         self.flush(py)
     }
 
-    /// Stores what was taken from Python.
+    /// Stores the rows taken from Python.
     fn store(&mut self) -> Result<(), BuildError> {
         self.bytes = 0;
         self.batch.drain(..).try_for_each(&mut self.push)
@@ -206,7 +207,7 @@ pub(crate) fn build(
     Generation::open(py, settings.out)
 }
 
-/// A generation in a directory: its indexes in memory, its values in their files.
+/// A generation in a directory, with indexes in memory and values in files.
 #[pyclass(frozen, module = "torc")]
 pub(crate) struct Generation(torc_build::Generation);
 
@@ -218,7 +219,7 @@ impl Generation {
         opened.map(Self).map_err(|failed| raised(py, failed))
     }
 
-    /// The value of a key, or none.
+    /// The value of a key, or `None`.
     fn get<'py>(&self, key: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let (py, key) = (key.py(), convert::bytes(key, "key")?);
         match py
@@ -236,7 +237,7 @@ impl Generation {
             .map_err(|_| PyTypeError::new_err("too many records"))
     }
 
-    /// What it is named by: the same rows give the same.
+    /// Its identity: the same rows give the same digest.
     #[getter]
     fn digest<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.0.manifest().digest())
@@ -263,7 +264,7 @@ impl Generation {
     }
 }
 
-/// What was built before stays; the message says what to do.
+/// The exception of a failed build. Earlier files stay; the message says what to do.
 pub(crate) fn raised(py: Python<'_>, failed: BuildError) -> PyErr {
     let message = failed.to_string();
     match failed {

@@ -1,14 +1,14 @@
 //! The extension module of the Python package `torc`: the Rust client library as Python sees it.
 //!
-//! [`operations`] turns arguments of Python into operations and their answers into objects; [`client`] waits for
-//! them on the thread that calls, [`aio`] lets an event loop know. Nothing else differs between the two.
+//! [`operations`] turns Python arguments into operations and their answers into objects. [`client`]
+//! waits for them on the calling thread, [`aio`] notifies an event loop; nothing else differs.
 //!
-//! [`generation`] and [`plan`] are apart: they build on disks and ask no cluster.
+//! [`generation`] and [`plan`] are separate: they build on disk, without a cluster.
 //!
 //! Invariants:
-//! * Every wait is outside of the GIL.
-//! * No thread of the runtime ever takes the GIL, so Python code that computes holds up no connection.
-//! * What belongs to the process that made it is neither used nor dropped in a forked one ([`process::Owned`]).
+//! * No wait holds the GIL.
+//! * No thread of the runtime ever takes the GIL, so busy Python code delays no connection.
+//! * A forked process neither uses nor drops objects of its parent ([`process::Owned`]).
 
 mod aio;
 mod answer;
@@ -29,7 +29,7 @@ use pyo3::pymodule;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What `torc` is made of.
+/// The extension module.
 #[pymodule]
 mod _torc {
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! Operations: from arguments of Python to futures of the client library.
+//! Operations: turns Python arguments into futures of the client library.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,17 +15,17 @@ use crate::error::{self, Unusable};
 use crate::process::Owned;
 use crate::scan::Records;
 
-/// Rows of a table that are copied and sent together.
+/// Rows of a table to copy and send together.
 const ROWS_AT_A_TIME: usize = 8_192;
 
-/// A future that may run on any thread, and yields what Python gets.
+/// A future that may run on any thread and yields the answer for Python.
 pub(crate) trait Operation: Future<Output = Result<Answer, Error>> + Send + 'static {}
 impl<F: Future<Output = Result<Answer, Error>> + Send + 'static> Operation for F {}
 
-/// A client until it is closed. Its methods check their arguments and send nothing: the futures do.
+/// A client until it is closed. Its methods only check their arguments; the futures send.
 pub(crate) struct Operations {
     client: Owned<Mutex<Option<Client>>>,
-    /// Shared by all that have the same connections.
+    /// Shared by all clients on the same connections.
     is_closed: Arc<AtomicBool>,
 }
 
@@ -56,7 +56,7 @@ impl Operations {
         client.ok_or_else(|| error::unusable(py, Unusable::Closed))
     }
 
-    /// Drops the client; what is under way goes on.
+    /// Drops the client; running operations continue.
     pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
         let client = self.client.get(py)?;
         self.is_closed.store(true, Ordering::Relaxed);
@@ -64,12 +64,12 @@ impl Operations {
         Ok(())
     }
 
-    /// The same connections with another namespace.
+    /// Another namespace on the same connections.
     pub(crate) fn namespace(&self, py: Python<'_>, name: String) -> PyResult<Self> {
         Ok(self.beside(self.client(py)?.namespace(name)))
     }
 
-    /// The same connections with another time limit of each operation.
+    /// The same connections with another time limit per operation.
     pub(crate) fn with_timeout(&self, time: Object<'_, '_>) -> PyResult<Self> {
         let client = self.client(time.py())?;
         Ok(self.beside(client.with_deadline(convert::duration(time)?)))
@@ -186,7 +186,8 @@ impl Operations {
         })
     }
 
-    /// A batch at a time, each within the time limit. The first one with a failure is the last.
+    /// Stores batch by batch, each within the time limit. The first batch with a failure is the
+    /// last.
     pub(crate) fn put_arrow(
         &self,
         table: Object<'_, '_>,

@@ -1,4 +1,4 @@
-//! A build that tasks do, on this machine or many.
+//! A build that tasks carry out, on one machine or many.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,8 @@ use torc_build::{Plan, Receipt, Shape, Task};
 use crate::arrow::{self, Buckets};
 use crate::generation::{BuildSettings, Feed, Generation, raised};
 
-/// What a driver and its tasks must know. Its text has the digest key, as that of a reservation.
+/// The state that a driver and its tasks share. Like a reservation, its text contains the secret
+/// digest key.
 #[derive(Serialize, Deserialize)]
 struct Planned {
     out: PathBuf,
@@ -19,7 +20,7 @@ struct Planned {
     plan: Plan,
 }
 
-/// A build that tasks do.
+/// A build that tasks carry out.
 #[pyclass(frozen, module = "torc")]
 pub(crate) struct BuildPlan(Planned);
 
@@ -40,12 +41,12 @@ pub(crate) fn plan_build(
 }
 
 fn no_json(what: &'static str) -> impl FnOnce(serde_json::Error) -> PyErr {
-    move |error| PyValueError::new_err(format!("this is no {what}: {error}"))
+    move |error| PyValueError::new_err(format!("this is not a {what}: {error}"))
 }
 
 #[pymethods]
 impl BuildPlan {
-    /// What was pickled.
+    /// Restores a pickled plan.
     #[new]
     fn of(text: &str) -> PyResult<Self> {
         let planned = serde_json::from_str(text);

@@ -1,4 +1,4 @@
-//! The runtime of this process, and what must not cross a fork.
+//! The runtime of this process, and objects that must not cross a fork.
 
 use std::future::Future;
 use std::mem::ManuallyDrop;
@@ -15,13 +15,14 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{self, Unusable};
 
-/// It drives connections and what event loops wait for; threads poll what they wait for.
+/// It drives connections and the operations of event loops; other threads poll their own
+/// operations.
 const WORKERS: usize = 1;
-/// A wait takes note of Ctrl-C so often.
+/// How often a wait checks for Ctrl-C.
 const SIGNALS_EVERY: Duration = Duration::from_millis(100);
 
-/// The runtime, with the process that it runs in. Locked only with the GIL held, which a fork holds too: no child
-/// inherits it locked.
+/// The runtime and the id of its process. Locked only while holding the GIL, which a fork also
+/// holds, so no child inherits it locked.
 static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 
 /// The one runtime of this process, for all clients.
@@ -41,13 +42,13 @@ pub(crate) fn runtime(_: Python<'_>) -> PyResult<&'static Runtime> {
     }
 }
 
-/// Waits outside of the GIL.
+/// Waits without the GIL.
 ///
-/// The thread polls by itself. `Runtime::block_on` with a timeout for signals would do the same, but a timer that ends
-/// before all others wakes the runtime's thread up, with each operation.
+/// The thread polls by itself. `Runtime::block_on` with a timeout for signals would also work, but
+/// its timer, being the earliest, would wake the runtime's thread in each operation.
 ///
 /// # Errors
-/// What a signal handler raises, `KeyboardInterrupt` above all. The future is dropped then.
+/// Exceptions of signal handlers, above all `KeyboardInterrupt`. They drop the future.
 pub(crate) fn wait<F>(py: Python<'_>, runtime: &Runtime, future: F) -> PyResult<F::Output>
 where
     F: Future + Send,
@@ -103,8 +104,8 @@ fn check_signals() -> PyResult<()> {
     Python::attach(|py| py.check_signals())
 }
 
-/// What only the process that made it may use. Another one, a forked child, leaks its copy: locks
-/// in there may be held by threads that it does not have.
+/// An object that only its own process may use. A forked child leaks its copy, because locks in
+/// it may be held by threads that the child does not have.
 pub(crate) struct Owned<T> {
     pid: u32,
     inner: ManuallyDrop<T>,

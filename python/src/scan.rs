@@ -1,4 +1,4 @@
-//! Scans: a record at a time for Python, from the pages that the client library reads ahead.
+//! Scans: single records for Python, from pages that the client library reads ahead.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex as StdMutex, PoisonError};
@@ -13,14 +13,14 @@ use torc_client::{Entry, Error, ScanCursor};
 use crate::process::{Owned, runtime, wait};
 use crate::{answer, error};
 
-/// A record, why there are no more, or the end.
+/// A record, an error, or the end.
 type Step = Option<Result<Entry, Error>>;
 
-/// What a scan and the task that waits for it share.
+/// State that a scan and its waiting task share.
 #[derive(Clone)]
 pub(crate) struct Records {
     state: Arc<Mutex<State>>,
-    /// Behind the last record given, from when the state is locked for a wait until the next one is given.
+    /// The position after the last record returned, while a wait holds the lock on the state.
     position: Arc<StdMutex<Option<ScanCursor>>>,
 }
 
@@ -37,7 +37,7 @@ impl Records {
         }
     }
 
-    /// The next step if it is here. None: wait for [`ahead`](Self::ahead).
+    /// The next step if it is available. `None`: wait for [`ahead`](Self::ahead).
     fn now(&self, runtime: &Runtime) -> Option<Step> {
         let mut state = self.state.try_lock().ok()?;
         let _entered = runtime.enter();
@@ -47,7 +47,7 @@ impl Records {
         Some(step)
     }
 
-    /// Ends when the next step is here. Dropping it loses no record.
+    /// Ends when the next step is available. Dropping it loses no record.
     pub(crate) fn ahead(&self) -> impl Future<Output = ()> + Send + use<> {
         let shared = self.clone();
         async move {
@@ -79,7 +79,8 @@ impl Records {
     }
 }
 
-/// Records in ring order, which looks random. An iterator; `torc.aio` makes an asynchronous one of it.
+/// An iterator over records in ring order, which looks random. `torc.aio` turns it into an
+/// asynchronous one.
 #[pyclass(frozen, module = "torc")]
 pub(crate) struct Scan(Owned<Records>);
 
@@ -109,7 +110,7 @@ impl Scan {
         }
     }
 
-    /// The next record, none at the end, and whether that is known already.
+    /// Whether the next step is known, and its record; `None` at the end.
     fn step<'py>(&self, py: Python<'py>) -> PyResult<(bool, Option<Bound<'py, PyAny>>)> {
         match self.records(py)?.now(runtime(py)?) {
             Some(step) => Ok((true, given(py, step)?)),
@@ -117,7 +118,8 @@ impl Scan {
         }
     }
 
-    /// The position behind the last record given: `scan(after=cursor)` goes on there, in any process.
+    /// The position after the last record returned: `scan(after=cursor)` continues there, in any
+    /// process.
     #[getter]
     fn cursor<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, self.records(py)?.cursor().as_bytes()))

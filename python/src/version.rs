@@ -16,7 +16,7 @@ impl std::fmt::Display for Version {
 
 #[pymethods]
 impl Version {
-    /// Reads what `str` wrote.
+    /// Parses the text of `str(version)`.
     #[new]
     fn new(text: &str) -> PyResult<Self> {
         let version = text.parse::<torc_client::Version>();
@@ -28,7 +28,7 @@ impl Version {
         format!("Version('{}')", self.0)
     }
 
-    /// What pickle and copy make it from again.
+    /// The arguments from which pickle and copy restore it.
     fn __getnewargs__(&self) -> (String,) {
         (self.to_string(),)
     }

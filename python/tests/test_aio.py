@@ -36,7 +36,7 @@ def test_every_operation(playground: list[str], key: bytes) -> None:
         assert await client.get_many(records) == list(records.values())
         mixed = await client.get_many([b"", key], return_exceptions=True)
         assert isinstance(mixed[0], torc.Refused) and mixed[1] is None
-        with pytest.raises(TypeError, match="a key is bytes, not str"):
+        with pytest.raises(TypeError, match="a key must be bytes, not str"):
             await client.get("text")  # type: ignore[arg-type]
         with pytest.raises(torc.Refused):
             await client.namespace("nowhere").get(key)

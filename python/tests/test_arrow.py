@@ -57,7 +57,7 @@ def test_digests_of_fixed_size(client: torc.Client) -> None:
 
 def test_what_cannot_be_stored_is_refused_before_anything_is_sent(client: torc.Client, key: bytes) -> None:
     wrong: list[tuple[Any, type[Exception], str]] = [
-        (pa.table({"key": [key], "value": [7]}), TypeError, "`value` is of type Int64"),
+        (pa.table({"key": [key], "value": [7]}), TypeError, "`value` has the type Int64"),
         (pa.table({"key": [key], "value": pa.array([None], pa.binary())}), ValueError, "has nulls"),
         (pa.table({"key": [key]}), ValueError, "no column `value`"),
         (pa.array([key]), TypeError, "a table is needed"),

@@ -96,11 +96,11 @@ def test_what_cannot_be_built_is_refused(tmp_path: Path) -> None:
         torc.build([(b"a", b""), (b"", b"")], tmp_path / "key")
     with pytest.raises(torc.Refused, match="where each has 4"):
         torc.build([(b"a", b"12345")], tmp_path / "payload", shape="keyless", payload_bytes=4)
-    with pytest.raises(TypeError, match="a key is bytes, not str"):
+    with pytest.raises(TypeError, match="a key must be bytes, not str"):
         torc.build([("a", b"")], tmp_path / "text")  # type: ignore[list-item]
     with pytest.raises(ValueError, match="32 bytes"):
         torc.build(ROWS, tmp_path / "digest", digest_key=b"short")
-    with pytest.raises(ValueError, match="shape is"):
+    with pytest.raises(ValueError, match="shape must be"):
         torc.build(ROWS, tmp_path / "shape", shape="round")  # type: ignore[arg-type]
     with pytest.raises(torc.Refused, match="no complete generation"):
         torc.Generation(tmp_path / "nowhere")
@@ -166,7 +166,7 @@ def test_a_commit_is_of_its_own_tasks_and_once_for_each_bucket(tmp_path: Path) -
     other = torc.plan_build(tmp_path / "out", buckets=8)
     with pytest.raises(torc.Refused, match="of another plan"):
         other.commit([halves[0]])
-    with pytest.raises(ValueError, match="no receipt"):
+    with pytest.raises(ValueError, match="not a receipt"):
         plan.commit([b"thanks"])
     with pytest.raises(TypeError):
         plan.commit([None])  # type: ignore[list-item]
@@ -183,6 +183,6 @@ def test_a_reservation_says_what_a_build_is_for(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         torc.plan_build(tmp_path / "out", reservation=tmp_path / "nowhere")
     (tmp_path / "letter").write_text("dear")
-    with pytest.raises(torc.Refused, match="no reservation"):
+    with pytest.raises(torc.Refused, match="not a reservation"):
         torc.build(ROWS, tmp_path / "out", reservation=tmp_path / "letter")
     assert not (tmp_path / "out").exists()

@@ -59,11 +59,11 @@ def test_any_buffer_is_taken(client: torc.Client, key: bytes) -> None:
 
 
 def test_text_is_refused_and_nothing_is_sent(client: torc.Client, key: bytes) -> None:
-    with pytest.raises(TypeError, match="a key is bytes, not str: encode it"):
+    with pytest.raises(TypeError, match="a key must be bytes, not str: encode it"):
         client.get("user/1")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a value is bytes, not str"):
+    with pytest.raises(TypeError, match="a value must be bytes, not str"):
         client.put(key, "Ada")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a value is bytes, not int"):
+    with pytest.raises(TypeError, match="a value must be bytes, not int"):
         client.put(key, 7)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="as a list"):
         client.get_many(b"abc")  # type: ignore[arg-type]

@@ -30,11 +30,11 @@ def test_settings_are_checked(tmp_path: Path) -> None:
     for endpoints in ([], ["localhost"], ["https://node:7400"]):
         with pytest.raises(torc.Refused):
             torc.connect(endpoints)
-    with pytest.raises(ValueError, match="go together"):
+    with pytest.raises(ValueError, match="need each other"):
         torc.connect("node:7400", tls_cert="node.pem")
     with pytest.raises(ValueError, match=r"missing\.pem"):
         torc.connect("node:7400", tls_ca=tmp_path / "missing.pem")
-    with pytest.raises(torc.Refused, match="time limit of zero"):
+    with pytest.raises(torc.Refused, match="time limit must not be zero"):
         torc.connect("node:7400", timeout=0)
 
 

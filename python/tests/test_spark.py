@@ -188,21 +188,21 @@ def test_what_cannot_be_written_is_refused_before_a_task_runs(pages: DataFrame, 
         ("no column `title`", {"key": "url", "value": "title"}),
         ("`size` is of type bigint", {"key": "url", "value": "size"}),
         ("exclude each other", {"key": "url", "value": "html", "value_json": ["size"]}),
-        ("shape is values", {"key": "url", "shape": "round"}),
+        ("shape must be values", {"key": "url", "shape": "round"}),
         ("cannot read", {"key": "url", "reservation": str(tmp_path / "nowhere")}),
     ]
     for message, options in cases:
         with pytest.raises((ValueError, TypeError, OSError), match=message):
             torc.spark.write(pages, tmp_path / "out", **options)
-    with pytest.raises(ValueError, match="no directory"):
+    with pytest.raises(ValueError, match="not a directory"):
         torc.spark.write(pages, "s3://bucket/pages", key="url")
     pages.sparkSession.dataSource.register(torc.spark.TorcDataSource)
     writer = pages.write.format("torc").mode("append")
-    with pytest.raises(Exception, match="write what torc.spark.partitioned returns"):
+    with pytest.raises(Exception, match="write the rows that torc.spark.partitioned returns"):
         writer.save(str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
     rows = torc.spark.partitioned(pages, key="url", value="html", buckets=4)
-    for message, options in (("no such option: bucket;", {"bucket": 4}), ("absolute path", {"path": "out"})):
+    for message, options in (("unknown option: bucket;", {"bucket": 4}), ("absolute path", {"path": "out"})):
         with pytest.raises(Exception, match=message):
             rows.write.format("torc").mode("append").options(path=str(tmp_path / "out")).options(**options).save()
 

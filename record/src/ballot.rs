@@ -111,7 +111,7 @@ impl fmt::Display for Ballot {
 
 /// Text that is not a version. Pass a version as `get` or `put` printed it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a version: expected three decimal numbers, epoch.time.slot")]
+#[error("`{0}` is not a version: use three decimal numbers, epoch.time.slot")]
 pub struct ParseBallotError(String);
 
 impl FromStr for Ballot {

@@ -1,8 +1,8 @@
 //! The hybrid logical clock that issues ballots.
 //!
-//! Physical time comes in as an argument. The clock never goes back, whatever the
-//! physical clock does, and it refuses to be dragged ahead by a peer whose clock
-//! is wrong: clocks affect progress, never safety.
+//! Physical time is an argument. The clock never goes back, whatever the physical clock
+//! does, and it refuses to follow a peer whose clock is far ahead: clocks affect
+//! progress, never safety.
 //!
 //! Source: Kulkarni, Demirbas et al., "Logical Physical Clocks", 2014.
 

@@ -1,10 +1,10 @@
-//! What a collection drops.
+//! The records that a collection drops.
 
 use crate::{Ballot, State};
 
 impl State {
-    /// The one rule of collection: a version at or below the watermark goes if it is a
-    /// tombstone, or a value that had expired by the watermark's own time.
+    /// The one rule of collection: it drops a version at or below the watermark that is
+    /// a tombstone, or a value that had expired by the watermark's own time.
     #[must_use]
     pub fn is_collected(&self, ballot: Ballot, watermark: Ballot) -> bool {
         let gone = match self {

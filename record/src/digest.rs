@@ -1,18 +1,17 @@
 //! The one hash of a key.
 //!
-//! Keyed BLAKE3 over (namespace id as four little-endian bytes, key), of which 128
-//! bits are used. The 32-byte [`DigestKey`] is drawn when a cluster is created, so
-//! that nobody outside can aim keys at one partition. A generation has a key of its own, derived
-//! from the cluster's, so that whoever builds it never learns that one. Every derived quantity
-//! (token, partition, gate probes, sketch rows) comes from this digest; hashing a
-//! key a second time is a bug.
+//! Keyed BLAKE3 over (namespace id as four little-endian bytes, key), of which 128 bits are
+//! used. The 32-byte [`DigestKey`] is drawn when a cluster is founded, so outsiders cannot aim
+//! keys at one partition. A generation has its own key, derived from the cluster's, so its
+//! builder never learns the cluster's key. Every derived quantity (token, partition, gate
+//! probes, sketch rows) comes from this digest; hashing a key a second time is a bug.
 
 use crate::NamespaceId;
 
 /// Bytes of a digest.
 pub const DIGEST_LEN: usize = 16;
 
-/// Bytes of namespace and key that are hashed in one piece.
+/// Namespace and key up to this many bytes are hashed in one piece.
 const SHORT_LEN: usize = 128;
 
 /// The cluster's secret for keyed hashing, fixed when the cluster is created.
@@ -20,10 +19,10 @@ const SHORT_LEN: usize = 128;
 pub struct DigestKey(pub [u8; 32]);
 
 impl DigestKey {
-    /// Stands for the key where it is not told. Digests of it mean nothing to nodes.
+    /// Stands for a key that this client does not know. Its digests mean nothing to nodes.
     pub const WITHHELD: Self = Self([0; 32]);
 
-    /// The key of a generation: what builds one computes digests with it.
+    /// The key of a generation, with which its builder computes digests.
     #[must_use]
     pub fn of_generation(&self, id: NamespaceId) -> Self {
         let mut input = *b"torc generation\0\0\0\0\0";

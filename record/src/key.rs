@@ -52,7 +52,7 @@ impl NamespaceId {
     }
 }
 
-/// Which of the circle's layers of partitions: 0 to 7.
+/// A layer of partitions on the circle: 0 to 7.
 ///
 /// Every layer cuts the same circle into the same arcs; the partitions of different layers
 /// are placed on numbers of replicas of their own, which the topology knows.
@@ -72,9 +72,9 @@ impl NamespaceId {
 #[serde(try_from = "u8", into = "u8")]
 pub struct Layer(u8);
 
-/// A number that no layer has. Nothing was changed.
+/// A number that is not a layer. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{number} is no layer: they are 0 to 7")]
+#[error("{number} is not a layer: use 0 to 7")]
 pub struct LayerError {
     /// The number.
     pub number: u8,
@@ -102,7 +102,7 @@ impl Layer {
 
     const BITS: u32 = 3;
 
-    /// The layer of this number; none if there is no such layer.
+    /// The layer of this number; `None` if there is no such layer.
     #[must_use]
     pub const fn new(number: u8) -> Option<Self> {
         if (number as usize) < Self::COUNT {
@@ -118,7 +118,7 @@ impl Layer {
         self.0
     }
 
-    /// As an index into a table with one entry a layer.
+    /// As an index into a table with one entry per layer.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -142,7 +142,7 @@ pub enum KeyError {
     #[error("a key has at least 1 byte")]
     Empty,
     /// Longer than [`MAX_KEY_LEN`].
-    #[error("the key has {len} bytes, at most {MAX_KEY_LEN} are allowed")]
+    #[error("the key has {len} bytes, but at most {MAX_KEY_LEN} are allowed")]
     TooLong {
         /// Length of the refused key, bytes.
         len: usize,

@@ -1,9 +1,9 @@
-//! What Torc stores and how its versions are ordered.
+//! Records and the order of their versions.
 //!
 //! The vocabulary every other crate builds on: a [`Key`] and its [`Digest`], the
-//! [`Ballot`] that versions a [`Record`], and the [`HybridClock`] that issues
-//! ballots. This crate is pure: it reads no clock, opens no file, draws no random
-//! number; all of that comes in as arguments.
+//! [`Ballot`] that versions a [`Record`], and the [`HybridClock`] that issues ballots.
+//! This crate is pure: it reads no clock, opens no file and draws no random number;
+//! callers pass them in.
 //!
 //! Invariants:
 //! * A key is hashed once per operation; token, partition and every sketch or gate

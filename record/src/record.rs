@@ -7,14 +7,14 @@ use crate::{Ballot, Digest, Key, NamespaceId};
 /// Longest value stored inline, in bytes.
 pub const MAX_VALUE_LEN: usize = 1 << 20;
 
-/// What a version says of its key.
+/// The content of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// The key has this value until `expires_at_ms`.
     Value {
         /// At most [`MAX_VALUE_LEN`] bytes; may be empty.
         value: Bytes,
-        /// Unix milliseconds from which on the key counts as absent.
+        /// When the value expires, Unix milliseconds.
         expires_at_ms: Option<u64>,
     },
     /// The key was deleted.
@@ -26,14 +26,14 @@ pub enum State {
 #[non_exhaustive]
 pub enum RecordError {
     /// Longer than [`MAX_VALUE_LEN`]. Split the value.
-    #[error("the value has {len} bytes, at most {MAX_VALUE_LEN} are allowed")]
+    #[error("the value has {len} bytes, but at most {MAX_VALUE_LEN} are allowed")]
     ValueTooLong {
         /// Length of the refused value, bytes.
         len: usize,
     },
 }
 
-/// A key, its version and what that version says. Cloning shares all bytes.
+/// A key with a version and its content. Cloning shares all bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The key space the key belongs to.
@@ -42,17 +42,17 @@ pub struct Record {
     pub digest: Digest,
     /// The key.
     pub key: Key,
-    /// Under which replicas accepted it last: the order of versions.
+    /// The ballot under which replicas accepted it last; it orders versions.
     pub ballot: Ballot,
-    /// Under which it was written, if that is another: replicas that were brought together
-    /// accept anew what is there, and that is no new version to those who read it.
+    /// The ballot under which it was written, if different: a reconciliation accepts a
+    /// record again under a new ballot, which is not a new version for readers.
     pub origin: Option<Ballot>,
     /// Value or tombstone.
     pub state: State,
 }
 
 impl Record {
-    /// The version that readers see: it changes only when somebody writes.
+    /// The version that readers see, which changes only with a write.
     #[must_use]
     pub fn version(&self) -> Ballot {
         self.origin.unwrap_or(self.ballot)

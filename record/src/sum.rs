@@ -1,4 +1,4 @@
-//! What a version adds to the sum by which two copies of a partition are compared.
+//! Sums of versions, to compare two replicas of a partition.
 
 use crate::{Ballot, Digest, NamespaceId};
 
@@ -28,7 +28,7 @@ pub fn entry_sum(digest: &Digest, namespace: NamespaceId, ballot: Ballot) -> u12
     u128::from(high) << 64 | u128::from(low)
 }
 
-/// What the entries of a page add up to, taken in ring order.
+/// The sum of a page's entries, in ring order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PageSum {
     /// Entries.

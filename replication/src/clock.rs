@@ -1,8 +1,8 @@
-//! The clock a coordinator issues ballots and rounds from.
+//! The clock from which a coordinator takes ballots and rounds.
 //!
-//! No reading is ever given twice, not even across a restart with the wall clock set
-//! back: readings stay below a durable ceiling, and a restarted clock begins above it.
-//! Two writes with one ballot would make replicas differ for ever.
+//! No reading is ever issued twice, not even after a restart with the wall clock set
+//! back: readings stay below a durable ceiling, and a restarted clock starts above it.
+//! Two writes with the same ballot would make replicas differ for ever.
 
 use torc_record::{ClockError, HybridClock, HybridTime, MAX_CLOCK_SKEW_MS};
 
@@ -19,8 +19,9 @@ pub struct ReservedClock {
 }
 
 impl ReservedClock {
-    /// How far ahead is reserved, milliseconds: one write to the disk per half of it.
-    /// Less than the skew that peers tolerate, or they would refuse a restarted node.
+    /// How far ahead the clock reserves readings, milliseconds: one disk write per half
+    /// of it. Less than the skew that peers tolerate, or they would refuse a restarted
+    /// node.
     pub const AHEAD_MS: u64 = 200;
 
     /// A clock that continues above the ceiling its node had reserved.
@@ -34,11 +35,11 @@ impl ReservedClock {
         }
     }
 
-    /// A new reading; none while the reservation is on its way to the disk.
+    /// A new reading; `None` while the reservation is not durable yet.
     ///
-    /// A disk may take longer than is reserved, so that the wall clock has passed the ceiling by the time it is durable.
-    /// Who waited for it then gets one of the last readings below it, which lies after the moment it was asked for:
-    /// or else nobody would ever get one.
+    /// A slow disk may take longer than the reserved time, so the wall clock may pass the ceiling
+    /// before it is durable. Waiting callers then get one of the last readings below it, which is
+    /// later than their request; otherwise no caller would ever get a reading.
     pub fn tick(&mut self, now: Now) -> Option<HybridTime> {
         let mut wall_ms = now.unix_ms;
         if wall_ms == self.reserved_at_ms {
@@ -54,8 +55,8 @@ impl ReservedClock {
         Some(reading)
     }
 
-    /// What to make durable now, if anything; asked for ahead of need. Tell
-    /// [`reserved`](Self::reserved) when it is.
+    /// The ceiling to make durable now, if any, ahead of need. Call
+    /// [`reserved`](Self::reserved) when it is durable.
     pub fn to_reserve(&mut self, now: Now) -> Option<HybridTime> {
         let ours = self.clock.last().max(HybridTime::from_unix_ms(now.unix_ms));
         let half = HybridTime(ours.0.saturating_add((Self::AHEAD_MS / 2) << 16));
@@ -72,12 +73,13 @@ impl ReservedClock {
         self.reserved_at_ms = now.unix_ms;
     }
 
-    /// The reservation was not made durable: it is asked for again.
+    /// The reservation failed: request it again.
     pub const fn unreserved(&mut self) {
         self.asked = self.ceiling;
     }
 
-    /// Whether readings are so far ahead of the wall clock that peers refuse them (R10): it was set back.
+    /// Whether readings are so far ahead of the wall clock that peers refuse them (R10), because it
+    /// was set back.
     #[must_use]
     pub fn is_ahead(&self, now: Now) -> bool {
         let furthest = now.unix_ms.saturating_add(MAX_CLOCK_SKEW_MS);

@@ -1,19 +1,19 @@
-//! Collecting tombstones and expired values of a stable partition.
+//! Collects tombstones and expired values of a stable partition.
 //!
-//! 1. Every replica raises its floor to S: nothing at or below S is accepted any more.
-//! 2. Every replica sums what it holds at or below S. If all sums are equal, whatever is
-//!    not there is nowhere.
-//! 3. Every replica sets its watermark to S and drops what [`is_collected`] names. From
-//!    then on an absent key answers version S, not zero: whoever based a write on an
-//!    older version is told that something happened.
+//! 1. Every replica raises its floor to S: it no longer accepts anything at or below S.
+//! 2. Every replica sums its records at or below S. If all sums are equal, all
+//!    replicas hold the same ones.
+//! 3. Every replica sets its watermark to S and drops what [`is_collected`] names.
+//!    From then on an absent key has version S, not zero, so a conditional write on an
+//!    older version fails.
 //!
-//! All replicas, not a majority: a replica that was not asked could bring back what the
-//! others forgot. A dead one delays collection until it is replaced; no wall-clock grace
-//! period can go wrong.
+//! All replicas, not a majority: a replica that was not asked could bring back records
+//! that the others dropped. A dead replica delays collection until it is replaced; there
+//! is no wall-clock grace period that could go wrong.
 //!
-//! Expired values are dropped by the same rule, judged by the time of S. Before anybody
-//! drops one, every replica answers that it is `collecting` up to S, so that readers
-//! whose clocks are behind judge by the time of S too.
+//! Expired values are dropped by the same rule, judged by the time of S. Before any
+//! replica drops one, every replica answers that it is `collecting` up to S, so readers
+//! with slow clocks also judge by the time of S.
 //!
 //! [`is_collected`]: crate::is_collected
 
@@ -25,8 +25,8 @@ use torc_ring::topology::Stage;
 
 use crate::{Config, Envelope, Message, Mutation, Mutations, Votes};
 
-/// One collection of one partition, by whichever node drives it. Repeating or
-/// abandoning it is harmless.
+/// One collection of one partition. Any node may drive it. Repeating or abandoning it
+/// is harmless.
 #[derive(Debug, Clone)]
 pub struct Collector {
     config: Arc<Config>,
@@ -37,14 +37,14 @@ pub struct Collector {
     mutations: Mutations,
 }
 
-/// What a collector wants sent; lost messages are made up for by the next collection.
+/// Messages to send. The next collection makes up for lost ones.
 pub type Sends = Vec<(NodeId, Envelope)>;
 
 impl Collector {
-    /// A collection up to `upto`, a ballot of the configuration's epoch; none unless the
-    /// partition is stable. While it moves a collection would be safe, because newcomers are
-    /// asked too, and hopeless, because they hold something else. Choose it some seconds in the past: what is under way below
-    /// it is refused.
+    /// A collection up to `upto`, a ballot of the configuration's epoch; `None` unless the
+    /// partition is stable. During a move, a collection would be safe, because newcomers are asked
+    /// too, but useless, because they hold different records. Choose `upto` some seconds in the
+    /// past: replicas refuse running writes below it.
     #[must_use]
     pub fn new(config: Arc<Config>, upto: Ballot, mutations: Mutations) -> Option<Self> {
         let fits = config.stage == Stage::Stable && upto.epoch == config.epoch;
@@ -57,7 +57,7 @@ impl Collector {
         })
     }
 
-    /// The first round; again for those who have not answered.
+    /// The messages of the first round; repeated, for replicas that have not answered.
     #[must_use]
     pub fn ask(&self) -> Sends {
         let silent = self.config.members.iter().zip(&self.sums);

@@ -1,4 +1,4 @@
-//! Comparing two copies of a partition by sums over token ranges.
+//! Compares two replicas of a partition by sums over token ranges.
 //!
 //! A range's sum adds up a 128-bit mix of every entry's digest, namespace and ballot, so
 //! it can be kept per range and updated by one addition and one subtraction. Equal
@@ -6,8 +6,8 @@
 //! range into 16: one message every four bits of the token, until a range holds few
 //! entries, whose versions are then listed.
 //!
-//! Two unequal ranges have the same sum with probability 2^-128: digests are keyed, so
-//! nobody outside can aim at it.
+//! Two unequal ranges have the same sum with probability 2^-128; digests are keyed, so
+//! attackers cannot construct a collision.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use torc_record::{Ballot, Digest, Key, NamespaceId, PageSum};
 
 use crate::{Entry, KeyId, Locator, Storage};
 
-/// Ranges with this few entries on both sides are listed instead of split.
+/// Ranges with at most this many entries on both sides are listed instead of split.
 pub const LEAF_ENTRIES: u64 = 16;
-/// Most ranges handled of one message.
+/// Most ranges per message.
 pub const MAX_RANGES: usize = 256;
-/// Most entries handled of one list.
+/// Most entries per list.
 pub const MAX_LISTED: usize = 4_096;
 const FAN_OUT_BITS: u32 = 4;
-/// Entries read at once.
+/// Entries to read at a time.
 const PAGE: usize = 1024;
 
 /// Tokens from `first` to `last`, both included.
@@ -71,7 +71,7 @@ impl Range {
     }
 }
 
-/// What a range adds up to.
+/// The sum of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeSum {
     /// The range.
@@ -87,7 +87,7 @@ pub struct RangeSum {
 pub struct Listing {
     /// The range.
     pub range: Range,
-    /// Keys with their ballots; none for an entry that is unreadable.
+    /// Keys with their ballots; `None` for an unreadable entry.
     pub entries: Vec<(Locator, Option<Ballot>)>,
 }
 
@@ -118,7 +118,7 @@ fn entries_in(range: Range, disk: &impl Storage) -> impl Iterator<Item = Entry> 
     .take_while(move |entry| range.contains(entry.id().digest.high()))
 }
 
-/// A place behind every key of lower tokens, and before all others; none before all keys.
+/// The position after all keys of lower tokens; `None` before all keys.
 fn before(token: u64) -> Option<KeyId> {
     let lower = token.checked_sub(1)?;
     let mut digest = Digest([u8::MAX; 16]);
@@ -129,7 +129,7 @@ fn before(token: u64) -> Option<KeyId> {
     })
 }
 
-/// The sum of a range by reading it. A store with a [`SumTree`] knows it without.
+/// The sum of a range by reading it. A store with a [`SumTree`] need not read.
 pub fn sum_of(range: Range, disk: &impl Storage) -> RangeSum {
     if let Some(known) = disk.range_sum(range) {
         return known;
@@ -187,7 +187,7 @@ pub fn list(range: Range, disk: &impl Storage) -> Listing {
     }
 }
 
-/// The keys of a peer's listing that are held differently here.
+/// The keys of a peer's listing that differ here.
 pub(crate) fn differences(theirs: &Listing, disk: &impl Storage) -> Vec<Locator> {
     let ours = list(theirs.range, disk);
     // By the whole key: two may share a digest, if a record has a wrong one.
@@ -210,8 +210,8 @@ pub(crate) fn differences(theirs: &Listing, disk: &impl Storage) -> Vec<Locator>
     different
 }
 
-/// Sums of all ranges that splitting can ask for, kept up to date: 16-ary, by token
-/// bits, sparse. An update touches `DEPTH + 1` nodes; a question reads one.
+/// Up-to-date sums of all ranges that splitting can produce: a sparse 16-ary tree by
+/// token bits. An update touches `DEPTH + 1` nodes; a query reads one.
 #[derive(Debug, Clone, Default)]
 pub struct SumTree {
     /// (level, prefix) to (count, sum).
@@ -222,7 +222,7 @@ impl SumTree {
     /// Levels below the root: ranges down to 2^-24 of the circle.
     pub const DEPTH: u32 = 6;
 
-    /// Notes that a key went from one version to another, or appeared, or went.
+    /// Records that a key changed its version, appeared or disappeared.
     pub fn change(&mut self, key: KeyId, from: Option<Ballot>, to: Option<Ballot>) {
         let gone = from.map_or(0, |ballot| entry_sum(key, ballot));
         let come = to.map_or(0, |ballot| entry_sum(key, ballot));
@@ -237,8 +237,8 @@ impl SumTree {
         }
     }
 
-    /// The sum of a range that [`Range::split`] of [`Range::ALL`] leads to; none for
-    /// another range, or one too small to be kept.
+    /// The sum of a range that [`Range::split`] of [`Range::ALL`] produces; `None` for
+    /// another range, or for one below the tree's depth.
     #[must_use]
     pub fn sum(&self, range: Range) -> Option<RangeSum> {
         let level = (0..=Self::DEPTH).find(|level| {

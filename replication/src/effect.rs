@@ -1,4 +1,4 @@
-//! What a replica wants done.
+//! Effects of a replica.
 
 use torc_record::Epoch;
 use torc_ring::NodeId;
@@ -20,28 +20,28 @@ pub enum Effect {
     Send {
         /// To whom.
         to: NodeId,
-        /// What must be durable before.
+        /// The batch that must be durable first.
         after: Seq,
         /// The message.
         envelope: Envelope,
     },
-    /// An epoch of the partition that this replica does not know: fetch the topology.
+    /// There is an epoch of the partition that this replica does not know: fetch the topology.
     NeedTopology {
         /// At least this one.
         epoch: Epoch,
     },
-    /// Tell the topology group, again and again until the epoch is over.
+    /// Report to the topology group, repeatedly until the epoch is over.
     Report {
-        /// What must be durable before.
+        /// The batch that must be durable first.
         after: Seq,
-        /// What is vouched for.
+        /// The milestone.
         milestone: Milestone,
     },
     /// Copy the sealed slices of a partition from this node, which serves them if its replica
     /// [may](crate::Replica::serves_slices), and put them in force, if this replica
     /// [may](crate::Replica::takes_slices) still take them; then say
-    /// [`Input::SlicesCopied`](crate::Input::SlicesCopied). Repeated until then. Whoever merges
-    /// asks for those of several nodes.
+    /// [`Input::SlicesCopied`](crate::Input::SlicesCopied). Repeated until then. A merging
+    /// replica asks several nodes.
     CopySlices {
         /// From whom.
         from: NodeId,
@@ -49,7 +49,7 @@ pub enum Effect {
         epoch: Epoch,
     },
     /// A key of this message is not [at hand](crate::Storage::is_at_hand): read its
-    /// [keys](crate::Message::keys) where nobody waits for it, then say
+    /// [keys](crate::Message::keys) in the background, then say
     /// [`Input::Fetched`](crate::Input::Fetched). May be lost like any message.
     Fetch {
         /// From whom the message is.
@@ -57,7 +57,7 @@ pub enum Effect {
         /// The message.
         envelope: Envelope,
     },
-    /// Read this where nobody waits for it, then say [`Input::Read`](crate::Input::Read).
+    /// Read this in the background, then say [`Input::Read`](crate::Input::Read).
     Read(Reading),
     /// Run an operation that brings all replicas of this key to one version, see
     /// [`Request::Reconcile`](crate::Request::Reconcile).

@@ -2,14 +2,14 @@
 
 use torc_record::Epoch;
 
-/// What a replica does with a message of some epoch.
+/// A replica's reaction to a message of some epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fence {
     /// Handle it.
     Pass,
-    /// Of an epoch that is over: refuse, and tell ours.
+    /// The epoch is over: refuse, and send ours.
     Refuse,
-    /// Of an epoch we do not know yet: adopt it first, durably, then handle it.
+    /// The epoch is unknown: adopt it durably, then handle the message.
     AdoptFirst,
 }
 

@@ -1,8 +1,8 @@
-//! Writes of `eventual` namespaces that a replica has missed, kept to be sent later.
+//! Hints: writes of `eventual` namespaces that a replica has missed, kept to send later.
 //!
-//! A hint only makes copies equal sooner: it never counts towards a write's quorum, and
-//! losing all hints loses nothing that anti-entropy does not find. So they are bounded,
-//! and the oldest go first.
+//! A hint only makes replicas converge sooner: it never counts towards a write's
+//! quorum, and anti-entropy makes up for lost hints. So they are bounded, and the
+//! oldest are dropped first.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Hint {
     pub record: Record,
 }
 
-/// What names a hint: whom it is for, and which key.
+/// The identity of a hint: receiver and key.
 pub type HintId = (NodeId, KeyId);
 
 /// The hints of one node: the newest version of each key for each node that missed it.
@@ -43,7 +43,7 @@ struct Held {
 }
 
 impl Hints {
-    /// No hints, and room for so many, and for so many bytes of keys and values.
+    /// Empty, with limits on hints and on bytes of keys and values.
     #[must_use]
     pub const fn new(capacity: usize, capacity_bytes: usize) -> Self {
         Self {
@@ -57,8 +57,8 @@ impl Hints {
         }
     }
 
-    /// Keeps a hint unless a newer version for that node is kept already. Returns what
-    /// changed: this one, and those that had to go for it.
+    /// Keeps a hint unless there is a newer version for that node. Returns the changes:
+    /// this hint, and those dropped for it.
     pub fn keep(&mut self, hint: Hint) -> Vec<HintId> {
         let id = (hint.to, KeyId::of(&hint.record));
         let known = self.held.get(&id);
@@ -102,7 +102,7 @@ impl Hints {
             .take(limit)
     }
 
-    /// The nodes that missed something.
+    /// The nodes with hints.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeId> {
         let mut nodes = Vec::new();
@@ -118,8 +118,8 @@ impl Hints {
         nodes
     }
 
-    /// The node has stored this version or a newer one, or never will. Whether that ends a
-    /// hint.
+    /// Records that the node has stored this version or a newer one, or never will.
+    /// Returns whether this ends a hint.
     pub fn confirmed(&mut self, node: NodeId, record: &Record) -> bool {
         let id = (node, KeyId::of(record));
         let known = self.held.get(&id);

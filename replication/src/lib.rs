@@ -1,27 +1,28 @@
-//! The rules of replication, as pure state machines: input in, intentions out. Nothing
-//! here sends, stores, waits or reads a clock.
+//! The rules of replication as pure state machines: input in, intentions out. This
+//! crate does not send, store, wait or read a clock.
 //!
 //! One register per key, no leader, no log (CASPaxos), with one-round reads, one-round
 //! writes when warm, and replica sets that change under load.
 //!
 //! * [`Replica`]: one replica of one partition; [`Storage`] below it, [`Effect`]s out.
 //! * [`Coordinator`]: operations of both modes; [`Intent`]s out.
-//! * [`Config`], [`Milestones`]: a partition's replicas in an epoch, its quorums, and the
-//!   way from one epoch to the next; from `torc-ring`, because the topology commits them.
+//! * [`Config`], [`Milestones`]: a partition's replicas in an epoch, its quorums, and
+//!   the steps from one epoch to the next; from `torc-ring`, because the topology commits
+//!   them.
 //! * [`Collector`]: tombstones and expired values. [`compare`]: anti-entropy.
-//! * [`ScanRound`]: pages of a partition as a quorum holds them.
-//! * [`LostStretch`]: what the others hold where this replica has lost records.
-//! * [`Hints`]: what replicas of `eventual` namespaces have missed.
-//! * [`Fence`]: whether a message of an epoch may be acted on in another.
+//! * [`ScanRound`]: pages of a partition as a quorum knows them.
+//! * [`LostStretch`]: recovers lost records of this replica from the others.
+//! * [`Hints`]: writes that replicas of `eventual` namespaces have missed.
+//! * [`Fence`]: whether a replica may act on a message of another epoch.
 //!
-//! Invariants, and where they are kept: an epoch is acted in once it is durable
-//! (`replica/adopt.rs`); nothing is said that is not durable (`replica/mod.rs`); a
-//! ballot names one version (`clock.rs`); a version is returned only when proven chosen
-//! ([`Config::is_chosen`], `coordinator/get.rs`). Every rule has a [`Mutation`] that breaks it in
-//! the simulation (`torc-sim`), and there it is caught.
+//! Invariants, and where they are kept: a replica acts in an epoch only once it is durable
+//! (`replica/adopt.rs`); it sends nothing that is not durable (`replica/mod.rs`); a ballot
+//! belongs to one version (`clock.rs`); a version is returned only if proven chosen
+//! ([`Config::is_chosen`], `coordinator/get.rs`). Every rule has a [`Mutation`] that breaks it,
+//! which the simulation (`torc-sim`) detects.
 //!
 //! Absent on purpose: the wire, the disk, the topology group's log, batching of
-//! messages between nodes, and which node a client asks.
+//! messages between nodes, and the client's choice of a node.
 
 mod clock;
 mod collect;

@@ -1,4 +1,4 @@
-//! What names one register: a key of a namespace, with its digest.
+//! Names of registers: a key of a namespace, with its digest.
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
@@ -27,7 +27,7 @@ impl Locator {
         }
     }
 
-    /// With a copy of the key's bytes, which shares memory with nothing.
+    /// With its own copy of the key's bytes.
     #[must_use]
     pub(crate) fn detached(&self) -> Self {
         let bytes = Bytes::copy_from_slice(self.key.as_bytes());
@@ -75,7 +75,7 @@ impl Hash for KeyId {
     }
 }
 
-/// Takes a digest's word for a hash: it is one already, keyed against adversaries.
+/// Uses the digest as the hash: it is already one, keyed against adversaries.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DigestHasher(u64);
 
@@ -101,15 +101,15 @@ impl Hash for Locator {
     }
 }
 
-/// A table of keys. Two keys that share a digest, which a record with a wrong one can bring
-/// about, have an entry each.
+/// A table of keys. Two keys with the same digest, which a record with a wrong digest can
+/// cause, have an entry each.
 pub(crate) type LocatorTable<V> =
     std::collections::HashMap<Locator, V, BuildHasherDefault<DigestHasher>>;
 
 /// A table of registers whose order does not depend on the process.
 pub(crate) type KeyTable<V> = std::collections::HashMap<KeyId, V, BuildHasherDefault<DigestHasher>>;
 
-/// Numbers that nobody else chooses, spread over a table.
+/// Hashes numbers that no outsider chooses.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NumberHasher(u64);
 

@@ -1,18 +1,18 @@
-//! What the other replicas hold of a stretch in which this one has lost records and does not
-//! know their keys.
+//! Recovers a stretch in which this replica has lost records with unknown keys, from the
+//! other replicas.
 //!
-//! 1. Each of the others raises its floor to the highest ballot that may have been lost, or
-//!    above, durably: none of them accepts anything at or below any more.
-//! 2. Then it lists the stretch, from what is durable: all that it ever accepted there at or
-//!    below, or what replaced it.
-//! 3. That is enough once those who have not listed, with this replica, are no quorum: then a
-//!    version that was chosen, or may still be, stands in a list.
+//! 1. Each of the others durably raises its floor to the highest ballot that may have
+//!    been lost, or above: it accepts nothing at or below any more.
+//! 2. Then it lists its durable records of the stretch: everything that it ever accepted
+//!    there at or below, or its replacement.
+//! 3. This suffices once the replicas that have not listed are, with this replica, not a
+//!    quorum: then every version that was or may be chosen is in a list.
 //!
-//! Every key that was listed and may have been lost is reconciled. Whatever else was in those
-//! places was never chosen and never will be: this replica may forget it.
+//! Every listed key that may have been lost is reconciled. Other records in those places were
+//! never chosen and never will be: this replica may forget them.
 //!
-//! A replica that cannot read all of its own copy lists nothing. With one replica nobody can
-//! say what was lost.
+//! A replica that cannot read all of its own copy lists nothing. With a single replica, lost
+//! records stay unknown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,20 +23,20 @@ use torc_ring::topology::Stage;
 
 use crate::{Config, Envelope, KeyId, Locator, Message, Mutations, ScanPage, Sends, Tag, Votes};
 
-/// A part of a partition, between two digests that are known.
+/// A part of a partition, between two known digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
     /// That of the partition.
     pub layer: Layer,
-    /// Lost keys are behind this one; none if that is not known.
+    /// Lost keys come after this one; `None` if unknown.
     pub after: Option<Digest>,
-    /// And before this one.
+    /// Lost keys come before this one; `None` if unknown.
     pub before: Option<Digest>,
 }
 
 impl Stretch {
-    /// The place before its first key; none at the beginning of the partition. It lies in the
-    /// partition, as every key that is sent has to.
+    /// The position before its first key; `None` at the start of the partition. It lies in
+    /// the partition, like every key in a message.
     #[must_use]
     pub fn start(&self) -> Option<KeyId> {
         self.after.map(|digest| KeyId {
@@ -52,7 +52,7 @@ impl Stretch {
     }
 }
 
-/// What is asked of one of the others.
+/// The state of one of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ask {
     Floor,
@@ -112,13 +112,13 @@ impl LostStretch {
         })
     }
 
-    /// What the others raise their floors to.
+    /// The ballot to which the others raise their floors.
     #[must_use]
     pub const fn upto(&self) -> Ballot {
         self.upto
     }
 
-    /// What is to be asked now; again of those who have not answered.
+    /// The messages to send now; repeated, for replicas that have not answered.
     #[must_use]
     pub fn asks(&self) -> Sends {
         (0..self.asks.len())
@@ -126,7 +126,7 @@ impl LostStretch {
             .collect()
     }
 
-    /// A replica's floor is raised; what to ask it next.
+    /// A replica has raised its floor. Returns the next question.
     pub fn on_floor(&mut self, from: NodeId, upto: Ballot) -> Sends {
         let index = self.config.index(from).filter(|_| upto == self.upto);
         let Some(index) = index.filter(|index| self.asks[*index] == Ask::Floor) else {
@@ -136,8 +136,8 @@ impl LostStretch {
         self.ask(index).into_iter().collect()
     }
 
-    /// A replica's page with this inquiry's tag; what to ask it next. One that comes twice does
-    /// no harm: pages begin where one before has ended.
+    /// Takes a replica's page with this inquiry's tag. Returns the next question. Duplicates
+    /// are harmless, because a page starts where the previous one ended.
     pub fn on_page(&mut self, from: NodeId, page: ScanPage) -> Sends {
         let Some(index) = self.config.index(from) else {
             return Vec::new();
@@ -159,7 +159,7 @@ impl LostStretch {
         self.ask(index).into_iter().collect()
     }
 
-    /// Whether so many have listed that the rest, with this replica, are no quorum.
+    /// Whether so many have listed that the rest, with this replica, are not a quorum.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         let is_open = |index: &usize| *index == self.me || self.asks[*index] != Ask::Nothing;
@@ -168,14 +168,14 @@ impl LostStretch {
         !self.config.may_accept(open, self.mutations)
     }
 
-    /// Those who have not listed yet, and whether their floors are raised.
+    /// Replicas that have not listed yet, and whether their floors are raised.
     pub fn missing(&self) -> impl Iterator<Item = (NodeId, bool)> + '_ {
         let members = self.config.members.iter().zip(&self.asks);
         let open = members.filter(|(_, ask)| **ask != Ask::Nothing);
         open.map(|(member, ask)| (member.node, *ask != Ask::Floor))
     }
 
-    /// The keys that were listed, each with the highest ballot that anybody holds.
+    /// The listed keys, each with the highest ballot of any replica.
     #[must_use]
     pub fn into_listed(self) -> Vec<(Locator, Ballot)> {
         let listed = self.listed.into_iter().map(|((id, key), highest)| {

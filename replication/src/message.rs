@@ -1,8 +1,8 @@
-//! What replicas and coordinators say to each other about a partition.
+//! Messages between replicas and coordinators about a partition.
 //!
-//! Every message carries the partition and the sender's epoch; the wire format belongs
-//! to `torc-proto`. A reply repeats the [`Tag`] of what it answers; rounds are never
-//! reused, not even after a restart, so a late reply is known for what it is.
+//! Every message carries the partition and the sender's epoch; `torc-proto` defines the
+//! wire format. A reply repeats the [`Tag`] of its question; rounds are never reused,
+//! not even after a restart, so late replies are recognised.
 
 use bytes::Bytes;
 use torc_record::{Ballot, Epoch, HybridTime, Record, State};
@@ -16,7 +16,7 @@ use crate::{KeyId, Locator, LogPosition};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub u64);
 
-/// Says which round of which operation a message belongs to.
+/// The operation and round of a message.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tag {
     /// The operation.
@@ -25,33 +25,33 @@ pub struct Tag {
     pub round: HybridTime,
 }
 
-/// A message with its address within the cluster's data.
+/// A message with its partition and epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Envelope {
     /// The partition it is about.
     pub partition: Partition,
-    /// The epoch the sender acts in.
+    /// The sender's epoch.
     pub epoch: Epoch,
-    /// What it says.
+    /// The message.
     pub message: Message,
 }
 
-/// What a replica holds of a key.
+/// A replica's record of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The accepted ballot; zero when there is none.
+    /// The accepted ballot; zero if there is none.
     pub ballot: Ballot,
-    /// Under which it was written, if that is another.
+    /// The version under which it was written, if different.
     pub origin: Option<Ballot>,
-    /// What that version says.
+    /// The version's content.
     pub content: Content,
     /// The replica's collection watermark.
     pub collected: Ballot,
-    /// The collection begun last; values that had expired by its time are absent.
+    /// The last started collection; values that had expired by its time are absent.
     pub collecting: Ballot,
 }
 
-/// What a replica remembers of versions that their writer doubts (R7).
+/// A replica's memory of versions whose writer is in doubt (R7).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Recall {
     /// It was not asked, or may have forgotten.
@@ -66,22 +66,22 @@ pub enum Recall {
 /// Most claims of one message.
 pub const MAX_CLAIMS: usize = 256;
 
-/// What its sender holds of a key.
+/// The sender's version of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The key's partition.
     pub partition: Partition,
-    /// The epoch in which the sender acts there.
+    /// The sender's epoch of that partition.
     pub epoch: Epoch,
     /// The key.
     pub at: Locator,
-    /// The version; of an absent key the sender's collection watermark.
+    /// The version; for an absent key, the sender's collection watermark.
     pub version: Ballot,
-    /// Nothing is held.
+    /// Whether the key is absent.
     pub is_absent: bool,
 }
 
-/// A version's content; the value's bytes travel only where they were asked for.
+/// A version's content; the value's bytes are included only if requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
     /// No entry.
@@ -143,7 +143,7 @@ impl Content {
 }
 
 impl Message {
-    /// Whether it is about a single key: it does not change who reads and writes.
+    /// Whether it concerns a single key, and so does not change readers and writers.
     #[must_use]
     pub const fn is_about_a_key(&self) -> bool {
         matches!(
@@ -157,7 +157,7 @@ impl Message {
         )
     }
 
-    /// Whether it would change a key of a generation, which nothing does.
+    /// Whether it would change a key of a generation, which is not allowed.
     pub(crate) fn would_change_a_generation(&self) -> bool {
         match self {
             Self::Prepare { at, .. } => at.namespace.is_generation(),
@@ -200,10 +200,10 @@ impl Message {
     }
 }
 
-/// What is said.
+/// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
-    /// What do you hold? One replica is asked for the value too.
+    /// Asks for a replica's record. One replica is also asked for the value.
     Read {
         /// The asking round.
         tag: Tag,
@@ -211,8 +211,8 @@ pub enum Message {
         at: Locator,
         /// Whether the value's bytes are wanted.
         want_value: bool,
-        /// Before you answer: store nothing at or below that no replica has, from now on. Zero
-        /// where that is not asked for; `eventual` namespaces only.
+        /// Before answering, stop storing versions at or below this that no replica has. Zero:
+        /// do not close. `eventual` namespaces only.
         closes: Ballot,
     },
     /// Answers `Read`.
@@ -222,8 +222,8 @@ pub enum Message {
         /// What is held.
         held: Held,
     },
-    /// Do you hold these very versions? Of keys of any partitions; the envelope is of the
-    /// first one's.
+    /// Asks whether the receiver holds exactly these versions, for keys of any
+    /// partitions. The envelope has the first key's partition.
     Confirm {
         /// The asking round.
         tag: Tag,
@@ -234,10 +234,10 @@ pub enum Message {
     Confirmed {
         /// The round asked.
         tag: Tag,
-        /// Of each claim whether it holds here; what cannot be told at once does not.
+        /// For each claim, whether it holds here; false if unknown at once.
         confirmed: Vec<bool>,
     },
-    /// Promise to refuse lower ballots, and tell what you hold.
+    /// Asks to refuse lower ballots, and for the replica's record.
     Prepare {
         /// The asking round.
         tag: Tag,
@@ -255,10 +255,10 @@ pub enum Message {
         tag: Tag,
         /// What is held, with the value.
         held: Held,
-        /// What became of the versions that the asker doubts here.
+        /// The memory of the doubted versions.
         recall: Recall,
     },
-    /// Store this version, and promise `next` (R6).
+    /// Asks to store this version and to promise `next` (R6).
     Accept {
         /// The asking round.
         tag: Tag,
@@ -267,7 +267,7 @@ pub enum Message {
         /// The coordinator's next ballot on this key.
         next: Option<Ballot>,
     },
-    /// Answers `Accept`, `Store`: durable.
+    /// Answers `Accept` and `Store`: the version is durable.
     Accepted {
         /// The round asked.
         tag: Tag,
@@ -288,49 +288,50 @@ pub enum Message {
         /// Its disk is full.
         is_full: bool,
     },
-    /// A version that is proven chosen (R8). Nobody answers.
+    /// A proven version (R8). Has no answer.
     Learn {
         /// The version.
         record: Record,
     },
     /// A newcomer or a scan asks for the next page of the partition.
     Pull {
-        /// Whatever tells its asker what the page answers.
+        /// Identifies the question for the requester.
         tag: Tag,
         /// Entries after this one.
         after: Option<KeyId>,
-        /// Only the tail of the log from there on: its asker has the slices up to it.
+        /// Only the tail of the log from there on: the requester has the slices up to it.
         since: Option<LogPosition>,
-        /// What the asker holds of the page. A replica that holds the same answers `SamePage`.
+        /// The requester's copy of the page, as a sum. A replica with the same page answers
+        /// `SamePage`.
         known: Option<KnownPage>,
     },
-    /// Answers `Pull`: what the asker holds of the page is held here too, and nothing else.
+    /// Answers `Pull`: this replica's page is exactly the requester's.
     SamePage {
-        /// As asked.
+        /// As in the question.
         tag: Tag,
         /// The replica's collection watermark.
         collected: Ballot,
-        /// The collection the replica begun last.
+        /// The replica's last started collection.
         collecting: Ballot,
     },
     /// Answers `Pull`.
     Page {
-        /// As asked.
+        /// As in the question.
         tag: Tag,
-        /// What was asked.
+        /// As in the question.
         after: Option<KeyId>,
         /// Entries in ring order.
         records: Vec<Record>,
-        /// Where to go on; none at the end.
+        /// Where to continue; `None` at the end.
         next: Option<KeyId>,
         /// The source's collection watermark.
         collected: Ballot,
-        /// The collection the source begun last.
+        /// The source's last started collection.
         collecting: Ballot,
     },
-    /// Raise your floor to here, then tell the sum of what you hold at or below.
+    /// Asks to raise the floor to this, then for the sum of the records at or below.
     GcFloor {
-        /// The watermark to be.
+        /// The new watermark.
         upto: Ballot,
     },
     /// Answers `GcFloor`.
@@ -342,41 +343,41 @@ pub enum Message {
         /// The replica's present watermark.
         collected: Ballot,
     },
-    /// Every replica held the same: drop tombstones at or below.
+    /// Every replica held the same: asks to drop tombstones at or below.
     GcPurge {
         /// The new watermark.
         upto: Ballot,
     },
-    /// My sums of these ranges; answered by `Compare` of smaller ranges or `List`.
+    /// The sender's sums of these ranges; answered by `Compare` of smaller ranges or `List`.
     Compare {
         /// The sender's watermark.
         collected: Ballot,
         /// Ranges with sums.
         sums: Vec<RangeSum>,
     },
-    /// My entries of a range whose sums differ. Nobody answers.
+    /// The sender's entries of a range whose sums differ. Has no answer.
     List {
         /// The entries' versions.
         listing: Listing,
     },
-    /// Store this version if it is newer: `eventual` namespaces only.
+    /// Asks to store this version if it is newer. `eventual` namespaces only.
     Store {
         /// The asking round.
         tag: Tag,
         /// The version.
         record: Record,
     },
-    /// A version that another replica holds: store it if it is newer. `eventual`
-    /// namespaces only; what brings copies together. Its answer is for nobody.
+    /// Another replica's version, to store if it is newer; makes replicas converge.
+    /// `eventual` namespaces only. Its answer is ignored.
     Repair {
         /// The version.
         record: Record,
         /// The watermark of the replica that holds it.
         collected: Ballot,
-        /// A majority was closed up to there before it told what it holds (R9); zero if not.
+        /// A majority was closed up to this before it answered (R9); zero if not.
         closed: Ballot,
     },
-    /// The sender is in a later epoch, the envelope's: nothing was done (R1).
+    /// The sender is in a later epoch, the envelope's; it did nothing (R1).
     Epoch {
         /// The round refused, if the message had one.
         tag: Tag,

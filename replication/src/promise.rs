@@ -1,8 +1,8 @@
 //! Promises, in memory only and bounded (R3).
 //!
-//! A promise that is evicted raises the partition's floor to it, which refuses at
-//! least as much. The oldest go first: their ballots are the lowest, so the floor
-//! stays below what is under way.
+//! Evicting a promise raises the partition's floor to it, which refuses at least as
+//! much. The oldest are evicted first: their ballots are the lowest, so the floor stays
+//! below running operations.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use torc_record::Ballot;
 use crate::KeyId;
 use crate::locator::KeyTable;
 
-/// The promises of one replica that its records do not imply. About 100 bytes each.
+/// The promises of one replica that its records do not imply. About 100 bytes per promise.
 #[derive(Debug, Clone)]
 pub(crate) struct Promises {
     held: KeyTable<Ballot>,
@@ -29,13 +29,12 @@ impl Promises {
         }
     }
 
-    /// The promise for a key; zero when there is none.
+    /// The promise for a key; zero if there is none.
     pub(crate) fn get(&self, key: KeyId) -> Ballot {
         self.held.get(&key).copied().unwrap_or_default()
     }
 
-    /// Raises a key's promise. What the floor must be raised to because older promises
-    /// had to go.
+    /// Raises a key's promise. Returns the new floor if older promises were evicted.
     #[must_use = "the floor must follow"]
     pub(crate) fn raise(&mut self, key: KeyId, ballot: Ballot) -> Ballot {
         let held = self.held.entry(key).or_default();
@@ -57,7 +56,7 @@ impl Promises {
         floor
     }
 
-    /// Forgets all: an epoch begins, whose ballots are higher than any before.
+    /// Forgets all promises: in a new epoch, all ballots are higher.
     pub(crate) fn clear(&mut self) {
         self.held.clear();
         self.order.clear();

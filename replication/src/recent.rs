@@ -1,8 +1,9 @@
-//! What a replica stored of late, so that it can say what it accepted and what it never stored (R7).
+//! A replica's recently stored versions, from which it knows what it accepted and what it never
+//! stored (R7).
 //!
-//! A write that was refused and overtaken asks what became of it. A replica that has seen all that
-//! was stored in its epoch may deny that; one that has forgotten some of it may deny only what is
-//! above all that it has forgotten. It knows keys by half of their digest.
+//! A write that was refused and overtaken asks for its outcome. A replica that remembers
+//! everything stored in its epoch may deny a version; a replica that has forgotten some versions
+//! may deny only higher ones. It identifies keys by half of their digest.
 
 use std::collections::VecDeque;
 
@@ -14,24 +15,24 @@ use crate::{KeyId, Recall};
 struct Stored {
     time: HybridTime,
     slot: NodeSlot,
-    /// Under the ballot that is its version: not carried on by somebody else.
+    /// Whether it was stored under its own version, not accepted again by another coordinator.
     is_accepted: bool,
     /// Of the key's digest.
     word: u64,
 }
 
-/// The last versions that one replica stored in its epoch. 24 bytes each.
+/// The last versions that one replica stored in its epoch. 24 bytes per version.
 #[derive(Debug, Clone)]
 pub(crate) struct Recent {
     epoch: Epoch,
-    /// All that is forgotten lies at or below.
+    /// Upper bound of all forgotten versions.
     forgotten: HybridTime,
     last: VecDeque<Stored>,
     capacity: usize,
 }
 
 impl Recent {
-    /// Of a replica that starts: whatever it stored in its epoch lies at or below the ceiling.
+    /// For a starting replica: everything that it stored in its epoch lies at or below the ceiling.
     pub(crate) fn resume(epoch: Epoch, ceiling: HybridTime, capacity: usize) -> Self {
         Self {
             epoch,
@@ -41,12 +42,12 @@ impl Recent {
         }
     }
 
-    /// An epoch begins, in which nothing was stored yet.
+    /// Starts an epoch without stored versions.
     pub(crate) fn begin(&mut self, epoch: Epoch) {
         *self = Self::resume(epoch, HybridTime::default(), self.capacity);
     }
 
-    /// What is stored from now on may come in bulk, unseen: nothing of this epoch is denied.
+    /// Denies nothing of this epoch any more, because records may now arrive in bulk.
     pub(crate) fn give_up(&mut self) {
         self.forgotten = HybridTime(u64::MAX);
         self.last = VecDeque::new();
@@ -71,7 +72,7 @@ impl Recent {
         });
     }
 
-    /// What became of the key's versions from the same node at or above this one.
+    /// The memory of the key's versions from the same node at or above this one.
     pub(crate) fn recall(&self, key: KeyId, doubted: Ballot) -> Recall {
         if doubted.epoch != self.epoch || doubted.time <= self.forgotten {
             return Recall::Unsure;

@@ -1,4 +1,4 @@
-//! Whether a replica holds of a partition just what a quorum does.
+//! Checks whether a replica holds exactly the same records of a partition as a quorum.
 //!
 //! All that read are asked to compare the partition with a sum that the replica took of its own before. If a quorum
 //! holds the same, then every write that was acknowledged before the round is in the replica's store: a quorum that
@@ -12,7 +12,7 @@ use torc_ring::NodeId;
 use crate::scan::pull;
 use crate::{Config, Envelope, KnownPage, Mutation, Mutations, ScanAnswer, Tag, Votes};
 
-/// One round of comparing.
+/// One round of comparison.
 #[derive(Debug)]
 pub struct SameRound {
     config: Arc<Config>,
@@ -53,7 +53,7 @@ impl SameRound {
         asked.map(|node| (node, pull(&self.config, self.tag, None, Some(self.known))))
     }
 
-    /// Who holds the same, as far as they have answered.
+    /// The replicas that hold the same, so far.
     #[must_use]
     pub const fn holders(&self) -> Votes {
         self.same

@@ -1,10 +1,10 @@
-//! What a replica asks of the disk below it, and what it wants made durable.
+//! The interface between a replica and its disk.
 //!
 //! The contract with the edge:
 //! * Batches of a replica become durable in the order of their [`Seq`]; each is atomic.
-//! * A batch is visible through [`Storage`] once it is durable, not before. What is on
-//!   its way is the replica's to remember.
-//! * After a crash any prefix of the batches that were not reported durable may be there.
+//! * A batch is visible through [`Storage`] only once it is durable. The replica
+//!   remembers batches on their way.
+//! * After a crash, any prefix of the batches not reported as durable may exist.
 //! * A page of a scan never ends between two entries of one (digest, namespace): who goes on
 //!   after the last one would pass over the others. There are two only where a record has the
 //!   digest of another key.
@@ -17,19 +17,19 @@ use crate::{KeyId, Locator};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seq(pub u64);
 
-/// How far a disk's log had come. What a disk stored later is behind it; it means nothing
-/// to another disk.
+/// A position in a disk's log. Later records have higher positions. Meaningless to
+/// another disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogPosition(pub u64);
 
-/// What the disk has of a key.
+/// The result of a lookup on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lookup {
     /// Nothing, for certain.
     Absent,
     /// This version.
     Found(Record),
-    /// Something that fails its checksum: unknown, never absent (R9).
+    /// A record that fails its checksum: unknown, never absent (R9).
     Unreadable,
 }
 
@@ -38,7 +38,7 @@ pub enum Lookup {
 pub enum Entry {
     /// A record, tombstones included.
     Found(Record),
-    /// A place where something is that fails its checksum.
+    /// A record that fails its checksum.
     Unreadable(Locator),
 }
 
@@ -58,7 +58,7 @@ impl Entry {
 pub struct Scanned {
     /// In ring order.
     pub entries: Vec<Entry>,
-    /// Nothing comes after them.
+    /// Whether this is the end.
     pub done: bool,
 }
 
@@ -70,7 +70,7 @@ impl Scanned {
         Self { entries, done }
     }
 
-    /// The last entry's key, to go on after it; none at the end.
+    /// The last entry's key, to continue after it; `None` at the end.
     #[must_use]
     pub fn next(&self) -> Option<KeyId> {
         let last = self.entries.last().filter(|_| !self.done);
@@ -83,8 +83,8 @@ pub trait Storage {
     /// The entry of a key.
     fn get(&self, at: &Locator) -> Lookup;
 
-    /// Whether [`get`](Self::get) of this key need not wait for the disk. A store that cannot
-    /// tell says yes.
+    /// Whether [`get`](Self::get) of this key does not block on the disk. True if the store
+    /// cannot tell.
     fn is_at_hand(&self, at: &Locator) -> bool {
         let _ = at;
         true

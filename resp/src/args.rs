@@ -9,7 +9,7 @@ use crate::parser::Request;
 pub(crate) struct Args(std::vec::IntoIter<Bytes>);
 
 impl Args {
-    /// What follows the command's name.
+    /// The arguments after the command's name.
     pub(crate) fn of(request: Request) -> Self {
         let mut arguments = request.into_iter();
         arguments.next();
@@ -24,17 +24,17 @@ impl Args {
         self.0.as_slice().len()
     }
 
-    /// The next one, which there must be.
+    /// The next argument, which is required.
     pub(crate) fn take(&mut self) -> Result<Bytes, CommandError> {
         self.0.next().ok_or(CommandError::Syntax)
     }
 
-    /// The next one, if there is one.
+    /// The next argument, if any.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         self.0.next()
     }
 
-    /// The next one, if it is this word in any case.
+    /// Takes the next argument if it is this word, in any case.
     pub(crate) fn take_word(&mut self, word: &str) -> bool {
         let next = self.0.as_slice().first();
         let is_it = next.is_some_and(|next| next.eq_ignore_ascii_case(word.as_bytes()));
@@ -48,7 +48,7 @@ impl Args {
         number::whole(&self.take()?).ok_or(CommandError::NotInteger)
     }
 
-    /// Refuses what is left.
+    /// Refuses further arguments.
     pub(crate) fn end(self) -> Result<(), CommandError> {
         if self.is_empty() {
             Ok(())
@@ -62,7 +62,7 @@ impl Args {
     }
 }
 
-/// The first characters of what a client sent, to be shown.
+/// The first characters of a client's argument, safe to print.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let most = bytes.len().min(128);
     String::from_utf8_lossy(&bytes[..most]).into_owned()

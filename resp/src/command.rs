@@ -1,4 +1,4 @@
-//! Requests that were understood.
+//! Parsed requests.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! Commands that are about the connection, the node or the cluster, and about no key.
+//! Commands about the connection, the node or the cluster, without a key.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! Sums of `INCRBYFLOAT`.
 //!
-//! Redis adds in the processor's 80-bit numbers and shows 17 digits behind the point. Here decimal numbers of up to 17
-//! such digits are added exactly, which shows what Redis shows; others are added as 64-bit numbers, and shown in full.
+//! Redis adds in the processor's 80-bit numbers and prints 17 decimal places. Torc adds numbers of
+//! up to 17 decimal places exactly, which prints the same; it adds others as 64-bit numbers and
+//! prints them in full.
 
 use crate::error::CommandError;
 

@@ -1,4 +1,4 @@
-//! What is refused, in Redis' words: clients and their users know these texts.
+//! Errors in Redis' words, which clients and users know.
 
 /// Bytes that are no request. The connection cannot go on: nobody knows where the next request begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
-//! Inline commands: words of a line, as somebody types them.
+//! Inline commands: the words of a typed line.
 //!
-//! `"…"` knows `\n \r \t \b \a \xHH` and takes any other character behind a backslash as it is; `'…'` knows `\'` alone.
-//! Behind a closing quotation mark comes a space or the end.
+//! `"…"` supports `\n \r \t \b \a \xHH` and keeps any other character after a backslash; `'…'`
+//! supports only `\'`. A space or the end must follow a closing quotation mark.
 
 use bytes::Bytes;
 

@@ -1,7 +1,8 @@
-//! What a command does to one key.
+//! Operations of commands on one key.
 //!
-//! Operations on one key can be carried out one after the other on a value in memory ([`KeyOp::apply`]), and what is left
-//! of it written once: that is how a burst of commands becomes one read, one write or one compare-and-set.
+//! Operations on one key apply one after the other to a value in memory ([`KeyOp::apply`]); the
+//! result is written once. So a burst of commands becomes one read, one write or one
+//! compare-and-set.
 
 use std::cmp::Ordering;
 
@@ -17,20 +18,20 @@ use crate::reply::Reply;
 pub struct Entry {
     /// The bytes.
     pub value: Bytes,
-    /// When it expires, Unix milliseconds; none: never.
+    /// When it expires, Unix milliseconds; `None`: never.
     pub expires_at_ms: Option<u64>,
 }
 
-/// A key as operations find it, and what they make of it.
+/// The state of a key, before and after operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyState {
-    /// None: there is no value.
+    /// `None`: no value.
     pub entry: Option<Entry>,
-    /// Whether it is to be written.
+    /// Whether the result must be written.
     pub is_changed: bool,
     /// The time, Unix milliseconds.
     pub now_ms: u64,
-    /// Bytes that a value may have.
+    /// Limit of a value, bytes.
     pub longest: usize,
 }
 
@@ -50,7 +51,7 @@ pub enum Expiry {
     Never,
     /// As before.
     Keep,
-    /// So many milliseconds from now; in the past if negative.
+    /// Milliseconds from now; in the past if negative.
     In(i64),
     /// At this time, Unix milliseconds.
     At(i64),
@@ -160,7 +161,7 @@ impl KeyOp {
         )
     }
 
-    /// Whether it writes a value whatever was there, and its answer does not depend on that either.
+    /// Whether it writes a value without depending on the old one, nor does its answer.
     #[must_use]
     pub fn is_blind(&self, longest: usize) -> bool {
         matches!(self, Self::Set(SetOp { value, expiry, condition: SetIf::Always, tells_old: false, .. })

@@ -1,14 +1,15 @@
 //! The protocol of Redis clients, RESP2 and RESP3.
 //!
-//! * [`Parser`]: requests out of bytes, with bounds before memory.
-//! * [`Reply`]: what is answered, in both versions of the protocol.
+//! * [`Parser`]: parses requests, and checks limits before it allocates.
+//! * [`Reply`]: replies, in both versions of the protocol.
 //! * [`Spec`], [`SPECS`]: the table of commands: arity, flags, keys, and what each takes.
-//! * [`Command`]: a request that was understood; a wrong one is refused in Redis' words ([`CommandError`]).
-//! * [`KeyOp`], [`Entry`]: what a command does to one key. Pure: value and time come in, value and reply go out.
+//! * [`Command`]: a parsed request; errors have Redis' words ([`CommandError`]).
+//! * [`KeyOp`], [`Entry`]: a command's operation on one key. Pure: value and time in, value and
+//!   reply out.
 //! * [`Pattern`]: globs of `SCAN`; [`key_slot`]: slots of `CLUSTER`.
 //!
-//! Absent on purpose: sockets, a runtime, a clock, namespaces, and how a key's value is read and written. The crate
-//! knows strings alone, so no command ever answers WRONGTYPE.
+//! Absent on purpose: sockets, a runtime, a clock, namespaces, and reading and writing values. The
+//! crate supports only strings, so no command ever answers WRONGTYPE.
 //!
 //! Source: the Redis serialization protocol specification, RESP2 and RESP3; replies and errors are those of Redis 7.2.
 

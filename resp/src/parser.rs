@@ -1,9 +1,9 @@
-//! Requests out of bytes.
+//! Parses requests.
 //!
 //! A request is an array of bulk strings, or a line (an inline command). Requests do not nest.
 //!
-//! Bounds come before memory: a count or length is checked before anything is kept for it, and nothing is reserved for
-//! what was only announced. What a parser keeps is what has arrived, and 32 bytes an argument.
+//! It checks a count or length before it allocates, and reserves nothing for announced data. A
+//! parser holds the bytes that have arrived, and 32 bytes per argument.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 

@@ -1,6 +1,6 @@
 //! The table of commands.
 
-/// What a caller's certificate must allow.
+/// The permission that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Nothing.

@@ -1,19 +1,19 @@
 //! Choosing node positions so that load stays even.
 //!
-//! One planner for every change. A node that comes or grows *claims* borders
-//! ([`claim`]), one that goes or shrinks *releases* them ([`release`]); both look for
-//! the ring of the lowest [`score`], by first choosing greedily and then reconsidering
-//! every choice until none changes.
+//! One planner for every change. A node that joins or grows *claims* borders
+//! ([`claim`]); a node that leaves or shrinks *releases* them ([`release`]). Both look
+//! for the ring with the lowest [`score`]: they choose greedily, then reconsider every
+//! choice until none changes.
 //!
-//! What it promises:
-//! * The same arguments give the same ring, always and everywhere: allocation is part
-//!   of the replicated topology. It counts in integers and breaks ties by a fixed
-//!   shuffle. **A change of the code that changes a ring makes versions disagree**; the
-//!   golden rings under `fixtures/` tell.
-//! * A join only inserts positions, so partitions move to the newcomer and nowhere else
-//!   (as long as the number of zones stays within the same round, [`crate::walk`]).
-//! * Taking the last node that joined away again restores the ring exactly: a leave
-//!   first looks whether joining would give the ring that is there.
+//! Guarantees:
+//! * The same arguments give the same ring on every machine, because allocation is
+//!   part of the replicated topology. It counts in integers and breaks ties by a fixed
+//!   shuffle. **If a change of the code changes a ring, releases disagree**; the golden
+//!   rings under `fixtures/` detect this.
+//! * A join only inserts positions, so partitions move only to the new node (as long
+//!   as the number of zones stays within the same round, [`crate::walk`]).
+//! * Removing the node that joined last restores the ring exactly: a leave first
+//!   checks whether a join would give the present ring.
 //! * A ring suits every replica count from 1 to the one it is planned for, and up to
 //!   three in any case: a cluster that starts with one replica needs no new ring to
 //!   have three, and namespaces may have fewer than their cluster.
@@ -35,15 +35,15 @@
 //! zones of unequal size cost up to 1.1, weights of 25 to 400 % up to 1.06 (primaries
 //! of the lightest nodes, which hold a dozen, 1.15).
 //!
-//! What it leaves out: it plans one change at a time and never moves partitions between
-//! two nodes that stay to even a ring; every later join and leave evens it again. When
-//! nodes come and go at random for long, a ring of 10 to 90 nodes stays within 1.06
+//! Absent on purpose: it plans one change at a time and never moves partitions between
+//! two staying nodes to balance a ring; every later join and leave balances it again.
+//! Under long random joins and leaves, a ring of 10 to 90 nodes stays within 1.06
 //! (primaries 1.08), and leaves move at most 1.05 of the minimum.
 //!
 //! When fewer than a fifth of the borders are free (from 103 nodes with the defaults), a
-//! newcomer may take over positions of others too. Balance goes on (1.04 at 140 nodes),
-//! but a leave then no longer restores the ring exactly, and now and then a replica
-//! moves between old nodes.
+//! new node may also take over positions of others. The balance stays good (1.04 at 140
+//! nodes), but a leave then no longer restores the ring exactly, and occasionally a
+//! replica moves between old nodes.
 
 use std::collections::BTreeMap;
 
@@ -60,69 +60,69 @@ mod levels;
 mod release;
 mod score;
 
-/// What happens to the ring.
+/// A change of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Change {
     /// A node without positions gets its share.
     Join(NodeId),
     /// A node's share goes to the others.
     Leave(NodeId),
-    /// A node without positions takes the place of another.
+    /// A node without positions replaces another.
     Replace {
-        /// Who goes.
+        /// The old node.
         old: NodeId,
-        /// Who comes.
+        /// The new node.
         new: NodeId,
     },
-    /// A node's share grows or shrinks to its weight as `nodes` has it now.
+    /// A node's share grows or shrinks to its present weight in `nodes`.
     Reweight(NodeId),
 }
 
-/// Why no ring was allocated. The ring given is untouched.
+/// Why no ring was allocated. The given ring is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum AllocateError {
-    /// A node is on the ring, or changes, and was not described. Pass the
-    /// specification of every node, one that leaves included.
-    #[error("node {node} was not described: pass the specification of every node involved")]
+    /// A node on the ring or in the change has no specification. Pass one for every
+    /// node, a leaving node included.
+    #[error("node {node} has no specification: pass one for every node involved")]
     Undescribed {
-        /// Which node.
+        /// The node.
         node: NodeId,
     },
-    /// A node that is to come has positions already.
-    #[error("node {node} has positions on the ring already")]
+    /// A joining node already has positions.
+    #[error("node {node} already has positions on the ring")]
     AlreadyPlaced {
-        /// Which node.
+        /// The node.
         node: NodeId,
     },
-    /// A node that is to go or to change has no positions.
+    /// A leaving or changing node has no positions.
     #[error("node {node} has no positions on the ring")]
     NotPlaced {
-        /// Which node.
+        /// The node.
         node: NodeId,
     },
-    /// The only node cannot leave: nobody would hold its data. Join another first.
-    #[error("node {node} is the only one on the ring: join another first")]
+    /// The only node cannot leave, because no node would hold its data. Join another first.
+    #[error("node {node} is the only node on the ring: join another first")]
     LastNode {
-        /// Which node.
+        /// The node.
         node: NodeId,
     },
-    /// Every node has a partition to itself already. The number of partitions is fixed when a
-    /// cluster is created: this one is as large as it can be.
-    #[error("{partitions} partitions cannot be shared by more than {partitions} nodes")]
+    /// Every node already has only one partition. The number of partitions is fixed at the
+    /// founding: the cluster has its maximum size.
+    #[error("a cluster with {partitions} partitions has at most {partitions} nodes")]
     NoRoom {
         /// Partitions of the cluster.
         partitions: u32,
     },
     /// A setting is out of its range.
     #[error(
-        "{replicas} replicas and {positions} positions a node: choose 1 to {MAX_REPLICAS} \
+        "{replicas} replicas and {positions} positions per node: choose 1 to {MAX_REPLICAS} \
          replicas and 1 to {MAX_POSITIONS} positions"
     )]
     Settings {
-        /// Replicas asked for.
+        /// The requested number of replicas.
         replicas: u8,
-        /// Positions of a node of normal weight asked for.
+        /// The requested positions of a node of normal weight.
         positions: u16,
     },
     /// The ring does not fit the partitions.
@@ -130,23 +130,23 @@ pub enum AllocateError {
     Ring(#[from] RingError),
 }
 
-/// The most replicas of a partition that are planned for.
+/// Most replicas of a partition that the planner supports.
 pub const MAX_REPLICAS: u8 = 5;
 
 /// The most positions of a node of normal weight.
 pub const MAX_POSITIONS: u16 = 1024;
 
-/// Replica counts up to this one are kept even in any case: most clusters start with
-/// one replica and are to have three.
+/// The planner always balances replica counts up to this one: most clusters start with
+/// one replica and will have three.
 const LEAST_DEPTH: u8 = 3;
 
 /// Plans a change of the ring.
 ///
-/// `nodes` describes every node on the ring `before`, the one that comes and the one
-/// that goes; others are ignored. `positions` is how many positions a node of normal
-/// weight gets, and `replicas` up to how many replicas of a partition there will be.
+/// `nodes` describes every node on the ring `before`, and the joining and leaving node;
+/// others are ignored. A node of normal weight gets `positions` positions. `replicas`
+/// is the largest number of replicas to plan for.
 ///
-/// The same arguments give the same ring, always and everywhere.
+/// The same arguments give the same ring on every machine.
 ///
 /// # Errors
 /// [`AllocateError`] if the change does not fit the ring.
@@ -277,8 +277,8 @@ impl Planner<'_> {
         Ok(board.to_ring()?)
     }
 
-    /// How many positions a member should have: by its weight, but not more than it
-    /// can fill with arcs of 1.25 partitions.
+    /// The positions of a member: by its weight, but at most as many as it can fill
+    /// with arcs of 1.25 partitions.
     fn wanted(&self, members: &Members, member: Member) -> usize {
         let by_weight = u64::from(self.positions) * u64::from(members.weight(member)) / 100;
         let share = share::of_leads(members, self.partitions)[member as usize];

@@ -1,4 +1,4 @@
-//! A table with one value a partition, whatever its layer.
+//! A table with one value per partition, in all layers.
 
 use std::sync::OnceLock;
 
@@ -6,8 +6,8 @@ use torc_record::{Layer, NamespaceId};
 
 use crate::{Partition, Partitions, Token};
 
-/// One value a partition. Those of a layer are made, by default or as the caller says, when
-/// one of them is first asked for: a layer that nobody uses costs nothing.
+/// One value per partition. The values of a layer are created on first use, by default or
+/// by the caller: an unused layer costs nothing.
 #[derive(Debug)]
 pub struct Layered<T> {
     partitions: Partitions,
@@ -15,15 +15,15 @@ pub struct Layered<T> {
 }
 
 impl<T> Layered<T> {
-    /// For that many partitions a layer.
+    /// A table with this number of partitions per layer.
     #[must_use]
     pub fn new(partitions: Partitions) -> Self {
         let layers = std::array::from_fn(|_| OnceLock::new());
         Self { partitions, layers }
     }
 
-    /// The value of a partition; none when there is no such partition. `make` makes those of
-    /// a layer that is asked for first, and must not ask for it itself.
+    /// The value of a partition; `None` if there is no such partition. `make` creates the
+    /// values of a new layer, and must not access that layer.
     #[must_use]
     pub fn get_or(&self, partition: Partition, make: impl Fn(Partition) -> T) -> Option<&T> {
         let layer = self.partitions.layer(partition)?;
@@ -37,7 +37,7 @@ impl<T> Layered<T> {
         self.partitions.holding(namespace, token)
     }
 
-    /// The values that were made, in the order of their partitions.
+    /// The created values, in the order of their partitions.
     pub fn iter(&self) -> impl Iterator<Item = (Partition, &T)> {
         let partitions = self.partitions;
         Layer::all()
@@ -61,14 +61,14 @@ impl<T> Layered<T> {
 
 impl<T: Default> Layered<T> {
     /// The value of the partition that holds a namespace's keys at a token. Constant time,
-    /// but for the first of a layer.
+    /// except for the first of a layer.
     #[must_use]
     pub fn holding(&self, namespace: NamespaceId, token: Token) -> &T {
         let arc = self.partitions.of(token);
         &self.layer(namespace.layer(), |_| T::default())[arc.index()]
     }
 
-    /// The value of a partition; none when there is no such partition.
+    /// The value of a partition; `None` if there is no such partition.
     #[must_use]
     pub fn get(&self, partition: Partition) -> Option<&T> {
         self.get_or(partition, |_| T::default())

@@ -1,18 +1,17 @@
-//! Which replica leads each partition.
+//! Assigns a lead to each partition.
 //!
-//! Writes of a partition go to its lead, so leads should be as even as the weights
-//! ask for. Starting from the primaries, leads are handed along chains of nodes that
-//! share partitions, from nodes above their quota to the nearest node below its own:
-//! augmenting paths of a flow, so that an even assignment is found whenever the
-//! lists permit one. Shortest chains first, and no lead moves that need not, so most
-//! leads stay with their primaries.
+//! Writes of a partition go to its lead, so leads should follow the weights. Starting
+//! from the primaries, leads move along chains of nodes that share partitions, from
+//! nodes above their quota to the nearest node below its quota: augmenting paths of a
+//! flow, which find a balanced assignment whenever the lists permit one. Shortest
+//! chains come first and no lead moves unnecessarily, so most leads stay with their
+//! primaries.
 //!
-//! The quotas are those that make the busiest node's lead share least: the share times
-//! the lowest factor at which the quotas, rounded down, are enough for all partitions
-//! (d'Hondt's method). Where the lists do not permit them, leads still go from busier
-//! to less busy nodes.
+//! The quotas minimise the busiest node's lead share: the share times the lowest factor
+//! at which the quotas, rounded down, suffice for all partitions (d'Hondt's method). If
+//! the lists do not permit them, leads still go from busier to less busy nodes.
 //!
-//! The result depends on the lists and weights alone: every node and client that
+//! The result depends only on the lists and weights, so every node and client that
 //! knows the ring knows the leads.
 
 use std::collections::VecDeque;
@@ -58,7 +57,7 @@ struct Leads<'a> {
     /// Partitions each member leads. The order is of no meaning, but determined.
     led_by: Vec<Vec<usize>>,
     shares: Vec<u64>,
-    /// How many each member is to lead at least and at most.
+    /// Least and most leads of each member.
     quotas: Vec<(usize, usize)>,
 }
 
@@ -93,15 +92,15 @@ impl<'a> Leads<'a> {
         self.count(member) > self.quotas[member as usize].1
     }
 
-    /// Whether `to` would still be less busy than `from` is, with one lead more.
+    /// Whether `to`, with one lead more, would still be less busy than `from`.
     fn relieves(&self, to: Member, from: Member) -> bool {
         let scaled =
             |count: usize, other: Member| count as u128 * u128::from(self.shares[other as usize]);
         scaled(self.count(to) + 1, from) < scaled(self.count(from), to)
     }
 
-    /// The shortest chain to a member below its share, or else to one that may take
-    /// one more, or else to one that is less busy, by breadth-first search.
+    /// The shortest chain to a member below its share, else to one that may take one
+    /// more, else to a less busy one, by breadth-first search.
     fn chain_from(&self, source: Member) -> Option<Vec<Handover>> {
         let mut reached_by: Vec<Option<(Member, Handover)>> = vec![None; self.led_by.len()];
         let mut queue = VecDeque::from([source]);
@@ -140,7 +139,7 @@ impl<'a> Leads<'a> {
     }
 }
 
-/// Fair share rounded down, and the least quotas that are enough.
+/// Fair share rounded down, and the least sufficient quotas.
 fn quotas(shares: &[u64], partitions: Partitions) -> Vec<(usize, usize)> {
     const FACTOR_ONE: u64 = 1 << 16;
     let at_most = |factor: u64, share: u64| {

@@ -1,25 +1,24 @@
-//! Where data lives: the consistent-hash ring of Torc.
+//! The consistent-hash ring of Torc, which decides where data lives.
 //!
-//! A [`Token`] is a key's position on the circle of `u64`; the circle is cut into
-//! equal [`Partitions`]; node positions on partition borders make the [`Ring`]; a
-//! [`Placement`] names the replicas and the lead of every partition. [`allocate()`] plans
-//! how the ring changes when a node joins, leaves, is replaced or weighs differently;
-//! a [`TransitionPlan`] says what then has to move. [`replicas`] has the quorums of a
-//! partition and the stages of its move, and [`topology`] is the agreed state that
-//! holds it all, and [`simulate()`] grows a ring on paper, for capacity planning.
+//! A [`Token`] is a key's position on the circle of `u64`; the circle is cut into equal
+//! [`Partitions`]; node positions on partition borders make the [`Ring`]; a [`Placement`]
+//! names the replicas and the lead of every partition. [`allocate()`] plans the change of
+//! the ring when a node joins, leaves, is replaced or changes its weight; a
+//! [`TransitionPlan`] lists what must move. [`replicas`] has the quorums of a partition
+//! and the stages of its move, [`topology`] is the agreed state with all of this, and
+//! [`simulate()`] grows a ring for capacity planning.
 //!
 //! Invariants:
 //! * Everything is deterministic: the same input gives the same ring on every
-//!   machine, so that a plan that was shown is the plan that runs, and every member
-//!   of the topology group computes the same ring by itself. Placement and
-//!   allocation count in integers; floats appear in reports only.
+//!   machine. So the plan shown is the plan that runs, and every member of the topology
+//!   group computes the same ring by itself. Placement and allocation count in
+//!   integers; floats appear only in reports.
 //! * A node at token `t` owns `(previous, t]`, and node positions lie on the
 //!   inclusive ends of partitions.
 //! * Every partition has min(replicas, nodes) distinct replicas.
 //!
-//! Absent on purpose: clocks, randomness (seeds are arguments), threads and files;
-//! how data moves (`torc-replication`) and how topology is agreed on
-//! (`torc-group`).
+//! Absent on purpose: clocks, randomness (seeds are arguments), threads and files; the
+//! movement of data (`torc-replication`) and agreement on the topology (`torc-group`).
 
 mod allocate;
 mod layered;

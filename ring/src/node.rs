@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Identity of a node for its whole life, and of no other node ever after: a node
-/// that lost its disk comes back under a new id.
+/// Identity of a node, never reused: a node that lost its disk returns under a new id.
 #[derive(
     Debug,
     Clone,
@@ -44,7 +43,7 @@ impl FromStr for NodeId {
     }
 }
 
-/// A failure domain: replicas are spread over as many zones as there are.
+/// A failure domain: replicas are spread over as many zones as possible.
 ///
 /// Nodes of a cluster without zones are all in the zone `default`.
 #[derive(
@@ -127,16 +126,16 @@ impl FromStr for Zone {
     }
 }
 
-/// How much a node should hold and lead, in percent of a normal node: 1 to 10,000.
+/// A node's share of data and leads, in percent of a normal node: 1 to 10,000.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
 #[serde(into = "u32", try_from = "u32")]
 pub struct Weight(u32);
 
-/// A number that is not a weight. Nothing was changed; 100 is a normal node.
+/// A number that is not a weight. Nothing was changed; a normal node has 100.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("weight {percent}: choose 1 to {}, 100 is a normal node", Weight::MAX.percent())]
+#[error("{percent} is not a weight: choose 1 to {}; a normal node has 100", Weight::MAX.percent())]
 pub struct WeightError {
     /// The refused weight.
     pub percent: u32,
@@ -193,7 +192,7 @@ impl TryFrom<u32> for Weight {
     }
 }
 
-/// What the ring needs to know of a node.
+/// A node as the ring sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct NodeSpec {
     /// Which node.
@@ -201,7 +200,7 @@ pub struct NodeSpec {
     /// Its failure domain.
     #[serde(default)]
     pub zone: Zone,
-    /// How much it should hold and lead.
+    /// Its share of data and leads.
     #[serde(default)]
     pub weight: Weight,
 }

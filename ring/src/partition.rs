@@ -1,7 +1,7 @@
 //! Equal arcs of the circle: the unit of placement, epoch, transfer and comparison.
 //!
 //! Partition `i` of `2^k` holds the tokens whose top `k` bits are `i`. Its border is
-//! its inclusive last token: a node positioned there owns the partition entirely.
+//! its inclusive last token: a node with a position there owns the whole partition.
 //!
 //! The circle has [layers](Layer) of partitions. Those of the base layer have the numbers
 //! 0 to `2^k - 1`; those of layer `l` lie on the same arcs and have numbers from `l * 2^k`
@@ -13,7 +13,7 @@ use torc_record::{Layer, NamespaceId};
 
 use crate::Token;
 
-/// Number of a partition: of its layer's, then in ring order from token 0.
+/// Number of a partition: by layer, then in ring order from token 0.
 #[derive(
     Debug,
     Clone,
@@ -31,7 +31,7 @@ use crate::Token;
 pub struct Partition(pub u32);
 
 impl Partition {
-    /// As an index into a table with one entry a partition.
+    /// As an index into a table with one entry per partition.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -44,8 +44,8 @@ impl fmt::Display for Partition {
     }
 }
 
-/// How many partitions each layer of a cluster has: a power of two from 1 to
-/// [`Partitions::MAX_COUNT`], fixed when the cluster is created.
+/// The number of partitions per layer: a power of two from 1 to
+/// [`Partitions::MAX_COUNT`], fixed when the cluster is founded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(into = "u32", try_from = "u32")]
 pub struct Partitions {
@@ -56,7 +56,7 @@ pub struct Partitions {
 /// 65,536.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{count} partitions: choose a power of two from 1 to {}",
+    "{count} partitions are not possible: choose a power of two from 1 to {}",
     Partitions::MAX_COUNT
 )]
 pub struct PartitionsError {
@@ -67,7 +67,7 @@ pub struct PartitionsError {
 impl Partitions {
     /// The most partitions a cluster can have.
     pub const MAX_COUNT: u32 = 1 << 16;
-    /// 4,096: even with 32 positions a node up to about 100 nodes.
+    /// 4,096: balanced with 32 positions per node up to about 100 nodes.
     pub const DEFAULT: Self = Self { bits: 12 };
 
     /// Checks a count.
@@ -85,7 +85,7 @@ impl Partitions {
         }
     }
 
-    /// How many a layer has.
+    /// The number of partitions per layer.
     #[must_use]
     pub const fn count(self) -> u32 {
         1 << self.bits
@@ -113,7 +113,7 @@ impl Partitions {
         Partition(((layer.number() as u32) << self.bits) | arc)
     }
 
-    /// The layer of a partition; none when there is no such partition.
+    /// The layer of a partition; `None` if there is no such partition.
     #[must_use]
     pub const fn layer(self, partition: Partition) -> Option<Layer> {
         let number = partition.0 >> self.bits;
@@ -124,7 +124,7 @@ impl Partitions {
         }
     }
 
-    /// Whether there can be such a partition, in whatever layer.
+    /// Whether such a partition can exist, in any layer.
     #[must_use]
     pub const fn contains(self, partition: Partition) -> bool {
         self.layer(partition).is_some()

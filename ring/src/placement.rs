@@ -1,10 +1,8 @@
-//! Who holds and who leads every partition.
+//! The replicas and the lead of every partition.
 //!
-//! The preference list of a partition is what a [walk](crate::walk) picks that
-//! starts at the partition's successor. Its first node is the *primary*. The
-//! *lead*, to which writes are routed, is any one of the list: it stays the primary
-//! where that keeps leads even, and moves down the list elsewhere
-//! ([`crate::lead`]).
+//! A [walk](crate::walk) from the partition's successor picks its preference list. Its
+//! first node is the *primary*. The *lead*, to which writes go, is one of the list: the
+//! primary if that keeps leads balanced, else a later node ([`crate::lead`]).
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -12,8 +10,8 @@ use std::ops::Deref;
 use crate::walk::{Member, Members, Spread, Walk};
 use crate::{NodeId, NodeSpec, Partition, Partitions, Ring, Token, lead, share};
 
-/// The distinct nodes that hold a partition, in ring order from its successor.
-/// Derefs to a slice.
+/// The distinct replicas of a partition, in ring order from its successor. Derefs to a
+/// slice.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(from = "Vec<NodeId>")]
 pub struct PreferenceList(Vec<NodeId>);
@@ -25,13 +23,13 @@ impl PreferenceList {
         self.0.first().copied()
     }
 
-    /// Whether both lists name the same nodes, in whatever order.
+    /// Whether both lists have the same nodes, in any order.
     #[must_use]
     pub fn same_nodes(&self, other: &Self) -> bool {
         self.len() == other.len() && self.iter().all(|node| other.contains(node))
     }
 
-    /// The nodes of this list that `other` does not name, in this list's order.
+    /// The nodes of this list that are not in `other`, in this list's order.
     pub fn without<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = NodeId> + 'a {
         self.iter().copied().filter(|node| !other.contains(node))
     }
@@ -46,7 +44,7 @@ impl Deref for PreferenceList {
 }
 
 impl From<&[NodeId]> for PreferenceList {
-    /// The list in the given order; a node named again is left out.
+    /// The list in the given order, without duplicates.
     fn from(nodes: &[NodeId]) -> Self {
         let mut list = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -65,7 +63,7 @@ impl From<Vec<NodeId>> for PreferenceList {
     }
 }
 
-/// What one node holds, in partitions, and what would be fair.
+/// One node's load in partitions, and its fair share.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct NodeLoad {
     /// Partitions whose preference list starts with the node.
@@ -76,20 +74,20 @@ pub struct NodeLoad {
     pub leads: u32,
     /// Primaries and leads in proportion to the weights.
     pub fair_primaries: f64,
-    /// Replicas in proportion to the weights, as far as one replica a node and the
+    /// Replicas in proportion to the weights, as far as one replica per node and the
     /// spread over zones permit.
     pub fair_replicas: f64,
 }
 
-/// The busiest node's load over its fair share; 1 is perfectly even. An empty ring
-/// is even.
+/// The busiest node's load over its fair share; 1 is perfectly balanced, as is an empty
+/// ring.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Balance {
-    /// Of the partitions a node is first in the list of.
+    /// By primaries.
     pub primary_peak_to_mean: f64,
-    /// Of the partitions a node holds a replica of.
+    /// By replicas.
     pub replica_peak_to_mean: f64,
-    /// Of the partitions a node leads.
+    /// By leads.
     pub lead_peak_to_mean: f64,
 }
 
@@ -101,7 +99,7 @@ pub struct Placement {
     partitions: Partitions,
     replicas: u8,
     members: Members,
-    /// `width` nodes a partition, one list after the other.
+    /// `width` nodes per partition, one list after the other.
     nodes: Vec<NodeId>,
     width: usize,
     leads: Vec<NodeId>,
@@ -109,12 +107,12 @@ pub struct Placement {
 
 impl Placement {
     /// Places every partition with `replicas` replicas on the nodes of `ring` that
-    /// `specs` describes; positions of other nodes are passed over, and so are
-    /// specifications without a position.
+    /// `specs` describes; ignores positions of other nodes, and specifications without
+    /// a position.
     ///
-    /// Every list has min(`replicas`, nodes) distinct nodes; no two of one zone if
-    /// there are at least `replicas` zones, and otherwise as even over the zones as
-    /// their sizes permit.
+    /// Every list has min(`replicas`, nodes) distinct nodes: all of different zones if
+    /// there are at least `replicas` zones, else as evenly over the zones as their
+    /// sizes permit.
     ///
     /// O(partitions + positions) walks and the balancing of leads.
     #[must_use]
@@ -139,19 +137,19 @@ impl Placement {
         }
     }
 
-    /// How many partitions are placed.
+    /// The number of partitions.
     #[must_use]
     pub const fn partitions(&self) -> Partitions {
         self.partitions
     }
 
-    /// How many replicas were asked for.
+    /// The requested number of replicas.
     #[must_use]
     pub const fn replicas(&self) -> u8 {
         self.replicas
     }
 
-    /// The nodes that hold a partition, the primary first. Empty if the ring is.
+    /// The replicas of a partition, the primary first. Empty if the ring is empty.
     ///
     /// Constant time. A number beyond the last partition wraps around the ring.
     #[must_use]
@@ -160,7 +158,7 @@ impl Placement {
         &self.nodes[first..first + self.width]
     }
 
-    /// [`Placement::nodes`] as a value of its own.
+    /// [`Placement::nodes`] as an owned list.
     #[must_use]
     pub fn list(&self, partition: Partition) -> PreferenceList {
         PreferenceList(self.nodes(partition).to_vec())
@@ -172,8 +170,8 @@ impl Placement {
         self.nodes(partition).first().copied()
     }
 
-    /// The node that coordinates the writes of a partition while it is alive: one of
-    /// the partition's list, `None` only if the ring is empty. Constant time.
+    /// The node that coordinates writes of a partition while it is up: one of the
+    /// partition's list, `None` only if the ring is empty. Constant time.
     #[must_use]
     pub fn lead(&self, partition: Partition) -> Option<NodeId> {
         self.leads.get(self.index(partition)).copied()
@@ -186,7 +184,7 @@ impl Placement {
         (partition, self.nodes(partition))
     }
 
-    /// What every node holds. O(partitions).
+    /// The load of every node. O(partitions).
     #[must_use]
     pub fn loads(&self) -> BTreeMap<NodeId, NodeLoad> {
         let spread = Spread::new(&self.members, self.replicas);
@@ -223,7 +221,7 @@ impl Placement {
         loads
     }
 
-    /// How even the loads are. O(partitions).
+    /// The balance of the loads. O(partitions).
     #[must_use]
     pub fn balance(&self) -> Balance {
         let even = Balance {
@@ -252,8 +250,8 @@ impl Placement {
     }
 }
 
-/// The lists of all partitions, one after the other. Partitions of one arc share
-/// theirs, so each arc is walked once.
+/// The lists of all partitions, one after the other. Partitions of one arc share their
+/// list, so each arc needs one walk.
 fn walk_all(
     ring: &Ring,
     partitions: Partitions,

@@ -1,11 +1,11 @@
-//! Node positions on the circle, and who follows whom.
+//! Node positions on the circle, and their successors.
 //!
 //! A node at token `t` owns `(previous, t]`, so the owner of a token is the first
 //! position at or after it, and after the last position the first one follows.
 //!
-//! The ring itself takes any token; that positions lie on partition borders is
-//! asked for by name ([`Ring::check_borders`]), because the number of partitions is
-//! the cluster's, not the ring's.
+//! The ring accepts any token. [`Ring::check_borders`] checks that positions lie on
+//! partition borders, because the ring does not know the cluster's number of
+//! partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,26 +20,26 @@ pub struct Ring {
     positions: BTreeMap<Token, NodeId>,
 }
 
-/// Why a position was refused. The ring is as it was.
+/// Why a position was refused. The ring is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[non_exhaustive]
 pub enum RingError {
-    /// A node is at this token already. Choose another token, or remove it first.
+    /// Another node is at this token. Choose another token, or remove that node first.
     #[error("position {token} is taken by node {by}: choose another")]
     Taken {
-        /// The token asked for.
+        /// The requested token.
         token: Token,
-        /// Who is there.
+        /// The node at the token.
         by: NodeId,
     },
-    /// A position inside a partition, which it would split between two owners.
+    /// A position inside a partition, which would have two owners.
     #[error(
         "position {token} is not on a border of {partitions} partitions: use a partition's end"
     )]
     OffBorder {
         /// The position found.
         token: Token,
-        /// How many partitions the cluster has.
+        /// Number of partitions of the cluster.
         partitions: u32,
     },
 }
@@ -53,8 +53,8 @@ impl Ring {
         }
     }
 
-    /// The first position at or after `token`, around the end of the circle if need
-    /// be. `None` only for an empty ring. O(log positions).
+    /// The first position at or after `token`, across the end of the circle if
+    /// necessary. `None` only for an empty ring. O(log positions).
     #[must_use]
     pub fn successor(&self, token: Token) -> Option<(Token, NodeId)> {
         let (&token, &node) = self.successors(token).next()?;
@@ -67,7 +67,7 @@ impl Ring {
         self.positions.range(token..).chain(before)
     }
 
-    /// Who is exactly at `token`.
+    /// The node exactly at `token`.
     #[must_use]
     pub fn get(&self, token: Token) -> Option<NodeId> {
         self.positions.get(&token).copied()
@@ -85,12 +85,12 @@ impl Ring {
         Ok(())
     }
 
-    /// Takes the position at a token away and says whose it was.
+    /// Removes the position at a token and returns its node.
     pub fn remove(&mut self, token: Token) -> Option<NodeId> {
         self.positions.remove(&token)
     }
 
-    /// Takes all positions of a node away and says how many there were.
+    /// Removes all positions of a node and returns their number.
     pub fn remove_node(&mut self, node: NodeId) -> usize {
         let before = self.positions.len();
         self.positions.retain(|_, owner| *owner != node);
@@ -121,13 +121,13 @@ impl Ring {
         self.positions.values().any(|owner| *owner == node)
     }
 
-    /// How many positions there are, of all nodes.
+    /// The number of positions of all nodes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.positions.len()
     }
 
-    /// Whether there is no position at all.
+    /// Whether the ring has no positions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.positions.is_empty()

@@ -1,5 +1,5 @@
-//! The fair share of every node: what it would hold if load could be spread as
-//! evenly as the rules allow.
+//! The fair share of every node: its load if load were spread as evenly as the rules
+//! allow.
 //!
 //! Loads should follow the weights, within two limits. A partition has at most one
 //! replica on a node, so no node holds more than all partitions. And every zone
@@ -90,16 +90,16 @@ impl ZoneShare {
     }
 }
 
-/// Units of a level in one unit of a share. A level is at most 2^48 and a weight
-/// less than 2^14, so their product fits.
+/// Units of a level per unit of a share. A level is at most 2^48 and a weight less than
+/// 2^14, so their product fits.
 const FINER: u64 = 1 << 16;
 
-/// What a node of this weight holds when one of weight 1 holds `level`.
+/// The load of a node of this weight when a node of weight 1 holds `level`.
 fn held_at(level: u64, weight: u64, all: u64) -> u64 {
     (level * weight / FINER).min(all)
 }
 
-/// The lowest level that is enough, or the one that fills every node.
+/// The lowest sufficient level, or the one that fills every node.
 fn lowest_level(all: u64, enough: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, all * FINER);
     while low < high {

@@ -1,8 +1,8 @@
-//! Growing a ring on paper: how even would it be, and how much would move?
+//! Simulates the growth of a ring: its balance, and how much moves.
 //!
-//! Capacity planning without a cluster. Every row is the ring after one more join,
-//! by the planner that runs in a cluster, beside a ring of the same size whose
-//! positions are random tokens.
+//! For capacity planning without a cluster. Every row is the ring after one more join,
+//! by the planner of real clusters, beside a ring of the same size with random
+//! positions.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::{
     TransitionPlan, Weight, Zone, allocate,
 };
 
-/// What to grow.
+/// The ring to grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Growth {
-    /// How many nodes join, one at a time.
+    /// Number of nodes, which join one at a time.
     pub nodes: u32,
     /// Positions of a node of normal weight.
     pub positions: u16,
@@ -22,9 +22,9 @@ pub struct Growth {
     pub replicas: u8,
     /// Partitions of the cluster.
     pub partitions: Partitions,
-    /// Weights, given to the nodes in turn; every node is normal if there are none.
+    /// Weights, assigned to the nodes in turn; empty: all nodes are normal.
     pub weights: Vec<Weight>,
-    /// Zones, given to the nodes in turn; up to one is no zones.
+    /// Number of zones, assigned to the nodes in turn; 0 or 1: no zones.
     pub zones: u32,
     /// Seed of the random positions beside the allocated ones.
     pub seed: u64,
@@ -47,8 +47,8 @@ impl Default for Growth {
 
 /// The ring at one size.
 ///
-/// Ratios are the busiest node's load over its fair share; moved to minimum is what
-/// the last join moved over the newcomer's fair share.
+/// Ratios are the busiest node's load over its fair share; moved to minimum is the
+/// moves of the last join over the new node's fair share.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Row {
     /// Nodes on the ring.
@@ -59,7 +59,7 @@ pub struct Row {
     pub lead_peak_to_mean: f64,
     /// Partitions held as the first of the list.
     pub primary_peak_to_mean: f64,
-    /// Replicas that moved, over the least possible.
+    /// Replicas that moved, over the minimum.
     pub moved_to_minimum: f64,
     /// [`Row::replica_peak_to_mean`] with random positions.
     pub random_replica_peak_to_mean: f64,
@@ -71,11 +71,11 @@ pub struct Row {
     pub random_moved_to_minimum: f64,
 }
 
-/// Grows a ring from nothing, one row a join. Each row is computed when it is asked
-/// for: tens of milliseconds at 100 nodes.
+/// Grows a ring from nothing, one row per join. Rows are computed lazily: tens of
+/// milliseconds at 100 nodes.
 ///
 /// # Errors
-/// A row is an [`AllocateError`] if that node finds no place; later rows do not come.
+/// A row is an [`AllocateError`] if the ring is too small for the node; it is then the last row.
 pub fn simulate(growth: Growth) -> impl Iterator<Item = Result<Row, AllocateError>> {
     let mut rows = Simulation::new(growth);
     std::iter::from_fn(move || rows.next_row()).fuse()

@@ -1,8 +1,7 @@
-//! What has to move between two placements.
+//! The moves between two placements.
 //!
-//! The plan that is shown is the plan that runs: it is computed from the two
-//! placements alone, and carrying out its moves on the first gives the lists of the
-//! second.
+//! The plan shown is the plan that runs: it is computed from the two placements alone,
+//! and applying its moves to the first gives the lists of the second.
 
 use torc_record::Layer;
 
@@ -11,16 +10,16 @@ use crate::{Balance, NodeId, Partition, Partitions, Placement, PreferenceList};
 /// One partition whose preference list changes.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PlannedMove {
-    /// Which partition.
+    /// The partition.
     pub partition: Partition,
-    /// Who holds it before, the primary first.
+    /// Its nodes before, the primary first.
     pub from: PreferenceList,
-    /// Who holds it after, the primary first.
+    /// Its nodes after, the primary first.
     pub to: PreferenceList,
 }
 
 impl PlannedMove {
-    /// The nodes that have to receive the partition, in the order of the new list.
+    /// The nodes that receive the partition, in the order of the new list.
     pub fn gained(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.to.without(&self.from)
     }
@@ -36,21 +35,20 @@ impl PlannedMove {
 pub struct TransitionPlan {
     /// Partitions whose set of nodes changes: data moves. In ring order.
     pub moves: Vec<PlannedMove>,
-    /// Partitions whose nodes only change their order: no data moves, but the
-    /// primary may be another. In ring order.
+    /// Partitions whose nodes only change their order: no data moves, but the primary
+    /// may change. In ring order.
     pub reorders: Vec<PlannedMove>,
-    /// Partitions that both placements place and that get another lead.
+    /// Partitions in both placements that get another lead.
     pub leads_changed: u32,
-    /// Partition replicas that nodes have to receive.
+    /// Partition replicas that nodes receive.
     pub moved_replicas: u64,
-    /// The least that could be moved for an even placement: what the nodes' fair
-    /// shares grow by. For a join that is the newcomer's fair share
-    /// (partitions x replicas / nodes for equal nodes), for a leave the fair share
-    /// of the one who left.
+    /// The minimum of moves for a balanced placement: the growth of the nodes' fair
+    /// shares. For a join, this is the new node's fair share (partitions x replicas /
+    /// nodes for equal nodes); for a leave, that of the leaving node.
     pub minimum_replicas: f64,
-    /// How even the placement was, of the base layer.
+    /// The balance of the base layer before.
     pub balance_before: Balance,
-    /// How even that one will be.
+    /// The balance of the base layer after.
     pub balance_after: Balance,
 }
 
@@ -111,14 +109,13 @@ impl TransitionPlan {
         self
     }
 
-    /// Whether nothing changes, not even an order.
+    /// Whether nothing changes, not even the order of nodes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.moves.is_empty() && self.reorders.is_empty()
     }
 
-    /// What moves over what has to move at least; 1 if nothing moves and nothing has
-    /// to, infinite if something moves though nothing has to.
+    /// Moves over the minimum; 1 if both are 0, infinite if only the minimum is 0.
     #[must_use]
     pub fn moved_to_minimum(&self) -> f64 {
         if self.moved_replicas == 0 && self.minimum_replicas <= 0.0 {

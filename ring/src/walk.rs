@@ -1,16 +1,16 @@
-//! Which nodes a walk along the ring picks as replicas.
+//! Walks along the ring pick replicas.
 //!
 //! A walk visits positions in ring order and picks distinct nodes, in rounds over
 //! the zones: every zone's first node before any zone's second, and so on, until
 //! min(replicas, nodes) are picked. With one zone this is "the next distinct nodes";
 //! with at least as many zones as replicas it is "the next nodes of distinct zones".
 //!
-//! How many full rounds there are follows from the sizes of the zones alone, so a
-//! walk can decide on each node as it meets it: a node is picked if its zone is
-//! still within the full rounds, or if it is among the first ones of the last,
-//! incomplete round. Adding a node to such a walk adds at most that node to the
-//! picked set and removes at most one other, as long as the number of rounds stays
-//! the same: this is why a join moves nothing between two old nodes.
+//! The number of full rounds follows from the sizes of the zones alone, so a walk can
+//! decide on each node when it meets it: it picks a node whose zone is still within the
+//! full rounds, or that is among the first of the last, incomplete round. As long as
+//! the number of rounds stays the same, adding a node to a walk adds at most that node
+//! to the picks and removes at most one other: this is why a join moves nothing between
+//! two old nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,8 @@ use crate::{NodeId, NodeSpec, Ring, Zone};
 /// Index of a node among the [`Members`].
 pub(crate) type Member = u32;
 
-/// The nodes that take part: those with a position and a specification. Indexed
-/// densely in the order of their ids.
+/// The nodes with a position and a specification, indexed densely in the order of their
+/// ids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Members {
     ids: Vec<NodeId>,
@@ -85,19 +85,19 @@ impl Members {
     }
 }
 
-/// How many nodes a walk picks, in all and from each zone.
+/// The number of nodes that a walk picks, in all and from each zone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Spread {
     width: usize,
     zones: Vec<ZoneQuota>,
-    /// How many are picked in the last, incomplete round.
+    /// Picks in the last, incomplete round.
     extras: usize,
 }
 
-/// What one zone contributes to every preference list.
+/// One zone's part of every preference list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ZoneQuota {
-    /// Picked in any case.
+    /// Always picked.
     pub(crate) least: usize,
     /// Picked if the walk meets them in time: `least` or one more.
     pub(crate) most: usize,
@@ -133,7 +133,7 @@ impl Spread {
     }
 }
 
-/// One walk: offer it the nodes in ring order until it is complete.
+/// One walk. Offer it the nodes in ring order until it is complete.
 #[derive(Debug, Clone)]
 pub(crate) struct Walk<'a> {
     members: &'a Members,
@@ -158,7 +158,7 @@ impl<'a> Walk<'a> {
         self.extras_left = self.spread.extras;
     }
 
-    /// Goes on from where another walk under the same rules is, keeping the memory.
+    /// Continues from the state of another walk under the same rules, keeping the memory.
     pub(crate) fn resume(&mut self, other: &Self) {
         self.picked.clear();
         self.picked.extend_from_slice(&other.picked);
@@ -169,7 +169,7 @@ impl<'a> Walk<'a> {
         self.picked.len() == self.spread.width
     }
 
-    /// Picks `node`, unless it is picked already or its zone has to wait.
+    /// Picks `node`, unless it is already picked or its zone must wait.
     pub(crate) fn offer(&mut self, node: Member) {
         if self.is_complete() || self.picked.contains(&node) {
             return;
@@ -186,7 +186,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// What was picked so far, in the order in which it was met.
+    /// The nodes picked so far, in order.
     pub(crate) fn picked(&self) -> &[Member] {
         &self.picked
     }

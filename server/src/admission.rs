@@ -1,15 +1,14 @@
-//! How many operations a node takes on at a time.
+//! Limits the operations that a node carries out at a time.
 //!
-//! What is beyond that is refused at once, with nothing done: refusing costs a few
-//! microseconds, while an operation that waits in a queue until its caller has given up
-//! costs all of its work and helps nobody. So a node that is asked for several times what
-//! it can do still does most of what it can.
+//! A node refuses further operations at once. A refusal costs a few microseconds; an
+//! operation that waits in a queue until its caller gives up costs all of its work and is
+//! useless. So an overloaded node still does most of the work that it can do.
 //!
-//! A batch counts for its items. One that is larger than the bound is taken on when nothing
-//! else is under way.
+//! A batch counts as its items. A batch larger than the limit is accepted when the node is
+//! idle.
 //!
-//! Absent on purpose: what costs more than an operation ([`classes`](crate::classes)); and what nodes say to each
-//! other, without which no operation would end.
+//! Absent on purpose: requests that cost more than an operation ([`classes`](crate::classes)), and
+//! messages between nodes, which operations need to finish.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -64,8 +63,8 @@ impl Admission {
             return Ok(());
         }
         self.leave(count);
-        let message = "the node has all the operations under way that it takes on, and nothing \
-                       was changed: try again later, or spread the load over more nodes";
+        let message = "the node is at its limit of concurrent operations, and nothing \
+                       was changed: retry later, or spread the load over more nodes";
         Err(Fault::new(Reason::Overloaded, message).retry_after(RETRY_AFTER))
     }
 
@@ -91,7 +90,7 @@ impl Admission {
 
 /// The node takes on nothing more.
 pub(crate) fn stopping() -> Fault {
-    let message = "the node is stopping, and nothing was changed: try another one";
+    let message = "the node is stopping, and nothing was changed: use another node";
     Fault::new(Reason::NotServing, message)
 }
 

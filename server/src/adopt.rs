@@ -1,7 +1,8 @@
-//! Taking a committed topology into force.
+//! Adopts committed topologies.
 //!
-//! The topology group publishes a topology once it is durable here. The routing table is
-//! replaced first, then each changed partition's replica is told its configuration.
+//! The topology group publishes a topology once it is durable here. Then this node
+//! replaces its routing table, and after that it gives each changed partition's replica
+//! its new configuration.
 
 use std::sync::Arc;
 
@@ -86,7 +87,7 @@ fn tell_of_the_beginning(shared: &Shared, me: NodeId, table: &RoutingTable) {
     let given = &shared.settings.given;
     let identity = &member.identity;
     if let Some(zone) = given.zone.as_ref().filter(|zone| **zone != identity.zone) {
-        tracing::warn!(%zone, joined_with = %identity.zone, "--zone is ignored: a member keeps its zone");
+        tracing::warn!(%zone, joined_with = %identity.zone, "ignored --zone: a member keeps its zone");
     }
     if let Some(weight) = given
         .weight
@@ -96,7 +97,7 @@ fn tell_of_the_beginning(shared: &Shared, me: NodeId, table: &RoutingTable) {
         tracing::warn!(
             weight,
             weighs,
-            "--weight is ignored: use `kvctl reweight-node`"
+            "ignored --weight: use `kvctl reweight-node`"
         );
     }
     if let Some(replicas) = given.replicas.filter(|count| *count != table.replicas()) {
@@ -104,7 +105,7 @@ fn tell_of_the_beginning(shared: &Shared, me: NodeId, table: &RoutingTable) {
         tracing::warn!(
             replicas,
             founded_with,
-            "--replicas is ignored: use `kvctl namespace alter`"
+            "ignored --replicas: use `kvctl namespace alter`"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! How often strangers may try something, by where they come from.
+//! Rate limits for unauthenticated attempts, by address.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,10 +1,11 @@
-//! The audit log: who changed the cluster, and who was denied what.
+//! The audit log: changes of the cluster and denied requests, with their callers.
 //!
-//! One JSON object a line, appended by a thread of its own; nothing that is served waits for it. Lines that wait are
-//! bounded, and so are denials a second, since strangers cause them: what is left out is counted in the next line. A file
-//! that is full is renamed to `….1`, the former `….1` to `….2`, and so on; the oldest goes. Lines are not synced.
+//! A thread of its own appends one JSON object per line, so no request waits for the log. Waiting
+//! lines are bounded, and so are denials per second, because strangers can cause them; the next
+//! line counts the lines left out. A full file is renamed to `….1`, the former `….1` to `….2`, and
+//! so on; the oldest is deleted. Lines are not synced.
 //!
-//! Keys, values and secrets are in no line.
+//! No line contains keys, values or secrets.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -51,19 +52,15 @@ impl AuditMetrics {
         let mut counter = |name: &str, help: &str, counter: &Counter| {
             registry.register(name, help, counter.clone());
         };
-        counter(
-            "denied",
-            "Requests that their caller may not make",
-            &metrics.denied,
-        );
+        counter("denied", "Requests denied to their caller", &metrics.denied);
         counter(
             "audit_lines",
             "Lines written to the audit log",
             &metrics.lines,
         );
-        let help = "Lines that the audit log lacks, because they were too many or its disk failed";
+        let help = "Lines missing in the audit log, because of the rate limit or a failed disk";
         counter("audit_left_out", help, &metrics.left_out);
-        let help = "Whether the last line of the audit log could not be written";
+        let help = "1 if writing the last line of the audit log failed";
         registry.register("audit_failing", help, metrics.failing.clone());
         metrics
     }
@@ -262,7 +259,7 @@ impl Drop for Act {
         if let Some(line) = self.line.take() {
             self.audit.write(Line {
                 outcome: "unknown",
-                message: "the caller went away before it was done".to_owned(),
+                message: "the caller disconnected before the end".to_owned(),
                 ..line
             });
         }
@@ -287,14 +284,14 @@ fn write_all(waiting: &Receiver<Line>, log: &mut Log, metrics: &AuditMetrics) {
                 told = left_out;
                 metrics.lines.inc();
                 if was_failing {
-                    tracing::info!("the audit log is written again");
+                    tracing::info!("writing the audit log works again");
                 }
             }
             Err(error) => {
                 metrics.left_out.inc();
                 if !was_failing {
                     let path = log.path.display();
-                    tracing::error!(%error, %path, "the audit log cannot be written: requests go on without it");
+                    tracing::error!(%error, %path, "cannot write the audit log: serving requests without it");
                 }
             }
         }

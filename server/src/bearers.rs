@@ -1,8 +1,9 @@
-//! The bearer tokens that count at this node.
+//! The bearer tokens that this node accepts.
 //!
-//! They come with the topology, which reaches every node, whether it votes or not: a revocation holds here once this node
-//! has adopted it. Expiries are looked at every second, by the wall clock: a node whose clock is wrong ends tokens so much
-//! too early or too late. A node that is cut off from the topology group hears of no revocation until it is back.
+//! They are part of the topology, which reaches every node, voter or not: a revocation takes effect
+//! here once this node has adopted it. Each second the node checks expiries by its wall clock, so
+//! it is as early or late as its clock is wrong. A node that is cut off from the topology group
+//! learns of revocations only when it reconnects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,8 +54,7 @@ impl Bearers {
     pub(crate) fn find(&self, text: &str) -> Result<Arc<Holder>, Fault> {
         let found = self.holders.load().find(text).map(Arc::clone);
         found.ok_or_else(|| {
-            let message =
-                "the token is not known here, was revoked or has expired: ask for another one";
+            let message = "the token is unknown, revoked or expired: use another one";
             Fault::new(Reason::Unauthenticated, message)
         })
     }
@@ -86,8 +86,7 @@ pub(crate) fn holder_of(
     let token = value.to_str().ok().and_then(|text| text.split_once(' '));
     let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     let (_, token) = token.ok_or_else(|| {
-        let message =
-            "the authorization header is none that is known here: send `Bearer ID.SECRET`";
+        let message = "malformed authorization header: send `Bearer ID.SECRET`";
         Fault::new(Reason::Unauthenticated, message)
     })?;
     let holder = shared.bearers.find(token)?;

@@ -1,9 +1,9 @@
-//! The starts of a data directory, counted, so that an older copy and a clone of one are found.
+//! Counts the starts of a data directory, to detect an older copy or a clone of it.
 //!
-//! A start takes the number after the last one that was confirmed, and a random draw, durably.
-//! It keeps both until the topology group has confirmed them; only then does the node count as a
-//! replica. So a copy of a directory always takes a number that its original took already,
-//! with another draw, however often it is started. See `docs/decisions/boot-counter.md`.
+//! A start durably takes the number after the last confirmed one, and a random draw. It keeps
+//! both until the topology group has confirmed them; only then does the node act as a replica.
+//! So a copy of a directory always takes a number that its original has already taken, with a
+//! different draw. See `docs/decisions/boot-counter.md`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,7 +98,7 @@ pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), F
         return Ok(());
     }
     let message = format!(
-        "node {} runs already at {address}: this data directory is a clone of its. {DATA_DIR_ADVICE}",
+        "node {} is already running at {address}: this data directory is a clone of that node's. {DATA_DIR_ADVICE}",
         me.node
     );
     Err(Fault::new(Reason::Superseded, message))

@@ -1,21 +1,22 @@
-//! How many bytes of clients' requests and answers the node holds at a time.
+//! Limits the memory for requests and answers of clients.
 //!
-//! One counter for the whole node. What lies in memory for a client is charged: bytes of requests as
-//! they arrive, values that were read, pages of scans, sketches, and answers until the connection has
-//! taken them. So memory stays below what an idle node takes, this bound, and the store's own bounds.
+//! One counter serves the whole node. It charges everything held in memory for clients: request
+//! bytes as they arrive, values read, pages of scans, sketches, and answers until the connection
+//! has taken them. So memory stays below the sum of an idle node's memory, this limit, and the
+//! store's own limits.
 //!
-//! * A request that has just begun, or is under way and large, is refused: it has changed nothing.
-//! * A value that was read is refused: reading again is cheap, and nothing was changed.
-//! * A session's next message and a scan's next page wait: they hold nothing meanwhile.
-//! * An answer that is encoded is charged without asking. It is there, and of a write it must be told.
+//! * A new request, or a large one that is still arriving, is refused: it has changed nothing.
+//! * A value just read is refused: nothing was changed, and another read is cheap.
+//! * A session's next message and a scan's next page wait: they hold no memory meanwhile.
+//! * An encoded answer is always charged. It already exists, and a write must be answered.
 //!
-//! The last quarter is for what is small, so that large requests leave room for an honest client's, and
-//! for answers that are encoded while other values are read: one of 8 MiB a thread.
+//! The last quarter is reserved for small requests, so large ones cannot crowd them out, and for
+//! answers encoded while other values are read: one of 8 MiB per thread.
 //!
-//! Left out: what nodes say to each other. Links have bounds of their own (`links`), and clients
-//! must not be able to stop replication. So are values of at most 4 KiB, of which there are as many as
-//! operations (`admission`), and what decoding takes beside the bytes (`torc_proto::codec`), which
-//! ends before the thread goes on to another request.
+//! Not charged: messages between nodes, because links have their own limits (`links`) and clients
+//! must not be able to stop replication; values of at most 4 KiB, which the limit on operations
+//! bounds (`admission`); and the memory of decoding beside the bytes (`torc_proto::codec`), which
+//! is free again before the thread takes another request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -130,8 +131,8 @@ impl Budget {
 
     pub(crate) fn refuse(&self) -> Fault {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        let message = "the node holds as many bytes of requests and answers as it may \
-                       (--in-flight-mib), and nothing was changed: try again later, ask for less at \
+        let message = "the node is at its memory limit for requests and answers \
+                       (--in-flight-mib), and nothing was changed: retry later, ask for less at \
                        a time, or spread the load over more nodes";
         Fault::new(Reason::Overloaded, message).retry_after(RETRY_AFTER)
     }

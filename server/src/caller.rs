@@ -1,12 +1,13 @@
-//! Who calls, and what they may do.
+//! Identifies and authorises callers.
 //!
-//! Without TLS nobody is told apart, and everybody may do everything: such a node serves loopback,
-//! or a network that somebody trusts. With TLS a caller is whoever its bearer token names, if it sends one, and
-//! otherwise whoever the certificate of its connection names.
+//! Without TLS, callers have no identity and may do everything: such a node serves loopback or a
+//! trusted network. With TLS, a caller's bearer token names it; without a token, the certificate of
+//! its connection does.
 //!
-//! A call is checked twice. [`Caller::check`] looks at roles, before the message is read; [`Caller::check_reach`] at the
-//! keys that a message names, of which the scopes of a token may leave some out. Both say the same of a key whether
-//! it exists or not. Whatever lasts asks [`Caller::check_counts`] now and then: tokens are revoked and expire.
+//! Each call is checked twice: [`Caller::check`] checks roles before the message is read;
+//! [`Caller::check_reach`] checks the keys in the message against the scopes of the token. Both
+//! give the same answer whether or not a key exists. Long-lived calls repeat
+//! [`Caller::check_counts`], because tokens are revoked and expire.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -111,8 +112,8 @@ impl Caller {
         match &self.who {
             Who::Anyone => return Ok(()),
             Who::Unknown => {
-                let message = "the cluster asks who calls, and neither a certificate nor a token \
-                               was shown: use a certificate that its authority issued (kvctl: \
+                let message = "this cluster requires authentication, but the request has neither a certificate nor a token: \
+                               use a certificate of the cluster's authority (kvctl: \
                                --tls-cert and --tls-key), or a token (kvctl: --token)";
                 return Err(Fault::new(Reason::Unauthenticated, message));
             }
@@ -143,12 +144,12 @@ impl Caller {
         let names = names.join(" or ");
         denied(match &self.who {
             Who::Bearer(holder) => format!(
-                "the token `{}` has {}, and this takes {names}: nothing was looked up; ask for a \
+                "the token `{}` has {}, but this call needs {names}, and nothing was done: get a \
                  token with that role",
                 holder.name, holder.grants
             ),
             _ => format!(
-                "{self} lacks the role that this takes, {names}: nothing was looked up; ask for a \
+                "{self} lacks the role for this call, {names}, and nothing was done: get a \
                  certificate with that role"
             ),
         })
@@ -166,7 +167,7 @@ impl Caller {
             return Ok(());
         }
         denied(format!(
-            "the token `{}` reaches no further than {}: nothing was looked up; ask for a token with \
+            "the scopes of the token `{}` are {}, and nothing was done: get a token with \
              `{role}` for these keys",
             holder.name, holder.grants
         ))
@@ -181,7 +182,7 @@ impl Caller {
             Who::Bearer(holder) if holder.has_ended() => {
                 let name = &holder.name;
                 let message =
-                    format!("the token `{name}` was revoked or has expired: ask for another one");
+                    format!("the token `{name}` was revoked or has expired: use another one");
                 Err(Fault::new(Reason::Unauthenticated, message))
             }
             _ => Ok(()),

@@ -1,8 +1,8 @@
-//! Requests that cost more than an operation on a key: each class has places of its own, so that none takes the places of
-//! another, or those of operations.
+//! Limits requests that cost more than an operation on a key. Each class has its own places, so no
+//! class can crowd out another, or operations.
 //!
-//! A request that finds no place is refused with nothing done. Where many ask for a moment, as for the status, it first
-//! waits for a little.
+//! A request without a place is refused, with nothing done. In classes with short bursts, such as
+//! the status, it first waits briefly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl Default for Classes {
             backups: Class::of("backups", 1),
             statuses: Class::of("requests for the status of all nodes", 32),
             explanations: Class::of("explanations of keys", 16),
-            holdings: Class::of("requests for what it holds of a key", 64),
+            holdings: Class::of("requests for its replica of a key", 64),
         }
     }
 }
@@ -92,7 +92,7 @@ impl Class {
     fn full(&self) -> Fault {
         let what = self.what;
         let message = format!(
-            "the node has as many {what} under way as it takes on, and nothing was done: try again later"
+            "the node is at its limit of concurrent {what}, and nothing was done: retry later"
         );
         Fault::new(Reason::Overloaded, message).retry_after(RETRY_AFTER)
     }

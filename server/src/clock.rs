@@ -1,10 +1,10 @@
-//! The node's wall clock: the only place that reads it.
+//! The node's wall clock. No other module reads it.
 //!
-//! For tests of real clusters a process that was started with `TORC_TEST_CLOCK_SHIFT=FILE`
-//! reads the file every 100 ms: a whole number, the milliseconds by which its wall clock is
-//! ahead, negative if it is behind. A file that is missing or malformed changes nothing to
-//! what was read last, so write it beside and rename it. The shift is the process's, as a
-//! wall clock is; timers run on the monotonic clock and do not follow it.
+//! For tests of real clusters, a process with `TORC_TEST_CLOCK_SHIFT=FILE` reads the file
+//! every 100 ms. It holds the milliseconds by which the wall clock is ahead, negative if it
+//! is behind. While the file is missing or malformed, the last value stays, so write
+//! another file and rename it. The shift applies to the whole process; timers use the
+//! monotonic clock and ignore it.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -35,7 +35,7 @@ pub(crate) fn unix_ns_of(moment: std::time::Instant) -> u64 {
 /// Reads the file now, so that a node begins with the clock it is to have, and then again
 /// and again.
 pub(crate) fn watch_shift(file: PathBuf) -> impl Future<Output = ()> {
-    tracing::warn!(file = %file.display(), "the wall clock is as wrong as this file says");
+    tracing::warn!(file = %file.display(), "the wall clock follows this file");
     read_shift(&file);
     async move {
         let mut every = tokio::time::interval(READ_EVERY);

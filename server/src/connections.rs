@@ -1,11 +1,10 @@
-//! Who may hold a connection, and how long it may be silent.
+//! Limits connections and their silence.
 //!
-//! A connection is a descriptor. Without a bound, strangers who connect and say nothing take all
-//! of them, and the store cannot open a file. So there are so many places for connections, and so
-//! many of them for one address; who gets none is hung up on at once. A connection whose
-//! greeting does not come in time gives its place back, and so does one of HTTP/1 that reads nothing of what
-//! is written to it. Other members of the cluster need no
-//! place: there are few, and without them nothing is replicated.
+//! A connection takes a file descriptor. Without a limit, silent strangers could take all of them,
+//! and the store could not open files. So the number of places for connections is limited, in all
+//! and per address; a connection without a place is closed at once. A connection loses its place if
+//! its greeting does not come in time, or if it is HTTP/1 and does not read its answers. Other
+//! members of the cluster need no place: they are few, and replication needs them.
 
 use std::collections::HashMap;
 use std::io;
@@ -213,7 +212,7 @@ async fn closes(shared: &Shared) {
 
 fn refused<T>(shared: &Shared, why: &io::Error) -> Option<T> {
     shared.metrics.handshakes_failed.inc();
-    tracing::debug!(error = %why, "a TLS connection did not come about");
+    tracing::debug!(error = %why, "a TLS handshake failed");
     None
 }
 

@@ -1,21 +1,21 @@
-//! Whether the parts of a data directory belong together.
+//! Checks that the parts of a data directory belong together.
 //!
 //! | part | holds |
 //! |---|---|
 //! | `store/` | the records, and who the node is: `meta-incarnation`, `meta-membership`, `meta-boot` |
 //! | `topology/topology.redb` | the topology group's log, vote and state |
 //!
-//! Both hold promises that the node gave under its number, so it must not go on with one of them
-//! alone: a voter that forgot its vote can elect a leader that lacks committed topologies, a
-//! replica that forgot what it accepted can bring an older value back. The order in which a node
-//! makes them tells what was lost:
+//! Both hold promises that the node made under its number, so it must not continue with only one
+//! of them: a voter that forgot its vote can elect a leader that lacks committed topologies; a
+//! replica that forgot what it accepted can bring back an older value. A node creates the parts
+//! in this order, which shows what was lost:
 //!
 //! 1. `store/`, then its incarnation, then an empty `topology.redb`;
 //! 2. `meta-membership`, when the node gets its number;
 //! 3. the number and the incarnation in `topology.redb`, before Raft starts.
 //!
-//! So a crash never leaves a later one without the earlier ones, and what finds them so refuses
-//! to start. Nothing is made before the check.
+//! So a crash never leaves a later part without the earlier ones; a node that finds this
+//! refuses to start. The check comes before the node creates anything.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ use crate::identity::{INCARNATION, Identity, MEMBERSHIP};
 #[non_exhaustive]
 pub enum DataDirError {
     /// One part is there and another that was made before it is not.
-    #[error("{} is missing, although {} is there: a part of the data directory was lost. {DATA_DIR_ADVICE}",
+    #[error("{} is missing, although {} exists: a part of the data directory was lost. {DATA_DIR_ADVICE}",
         .missing.display(), .beside.display())]
     Missing {
         /// What is not there.
@@ -39,7 +39,7 @@ pub enum DataDirError {
         beside: PathBuf,
     },
     /// The parts are of two data directories.
-    #[error("{} is of another data directory than {}: they were mixed up. {DATA_DIR_ADVICE}",
+    #[error("{} and {} come from different data directories. {DATA_DIR_ADVICE}",
         .one.display(), .other.display())]
     Mixed {
         /// A part.

@@ -1,16 +1,15 @@
-//! A disk that is slow or fails on purpose, for tests of real clusters.
+//! Makes the disk slow or faulty, for tests of real clusters.
 //!
-//! A node that was started with `TORC_TEST_DISK_FAULTS=FILE` reads the file whenever its store
-//! makes something durable:
+//! A node with `TORC_TEST_DISK_FAULTS=FILE` reads the file at every sync of its store:
 //!
 //! ```json
 //! {"sync_ms": 200, "fails_sync": true, "loses_writes": true}
 //! ```
 //!
-//! Each sync takes `sync_ms` longer, and with `fails_sync` it fails. With `loses_writes` too, what
-//! was written to the file since its last sync is zero then, as where the kernel has dropped pages
-//! that the disk did not take. What is missing is zero or false, as is all of a file that is
-//! missing or malformed, so write it beside and rename it. Only the store's files are hit.
+//! Each sync takes `sync_ms` longer, and fails with `fails_sync`. With `loses_writes` too, bytes
+//! written since the last sync then become zero, as when the kernel drops pages that the disk did
+//! not accept. Missing fields are zero or false; so is everything while the file is missing or
+//! malformed, so write another file and rename it. Only the store's files are affected.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -44,7 +43,7 @@ pub(crate) struct FaultyFs {
 
 impl FaultyFs {
     pub(crate) fn new(plan: PathBuf) -> Self {
-        tracing::warn!(file = %plan.display(), "the store's disk is as slow and faulty as this file says");
+        tracing::warn!(file = %plan.display(), "the store's disk has the faults in this file");
         Self { plan: plan.into() }
     }
 

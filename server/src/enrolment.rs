@@ -1,8 +1,9 @@
-//! Getting into a secure cluster with a join token: the newcomer's side.
+//! Joins a secure cluster with a join token: the new node's side.
 //!
-//! The newcomer believes nothing before the other node has shown the authority whose digest is in the token, and a
-//! certificate of it. Its own key stays here. What it gets is written down before anything else begins; killed before
-//! that, it asks again with the same token and the same key, and gets the same.
+//! The new node first verifies that the other node presents the authority whose digest is in the
+//! token, and a certificate of it. Its own private key never leaves it. It stores the answer before
+//! it does anything else; if it is killed earlier, it asks again with the same token and key, and
+//! gets the same answer.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ pub enum EnrolError {
     #[error(transparent)]
     Introduction(#[from] IntroductionError),
     /// The cluster refuses.
-    #[error("the cluster at {address} does not let this node in: {fault}")]
+    #[error("the cluster at {address} refused this node: {fault}")]
     Refused {
         /// Who was asked.
         address: String,
@@ -38,7 +39,7 @@ pub enum EnrolError {
     #[error(transparent)]
     Directory(#[from] TlsDirError),
     /// The node's key cannot be used.
-    #[error("no certificate can be asked for: {0}")]
+    #[error("cannot request a certificate: {0}")]
     Tls(String),
 }
 
@@ -60,7 +61,7 @@ pub(crate) async fn enrol(
     let answer = loop {
         match ask(token, &request).await {
             Err(error) if may_pass(&error) && Instant::now() < give_up => {
-                tracing::info!(%error, "not let in yet; trying again");
+                tracing::info!(%error, "the cluster has not accepted this node yet; retrying");
                 tokio::time::sleep(TRY_AGAIN).await;
             }
             answer => break answer?,
@@ -71,7 +72,7 @@ pub(crate) async fn enrol(
         authority: answer.authority,
         authority_key: answer.authority_key,
     })?;
-    tracing::info!(address = token.address, "let into a cluster");
+    tracing::info!(address = token.address, "accepted by the cluster");
     Ok(())
 }
 
@@ -106,7 +107,7 @@ async fn ask(
         &answer.authority_key,
     ];
     if is_told.iter().any(|text| text.is_empty()) {
-        let message = "the answer lacks a part: let all nodes run one release";
+        let message = "the answer is incomplete: run the same release on all nodes";
         return Err(EnrolError::Refused {
             address: address.clone(),
             fault: Fault::new(Reason::Internal, message),

@@ -36,7 +36,9 @@ pub(crate) async fn tokens(shared: &Arc<Shared>) -> Option<FirstUse> {
         if shared.ready().is_ok() {
             match create(shared, own).await {
                 Ok(first) => return Some(first),
-                Err(fault) => tracing::warn!(%fault, "no first tokens yet; trying again"),
+                Err(fault) => {
+                    tracing::warn!(%fault, "could not create the first tokens yet; retrying")
+                }
             }
         }
         tokio::time::sleep(TRY_AGAIN).await;

@@ -1,4 +1,4 @@
-//! The beginning of a cluster, and of a member's life in it after a restart.
+//! Founds a cluster, and brings a member back after a restart.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,9 +40,9 @@ pub(crate) async fn found(shared: Arc<Shared>) {
         match try_found(&shared).await {
             Ok(()) => return,
             Err(fault) if began.elapsed() < START_TOGETHER => {
-                tracing::info!(%fault, "the cluster is not founded yet; trying again");
+                tracing::info!(%fault, "the cluster is not founded yet; retrying");
             }
-            Err(fault) => tracing::warn!(%fault, "the cluster is not founded yet; trying again"),
+            Err(fault) => tracing::warn!(%fault, "the cluster is not founded yet; retrying"),
         }
         tokio::select! {
             () = tokio::time::sleep(RETRY) => {}
@@ -105,14 +105,18 @@ async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fa
     // shows that this founding is not the first.
     if !peer.cluster_id.is_empty() {
         return Err(refuse(
-            "belongs to a cluster already: join this node to it instead",
+            "already belongs to a cluster: join this node to it instead",
         ));
     }
     if !peer.empty {
-        return Err(refuse("holds records already"));
+        return Err(refuse(
+            "already holds records: start it with an empty data directory",
+        ));
     }
     if peer.partitions != shared.settings.partitions.count() {
-        return Err(refuse("was started with another number of partitions"));
+        return Err(refuse(
+            "was started with another number of partitions: use the same on every node",
+        ));
     }
     let incarnation = <[u8; 16]>::try_from(&peer.incarnation[..]);
     Ok(NewMember {
@@ -146,7 +150,7 @@ pub(crate) async fn announce_address(shared: Arc<Shared>) {
             };
             let deadline = Instant::now() + PROPOSE_TIMEOUT;
             if let Err(error) = shared.group.propose(command, deadline).await {
-                tracing::warn!(%error, "could not tell the cluster our new address; trying again");
+                tracing::warn!(%error, "could not report this node's new address to the cluster; retrying");
                 tokio::time::sleep(RETRY).await;
                 continue;
             }

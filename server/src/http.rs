@@ -1,4 +1,4 @@
-//! HTTP: health for machines, metrics for Prometheus, the cluster's state as JSON, and the console for people.
+//! HTTP: health checks, metrics for Prometheus, the cluster's state as JSON, and the console.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -114,7 +114,7 @@ struct HotQuery {
 async fn hot_keys(State(shared): State<Arc<Shared>>, Query(query): Query<HotQuery>) -> Response {
     let window_ms = match query.window.as_deref().map(window_ms) {
         Some(None) => {
-            let advice = "window: a number of 1 or more and s, m or h, as in 60s, 10m, 24h\n";
+            let advice = "window must be a number from 1 with the unit s, m or h, for example 60s, 10m or 24h\n";
             return (StatusCode::BAD_REQUEST, advice).into_response();
         }
         Some(Some(ms)) => ms,

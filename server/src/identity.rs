@@ -1,4 +1,5 @@
-//! Who this node is: drawn once for a data directory, and given by the cluster once.
+//! The identity of this node: one part drawn once per data directory, the other assigned once by
+//! the cluster.
 
 use std::sync::OnceLock;
 
@@ -33,7 +34,7 @@ pub enum IdentityError {
     },
     /// The node belongs to another cluster, or has another id in this one.
     #[error(
-        "this node is node {node} of cluster {cluster} already: start it with an empty data directory to join another"
+        "this node is already node {node} of cluster {cluster}: start it with an empty data directory to join another"
     )]
     Taken {
         /// Its cluster.

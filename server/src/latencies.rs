@@ -1,5 +1,4 @@
-//! How long requests took: a histogram that a request is counted in without a lock, and that can be
-//! read as numbers as well as by Prometheus.
+//! A lock-free histogram of request times, readable as numbers and by Prometheus.
 
 use std::fmt;
 use std::sync::Arc;

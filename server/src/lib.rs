@@ -1,22 +1,29 @@
 //! `kvd`, the Torc server, as a library: one [`Node`] is one server.
 //!
-//! This crate is the edge: sockets, clocks, randomness and tasks live here. What a
-//! node decides, it decides in the pure crates: `torc-ring` (who holds what),
-//! `torc-replication` (what a node does in a stage); what it keeps, `torc-store` keeps.
-//! `torc-group` is how the nodes agree on the topology, `torc-links` carries messages between replicas.
+//! This crate is the edge: sockets, clocks, randomness and tasks live here. The pure crates make
+//! the decisions: `torc-ring` on placement, `torc-replication` on operations. `torc-store` keeps
+//! the data, `torc-group` agrees on the topology, and `torc-links` carries messages between
+//! replicas.
 //!
 //! Map:
 //! * [`config`]: settings from flags, variables and a file; [`variables`]: misspelt ones; [`node`]: starting and stopping.
-//! * `data_dir`: whether the parts of a data directory belong together; `boot`: whether it is an older copy or a clone.
-//! * `shared`: what all parts of a node hold.
-//! * `kv`, `cluster`, `replica`: the gRPC services, served by `grpc` to whom `recipient` lets pass; `caller`: who calls and what they may do; `bearers`: the tokens that count; `audit`: what is written of that; `renewal`: replaced certificates; `rotation`: a node's part in replacing the authority; `tls_dir`: the certificates and the authority of a secure node; `enrolment`: getting them with a join token, which `cluster::enrol` lets in and `attempts` bounds; `first_use`: the first tokens; `http`: health, metrics, JSON; `console`: the page for people, and what it shows.
-//! * `resp`: the door of Redis clients.
-//! * `admission`: how many operations are taken on at a time.
-//! * `budget`: how many bytes of clients' requests and answers are held at a time; `meter`: charging them.
-//! * `backup`: what this node copies to a backup.
+//! * `data_dir`: checks that the parts of a data directory belong together; `boot`: detects an
+//!   older copy or a clone of it.
+//! * `shared`: state that all parts of a node share.
+//! * `kv`, `cluster`, `replica`: the gRPC services, which `grpc` serves and `recipient` guards;
+//!   `caller`: authentication and authorisation; `bearers`: valid tokens; `audit`: the audit log;
+//!   `renewal`: replaced certificates; `rotation`: a node's part in replacing the authority;
+//!   `tls_dir`: the certificates and the authority of a secure node; `enrolment`: joining with a
+//!   token, which `cluster::enrol` accepts and `attempts` limits; `first_use`: the first tokens;
+//!   `http`: health, metrics, JSON; `console`: the web page.
+//! * `resp`: the server for Redis clients.
+//! * `admission`: the limit of concurrent operations.
+//! * `budget`: the memory limit for clients' requests and answers; `meter`: charging them.
+//! * `backup`: this node's part in a backup.
 //! * [`spans`]: traces of single operations. `slow`: the log of slow ones.
-//! * `hot`: which keys are accessed most.
-//! * `adopt`: taking a new topology into force; `registers`: replicas and coordinators; `moves`: receiving slices and reporting facts.
+//! * `hot`: the most accessed keys.
+//! * `adopt`: adopting a new topology; `registers`: replicas and coordinators; `moves`: receiving
+//!   slices and reporting facts.
 //! * [`mutants`]: rules that a test build breaks.
 //! * [`playground`]: a whole cluster in one process.
 

@@ -1,4 +1,4 @@
-//! `kvd`: one node of Torc, or a whole cluster to play with.
+//! `kvd`: one node of Torc, or a playground cluster.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -22,7 +22,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Debug, Parser)]
 #[command(name = "kvd", version)]
 struct Cli {
-    /// How log lines look; RUST_LOG says which are shown
+    /// Format of log lines; RUST_LOG selects them
     #[arg(long, env = "TORC_LOG_FORMAT", default_value = "text", global = true)]
     log_format: LogFormat,
     #[command(subcommand)]
@@ -33,25 +33,26 @@ struct Cli {
 enum Command {
     /// Run one node
     Serve {
-        /// TOML file of settings; flags and variables go before it
+        /// TOML file of settings; flags and environment variables override it
         #[arg(long, env = "TORC_CONFIG", value_name = "FILE")]
         config: Option<PathBuf>,
         #[command(flatten)]
         settings: Box<RawSettings>,
     },
-    /// Found the topology group again from this stopped node, after the majority of its voters was lost for good
+    /// Found the topology group again from this stopped node, after a majority of its voters was
+    /// lost for good
     ///
-    /// Shows what it would do and what may be lost, and changes nothing; `--force` shows it and
-    /// acts. All members but this node and those of `--keep` are written off: they must never
-    /// start again with their data directories. Kept nodes follow by themselves once this one runs.
+    /// Shows what it would do and what may be lost; changes nothing without `--force`. Declares
+    /// dead all members except this node and those of `--keep`: they must never start again with
+    /// their data directories. Kept nodes follow by themselves once this one runs.
     Recover {
-        /// The data directory of a node that is left: the one whose log ends last
+        /// Data directory of a surviving node: the one with the newest log
         #[arg(long, env = "TORC_DATA_DIR", value_name = "DIR")]
         data_dir: PathBuf,
-        /// Another node that is left, with its data; several times for several
+        /// Id of another surviving node with its data; repeat the option for several
         #[arg(long, value_name = "NODE_ID")]
         keep: Vec<u64>,
-        /// Act; without this nothing changes
+        /// Carry it out
         #[arg(long)]
         force: bool,
     },
@@ -60,16 +61,16 @@ enum Command {
         /// Number of nodes
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=16))]
         nodes: u16,
-        /// Ports count up from here for gRPC
+        /// gRPC port of the first node; others count up from it
         #[arg(long, default_value_t = 7401)]
         first_grpc_port: u16,
-        /// Ports count up from here for HTTP
+        /// HTTP port of the first node; others count up from it
         #[arg(long, default_value_t = 7481)]
         first_http_port: u16,
-        /// Ports count up from here for Redis clients
+        /// Port of the first node for Redis clients; others count up from it
         #[arg(long, default_value_t = 7463)]
         first_resp_port: u16,
-        /// Of every node. With --data-dir the data is kept there, and found again after a restart
+        /// Settings of every node. With --data-dir, data survives a restart.
         #[command(flatten)]
         settings: Box<RawSettings>,
     },
@@ -93,7 +94,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// An error and its causes, each said once: many tell their cause themselves.
+/// An error and its causes, without repetition: many errors already contain their cause.
 fn line_of(error: &anyhow::Error) -> String {
     let mut line = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -104,7 +105,7 @@ fn line_of(error: &anyhow::Error) -> String {
     line
 }
 
-/// Every segment of the store is an open file, and so is every connection.
+/// Every segment of the store and every connection is an open file.
 fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -148,7 +149,7 @@ fn run(command: Command) -> anyhow::Result<()> {
     result
 }
 
-/// The variables of every setting.
+/// The environment variables of all settings.
 fn known_variables() -> Vec<String> {
     let cli = Cli::command();
     let commands = std::iter::once(&cli).chain(cli.get_subcommands());
@@ -162,7 +163,7 @@ fn known_variables() -> Vec<String> {
 async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for foreign in variables::check(names, &known_variables())? {
-        tracing::warn!("`{foreign}` is no setting and was not read");
+        tracing::warn!("ignored the environment variable `{foreign}`: it is not a setting");
     }
     let file = config
         .map(|file| RawSettings::read(&file))
@@ -172,7 +173,7 @@ async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()
     if settings.insecure {
         tracing::warn!(
             "--insecure: connections are neither encrypted nor authenticated; \
-             whoever reaches {} can read and change everything",
+             anyone who reaches {} can read and change everything",
             settings.grpc_addr
         );
     }
@@ -191,7 +192,7 @@ async fn serve(config: Option<PathBuf>, flags: RawSettings) -> anyhow::Result<()
     Ok(stopped?)
 }
 
-/// Prints the first tokens of a secure cluster, once. The log never has them.
+/// Prints the first tokens of a secure cluster, once, and never to the log.
 async fn tell_first_use(node: &Node, data_dir: &Path) -> Infallible {
     if let Some(first) = node.first_use().await {
         let told = write_first_use(&first).map_err(anyhow::Error::from);
@@ -199,7 +200,7 @@ async fn tell_first_use(node: &Node, data_dir: &Path) -> Infallible {
         if let Err(error) = told {
             tracing::warn!(
                 %error,
-                "the first tokens could not be printed: a restart prints others; or issue a certificate: kvctl cert \
+                "could not print the first tokens: restart the node to print others, or issue a certificate: kvctl cert \
                  issue --client NAME --role admin --ca {}/tls PREFIX",
                 data_dir.display()
             );
@@ -241,7 +242,7 @@ fn recover(data_dir: &Path, keep: Vec<u64>, force: bool) -> anyhow::Result<()> {
     if !force {
         writeln!(
             out,
-            "\nNothing was changed. To go on, repeat this with --force."
+            "\nNothing was changed. To carry it out, repeat the command with --force."
         )?;
         return Ok(());
     }
@@ -271,7 +272,7 @@ async fn playground(options: PlaygroundOptions) -> anyhow::Result<()> {
     Ok(playground.stop().await?)
 }
 
-/// Ctrl-C, or the signal of service managers and container engines.
+/// Waits for Ctrl-C, or for the signal of service managers and container engines.
 async fn stop_signal() {
     let interrupted = tokio::signal::ctrl_c();
     let Ok(mut terminated) = signal(SignalKind::terminate()) else {

@@ -1,7 +1,7 @@
-//! Memory that the allocator holds and nobody uses.
+//! Returns unused memory from the allocator to the system.
 //!
-//! mimalloc keeps what a thread has freed for that thread, and gives pages back to the system
-//! only while somebody allocates. A node that has flushed and is idle would keep all of it.
+//! mimalloc keeps freed memory for the thread that freed it, and returns pages to the system
+//! only during allocations. A node that is idle after a flush would keep all of it.
 
 use mimalloc as _;
 

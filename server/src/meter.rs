@@ -1,17 +1,18 @@
-//! Charges requests and answers to the budget, before every service and behind it.
+//! Charges requests and answers to the budget, around every service.
 //!
-//! tonic collects a message in a buffer before it is decoded; the buffer grows as frames are taken
-//! from the body. So the body counts: each frame is charged when it is taken, until the answer
-//! is sent (what is decoded points into the same bytes). Messages of a stream are charged until
-//! the next is asked for; their operations charge what they keep. A message that is not there
-//! wholly in time ends its request, so a slow writer holds what it sent, for a while.
+//! tonic collects a message in a buffer before it decodes it; the buffer grows as tonic takes
+//! frames from the body. So the body charges each frame when it is taken, until the answer is sent
+//! (decoded messages point into the same bytes). A message of a stream is charged until the next
+//! is requested; its operations charge what they keep. A message that is incomplete after a time
+//! limit ends its request, so a slow sender holds memory only for a while.
 //!
-//! An answer is charged from when it is encoded until HTTP/2 has written it: the frame owns its
-//! charge. hyper asks for a frame before it waits for room in the client's window, and hands it to h2 as a
-//! whole, so two frames of a stream may wait there; a frame is one message, or whole messages of 32 KiB together.
+//! An answer is charged from its encoding until HTTP/2 has written it: the frame owns its charge.
+//! hyper requests a frame before it waits for room in the client's window, and passes it to h2 as a
+//! whole, so two frames per stream may wait there. A frame is one message, or several whole
+//! messages of 32 KiB together.
 //!
-//! Beside that a connection holds what HTTP/2 has received and nobody has asked for: at most its
-//! window (`grpc.rs`).
+//! In addition, a connection holds bytes that HTTP/2 has received and the service has not
+//! requested: at most its window (`grpc.rs`).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -274,7 +275,7 @@ impl HttpBody for Arriving {
 
 fn late() -> Fault {
     let message = format!(
-        "the message did not come wholly within {} s, and nothing of it was done: send less at a \
+        "the message was not complete within {} s, and nothing was done: send less at a \
          time",
         MESSAGE_TIME.as_secs()
     );

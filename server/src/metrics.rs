@@ -1,5 +1,5 @@
-//! What a node counts, in Prometheus' terms: names `torc_*`, base units, and no key
-//! material in any label.
+//! The metrics of a node, by Prometheus' conventions: names `torc_*`, base units, and
+//! no key material in labels.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -197,7 +197,7 @@ impl Metrics {
         );
         let cold_reads = counter(
             "stale_gets_from_disk",
-            "Stale gets that read the disk, on a thread that serves nobody",
+            "Stale gets that read the disk, on a thread that serves no requests",
         );
         let slow = counter(
             "slow_operations",
@@ -205,11 +205,11 @@ impl Metrics {
         );
         let connections_refused = counter(
             "connections_refused",
-            "Connections that were closed at once, because there were too many",
+            "Connections closed at once, because there were too many",
         );
         let handshakes_failed = counter(
             "tls_handshakes_failed",
-            "TLS connections that did not come about: no handshake in time, or a certificate that was refused",
+            "Failed TLS handshakes: too slow, or with a refused certificate",
         );
         let tls_files_refused = counter(
             "tls_files_refused",
@@ -233,7 +233,7 @@ impl Metrics {
             "transfer_received_records",
             "Records received as a new owner",
         );
-        let transfer_retries = counter("transfer_retries", "Steps of a transfer tried again");
+        let transfer_retries = counter("transfer_retries", "Retried steps of transfers");
         let mut gauge = |name: &str, help: &str| {
             let gauge = Gauge::default();
             registry.register(name, help, gauge.clone());
@@ -241,7 +241,7 @@ impl Metrics {
         };
         let tls_certificate_end = gauge(
             "tls_certificate_end_seconds",
-            "When the certificate of this node ends, Unix time; 0 without TLS",
+            "Expiry of this node's certificate, Unix time; 0 without TLS",
         );
         let topology_epoch = gauge("topology_epoch", "Epoch of the adopted topology");
         Self {
@@ -387,7 +387,7 @@ const GAUGES: &[Readout] = &[
     ),
     (
         "in_flight_limit_bytes",
-        "Bytes of clients' requests and answers that may be in memory",
+        "Limit on bytes of clients' requests and answers in memory",
         |r| r.in_flight_limit_bytes,
     ),
     ("store_records", "Records held, tombstones included", |r| {
@@ -408,7 +408,7 @@ const GAUGES: &[Readout] = &[
     ),
     (
         "store_memtable_limit_bytes",
-        "Memory the memtable may take",
+        "Memory limit of the memtable",
         |r| r.store.memtable_limit_bytes,
     ),
     ("store_log_bytes", "Bytes of the commit log on disk", |r| {
@@ -419,24 +419,24 @@ const GAUGES: &[Readout] = &[
     }),
     (
         "store_sealed_keys",
-        "Keys in slices, once for each slice that has them",
+        "Keys in slices, counted once per slice",
         |r| r.store.sliced.keys,
     ),
     ("store_slices", "Slices", |r| r.store.sliced.slices),
     (
         "store_most_slices",
-        "Slices of the partition that has most",
+        "Slices of the partition with the most",
         |r| r.store.sliced.most_slices,
     ),
     ("store_slice_bytes", "Bytes of slices on disk", |r| {
         r.store.sliced.slice_bytes
     }),
-    ("store_segments", "Segments that slices are in", |r| {
+    ("store_segments", "Segments that hold slices", |r| {
         r.store.sliced.segments
     }),
     (
         "store_segment_bytes",
-        "Bytes of segments on disk, with those of slices that count no more",
+        "Bytes of segments on disk, obsolete slices included",
         |r| r.store.sliced.segment_bytes,
     ),
     (
@@ -457,14 +457,12 @@ const GAUGES: &[Readout] = &[
         "Memory of record offsets",
         |r| r.store.sliced.offset_bytes,
     ),
-    (
-        "store_damaged_slices",
-        "Slices of which something was found damaged",
-        |r| r.store.sliced.damaged,
-    ),
+    ("store_damaged_slices", "Slices found damaged", |r| {
+        r.store.sliced.damaged
+    }),
     (
         "store_shared_digests",
-        "Sealed records beside another key's with the same digest",
+        "Sealed records that share their digest with another key's record",
         |r| r.store.sliced.shared_digests,
     ),
     ("resident_memory_bytes", "Resident memory", |r| {
@@ -480,7 +478,7 @@ const GAUGES: &[Readout] = &[
     ),
     (
         "hot_keys_interval_bytes",
-        "Bytes of the last interval in which accesses were counted",
+        "Bytes of the last interval of access counts",
         |r| r.hot.interval_bytes,
     ),
     (
@@ -495,12 +493,12 @@ const GAUGES: &[Readout] = &[
     ),
     (
         "hot_keys_majority",
-        "1 when one key had more than half of the accesses in the last interval, and that had 1,000 or more",
+        "1 if one key had more than half of the accesses of the last interval, which had 1,000 or more",
         |r| u64::from(r.hot.majority),
     ),
     (
         "hot_keys_hinted",
-        "Keys of which answers say now that they are hot",
+        "Keys that answers currently mark as hot",
         |r| r.hot.hinted_keys,
     ),
 ];
@@ -513,12 +511,12 @@ const COUNTERS: &[Readout] = &[
     ),
     (
         "hot_keys_accesses",
-        "Accesses counted, up to the end of the last interval",
+        "Accesses until the end of the last interval",
         |r| r.hot.accesses,
     ),
     (
         "hot_keys_hints",
-        "Answers that said that their key is hot",
+        "Answers that marked their key as hot",
         |r| r.hot.hints,
     ),
     ("store_log_syncs", "Syncs of the commit log", |r| {
@@ -558,33 +556,33 @@ const COUNTERS: &[Readout] = &[
     ),
     (
         "store_gate_negatives",
-        "Times a Bloom gate said that a key is not there",
+        "Absent keys that a Bloom gate recognised",
         |r| r.store.sliced.gate_negatives,
     ),
     (
         "store_gate_false_positives",
-        "Times a Bloom gate let an absent key through",
+        "False positives of Bloom gates",
         |r| r.store.sliced.gate_false_positives,
     ),
     ("store_record_reads", "Sealed records read by gets", |r| {
         r.store.sliced.record_reads
     }),
-    ("store_write_stalls", "Writes that waited for room", |r| {
+    ("store_write_stalls", "Writes that waited for memory", |r| {
         r.store.write_stalls
     }),
     (
         "store_memtable_refusals",
-        "Writes refused for want of memory",
+        "Writes refused for lack of memory",
         |r| r.store.memtable_refusals,
     ),
     (
         "store_space_refusals",
-        "Writes refused for want of disk",
+        "Writes refused for lack of disk space",
         |r| r.store.space_refusals,
     ),
     (
         "scratch_losses",
-        "Times the scratch store was set aside",
+        "Times a damaged scratch store was set aside",
         |r| r.scratch_losses,
     ),
 ];

@@ -1,5 +1,4 @@
-//! `kvd-mutant`: `kvd`, but for the rule that `TORC_TEST_MUTANT` names, which it breaks. For
-//! tests.
+//! `kvd-mutant`, for tests: `kvd`, but it breaks the rule that `TORC_TEST_MUTANT` names.
 
 use std::process::ExitCode;
 
@@ -8,7 +7,7 @@ mod kvd;
 
 fn main() -> ExitCode {
     let broken = std::env::var("TORC_TEST_MUTANT")
-        .map_err(|_| "TORC_TEST_MUTANT says which rule to break".to_owned())
+        .map_err(|_| "set TORC_TEST_MUTANT to the rule to break".to_owned())
         .and_then(|name| {
             torc_server::mutants::break_rule(&name).map_err(|error| error.to_string())
         });

@@ -1,10 +1,10 @@
 //! The rule of the registers that a test build breaks.
 //!
-//! The program `kvd-mutant` is `kvd` built with the feature `mutants`: it breaks the rule that
-//! `TORC_TEST_MUTANT` names, so that the tests of real clusters can show that they miss it.
-//! Without the feature no rule can be broken, and the compiler removes the questions.
+//! The program `kvd-mutant` is `kvd` built with the feature `mutants`. It breaks the rule that
+//! `TORC_TEST_MUTANT` names, so tests of real clusters can prove that they detect the broken
+//! rule. Without the feature no rule can be broken, and the compiler removes the checks.
 //!
-//! Left out: the rules of a move's stages, which the topology group keeps.
+//! Absent on purpose: the rules of a move's stages, which the topology group enforces.
 
 use torc_replication::Mutations;
 
@@ -18,7 +18,7 @@ mod broken {
 
     /// No rule has this name.
     #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-    #[error("`{0}` names no rule: one of those that `torc-sim mutants` prints is needed")]
+    #[error("`{0}` is not a rule: use one that `torc-sim mutants` prints")]
     pub struct UnknownMutant(String);
 
     /// Breaks the rule of this name, from now on and in the whole process. The first call

@@ -1,4 +1,4 @@
-//! One node: started, serving, stopped.
+//! One node: starting, serving, stopping.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -96,7 +96,7 @@ pub enum NodeError {
     Enrol(#[from] EnrolError),
     /// The data directory was used without TLS. Use certificates from files, or an empty one.
     #[error(
-        "{} was used without --secure. Nothing was changed: start with an empty data directory, or with certificates \
+        "{} was used without --secure, and nothing was changed: start with an empty data directory, or with certificates \
          from files (--tls-cert, see `kvctl ca create`)",
         .data_dir.display()
     )]
@@ -106,7 +106,7 @@ pub enum NodeError {
     },
     /// There is nothing to be secure with yet.
     #[error(
-        "{} has no certificates yet: found a cluster with --bootstrap --secure, or get into one with --join TOKEN, which \
+        "{} has no certificates yet: found a cluster with --bootstrap --secure, or join one with --join TOKEN, which \
          `kvctl token create --join` prints",
         .data_dir.display()
     )]
@@ -266,7 +266,7 @@ impl Node {
             started.await?;
         } else if !founding::is_due(shared) {
             let address = &shared.address;
-            tracing::info!("in no cluster yet: waits for `kvctl join-node {address}`");
+            tracing::info!("not in a cluster yet: waiting for `kvctl join-node {address}`");
         }
         Ok(())
     }
@@ -341,22 +341,22 @@ impl Node {
         let shared = &self.shared;
         shared.leaving.cancel();
         tokio::time::sleep(LEAVE).await;
-        tracing::debug!("taking no more operations");
+        tracing::debug!("refusing new operations");
         shared.admission.close();
         shared.closing.cancel();
         let idle = tokio::time::timeout(DRAIN, shared.admission.idle());
         if idle.await.is_err() {
-            tracing::warn!("some operations did not end in time: their outcome is unknown");
+            tracing::warn!("some operations did not finish in time: their outcome is unknown");
         }
-        tracing::debug!("operations have ended, connections are closed");
+        tracing::debug!("operations have finished, closing connections");
         shared.cancel.cancel();
         if tokio::time::timeout(2 * HANG_UP, self.tasks.wait())
             .await
             .is_err()
         {
-            tracing::warn!("some tasks did not end in time");
+            tracing::warn!("some tasks did not finish in time");
         }
-        tracing::debug!("connections have ended");
+        tracing::debug!("connections are closed");
         if let Some(tracer) = &self.shared.tracer {
             tracer.close().await;
         }
@@ -409,7 +409,7 @@ async fn prepare(
     let names = settings.names(bound);
     if dir.is_complete() {
         if secure.join.is_some() {
-            tracing::info!("--join is ignored: this node has its certificates already");
+            tracing::info!("ignored --join: this node already has its certificates");
         }
     } else if Store::format_file(&DataDir::new(&settings.data_dir).store).exists() {
         return Err(NodeError::NotSecure {
@@ -565,7 +565,7 @@ async fn serve_http(shared: Arc<Shared>, listener: TcpListener) {
             let (stream, from) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection was not accepted");
+                    tracing::warn!(%error, "could not accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! A whole cluster in one process, to try things out.
+//! A whole cluster in one process, for experiments.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use crate::first_use::FirstUse;
 use crate::node::{Node, NodeError};
 use crate::tls_dir::{TlsDir, TlsDirError};
 
-/// How many nodes, where.
+/// Number and ports of the nodes.
 #[derive(Debug, Clone)]
 pub struct PlaygroundOptions {
     /// 1 to 16.
@@ -23,7 +23,7 @@ pub struct PlaygroundOptions {
     pub first_http_port: u16,
     /// Ports for Redis clients count up from here.
     pub first_resp_port: u16,
-    /// Of every node. Without a data directory there is a temporary one, which is removed.
+    /// Settings of every node. Without a data directory, the playground uses a temporary one.
     pub settings: RawSettings,
 }
 
@@ -37,10 +37,10 @@ pub enum PlaygroundError {
     /// A node did not start.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// There is no room for temporary data.
-    #[error("no temporary directory: {0}")]
+    /// Creating the temporary directory failed.
+    #[error("cannot create a temporary directory: {0}")]
     Temporary(#[from] std::io::Error),
-    /// The nodes run, but did not become a cluster in time.
+    /// The nodes run, but did not form a cluster in time.
     #[error("the cluster did not form: {0}")]
     NotFormed(String),
 }
@@ -56,14 +56,14 @@ pub struct Playground {
 }
 
 const FORMS_WITHIN: Duration = Duration::from_secs(30);
-/// So that `explain` soon shows the slice of a key.
+/// Short, so `explain` soon shows the slice of a key.
 const FLUSH_AFTER_S: u64 = 5;
 
 impl Playground {
-    /// Starts the nodes and waits until they are a cluster.
+    /// Starts the nodes and waits until they have formed a cluster.
     ///
     /// # Errors
-    /// [`PlaygroundError`]; nothing keeps running then.
+    /// [`PlaygroundError`]; no node keeps running then.
     // Boxed for the reason that `Node::start` is.
     #[must_use = "nothing happens unless it is awaited"]
     pub fn start(options: PlaygroundOptions) -> BoxFuture<'static, Result<Self, PlaygroundError>> {
@@ -119,7 +119,8 @@ impl Playground {
         &self.nodes
     }
 
-    /// The welcome was shown: the first tokens are not made again.
+    /// Call this after showing [`welcome`](Self::welcome): later starts create no first tokens
+    /// again.
     ///
     /// # Errors
     /// [`NodeError::TlsDir`].
@@ -128,7 +129,7 @@ impl Playground {
         founder.map_or(Ok(()), Node::told_first_use)
     }
 
-    /// What to show a newcomer.
+    /// The text to show to the user.
     #[must_use]
     pub fn welcome(&self) -> String {
         let (what, http_scheme) = if self.is_secure {
@@ -150,7 +151,7 @@ impl Playground {
             text.push('\n');
         }
         let kept = match &self.temporary {
-            Some(_) => "removed when it stops; keep it with --data-dir DIR",
+            Some(_) => "deleted on exit; keep it with --data-dir DIR",
             None => "kept",
         };
         let _ = writeln!(text, "  data     {} ({kept})", self.dir.display());
@@ -167,18 +168,18 @@ impl Playground {
             let (address, token) = (&first.join.address, first.admin.reveal());
             let _ = write!(
                 text,
-                "\nLog in first, in another terminal. It asks for this token, which is printed once:\n\n  \
+                "\nFirst log in, in another terminal. Enter this token, which is not printed again:\n\n  \
                  kvctl login {address}\n  {token}\n"
             );
         }
         let _ = write!(
             text,
-            "\nTry, in another terminal (`cargo install --path kvctl`, or `cargo run --release --bin kvctl --`):\n\n  \
+            "\nTry in another terminal (`cargo install --path kvctl`, or `cargo run --release --bin kvctl --`):\n\n  \
              {kvctl} put greeting 'hello, ring'\n  \
              {kvctl} get greeting\n  \
              {kvctl} flush\n  \
              {kvctl} explain greeting\n\n\
-             Ctrl-C stops it.\n"
+             Stop with Ctrl-C.\n"
         );
         text
     }
@@ -218,7 +219,7 @@ fn settings(options: &PlaygroundOptions, dir: &Path, number: u16) -> RawSettings
     }
 }
 
-/// The nodes come to be at once, so they cannot let one another in.
+/// All nodes start at once, so none can join another.
 fn share_authority(dir: &Path, nodes: u16) -> Result<(), TlsDirError> {
     let of = |number| TlsDir::of(&dir.join(format!("node-{number}")));
     let founder = of(1);
@@ -231,7 +232,7 @@ fn share_authority(dir: &Path, nodes: u16) -> Result<(), TlsDirError> {
         .try_for_each(|other| founder.share(&other))
 }
 
-/// What each node of a playground has of its own cannot be set for all of them.
+/// Refuses settings that must differ between nodes.
 fn check_own(settings: &RawSettings) -> Result<(), ConfigError> {
     let own = [
         ("grpc-addr", settings.grpc_addr.is_some()),
@@ -254,7 +255,7 @@ fn check_own(settings: &RawSettings) -> Result<(), ConfigError> {
         Some((setting, _)) => Err(ConfigError::Setting {
             setting,
             problem:
-                "each node of a playground has its own: see --first-grpc-port, --first-http-port, \
+                "differs between the nodes of a playground: use --first-grpc-port, --first-http-port or \
                  --first-resp-port"
                     .to_owned(),
         }),

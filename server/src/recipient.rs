@@ -1,10 +1,9 @@
-//! Whom requests are for and whom they are from: those for somebody else, and those of somebody who
-//! may not call, are refused.
+//! Refuses requests that are meant for another node or cluster, and callers without permission.
 //!
-//! The check stands before every service and looks at headers only. A request of another
-//! node names cluster and recipient, one of the client library names the cluster; whoever
-//! names neither (any gRPC client) means whoever it finds. Streams are checked when they
-//! begin: the connection under them ends with the process it was made to.
+//! The check precedes every service and reads only headers. A node's request names
+//! cluster and recipient, the client library's names the cluster; a request that names
+//! neither (any gRPC client) is for any node. Streams are checked once at their start:
+//! their connection ends with the process that it leads to.
 
 use std::future::{Ready, ready};
 use std::sync::Arc;
@@ -39,7 +38,7 @@ impl Recipient {
     pub(crate) fn of(table: &RoutingTable, node: NodeId) -> Result<Self, Fault> {
         let address = table.address(node).ok_or_else(|| {
             let message =
-                format!("node {node} is no member any more: refresh the topology and retry");
+                format!("node {node} is no longer a member: refresh the topology and retry");
             Fault::new(Reason::OwnerUnreachable, message)
         })?;
         Ok(Self {
@@ -140,8 +139,8 @@ fn check(me: Option<Membership>, path: &str, headers: &HeaderMap) -> Result<(), 
     let (cluster, node) = (headers.get(CLUSTER_HEADER), headers.get(NODE_HEADER));
     if (cluster.is_none() || node.is_none()) && must_name_both(path) {
         let message = format!(
-            "a request between nodes names its cluster and its recipient \
-             (`{CLUSTER_HEADER}`, `{NODE_HEADER}`), and this one does not"
+            "a request between nodes must name its cluster and recipient \
+             (`{CLUSTER_HEADER}`, `{NODE_HEADER}`), but this one does not"
         );
         return Err(Fault::new(Reason::Invalid, message));
     }
@@ -149,7 +148,7 @@ fn check(me: Option<Membership>, path: &str, headers: &HeaderMap) -> Result<(), 
         return Ok(());
     }
     let me = me.ok_or_else(|| {
-        let message = "the node belongs to no cluster: bootstrap it or join it to one";
+        let message = "this node belongs to no cluster: bootstrap it, or join it to one";
         Fault::new(Reason::NotServing, message)
     })?;
     if let Some(wanted) = cluster.map(text)
@@ -162,7 +161,7 @@ fn check(me: Option<Membership>, path: &str, headers: &HeaderMap) -> Result<(), 
         && wanted.parse() != Ok(me.node.0)
     {
         let message = format!(
-            "this is node {}, the request is for node {wanted}; nothing was changed: refresh the \
+            "the request is for node {wanted}, but this is node {}, and nothing was changed: refresh the \
              topology and retry",
             me.node
         );

@@ -1,5 +1,5 @@
-//! Certificates that are replaced while the node serves, by the node itself where the cluster has its own authority, and a
-//! warning before one ends.
+//! Reloads replaced certificates while the node serves, renews them if the cluster has its own
+//! authority, and warns before one expires.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -57,13 +57,13 @@ pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
         }
         match read.map(|(is_new, _, _)| is_new) {
             Ok(true) => {
-                tracing::info!("new connections use the certificate files as they are now");
+                tracing::info!("new connections use the replaced certificate files");
                 (told, warned) = (None, None);
             }
             Ok(false) => told = None,
             Err(error) if told.as_ref() != Some(&error) => {
                 metrics.tls_files_refused.inc();
-                tracing::warn!(%error, "the certificate files cannot be used: the former ones stay in force");
+                tracing::warn!(%error, "cannot use the certificate files: the former ones stay in use");
                 told = Some(error);
             }
             Err(_) => {}
@@ -79,9 +79,9 @@ pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
             let days = left.as_secs() / (24 * 3600);
             let advice = match &shared.own_authority {
                 None => "replace its files",
-                Some(_) => "the node could not renew it, see above",
+                Some(_) => "the node could not renew it, see the warning above",
             };
-            tracing::warn!(days, "this node's certificate ends soon: {advice}");
+            tracing::warn!(days, "this node's certificate expires soon: {advice}");
             warned = Some(Instant::now());
         }
         tokio::time::sleep(fresh_for.clamp(LOOK_AT_MOST_EVERY, LOOK_EVERY)).await;

@@ -1,8 +1,9 @@
 //! This node's part in a rotation of the cluster's authority.
 //!
-//! The topology says which authorities are trusted and which one issues ([`torc_ring::topology::Authorities`]). A node that has no key of one asks
-//! the other members for it, over connections on which both sides have proved to be nodes. It writes down what the step asks
-//! for, takes it into force, and only then tells the topology group that it has done the step.
+//! The topology names the trusted authorities and the issuing one
+//! ([`torc_ring::topology::Authorities`]). A node that lacks an authority's key asks the other
+//! members for it, over connections on which both sides have proved to be nodes. It stores what the
+//! step requires, starts to use it, and only then reports the step to the topology group.
 
 use std::time::{Duration, Instant};
 
@@ -38,14 +39,14 @@ impl Turn {
         let trusted = authorities.trusted.clone();
         let lacking = tokio::task::spawn_blocking(move || own.lacking(&trusted)).await;
         let lacking = lacking.ok()?.inspect_err(|error| {
-            tracing::warn!(%error, "the authority cannot be rotated on this node");
+            tracing::warn!(%error, "cannot rotate the authority on this node");
         });
         let mut keys = Vec::new();
         for certificate in lacking.unwrap_or_default() {
             if let Some(key) = ask_all(shared, &certificate).await {
                 keys.push(key);
             } else {
-                tracing::warn!("no member has given the key of the new authority yet");
+                tracing::warn!("no member has sent the key of the new authority yet");
             }
         }
         Some(Self { authorities, keys })
@@ -78,8 +79,10 @@ impl Turn {
             .propose(command, Instant::now() + PROPOSE_TIME)
             .await
         {
-            Ok(_) => tracing::info!(rotation, %step, "did a step of the authority's rotation"),
-            Err(error) => tracing::debug!(%error, "a step of a rotation was not told; again soon"),
+            Ok(_) => tracing::info!(rotation, %step, "finished a step of the authority's rotation"),
+            Err(error) => {
+                tracing::debug!(%error, "could not report a step of a rotation yet; retrying")
+            }
         }
     }
 
@@ -101,8 +104,10 @@ async fn ask_all(shared: &Shared, certificate: &str) -> Option<String> {
     for node in others {
         match ask(shared, *node, digest).await {
             Ok(key) if Authority::open(certificate, &key).is_ok() => return Some(key),
-            Ok(_) => tracing::warn!(%node, "was given a key that is not the authority's"),
-            Err(fault) => tracing::debug!(%node, %fault, "was not given the authority's key"),
+            Ok(_) => tracing::warn!(%node, "a member sent a key that is not the authority's"),
+            Err(fault) => {
+                tracing::debug!(%node, %fault, "a member did not send the authority's key")
+            }
         }
     }
     None
@@ -128,7 +133,7 @@ pub(crate) fn give(
     let own = shared.own_authority.as_deref();
     let key = own.and_then(|own| own.key_of(digest.into()));
     let key = key.ok_or_else(|| {
-        let message = "this node has no key of that authority: ask another member, or try again";
+        let message = "this node lacks the key of that authority: ask another member, or retry";
         Fault::new(Reason::NotServing, message)
     })?;
     Ok(GiveAuthorityResponse { key })

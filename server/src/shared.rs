@@ -1,4 +1,4 @@
-//! What all parts of a node hold.
+//! State that all parts of a node share.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -166,8 +166,8 @@ impl Shared {
     pub(crate) fn routing(&self) -> Result<Arc<RoutingTable>, Fault> {
         self.routing.load_full().ok_or_else(|| {
             let advice = match self.identity.node() {
-                Some(_) => "the node has not heard of its cluster's topology yet: try again",
-                None => "the node belongs to no cluster: bootstrap it or join it to one",
+                Some(_) => "the node does not know its cluster's topology yet: retry",
+                None => "this node belongs to no cluster: bootstrap it, or join it to one",
             };
             Fault::new(Reason::NotServing, advice).retry_after(Duration::from_millis(100))
         })
@@ -177,10 +177,10 @@ impl Shared {
     pub(crate) fn registers(&self) -> Result<&Arc<Registers>, Fault> {
         self.registers.get().ok_or_else(|| {
             let message = if *self.confirmed.borrow() {
-                "the node has no place in its cluster's topology yet: try another one"
+                "the node has no place in its cluster's topology yet: use another node"
             } else {
-                "the topology group has not confirmed this start of the node yet, for which a \
-                 majority of its voters has to run: try another node"
+                "the topology group has not confirmed this start of the node yet, which needs a \
+                 majority of its voters: use another node"
             };
             Fault::new(Reason::NotServing, message).retry_after(Duration::from_millis(100))
         })
@@ -215,7 +215,7 @@ impl Shared {
         self.identity.node().ok_or_else(|| {
             Fault::new(
                 Reason::NotServing,
-                "the node belongs to no cluster: bootstrap it or join it to one",
+                "this node belongs to no cluster: bootstrap it, or join it to one",
             )
         })
     }
@@ -262,7 +262,7 @@ impl Shared {
         }
         let lost: Vec<_> = lost.iter().map(ToString::to_string).collect();
         Err(format!(
-            "no partition of this node has a quorum, because these nodes do not answer: {}. Start \
+            "no partition of this node has a quorum, because these nodes do not answer: {}. Restart \
              them; if one is lost for good, see `kvctl replace-node --help`",
             lost.join(", ")
         ))

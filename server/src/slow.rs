@@ -1,7 +1,7 @@
-//! The log of slow operations: what they were, how long they took and what came of them, and the
-//! trace that shows why. Never their keys.
+//! The log of slow operations: kind, duration, outcome and trace id, but never keys.
 //!
-//! A node on which everything is slow writes some lines a second, and how many more there were.
+//! If everything is slow, the node logs a few lines per second and the number of further slow
+//! operations.
 
 use std::time::{Duration, Instant};
 

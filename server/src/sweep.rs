@@ -1,12 +1,13 @@
 //! Deletes the records of dropped namespaces.
 //!
-//! Once every member knows that a namespace was dropped, nobody is answered from it, but its records are still on
-//! disks. Each member deletes those in the partitions that it leads, as a client would: page by page as a quorum
-//! knows them, with a tombstone for each key that a quorum accepts. So a replica that was away learns of it as of any
-//! other delete, and collection gives the space back.
+//! Once every member knows that a namespace was dropped, no node serves it, but its records are
+//! still on disk. Each member deletes those in the partitions that it leads, as a client would:
+//! page by page as a quorum knows them, with a tombstone per key that a quorum accepts. So a
+//! replica that was down learns of it as of any other delete, and collection frees the space.
 //!
-//! A write that was under way when the namespace was dropped may end after the first pass over its partition, so a pass
-//! that counts begins when no such write is left. A node that stops begins anew.
+//! A write in progress when the namespace was dropped may finish after a pass over its partition,
+//! so only a pass that starts when no such write is left counts. After a restart, a node starts
+//! over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
                 && let Err(fault) = sweeper.look(&table, me).await
             {
-                tracing::warn!(%fault, "records of dropped namespaces are not deleted yet: trying again");
+                tracing::warn!(%fault, "could not delete all records of dropped namespaces yet; retrying");
             }
             // Fails only when the node stops.
             let _ = tokio::time::timeout(LOOK, adopted.changed()).await;
@@ -136,7 +137,7 @@ impl Sweeper {
     ) -> Result<(), Fault> {
         let registers = self.shared.registers()?;
         let unheard = || {
-            let message = format!("this node has not heard of namespace {} yet", id.0);
+            let message = format!("this node does not know namespace {} yet", id.0);
             Fault::new(Reason::NotServing, message)
         };
         let rules = registers.rules(id).ok_or_else(unheard)?;

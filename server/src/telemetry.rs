@@ -1,5 +1,5 @@
-//! Logs: `RUST_LOG` chooses what (`LEVEL` or `TARGET=LEVEL`, with commas between), the format is
-//! text or JSON, on standard error.
+//! Logs on standard error, as text or JSON. `RUST_LOG` selects lines: `LEVEL` or `TARGET=LEVEL`,
+//! separated by commas.
 
 use std::io::IsTerminal as _;
 

@@ -8,12 +8,12 @@
 //! | `ca.pem` | the authority's certificate: written last, so the directory is complete if it is there |
 //! | `first-use` | empty: the first tokens have not been printed yet |
 //!
-//! While the cluster rotates its authority, `ca.pem` holds the certificates of both, first of the one that nodes issue by, and
-//! `ca-key.pem` both keys. Keys are written first: an authority is one whose certificate and key are there, and any crash
-//! leaves at least one.
+//! While the cluster rotates its authority, `ca.pem` holds both certificates, the issuing one
+//! first, and `ca-key.pem` both keys. An authority counts only with certificate and key; keys are
+//! written first, so any crash leaves at least one authority.
 //!
-//! Files are 0600 and the directory 0700. A crash leaves each file as it was or as it is to be. Everything here blocks for
-//! the disk.
+//! Files are 0600 and the directory 0700. Writes are atomic per file. All functions block on the
+//! disk.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write as _};

@@ -1,8 +1,8 @@
-//! Misspelt `TORC_*` variables are refused, as misspelt flags and keys of the file are.
+//! Refuses misspelt `TORC_*` variables, like misspelt flags and keys of the file.
 //!
-//! The prefix is not ours alone: Kubernetes gives every container variables named after the
-//! services beside it (`TORC_SERVICE_HOST`, `TORC_PORT_7400_TCP`). So a name that is near to none
-//! of ours is not refused but told.
+//! Torc does not own the prefix: Kubernetes sets variables named after services in every
+//! container (`TORC_SERVICE_HOST`, `TORC_PORT_7400_TCP`). So a name unlike any setting only
+//! causes a warning.
 
 /// What tests and the other programs read.
 const OTHERS: [&str; 3] = ["TORC_ENDPOINTS", "TORC_NAMESPACE", "TORC_TOKEN"];
@@ -13,7 +13,7 @@ const SIMILAR: f64 = 0.6;
 
 /// A variable that is none of ours, and very near to one. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no setting `{name}`: did you mean `{nearest}`? Correct the variable or unset it")]
+#[error("there is no setting `{name}`: did you mean `{nearest}`? Rename the variable or unset it")]
 pub struct MisspeltVariable {
     /// The variable.
     pub name: String,

@@ -1,4 +1,4 @@
-//! What clients are told.
+//! The answers to clients.
 
 use bytes::Bytes;
 use torc_record::Ballot;

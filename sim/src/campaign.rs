@@ -1,4 +1,4 @@
-//! Many runs, and the hunt for mutants.
+//! Runs many seeds, and hunts mutants.
 
 use torc_replication::{Mutation, Mutations};
 

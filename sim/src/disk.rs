@@ -1,4 +1,4 @@
-//! A disk that keeps what was synced, and of the rest any prefix.
+//! A disk that keeps synced batches, and any prefix of the others.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

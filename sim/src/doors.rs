@@ -1,7 +1,7 @@
-//! Gets that the only reader of a partition answers from its disk.
+//! Gets that a partition's only reader answers from its disk.
 //!
-//! Three steps, and anything may happen in between: the replica says that it reads alone, the
-//! disk is read, the replica still says so.
+//! Three steps, with any events in between: the replica confirms that it is the only reader,
+//! the disk is read, the replica confirms again.
 
 use torc_record::Epoch;
 use torc_replication::{

@@ -1,4 +1,4 @@
-//! What goes wrong, and what nodes do regularly.
+//! Faults, and the periodic work of nodes.
 
 use bytes::Bytes;
 use torc_record::{Ballot, HybridTime, Key, NodeSlot, Record, State};

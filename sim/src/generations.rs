@@ -1,18 +1,19 @@
-//! Generations of static namespaces under faults: the topology's real state machine and what nodes do by
-//! it, under a seeded scheduler.
+//! Generations of static namespaces under faults: the topology's real state machine, and nodes that
+//! obey it, under a seeded scheduler.
 //!
-//! One namespace, a few keys, three to five nodes that come and go. Nodes adopt topologies late, one
-//! after the other, or not at all while they are cut off; they are killed and come back with what was
-//! durable. An administrator attaches, promotes, rolls back and drops; the directory that a generation
-//! was built in goes away. Clients get keys through any node while all this goes on.
+//! One namespace, a few keys, three to five nodes that join and leave. Nodes adopt topologies late,
+//! one after the other, or not at all while they are cut off; they are killed and restart from
+//! their durable state. An administrator attaches, promotes, rolls back and drops generations;
+//! build directories disappear. Clients get keys through any node meanwhile.
 //!
 //! Checked:
-//! * Once a promotion has returned no get that begins later is answered from an older generation.
-//! * One client never goes back.
-//! * What a get says of a key is what the generation says of it: a slice that is missing is no absence.
-//! * When all is quiet every key can be got again: no move has lost a slice.
+//! * After a promotion has returned, no later get is answered from an older generation.
+//! * A client never reads an older generation than before.
+//! * A get returns what the generation has: a missing slice does not make a key absent.
+//! * In the end, every key is readable: no move has lost a slice.
 //!
-//! Not here: how a get finds its replica (the coordinator's, as in the main simulation), and bytes.
+//! Absent on purpose: how a get finds its replica (the coordinator's part, in the main simulation),
+//! and bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

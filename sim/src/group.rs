@@ -1,5 +1,5 @@
 //! The topology group: a reliable log of configurations, and an operator who moves
-//! replicas about.
+//! replicas.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! What clients saw: the input of the checkers.
+//! The clients' histories: the input of the checkers.
 //!
 //! Values are numbers, unique in a run; 0 is "absent". Times are positions in the run's
-//! sequence of events, so that no two are equal.
+//! sequence of events, so no two are equal.
 
 /// A value's number; 0 is absent.
 pub type Value = u32;

@@ -1,11 +1,11 @@
-//! What must be true of a key whose last writer wins.
+//! Checks an `eventual` key.
 //!
-//! * What a majority has confirmed is found by every read of a majority that begins later, be
-//!   it superseded.
+//! * Every later read of a majority finds a version that a majority has confirmed, or a
+//!   newer one.
 //! * A write has one version, and a version one value.
-//! * What is called unavailable is stored nowhere.
-//! * What a majority's read found to have expired no such read finds that begins later.
-//! * In the end all replicas hold the same, with every write that a majority confirmed.
+//! * A write reported as unavailable is stored nowhere.
+//! * A value that a majority's read found expired is found by no later such read.
+//! * In the end, all replicas hold the same, with every write that a majority confirmed.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,14 +1,14 @@
 //! Deterministic simulation of the replication state machines.
 //!
-//! The machines that the server runs, not a model of them, in one thread under a seeded
-//! scheduler: messages are lost, doubled, late and out of order; links are cut one way;
-//! disks lose what was not synced and records rot; clocks are wrong and jump; nodes
-//! crash, crawl, lose their disks, join, leave, replace each other, while tombstones and
-//! expired values are collected. Every key's history is then checked for
+//! It runs the server's real state machines, not a model, in one thread under a seeded
+//! scheduler. Messages are lost, duplicated, late and out of order; links are cut in one
+//! direction; disks lose unsynced batches and records rot; clocks are wrong and jump;
+//! nodes crash, crawl, lose their disks, join, leave and replace each other, while
+//! tombstones and expired values are collected. Then it checks every key's history for
 //! linearizability, and the healed cluster for equal replicas.
 //!
-//! One seed is one run. [`Mutation`](torc_replication::Mutation)s break one rule each;
-//! `mutants` shows that each is missed.
+//! One seed is one run. Each [`Mutation`](torc_replication::Mutation) breaks one rule;
+//! `mutants` shows that the checks detect each.
 //!
 //! Left out: the wire's bytes and the store's files (their crates test them), more than
 //! one partition (partitions share nothing but clocks), `eventual` namespaces (simulated

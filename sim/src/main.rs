@@ -1,4 +1,4 @@
-//! `torc-sim`: runs seeds, hunts mutants, replays a seed; puts real processes under faults.
+//! `torc-sim`: runs seeds, hunts mutants, replays a seed; injects faults into real processes.
 
 #[cfg(feature = "cluster")]
 mod cluster;
@@ -23,7 +23,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run many seeds with every rule holding; fails if one shows a violation.
+    /// Run many seeds with all rules intact; fails if a seed shows a violation.
     Run {
         /// How many.
         #[arg(long, default_value_t = 1_000)]
@@ -34,57 +34,57 @@ enum Command {
         /// Threads.
         #[arg(long, default_value_t = 1)]
         threads: u64,
-        /// Only this profile.
+        /// Run only this profile. Default: as the campaign chooses.
         #[arg(long)]
         profile: Option<String>,
-        /// One JSON object instead of text.
+        /// Print one JSON object instead of text.
         #[arg(long)]
         json: bool,
     },
-    /// Break each rule in turn; fails if one is not missed within a minute.
+    /// Break each rule in turn; fails if a broken rule is not detected within a minute.
     Mutants {
-        /// Only this one.
+        /// Break only this rule.
         #[arg(long)]
         only: Option<String>,
-        /// Seconds for each.
+        /// Seconds per rule.
         #[arg(long, default_value_t = 60)]
         seconds: u64,
-        /// Print the plan with the seeds found, as it stands in the source.
+        /// Print the plan with the found seeds, in the form of the source.
         #[arg(long)]
         plan: bool,
-        /// The first seed; without it the one that is known to show the mutant.
+        /// First seed. Default: the seed known to detect the mutant.
         #[arg(long)]
         seed: Option<u64>,
-        /// One JSON object a line instead of text.
+        /// Print one JSON object per line instead of text.
         #[arg(long)]
         json: bool,
     },
-    /// Print what a seed does.
+    /// Print the events of a seed.
     Replay {
         /// The seed.
         #[arg(long)]
         seed: u64,
-        /// Its profile, if not the campaign's.
+        /// Profile of the seed. Default: the campaign's.
         #[arg(long)]
         profile: Option<String>,
-        /// A rule to break.
+        /// Rule to break.
         #[arg(long)]
         mutant: Option<String>,
-        /// Look for a smaller run that fails, and print that.
+        /// Find and print a smaller failing run.
         #[arg(long)]
         shrink: bool,
     },
-    /// Run seeds of attached, promoted and rolled-back generations; fails if one shows a violation, or a
-    /// broken rule is not noticed.
+    /// Run seeds that attach, promote and roll back generations; fails if a seed shows a violation,
+    /// or if a broken rule is not detected.
     Generations {
         /// How many.
         #[arg(long, default_value_t = 10_000)]
         seeds: u64,
     },
-    /// Put a cluster of real processes under faults, and check what clients saw.
+    /// Inject faults into a cluster of real processes and check the clients' histories.
     #[cfg(feature = "cluster")]
     Cluster(cluster::Options),
-    /// Set hostile clients on a cluster of real processes, while an honest one goes on.
+    /// Run hostile clients against a cluster of real processes, beside an honest client.
     #[cfg(feature = "cluster")]
     Hostile(hostile::Options),
 }
@@ -207,7 +207,7 @@ fn generations(seeds: u64) -> bool {
     let seconds = started.elapsed().as_secs_f64();
     say(&format!(
         "{seeds} seeds, {gets} gets, {switches} switches, {transitions} transitions, {violations} violations; \
-         of {} broken rules not noticed: {missed:?}; {seconds:.0} s",
+         of {} broken rules not detected: {missed:?}; {seconds:.0} s",
         Broken::ALL.len()
     ));
     violations == 0 && missed.is_empty()

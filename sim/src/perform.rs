@@ -1,4 +1,4 @@
-//! Doing what the state machines want: to the disk, over links, to clients.
+//! Performs the intentions of the state machines: on the disk, over links, to clients.
 
 use torc_record::{Epoch, Record};
 use torc_replication::{

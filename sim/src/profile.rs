@@ -1,8 +1,8 @@
-//! Which faults a run has, and how often.
+//! The faults of a run, and their rates.
 //!
-//! `mixed` draws its faults anew for every seed, each kind being absent from about half
-//! of the runs: some bugs need a fault to be missing (Groce et al., "Swarm Testing",
-//! 2012). The other profiles are directed at one group of rules.
+//! `mixed` draws its faults for every seed, each kind absent from about half of the
+//! runs, because some bugs need a fault to be absent (Groce et al., "Swarm Testing",
+//! 2012). Each of the other profiles targets one group of rules.
 
 use crate::rng::Rng;
 

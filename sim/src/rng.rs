@@ -1,6 +1,6 @@
 //! The simulation's own generator: `SplitMix64` (Steele, Lea, Flood 2014).
 //!
-//! One generator a run, asked in the order of events: a seed is a run.
+//! One generator per run, used in the order of events, so a seed determines the run.
 
 /// A small, fast, seeded generator. Not for secrets.
 #[derive(Debug, Clone)]

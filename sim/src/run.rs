@@ -1,4 +1,4 @@
-//! One run: faults and load, then healing, then what must be true.
+//! One run: faults and load, then healing, then checks.
 
 use torc_record::{Ballot, Record};
 use torc_replication::{Mutations, OutOfReach};

@@ -1,6 +1,6 @@
-//! Clients that scan: pages of a quorum, in rounds, and gets of their own for what is in doubt.
+//! Clients that scan: pages of a quorum, in rounds, and separate gets for keys in doubt.
 //!
-//! What a scan says of a key goes into its history as a get over the round that said it.
+//! A key's result in a scan enters its history as a get during that round.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

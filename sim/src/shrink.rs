@@ -1,8 +1,8 @@
-//! A smaller run that fails the same way.
+//! Finds a smaller run that fails the same way.
 //!
-//! Fewer operations, clients and keys, and kinds of faults left out, one at a time, as
-//! long as the run still fails. Every change is another run, since all choices shift, so
-//! a few seeds are tried for each.
+//! It reduces operations, clients, keys and kinds of faults, one at a time, as long as
+//! the run still fails. Every change shifts all random choices, so it tries a few seeds
+//! for each.
 
 use torc_replication::Mutations;
 

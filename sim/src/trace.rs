@@ -1,4 +1,4 @@
-//! What a run did: a hash of all of it, and on demand a text to read.
+//! The trace of a run: a hash of all events, and optionally a text.
 
 use torc_replication::{Message, OpId, Outcome};
 

@@ -1,4 +1,4 @@
-//! Clients, and what they ask.
+//! Clients and their requests.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! A cluster in one thread: nodes, links, disks, clocks, and a queue of events.
 //!
-//! Everything happens in the order of the queue, and every choice is the generator's, so
-//! a seed is a run. Nothing here knows a rule of replication: it performs what the state
-//! machines want, late, twice, or not at all.
+//! Everything happens in the order of the queue, and the generator makes every choice,
+//! so a seed determines the run. This module knows no rule of replication: it performs
+//! the state machines' intentions late, twice, or not at all.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

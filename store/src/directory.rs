@@ -1,4 +1,4 @@
-//! The data directory: its lock, its format file, and small files put in place whole.
+//! The data directory: its lock, its format file, and atomically replaced small files.
 //!
 //! | file | holds |
 //! |---|---|
@@ -11,13 +11,13 @@
 //! | `*.tmp` | a file that was being written; removed on opening |
 //!
 //! Invariants:
-//! * A small file is written under another name, synced, renamed, and the directory is
-//!   synced: it is the old one or the new one, never a part.
-//! * An error of a sync or a rename stops the store: nobody knows what the disk holds.
-//! * Want of a descriptor never does: the directory stays open, and some descriptors are held
-//!   back for the files of the store. If others have taken even these, opening a file fails,
-//!   nothing was changed, and the next attempt may succeed.
-//! * Files with names of no meaning here are left alone.
+//! * A small file is written under another name, synced, renamed, and the directory
+//!   is synced: a reader sees the old or the new one, never a part.
+//! * An error of a sync or a rename stops the store, because the state of the disk is unknown.
+//! * A lack of file descriptors never does: the directory stays open, and some descriptors
+//!   are reserved for the files of the store. If even these are used up, opening a file
+//!   fails, nothing is changed, and the next attempt may succeed.
+//! * Files with unknown names are ignored.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -362,7 +362,7 @@ mod tests {
         fs.put_file(Path::new("/d/FORMAT"), old);
         assert_eq!(
             check(&fs, 64).unwrap_err().to_string(),
-            "/d/FORMAT has format 2, this release reads 3; nothing was changed: dump the data \
+            "/d/FORMAT has format 2, but this release reads 3; nothing was changed: dump the data \
              with the release that wrote it, or let the node join again with an empty directory"
         );
         assert_eq!(fs.file(Path::new("/d/FORMAT")).unwrap(), old);
@@ -375,7 +375,7 @@ mod tests {
         fs.put_file(Path::new("/d/FORMAT"), newer);
         assert_eq!(
             check(&fs, 64).unwrap_err().to_string(),
-            "/d/FORMAT has format 4, this release reads 3: use the newer release"
+            "/d/FORMAT has format 4, but this release reads 3: use the newer release"
         );
     }
 

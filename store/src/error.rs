@@ -1,4 +1,4 @@
-//! Why the store refused or could not do something.
+//! Errors of the store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,60 +7,61 @@ use std::sync::Arc;
 use torc_record::{NamespaceId, RecordError};
 use torc_ring::Partition;
 
-/// Why an operation of the store did not happen.
+/// Why an operation of the store failed.
 ///
-/// Each variant says whether anything changed and what to do. An error is handed to
-/// every write of a batch, hence `Clone`.
+/// Each variant says whether anything changed and what to do. It is `Clone` because
+/// every write of a batch gets the same error.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
     /// A record is out of bounds. Nothing was changed.
     #[error(transparent)]
     Refused(#[from] RecordError),
-    /// The disk is full. Nothing was changed by this write; reads go on. Free space:
-    /// writes are taken again as soon as there is some.
-    #[error("out of disk space: the write was refused, reads go on; free some space")]
+    /// The disk is full. This write changed nothing, and reads still work. Writes are
+    /// accepted again as soon as there is free space.
+    #[error("out of disk space: the write was refused, but reads still work; free some space")]
     OutOfSpace,
-    /// The memtable is full and could not be flushed. Nothing was changed; reads and deletes
-    /// go on. The log says why the flush failed; the next write starts another.
+    /// The memtable is full and could not be flushed. Nothing was changed, and reads and
+    /// deletes still work. The log says why the flush failed; the next write starts another
+    /// one.
     #[error(
-        "the memtable has reached its limit of {limit_bytes} bytes and could not be flushed: look at the node's log"
+        "the memtable has reached its limit of {limit_bytes} bytes and could not be flushed: see the node's log"
     )]
     MemtableFull {
         /// The limit it was opened with, bytes.
         limit_bytes: u64,
     },
-    /// The memtable is full. Nothing was changed; a flush is under way: try again soon.
-    #[error("the memtable has reached its limit of {limit_bytes} bytes: try again soon")]
+    /// The memtable is full. Nothing was changed. A flush is running: retry soon.
+    #[error("the memtable has reached its limit of {limit_bytes} bytes: retry soon")]
     NoRoom {
         /// The limit it was opened with, bytes.
         limit_bytes: u64,
     },
-    /// More than a batch of a partition may hold. Nothing was changed: split it.
-    #[error("a batch of {len} bytes or more, at most {max} are allowed: split it")]
+    /// A batch of a partition is too long. Nothing was changed: split it.
+    #[error("batch of at least {len} bytes; the limit is {max}: split it")]
     BatchTooLong {
-        /// Bytes of its records as stored, as far as they were counted.
+        /// Bytes of its records as stored, as far as counted.
         len: usize,
         /// The limit, bytes.
         max: usize,
     },
-    /// A record of another partition than its batch. Nothing was changed.
-    #[error("a batch of partition {partition} has a record of another one")]
+    /// A record belongs to another partition than its batch. Nothing was changed.
+    #[error("a batch of partition {partition} contains a record of another partition")]
     StrayRecord {
-        /// That of the batch.
+        /// The batch's partition.
         partition: Partition,
     },
-    /// A batch that was handed over before failed. Nothing was changed: begin again from what
-    /// is durable, then [`Store::resume`](crate::Store::resume).
+    /// An earlier batch of the partition failed. Nothing was changed: start again from the
+    /// durable state, then call [`Store::resume`](crate::Store::resume).
     #[error("an earlier batch of partition {partition} was not stored, so this one is refused")]
     AfterFailure {
-        /// Whose batches are refused.
+        /// The partition whose batches are refused.
         partition: Partition,
     },
-    /// Writing or syncing failed earlier, or just now. A write that was under way may or
-    /// may not survive; nothing else is lost. The store refuses everything from here on:
-    /// look at the disk, then start the node again.
-    #[error("the store has stopped: {reason}; look at the disk and start the node again")]
+    /// A write or sync failed, now or earlier. A write in progress may or may not
+    /// survive; nothing else is lost. The store refuses everything from now on: check
+    /// the disk, then restart the node.
+    #[error("the store has stopped: {reason}; check the disk and restart the node")]
     Failed {
         /// What failed, with the file.
         reason: Arc<str>,
@@ -76,7 +77,7 @@ pub enum StoreError {
     },
     /// A file was written by a newer release. Nothing was changed: use that release.
     #[error(
-        "{} has format {found}, this release reads {supported}: use the newer release",
+        "{} has format {found}, but this release reads {supported}: use the newer release",
         .file.display()
     )]
     NewerFormat {
@@ -87,11 +88,11 @@ pub enum StoreError {
         /// What this release reads.
         supported: u32,
     },
-    /// A file was written by an older release, in a format that is no longer read. Nothing was
-    /// changed: dump the data with that release, or set the directory aside and let the node
-    /// join again.
+    /// A file was written by an older release, in a format that this release cannot read.
+    /// Nothing was changed: dump the data with that release, or move the directory away and
+    /// let the node join again.
     #[error(
-        "{} has format {found}, this release reads {supported}; nothing was changed: dump the data with the release that wrote it, or let the node join again with an empty directory",
+        "{} has format {found}, but this release reads {supported}; nothing was changed: dump the data with the release that wrote it, or let the node join again with an empty directory",
         .file.display()
     )]
     OlderFormat {
@@ -116,25 +117,25 @@ pub enum StoreError {
         /// What it was opened with.
         wanted: u32,
     },
-    /// Stored bytes are not what was written. Nothing was changed and nothing was
-    /// skipped: set the directory aside and let the node join anew, or restore it.
+    /// A file is corrupt. Nothing was changed or skipped: move the directory away and
+    /// let the node join again, or restore it from a backup.
     #[error(
-        "{} is corrupt at byte {offset}: {what}; set the directory aside and let the node join anew",
+        "{} is corrupt at byte {offset}: {what}; move the directory away and let the node join again",
         .file.display()
     )]
     Corrupt {
         /// The file.
         file: PathBuf,
-        /// Where in it, bytes from its start.
+        /// Offset in the file, bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The problem.
         what: &'static str,
     },
-    /// A sealed slice is not what was written. Nothing was changed. Whether a key is there
-    /// cannot be told, so it is refused rather than called absent: copy the partition anew
+    /// A slice is damaged. Nothing was changed. The store cannot tell whether the key
+    /// exists, so it returns an error rather than "not found": copy the partition again
     /// from another replica, or write the key again.
     #[error(
-        "partition {partition}: a slice at byte {offset} of {} is damaged: {what}; copy the partition anew", .file.display()
+        "partition {partition}: a slice at byte {offset} of {} is damaged: {what}; copy the partition again", .file.display()
     )]
     Damaged {
         /// Whose slice.
@@ -146,8 +147,8 @@ pub enum StoreError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// A partition has no slice of a generation, or it cannot be read: another replica knows whether
-    /// the key is in it. Nothing was changed.
+    /// The partition has no readable slice of a generation here: ask another replica for the key.
+    /// Nothing was changed.
     #[error("this node has no slice of generation {} of partition {partition}", .generation.0)]
     NotHeld {
         /// The partition.
@@ -155,51 +156,51 @@ pub enum StoreError {
         /// The generation.
         generation: NamespaceId,
     },
-    /// Records cannot be made a slice: a partition has more than 2^30. Nothing was changed:
+    /// Records do not fit a slice: the partition has more than 2^30. Nothing was changed:
     /// they stay in memory and in the log.
     #[error("records cannot be flushed: {why}; they stay in memory and in the log")]
     Unflushable {
-        /// What the index said.
+        /// The index's reason.
         why: Arc<str>,
     },
-    /// Bytes that came from another node are not what it said. Nothing was changed: ask for
+    /// Bytes from another node differ from what it announced. Nothing was changed: request
     /// them again.
-    #[error(
-        "a slice of partition {partition} did not arrive as it was sent: {what}; ask for it again"
-    )]
+    #[error("a received slice of partition {partition} is damaged: {what}; request it again")]
     BadIngest {
         /// Whose slice.
         partition: Partition,
         /// What is wrong with it.
         what: &'static str,
     },
-    /// A file could not be opened, made or read. Nothing was changed; the system says
-    /// what to do.
+    /// A file could not be opened, created or read. Nothing was changed; see the
+    /// system's error.
     #[error("cannot {action} {}: {source}", .file.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
-        /// On which file.
+        /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: Arc<io::Error>,
     },
     /// The cluster has no such partition. Nothing was changed.
-    #[error("partition {partition} does not exist: there are {count}")]
+    #[error("partition {partition} does not exist: the cluster has {count}")]
     UnknownPartition {
         /// What was asked for.
         partition: Partition,
         /// How many there are.
         count: u32,
     },
-    /// Not a name for [`Store::meta_set`](crate::Store::meta_set). Nothing was changed.
-    #[error("`{name}` is not a name for metadata: use 1 to 64 of a to z, 0 to 9, `-` and `_`")]
+    /// Invalid name for [`Store::meta_set`](crate::Store::meta_set). Nothing was changed.
+    #[error(
+        "invalid metadata name `{name}`: use 1 to 64 characters of a to z, 0 to 9, `-` and `_`"
+    )]
     BadMetaName {
         /// The refused name, cut to 80 characters.
         name: String,
     },
-    /// Too much for [`Store::meta_set`](crate::Store::meta_set). Nothing was changed.
-    #[error("{len} bytes of metadata, at most {max} are allowed")]
+    /// Value too long for [`Store::meta_set`](crate::Store::meta_set). Nothing was changed.
+    #[error("{len} bytes of metadata; the limit is {max}")]
     MetaTooLong {
         /// Length of the refused bytes.
         len: usize,
@@ -217,7 +218,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether a write that got this error may nevertheless survive.
+    /// Whether a write that failed with this error may still survive.
     #[must_use]
     pub const fn outcome_unknown(&self) -> bool {
         match self {
@@ -247,7 +248,7 @@ impl StoreError {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing it.
+    /// Whether the same call may succeed later, unchanged.
     #[must_use]
     pub const fn is_retryable(&self) -> bool {
         match self {
@@ -293,7 +294,7 @@ impl StoreError {
         }
     }
 
-    /// A failure after which nobody knows what the disk holds.
+    /// A failure that leaves the state of the disk unknown.
     pub(crate) fn stopped<'a>(
         action: &'static str,
         file: &'a Path,
@@ -318,7 +319,7 @@ impl StoreError {
     }
 }
 
-/// Whether the system said that the disk, or our share of it, is full.
+/// Whether the system reported that the disk or quota is full.
 pub(crate) fn is_out_of_space(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! Whether the store may be used.
+//! Health of the store.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ impl Health {
     pub(crate) fn set_out_of_space(&self, is_out: bool) {
         match (self.out_of_space.swap(is_out, Ordering::Relaxed), is_out) {
             (false, true) => tracing::warn!("out of disk space: writes are refused"),
-            (true, false) => tracing::info!("there is disk space again: writes are taken"),
+            (true, false) => tracing::info!("disk space is available again: writes are accepted"),
             _ => {}
         }
     }

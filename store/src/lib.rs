@@ -1,26 +1,27 @@
 //! Durable storage of one Torc node: commit log, memtable, slices, scratch store.
 //!
-//! A [`Store`] holds the records of a node. A write goes to the commit log, is synced
-//! together with what else was waiting, then shows in the memtable, an ordered map in
-//! memory. A flush turns the memtable into slices, one a partition, and cuts the log: a sealed
-//! record costs two to three bytes of memory, and reading it one read of the file. Compaction keeps
-//! the slices of a partition few. Opening reads the indexes of the slices, then the log.
-//! Slices move byte for byte to other nodes, which ingest them. [`Scratch`] keeps what a node may
-//! lose. All files are reached through [`fs::Fs`].
+//! A [`Store`] holds the records of a node. A write goes to the commit log, is synced together with
+//! other waiting writes, and then becomes visible in the memtable, an ordered map in memory. A
+//! flush turns the memtable into slices, one per partition, and cuts the log: a sealed record takes
+//! two to three bytes of memory, and reading it takes one read of the file. Compaction keeps the
+//! number of slices per partition small. Opening reads the indexes of the slices, then the log.
+//! Slices are copied byte for byte to other nodes, which ingest them. [`Scratch`] keeps state that
+//! a node can lose. All file access goes through [`fs::Fs`].
 //!
 //! Invariants:
-//! * What is acknowledged is on the disk; what is read is on the disk.
-//! * Versions are ordered by ballot alone; the order in which they come does not matter.
-//! * Bytes that are not what was written are reported with file and offset, never skipped
-//!   and never served; a key that damage may concern is refused, never called absent. The one
-//!   exception is the last batch of a log that was not closed: a torn one is cut, for it was
-//!   never acknowledged, and [`LogTail`] says so.
-//! * What a sync that failed left in the page cache is written again before it is served.
-//! * A failed sync stops the store for good. A full disk only stops writes, until there is
-//!   room.
-//! * Memory is bounded: the memtable by its limit, at which writes wait for a flush, the queue
-//!   of writes by its own, every length read from a file or a peer before it is used.
-//! * Flushes and compactions keep to their rate limits, and no read waits for them.
+//! * Acknowledged writes are on disk, and reads return only data that is on disk.
+//! * Versions are ordered by ballot alone; their order of arrival does not matter.
+//! * Corrupt bytes are reported with file and offset, never skipped and never served. A
+//!   read of a key that damage may affect fails; it never reports the key as absent. The one
+//!   exception is the last batch of a log that was not closed: a torn one is cut, because it
+//!   was never acknowledged, and [`LogTail`] reports it.
+//! * Data that a failed sync left in the page cache is written again before it is served.
+//! * A failed sync stops the store for good. A full disk only stops writes, until there
+//!   is space.
+//! * Memory is bounded: the memtable and the queue of writes have limits (at the memtable's,
+//!   writes wait for a flush), and every length read from a file or a peer is checked before
+//!   use.
+//! * Flushes and compactions obey their rate limits, and no read waits for them.
 //!
 //! ```
 //! # async fn example(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
@@ -44,9 +45,9 @@
 //! # runtime.block_on(example(dir.path())).unwrap();
 //! ```
 //!
-//! Absent on purpose: which node holds what (`torc-ring`), quorums and promises
-//! (`torc-replication`), clocks beyond measuring, the network. There is no transaction over
-//! several keys: a batch is atomic in the log, not for readers.
+//! Deliberately not here: placement (`torc-ring`), quorums and promises
+//! (`torc-replication`), clocks beyond measuring, the network. There are no transactions
+//! over several keys: a batch is atomic in the log, not for readers.
 
 pub mod bulk;
 mod commit;

@@ -1,4 +1,4 @@
-//! The manifest: which files make up the store, and which slices in them count.
+//! The manifest: the files of the store, and the live slices in them.
 //!
 //! One frame of kind `Files`; its body is
 //!
@@ -15,11 +15,11 @@
 //! | 3 | the facts of a partition: partition (4), facts (60, see `partition.rs`), watermark (18) |
 //! | 4 | ceiling of the node's clock: zero (4), hybrid time (8) |
 //!
-//! The frame's count is that of the entries. The header's number is the generation, one
-//! more with each manifest; its seq is that of the last entry of the log the files cover: the
-//! first needed log segment starts right after it.
+//! The frame's count is the number of entries. The header's number is the generation, one
+//! higher with each manifest; its seq is the last log entry that the files cover: the first
+//! needed log segment starts right after it.
 //!
-//! A kind that is not known is refused as a newer format.
+//! An unknown kind is refused as a newer format.
 
 use torc_record::HybridTime;
 use torc_ring::{Partition, Partitions};
@@ -180,7 +180,7 @@ impl Manifest {
             .split_first_chunk::<FIXED_LEN>()
             .ok_or_else(|| corrupt(HEADER_LEN, "the list of files is cut off"))?;
         if header.partitions != partitions.count() {
-            return Err(corrupt(0, "it does not fit the store it is in"));
+            return Err(corrupt(0, "it belongs to another store"));
         }
         let mut manifest = Self {
             generation: header.number,

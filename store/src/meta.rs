@@ -1,8 +1,7 @@
 //! Small durable values by name: the identity of a node.
 //!
-//! Each is a file of a header and one frame, put in place whole; see
-//! [`Directory::publish`]. Not for anything that is written often: a value costs three
-//! syncs.
+//! Each is a file of a header and one frame, replaced atomically; see
+//! [`Directory::publish`]. Not for frequent writes: each costs three syncs.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What a store is opened with.
+//! Settings of a store.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,58 +10,57 @@ use crate::StoreError;
 const MIB: u64 = 1 << 20;
 
 /// Settings of a [`Store`](crate::Store). Start from [`StoreOptions::new`] and change
-/// the fields that matter.
+/// the fields you need.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct StoreOptions {
-    /// The data directory; created when it is missing. One process at a time.
+    /// The data directory; created if missing. One process at a time.
     pub dir: PathBuf,
-    /// Number of partitions of the cluster: recorded on creation, checked ever after.
+    /// Number of partitions of the cluster: stored on creation, checked on every later opening.
     pub partitions: Partitions,
-    /// Most bytes of memory the memtable takes, overhead included; from half of it on it is
-    /// flushed. Beyond it writes wait for that; deletes have an eighth more. A store that
-    /// holds more can be opened.
+    /// Limit of the memtable's memory, overhead included. It is flushed from half of that
+    /// on. At the limit, writes wait for the flush; deletes may use an eighth more. A store
+    /// that already holds more can be opened.
     pub memtable_limit_bytes: u64,
     /// Size of one preallocated segment of the commit log, 1 KiB to 1 GiB.
     pub log_segment_bytes: u64,
     /// A flush starts by itself when this much log has gathered since the last one began.
     pub flush_log_bytes: u64,
-    /// And when this much time has passed since the last one ended, unless the memtable holds
-    /// less than 4 MiB.
+    /// A flush also starts this long after the last one ended, unless the memtable holds less
+    /// than 4 MiB.
     pub flush_after: Duration,
-    /// Bytes per second that a flush writes at most.
+    /// Maximum write rate of a flush, bytes per second.
     pub flush_bytes_per_s: u64,
-    /// Bytes per second that a compaction writes at most.
+    /// Maximum write rate of a compaction, bytes per second.
     pub compact_bytes_per_s: u64,
-    /// Most slices of a partition that compaction leaves, 2 to 64.
+    /// Maximum number of slices per partition that compaction leaves, 2 to 64.
     pub most_slices: usize,
-    /// Bytes that one compaction reads, about: what its result needs on the disk before it gives
-    /// the room of its inputs back.
+    /// Bytes that one compaction reads, approximately. Its result needs this much disk space
+    /// until its inputs are deleted.
     pub compact_job_bytes: u64,
-    /// After so long without writes, partitions are compacted into one slice each.
+    /// After this long without writes, each partition is compacted into one slice.
     pub compact_when_idle: Duration,
-    /// Whether to compact without being asked.
+    /// Whether to compact automatically.
     pub auto_compact: bool,
-    /// Share of strangers that the gate of a partition's largest slice lets through, 0.0001
-    /// to 0.5.
+    /// False positive rate of the Bloom gate of a partition's largest slice, 0.0001 to 0.5.
     pub gate_rate: f64,
-    /// Most bytes of writes that wait for the committer; more of them wait in
-    /// [`Store::write`](crate::Store::write) for room. At least 1 MiB.
+    /// Maximum bytes of queued writes; further ones wait in
+    /// [`Store::write`](crate::Store::write). At least 1 MiB.
     pub queue_limit_bytes: u64,
-    /// Whether a log whose last batch was whole once and is damaged is cut before it. The writes of
-    /// that batch may have been acknowledged, and are lost then. If not, the store does not open.
+    /// Whether to cut a log whose last batch was complete once and is damaged. The writes of that
+    /// batch may have been acknowledged, and are then lost. If not set, the store does not open.
     pub cut_damaged_log: bool,
-    /// Asks the allocator to give unused memory back to the system; does nothing unless it is
-    /// set. Called after opening, a flush and a compaction by every thread that took part, because
-    /// allocators keep memory per thread. It may take some milliseconds.
+    /// Asks the allocator to return unused memory to the system; by default it does nothing. It is
+    /// called after opening, a flush and a compaction by every thread that took part, because
+    /// allocators keep memory per thread. It may take a few milliseconds.
     pub release_memory: fn(),
 }
 
 impl StoreOptions {
-    /// Settings for a node of a few GiB: 4,096 partitions, 512 MiB of memtable, a flush every 128
-    /// MiB of log or 5 minutes at up to 512 MiB/s, compactions at up to 128 MiB/s into at most 8
-    /// slices a partition and into one after 10 s without writes, gates of 1 %, 32 MiB of
-    /// queue.
+    /// Settings for a node of a few GiB: 4,096 partitions, a memtable of 512 MiB, a flush every
+    /// 128 MiB of log or 5 minutes at up to 512 MiB/s, compactions at up to 128 MiB/s into at
+    /// most 8 slices per partition and into one after 10 s without writes, gates with 1 % false
+    /// positives, a queue of 32 MiB.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {

@@ -1,8 +1,8 @@
-//! Replacing the manifest, and with it which slices count.
+//! Replacement of the manifest, and with it the set of live slices.
 //!
-//! The manifest's lock is held from the decision what changes, over the write, until the
-//! change is in force: no other change can come between. Drops can, and win: each is in the
-//! log, behind everything a slice may hold the effect of.
+//! The manifest's lock is held from the decision through the write until the change takes
+//! effect, so changes are serial. Only drops can happen in between, and they win: each is
+//! in the log after all entries that a slice may contain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -128,7 +128,7 @@ impl Shared {
     /// name.
     pub(crate) fn remove_file(&self, path: &Path) {
         if let Err(error) = self.dir.remove(path) {
-            tracing::warn!(%error, "an old file stays until the next start");
+            tracing::warn!(%error, "an old file could not be removed; the next start removes it");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Opening a store: from what lies on the disk to a store that takes writes.
+//! Opening a store: from the files on disk to a store that accepts writes.
 //!
-//! Every step can be interrupted and repeated: nothing that is needed is removed or cut,
-//! and what an earlier process left unsynced is synced before anything is built on it.
+//! Every step can be interrupted and repeated: nothing needed is removed or cut, and
+//! whatever an earlier process left unsynced is synced before it is used.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -219,12 +219,12 @@ fn report(recovery: &Recovery) {
         LogTail::Whole => {}
         LogTail::Torn { bytes } => tracing::warn!(
             bytes,
-            "cut a batch from the log that was not written whole: its writes were never \
+            "removed an incomplete batch from the end of the log: its writes were never \
              acknowledged, unless the disk forgot what it had synced"
         ),
         LogTail::Damaged { bytes } => tracing::error!(
             bytes,
-            "cut a batch from the log that was whole once and is damaged: its writes may have \
+            "removed a damaged batch from the end of the log: its writes may have been \
              been acknowledged, and are lost on this node; check the disk"
         ),
     }

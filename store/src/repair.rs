@@ -1,20 +1,20 @@
-//! Damage, and how it heals for good.
+//! Damage and its repair.
 //!
-//! A place of a slice that cannot be read may have held any key whose lookup leads there, at
-//! any ballot up to the highest of the slice. So:
+//! An unreadable place of a slice may have held any key whose lookup leads there, at any
+//! ballot up to the highest of the slice. So:
 //!
-//! * a key of which a version with at least that ballot can be read is not in doubt;
-//! * any other key that leads there is refused, until its version is written again with a
-//!   higher ballot, or the place is *vouched for*: whoever knows the other replicas says
-//!   that whatever was in it is known to be superseded or gone ([`Store::mark_repaired`]);
-//! * a compaction leaves out of its result what cannot be read if, and only if, each such place
-//!   was vouched for before the compaction read it. It takes all slices of the partition then, so
-//!   that their sums are right again.
+//! * a key with a readable version of at least that ballot is safe;
+//! * any other key that leads there is refused, until it is written again with a higher
+//!   ballot, or the place is *vouched for*: a caller that knows the other replicas
+//!   confirms that its former contents are superseded or gone ([`Store::mark_repaired`]);
+//! * a compaction drops unreadable records only if every such place was vouched for before the
+//!   compaction read it. It then takes all slices of the partition, so that their sums are
+//!   correct again.
 //!
-//! What was vouched for is forgotten when the store is closed before such a compaction: then the
-//! damage is found again.
+//! If the store is closed before such a compaction, the confirmation is lost and the damage is
+//! found again.
 //!
-//! # The flow, as a replica drives it
+//! # The flow, driven by a replica
 //!
 //! 1. [`Store::scrub`] reads the slices of one partition after the other, in the background
 //!    and at a limited rate, and finds what no get has met yet. [`Store::damage`] says what

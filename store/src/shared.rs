@@ -132,7 +132,7 @@ impl Shared {
             tracing::error!(
                 partition = partition.0,
                 records,
-                "keys share a digest: a record was stored under the digest of another key"
+                "two keys have the same digest: a record was stored under the digest of another key"
             );
         }
     }

@@ -1,62 +1,62 @@
-//! What a store reports of itself.
+//! Reports and statistics of a store.
 
 use torc_record::HybridTime;
 
 use crate::Seq;
 
-/// Whether the store takes writes and answers reads.
+/// Whether the store accepts writes and reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreHealth {
-    /// Both.
+    /// It accepts both.
     Ok,
-    /// Reads only, until space returns.
+    /// Reads only, until there is disk space.
     OutOfSpace,
-    /// Neither, for good: the reason. It has failed, see
+    /// Neither, until it is reopened, and the reason. It has failed, see
     /// [`StoreError::Failed`](crate::StoreError::Failed), or was closed.
     Failed(String),
 }
 
-/// What opening a store found and did.
+/// The result of opening a store.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// Whether the directory was empty and a new store was made in it.
+    /// Whether the directory was empty and a new store was created in it.
     pub created: bool,
-    /// Records held now, tombstones included.
+    /// Current records, tombstones included.
     pub records: u64,
-    /// Records in slices, which are not read on opening.
+    /// Records in slices, which opening does not read.
     pub sealed_records: u64,
-    /// Entries of the log applied on top.
+    /// Log entries applied on top.
     pub log_entries_replayed: u64,
-    /// Bytes of the log they took.
+    /// Their bytes in the log.
     pub log_bytes_replayed: u64,
     /// How the log ended. After a cut, compare with other replicas before this one votes.
     pub log_tail: LogTail,
     /// Number of the newest entry.
     pub last_seq: Seq,
-    /// The highest hybrid time of any record ever stored here: where the node's clock
-    /// resumes.
+    /// The highest hybrid time of any record ever stored here: the node's clock
+    /// continues from it.
     pub highest_time: HybridTime,
     /// How long it took.
     pub seconds: f64,
 }
 
-/// How the log that was found on opening ended.
+/// How the log ended when the store was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogTail {
-    /// With a whole batch.
+    /// With a complete batch.
     #[default]
     Whole,
-    /// Bytes of a batch were cut that was not written whole. It was never acknowledged, unless
-    /// the disk forgot what it had synced.
+    /// An incomplete batch was cut. It was never acknowledged, unless the disk lost synced
+    /// data.
     Torn {
-        /// Up to the last one that is not zero.
+        /// Bytes up to the last one that is not zero.
         bytes: u64,
     },
-    /// Bytes of a batch were cut that was whole once and is damaged. It may have been
+    /// A batch that was complete once and is damaged was cut. It may have been
     /// acknowledged.
     Damaged {
-        /// Up to the last one that is not zero.
+        /// Bytes up to the last one that is not zero.
         bytes: u64,
     },
 }
@@ -69,7 +69,7 @@ impl LogTail {
     }
 }
 
-/// What one partition holds. Two nodes hold the same records of a partition exactly if
+/// Summary of one partition. Two nodes hold the same records of a partition exactly if
 /// their summaries are equal (up to a chance of about 2^-128).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PartitionSummary {
@@ -79,7 +79,7 @@ pub struct PartitionSummary {
     pub tombstones: u64,
     /// Bytes of keys and values.
     pub payload_bytes: u64,
-    /// Sum of the records' [`entry_sum`](torc_record::entry_sum): which keys in which versions.
+    /// Sum of the records' [`entry_sum`](torc_record::entry_sum), over keys and versions.
     pub fingerprint: u128,
 }
 
@@ -93,7 +93,7 @@ pub struct DropReport {
     pub tombstones: u64,
     /// Bytes of keys and values removed.
     pub payload_bytes: u64,
-    /// Number of the drop in the log: everything older is gone.
+    /// Number of the drop in the log: everything older is removed.
     pub seq: Seq,
 }
 
@@ -105,12 +105,11 @@ pub struct FlushReport {
     pub records: u64,
     /// Tombstones among them.
     pub tombstones: u64,
-    /// Slices they are in: one for each partition that had some, more if keys share a digest.
+    /// Slices written: one for each partition with records, more if keys share a digest.
     pub slices: u64,
     /// Length of the segment; 0 if there was nothing to flush.
     pub bytes: u64,
-    /// The slices hold the effect of every entry up to this one, unless a later one undid
-    /// it.
+    /// The slices include every entry up to this one, unless a later one undid it.
     pub through: Seq,
     /// Segments of the log that are no longer needed and were deleted.
     pub log_segments_removed: u64,
@@ -124,7 +123,7 @@ pub struct FlushReport {
 pub struct CompactionReport {
     /// Slices that it merged or copied.
     pub slices_read: u64,
-    /// Slices that were looked through for what was collected, in vain.
+    /// Slices that were searched for collected records without finding any.
     pub slices_swept: u64,
     /// Slices that it wrote.
     pub slices_written: u64,
@@ -136,23 +135,23 @@ pub struct CompactionReport {
     pub seconds: f64,
 }
 
-/// What the slices of a store come to, and how they were read.
+/// Statistics of the slices of a store and of reads.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SliceStats {
-    /// Slices that count.
+    /// Live slices.
     pub slices: u64,
-    /// The most that one partition has.
+    /// The maximum per partition.
     pub most_slices: u64,
     /// Segments they are in.
     pub segments: u64,
-    /// Bytes of these segments on the disk, of slices that count no more included.
+    /// Bytes of these segments on disk, including slices that are no longer live.
     pub segment_bytes: u64,
-    /// Keys, counted once for each slice that has them.
+    /// Keys, counted once per slice.
     pub keys: u64,
     /// Bytes of the slices.
     pub slice_bytes: u64,
-    /// Memory of what is known of each beyond the three below: its header, where it lies.
+    /// Memory of their headers and places, without the three below.
     pub header_bytes: u64,
     /// Memory of their Bloom gates.
     pub gate_bytes: u64,
@@ -160,10 +159,10 @@ pub struct SliceStats {
     pub mphf_bytes: u64,
     /// Memory of their record offsets.
     pub offset_bytes: u64,
-    /// Sealed records beside another key's with the same digest. More than none says that
-    /// records were stored under the digest of another key.
+    /// Sealed records whose digest another key has too. If not 0, records were stored
+    /// under the digest of another key.
     pub shared_digests: u64,
-    /// Slices of which something was found damaged.
+    /// Slices with known damage.
     pub damaged: u64,
     /// Single and batched gets.
     pub gets: u64,

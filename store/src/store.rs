@@ -24,38 +24,39 @@ use crate::{
     StoreHealth, StoreOptions, StoreStats, meta, recovery,
 };
 
-/// A longer batch of records is written as several batches of the log.
+/// A longer batch of records is written as several log batches.
 pub(crate) const MAX_OP_BYTES: usize = 4 << 20;
 
-/// The durable records of one node. Cheap to clone; all clones are one store.
+/// The durable records of one node. Cheap to clone; clones share one store.
 ///
-/// * Reading: [`get`](Self::get), [`get_batch`](Self::get_batch), [`scan`](Self::scan),
-///   [`scan_since`](Self::scan_since), [`summary`](Self::summary). They see only what is
-///   durable, and may wait for the disk; [`get_cached`](Self::get_cached) and
-///   [`get_batch_cached`](Self::get_batch_cached) do not.
+/// * Reading: [`get`](Self::get), [`get_batch`](Self::get_batch),
+///   [`scan`](Self::scan), [`scan_since`](Self::scan_since), [`summary`](Self::summary).
+///   They see only durable data, and may wait for the disk;
+///   [`get_cached`](Self::get_cached) and [`get_batch_cached`](Self::get_batch_cached)
+///   do not.
 /// * Writing: [`write`](Self::write), [`write_batch`](Self::write_batch),
-///   [`drop_partition`](Self::drop_partition). They return when it is durable.
+///   [`drop_partition`](Self::drop_partition). They return when the change is durable.
 /// * For replicas: [`apply_many`](Self::apply_many), [`apply`](Self::apply),
 ///   [`resume`](Self::resume), [`room`](Self::room),
 ///   [`partition_meta`](Self::partition_meta), [`range_sum`](Self::range_sum),
-///   [`reserve_ceiling`](Self::reserve_ceiling); what is damaged:
+///   [`reserve_ceiling`](Self::reserve_ceiling); for damage:
 ///   [`scan_readable`](Self::scan_readable), [`scrub`](Self::scrub),
 ///   [`mark_repaired`](Self::mark_repaired).
 /// * Moving slices: [`sealed`](Self::sealed) on the one node, [`ingest`](Self::ingest) on
 ///   the other; [`hold`](Self::hold) meanwhile.
-/// * Upkeep: [`flush`](Self::flush) and [`compact`](Self::compact), which also happen by themselves;
+/// * Upkeep: [`flush`](Self::flush) and [`compact`](Self::compact), which also run automatically;
 ///   [`stats`](Self::stats), [`health`](Self::health), [`damage`](Self::damage),
 ///   [`trace`](Self::trace).
 /// * Identity: [`meta_get`](Self::meta_get), [`meta_set`](Self::meta_set).
 ///
-/// When the last clone is dropped without [`close`](Self::close), what was queued is
-/// written and the directory is released all the same; errors are then only logged.
+/// If the last clone is dropped without [`close`](Self::close), queued writes are still
+/// written and the directory is released; errors are then only logged.
 #[derive(Clone)]
 pub struct Store {
     handle: Arc<Handle>,
 }
 
-/// Names the directory; nothing of what users put in the store is ever printed.
+/// Prints the directory, never any user data.
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("Store");
@@ -70,14 +71,14 @@ struct Handle {
 }
 
 impl Store {
-    /// The file that every store has in its directory, and that is made first.
+    /// The first file that every store creates in its directory.
     #[must_use]
     pub fn format_file(dir: &Path) -> PathBuf {
         dir.join(FORMAT)
     }
 
-    /// Opens the store in a directory, which is made when it is missing. Reads the log since
-    /// the last flush, about a million records a second, and the indexes of the slices.
+    /// Opens the store in a directory, which is created if missing. Reads the log since the
+    /// last flush, about a million records per second, and the indexes of the slices.
     ///
     /// # Errors
     /// [`StoreError::Locked`], [`StoreError::NewerFormat`], [`StoreError::OlderFormat`],
@@ -87,7 +88,7 @@ impl Store {
         Self::open_with(options, Arc::new(RealFs))
     }
 
-    /// Opens a store on a file system of the caller's.
+    /// Opens a store on the caller's file system.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -109,10 +110,10 @@ impl Store {
         Ok((store, recovery))
     }
 
-    /// The record of a key, be it a value, an expired one or a tombstone, unless it was
-    /// collected. Under a microsecond
-    /// when the record is in the page cache; a sealed record that is not waits for one read
-    /// of the disk, and so does a miss in one of a hundred.
+    /// The record of a key: a value, an expired value or a tombstone, unless it was
+    /// collected. It takes under a microsecond if the record is in the page cache.
+    /// Otherwise a sealed record waits for one disk read, and so does one miss in a
+    /// hundred.
     ///
     /// # Errors
     /// [`StoreError::Damaged`], [`StoreError::Failed`], [`StoreError::Closed`].
@@ -128,8 +129,8 @@ impl Store {
         Ok(packed.map(|packed| packed.unpack()))
     }
 
-    /// Many gets, answered in the order in which they are asked. About half the time of as
-    /// many single ones: waits for memory overlap.
+    /// Many gets, answered in request order. Takes about half the time of single gets,
+    /// because waits for memory overlap.
     #[must_use]
     pub fn get_batch(
         &self,
@@ -144,9 +145,9 @@ impl Store {
             .collect()
     }
 
-    /// As [`Store::get`], for threads that must not wait for the disk: `None` if a record that
-    /// matters is not in the page cache. Ask [`Store::get`] then, where waiting is allowed.
-    /// Where the system cannot tell what is cached, it waits.
+    /// As [`Store::get`], for threads that must not wait for the disk: `None` if a needed
+    /// record is not in the page cache. Then call [`Store::get`] where waiting is allowed. On
+    /// systems that cannot tell what is cached, it waits.
     ///
     /// # Errors
     /// As [`Store::get`].
@@ -180,8 +181,9 @@ impl Store {
             .collect()
     }
 
-    /// Stores a record unless one with as high a ballot is there, and returns when that is
-    /// durable. An older or equal ballot is acknowledged all the same and changes nothing.
+    /// Stores a record unless there is one with the same or a higher ballot, and returns
+    /// when that is durable. An older or equal ballot is acknowledged too, but changes
+    /// nothing.
     ///
     /// Waits while the queue is full. A write whose future is dropped may still happen.
     ///
@@ -195,10 +197,10 @@ impl Store {
         self.submit(vec![packed]).await
     }
 
-    /// Stores records as [`Store::write`] does and returns when all are durable.
+    /// Stores records like [`Store::write`] and returns when all are durable.
     ///
-    /// Up to 4 MiB of them are one batch of the log: after a crash all are there or none.
-    /// Beyond that they are several.
+    /// Up to 4 MiB of records form one log batch: after a crash, all of them are stored
+    /// or none. Beyond that they form several.
     ///
     /// # Errors
     /// As [`Store::write`]; with more than 4 MiB, some of the records may have been stored.
@@ -221,8 +223,8 @@ impl Store {
         self.submit(batch).await
     }
 
-    /// Removes all records of a partition, durably. Records written later stay, also those
-    /// that were there before and come back.
+    /// Removes all records of a partition, durably. Records written later stay, even if
+    /// the same ones were there before.
     ///
     /// # Errors
     /// [`StoreError::UnknownPartition`] and those of [`Store::write`].
@@ -233,8 +235,9 @@ impl Store {
         outcome.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 
-    /// A page of a partition's records in ring order, tombstones included that were not
-    /// collected, from `after` on. A page may be empty and have a next one.
+    /// A page of a partition's records in ring order from `after` on, including
+    /// tombstones that were not collected. A page can be empty although there is a next
+    /// one.
     ///
     /// # Errors
     /// [`StoreError::UnknownPartition`], [`StoreError::Failed`], [`StoreError::Closed`].
@@ -288,30 +291,30 @@ impl Store {
         self.shared().table.tail(partition, since, after, limits)
     }
 
-    /// What a partition holds, less what was collected: kept up with every write, so asking
-    /// costs nothing; but once after each purge, if tombstones or values that expire are
-    /// there, it reads the partition's slices. One that does not exist holds nothing.
+    /// Summary of a partition, without collected records. It is updated with every write,
+    /// so this is cheap; but the first call after a purge reads the partition's slices if
+    /// they have tombstones or expiring values. A partition that does not exist is empty.
     #[must_use]
     pub fn summary(&self, partition: Partition) -> PartitionSummary {
         self.shared().table.summary(partition)
     }
 
-    /// Whether a partition holds anything that a collection may drop, now or once it has
-    /// expired; false is certain. Looks at its memtable and at the heads of its slices.
+    /// Whether a partition may hold anything that a collection can drop, now or after it
+    /// expires; false is certain. Checks its memtable and the headers of its slices.
     #[must_use]
     pub fn may_be_collected(&self, partition: Partition) -> bool {
         self.shared().table.may_be_collected(partition)
     }
 
-    /// Number of the newest entry that is applied; all entries up to it are. Survives
+    /// Number of the newest applied entry; all entries up to it are applied. Survives
     /// restarts.
     #[must_use]
     pub fn last_seq(&self) -> Seq {
         self.shared().last_seq()
     }
 
-    /// Flushes all records of the memtable into slices and cuts the log behind them. Reads and
-    /// writes go on meanwhile. Also happens by itself, see [`StoreOptions::flush_log_bytes`].
+    /// Flushes all records of the memtable into slices and cuts the log. Reads and writes
+    /// continue meanwhile. Also runs automatically, see [`StoreOptions::flush_log_bytes`].
     ///
     /// # Errors
     /// [`StoreError::OutOfSpace`], [`StoreError::Io`], [`StoreError::Unflushable`]: the store
@@ -323,9 +326,9 @@ impl Store {
         outcome.await.unwrap_or_else(|_| Err(self.why_unanswered()))
     }
 
-    /// Compacts the slices of every partition into one, as fast as it can. Reads and writes go
-    /// on meanwhile. Compaction also runs by itself, at a limited rate and as far as it is worth
-    /// it, see [`StoreOptions::most_slices`].
+    /// Compacts the slices of every partition into one, as fast as possible. Reads and writes
+    /// continue meanwhile. Compaction also runs automatically, at a limited rate and only where
+    /// it pays off, see [`StoreOptions::most_slices`].
     ///
     /// # Errors
     /// As [`Store::flush`]. Damaged slices are left as they are.
@@ -357,7 +360,7 @@ impl Store {
         })
     }
 
-    /// Begins to ingest slices of a partition that another node sends: makes room for them.
+    /// Starts the ingest of slices of a partition from another node: reserves space for them.
     ///
     /// # Errors
     /// [`StoreError::UnknownPartition`], [`StoreError::BadIngest`],
@@ -369,8 +372,8 @@ impl Store {
         Ingest::begin(&self.handle.shared, partition, slices)
     }
 
-    /// Keeps a partition's slices from being compacted as long as the answer lives: what was
-    /// copied of them need not be copied again.
+    /// Prevents compaction of a partition's slices while the returned value lives, so that
+    /// copied slices need not be copied again.
     #[must_use]
     pub fn hold(&self, partition: Partition) -> CompactionHold {
         self.shared().hold(partition);
@@ -380,18 +383,17 @@ impl Store {
         }
     }
 
-    /// What is damaged of a partition, if something was found so: its keys are refused as
-    /// far as they may be concerned.
+    /// Known damage of a partition, if any. Reads of keys that it may affect are refused.
     #[must_use]
     pub fn damage(&self, partition: Partition) -> Option<StoreError> {
         let slice = self.shared().table.damage(partition)?;
         Some(slice.note_damage("found before"))
     }
 
-    /// Where a key was looked for and what each place said.
+    /// Every place where a key was looked up, with the result.
     ///
     /// # Errors
-    /// As [`Store::get`], but for damage, which is part of the answer.
+    /// As [`Store::get`], except for damage, which is part of the result.
     pub fn trace(
         &self,
         namespace: NamespaceId,
@@ -403,7 +405,7 @@ impl Store {
         Ok(self.shared().table.trace(&position))
     }
 
-    /// Counters and sizes. Takes every partition's lock once, some 100 microseconds.
+    /// Counters and sizes. Takes every partition's lock once, about 100 microseconds.
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let shared = self.shared();
@@ -442,7 +444,7 @@ impl Store {
         }
     }
 
-    /// Whether the store takes writes and answers reads.
+    /// Whether the store accepts writes and reads.
     #[must_use]
     pub fn health(&self) -> StoreHealth {
         self.shared().health.report()
@@ -461,7 +463,7 @@ impl Store {
     /// Sets a small value, durably: the node's identity. `name` has 1 to 64 of `a` to `z`,
     /// `0` to `9`, `-` and `_`; `bytes` are at most 1 MiB.
     ///
-    /// Blocks the thread for two or three syncs, some milliseconds: call it from
+    /// Blocks the thread for two or three syncs, a few milliseconds: use
     /// `spawn_blocking` where that matters.
     ///
     /// # Errors
@@ -475,11 +477,11 @@ impl Store {
         meta::set(&shared.dir, name, bytes).inspect_err(|error| shared.health.note(error))
     }
 
-    /// Writes what is queued, ends the log in order, and releases the directory. All
-    /// clones refuse everything from then on; closing again is fine.
+    /// Writes the queue, ends the log properly, and releases the directory. After that
+    /// all clones refuse every call; closing again is allowed.
     ///
     /// # Errors
-    /// [`StoreError::Failed`], now or before. The directory is released all the same.
+    /// [`StoreError::Failed`], now or earlier. The directory is released in any case.
     pub async fn close(self) -> Result<(), StoreError> {
         let threads = self.handle.threads.lock().take();
         let Some(mut threads) = threads else {
@@ -520,7 +522,7 @@ impl Store {
         shared.queue.push(op, &shared.counters.write_stalls).await
     }
 
-    /// Every partition that may hold something, in the order of their numbers.
+    /// Every partition that may hold records, in numeric order.
     #[must_use]
     pub fn partitions(&self) -> Vec<Partition> {
         self.shared().table.partitions()
@@ -535,7 +537,7 @@ impl Store {
         Err(StoreError::UnknownPartition { partition, count })
     }
 
-    /// Why an operation was dropped without an answer: its thread died.
+    /// The reason for an operation that was dropped without an answer: its thread died.
     fn why_unanswered(&self) -> StoreError {
         match self.shared().health.check() {
             Err(why) => why,
@@ -544,7 +546,7 @@ impl Store {
     }
 }
 
-/// Keeps the slices of a partition from being compacted.
+/// Prevents compaction of the slices of a partition.
 #[derive(Debug)]
 pub struct CompactionHold {
     shared: Arc<Shared>,

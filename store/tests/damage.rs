@@ -298,7 +298,7 @@ fn corruption_before_the_end_names_file_and_offset() {
     assert_eq!(
         error.to_string(),
         "/data/log-00000000000000000004 is corrupt at byte 64: the body of a frame fails its \
-         checksum; set the directory aside and let the node join anew"
+         checksum; move the directory away and let the node join again"
     );
 }
 

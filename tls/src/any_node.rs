@@ -1,5 +1,5 @@
-//! Takes every node of some authorities for one, under any hostname; the authorities are known, or are recognised when
-//! the node shows its own.
+//! Accepts any node of some authorities, under any hostname. The authorities are known, or
+//! recognised when a node presents its own.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,7 +123,7 @@ pub enum Trust {
 
 /// The node showed no authority that is to be believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the node shows no certificate of the authority that was asked for")]
+#[error("the node has no certificate of the expected authority")]
 struct OtherAuthority;
 
 /// Why a node was not met. Nothing was sent to it.
@@ -150,8 +150,8 @@ pub enum IntroductionError {
     },
     /// The node is not of the authority that was asked for.
     #[error(
-        "the node at {address} shows no certificate of the cluster's authority, so nothing was sent to it: check the \
-         address, and whether the token or digest is of this cluster and of the authority that it has now"
+        "the node at {address} has no certificate of the expected authority, so nothing was sent to it: check the \
+         address, and whether the token or digest belongs to this cluster and its present authority"
     )]
     OtherAuthority {
         /// The address.

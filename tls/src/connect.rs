@@ -1,4 +1,4 @@
-//! Connecting: to a node by its name as clients do, or as another node.
+//! Connects to a node by its name, as clients do, or as another node.
 
 use std::fmt;
 use std::future::Future;
@@ -44,7 +44,7 @@ struct ClientFiles {
 type Contents = (Vec<u8>, Option<[Vec<u8>; 2]>);
 
 impl ClientFiles {
-    /// What the files say now. While they cannot be used, as before.
+    /// The present content of the files; the previous one while they are unusable.
     fn config(&self) -> Arc<ClientConfig> {
         let own = self
             .own
@@ -87,9 +87,9 @@ fn configure(
 }
 
 impl ClientTls {
-    /// Reads the files; the key is the certificate's. Before each connection they are read again, so that they can be
-    /// replaced while the client runs: an authority that takes another one's place, or a certificate that is renewed. Files
-    /// that cannot be used leave everything as it was.
+    /// Reads the files; `own` is the certificate and its key. Reads them again before each
+    /// connection, so you can replace an authority or renew a certificate while the client runs.
+    /// Unusable files leave everything unchanged.
     ///
     /// # Errors
     /// [`TlsError`] naming the file.
@@ -103,7 +103,8 @@ impl ClientTls {
         }))))
     }
 
-    /// Trusts these authorities, in PEM, and shows no certificate. `file` is where they are from, for errors.
+    /// Trusts these authorities, in PEM, and has no certificate. `file` names their origin in
+    /// errors.
     ///
     /// # Errors
     /// [`TlsError`] naming the file.
@@ -207,7 +208,7 @@ fn explained(error: io::Error) -> io::Error {
     let cause = cause.and_then(|cause| cause.downcast_ref::<rustls::Error>());
     match cause {
         Some(rustls::Error::InvalidMessage(_)) => {
-            io::Error::new(error.kind(), "what answers there does not speak TLS")
+            io::Error::new(error.kind(), "the server does not speak TLS")
         }
         _ => error,
     }

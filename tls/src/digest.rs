@@ -1,4 +1,5 @@
-//! Digests of authorities, and tokens that carry one: whom to believe before anything is known.
+//! Digests of authorities, and tokens that contain one, to recognise a cluster at the first
+//! contact.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +14,8 @@ const MAX_ADDRESS_LEN: usize = 253 + 6;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AuthorityDigest([u8; 32]);
 
-/// Text that is no digest of an authority, or no token that carries one. The text is not in it: it may be a secret.
+/// Text that is not a digest of an authority, or not a token with one. Does not contain the text,
+/// which may be a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MalformedToken {
@@ -84,8 +86,8 @@ impl FromStr for AuthorityDigest {
     }
 }
 
-/// A bearer token with the digest of the authority whose nodes take it: `ID.SECRET.DIGEST`. `Debug` does not show
-/// the secret.
+/// A bearer token with the digest of its cluster's authority: `ID.SECRET.DIGEST`. `Debug` hides the
+/// secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PinnedToken {
     /// The token.
@@ -114,8 +116,8 @@ impl FromStr for PinnedToken {
     }
 }
 
-/// What lets a node into a secure cluster: a token, the cluster's authority, and a node to ask. `Debug` does not show the
-/// secret.
+/// Lets a node join a secure cluster: a token, the cluster's authority, and a node to contact.
+/// `Debug` hides the secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinToken {
     /// The token, and the authority.

@@ -1,4 +1,4 @@
-//! What a certificate says.
+//! The facts in a certificate.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::{AuthorityDigest, Identity};
 /// Clocks differ: a certificate is valid from this long before it was issued.
 pub(crate) const BACKDATED: Duration = Duration::from_secs(24 * 3600);
 
-/// What a certificate says, for people and for renewals. Whether it is to be believed is another question.
+/// The facts in a certificate, for display and renewal. Does not verify the certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// Its subject.

@@ -1,4 +1,4 @@
-//! Who a certificate names.
+//! The identity in a certificate.
 
 use std::fmt;
 use std::str::FromStr;
@@ -46,13 +46,13 @@ pub enum IdentityError {
     #[error("`{0}` is not a name: use 1 to 64 letters, digits, `-`, `_`, `.` or `@`")]
     Name(String),
     /// Not a URI of ours.
-    #[error("`{0}` names neither a node nor a client of Torc")]
+    #[error("`{0}` identifies neither a node nor a client of Torc")]
     Uri(String),
     /// The certificate says nothing, or more than one thing.
-    #[error("the certificate names {0} identities of Torc instead of one")]
+    #[error("the certificate has {0} identities of Torc instead of one")]
     Count(usize),
     /// The certificate cannot be read.
-    #[error("the certificate cannot be read")]
+    #[error("the certificate is unreadable")]
     Unreadable,
 }
 

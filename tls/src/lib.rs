@@ -1,11 +1,12 @@
-//! TLS of Torc: who a certificate names, an authority that issues certificates, and connections.
+//! TLS of Torc: identities in certificates, an authority that issues them, and connections.
 //!
-//! A certificate says who its holder is in a URI ([`Identity`]): a node of a cluster, or a client
-//! with its [`Roles`]. Between nodes nothing else counts, no address and no hostname; clients
-//! verify a node's names as usual. What stands in a node's files is read again while it serves, and
-//! new connections use it.
+//! A certificate identifies its holder by a URI ([`Identity`]): a node of a cluster, or a client
+//! with its [`Roles`]. Nodes check nothing else of each other, neither address nor hostname;
+//! clients verify a node's names as usual. A serving node reloads its files, and new connections
+//! use them.
 //!
-//! Sessions are never resumed: a resumed session would not look at the client's certificate again.
+//! Sessions are never resumed, because a resumed session would not check the client's certificate
+//! again.
 
 #[cfg(feature = "node")]
 mod any_node;

@@ -1,4 +1,4 @@
-//! What stands in files: certificates and keys.
+//! Reads certificates and keys from files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub enum TlsError {
         source: std::io::Error,
     },
     /// A file has no PEM block of this kind, or a broken one.
-    #[error("{} holds no {what} in PEM that can be read", .file.display())]
+    #[error("{} has no readable {what} in PEM", .file.display())]
     Malformed {
         /// The file.
         file: PathBuf,
@@ -33,7 +33,7 @@ pub enum TlsError {
         what: &'static str,
     },
     /// The certificate names nobody that Torc knows.
-    #[error("{}: {source}; `kvctl cert issue` makes one that does", .file.display())]
+    #[error("{}: {source}; issue a valid one with `kvctl cert issue`", .file.display())]
     Identity {
         /// The certificate's file.
         file: PathBuf,
@@ -41,7 +41,7 @@ pub enum TlsError {
         source: IdentityError,
     },
     /// The certificate is a client's, where a node's is needed.
-    #[error("{} is the certificate of {found}, not of a node: `kvctl cert issue --node` makes one", .file.display())]
+    #[error("{} is the certificate of {found}, not of a node: issue one with `kvctl cert issue --node`", .file.display())]
     NotANode {
         /// The certificate's file.
         file: PathBuf,

@@ -1,8 +1,9 @@
-//! How even the gets of a skewed workload are spread over the nodes, with and without what clients do about hot keys.
+//! Balance of a skewed workload's gets over the nodes, with and without the client's relief of hot
+//! keys.
 //!
-//! Three and five kvd processes with three replicas of each key; 64 tasks of one client get keys at random, key i with a probability
-//! that falls with i^-1.2. What is told is what the nodes count of gets that they answered. All processes and the client share
-//! the machine's cores, so that the rate says little.
+//! Three and five kvd processes with three replicas of each key; 64 tasks of one client get keys at
+//! random, key i with a probability that falls with i^-1.2. The report shows the nodes' counts of
+//! answered gets. All processes and the client share the machine's cores, so the rate says little.
 
 use std::path::Path;
 use std::sync::Arc;

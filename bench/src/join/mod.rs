@@ -1,5 +1,5 @@
-//! A fourth node joins three that serve: how long it takes, what moves, and what those
-//! who ask meanwhile notice.
+//! A fourth node joins three serving nodes: duration, moved data, and the effect on
+//! clients.
 //!
 //! Three kvd processes are loaded, one is killed and started again, then a fourth joins
 //! under a steady traffic of gets and puts. Beside the join stands a plain copy of as many

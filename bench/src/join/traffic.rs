@@ -1,7 +1,7 @@
-//! Steady traffic: so many gets and puts a second, whatever the cluster does.
+//! Steady traffic: a fixed rate of gets and puts, whatever the cluster does.
 //!
-//! Every request is a task of its own, so that a slow one delays no other, and is timed
-//! from its sending. Gets are compared with what was stored; puts store it again.
+//! Every request is its own task, so a slow one delays no other, and is timed from its
+//! sending. Gets are compared with the stored records; puts store them again.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,10 +1,10 @@
 //! The store of one node beside embedded stores: durable puts, gets, memory, disk, opening.
 //!
-//! Every measurement runs in a process of its own ([`child`]), which makes `kill -9` and
-//! the memory figures real. Puts come from concurrent writers, each waiting for its own
-//! record to be durable. The peers have no group commit of their own that lets writers
-//! share a sync, so one committer thread gives it to them ([`grouped`]), as Torc's store
-//! has it within.
+//! Every measurement runs in its own process ([`child`]), so `kill -9` and memory
+//! figures are real. Puts come from concurrent writers, each waiting for its own record
+//! to be durable. The peers have no group commit of their own that lets writers share a
+//! sync, so one committer thread gives it to them ([`grouped`]), as Torc's store has it
+//! within.
 //!
 //! Every store is filled once and brought into the form it is read from: Torc flushes and
 //! compacts, as do the others where that is recommended ([`held`]). Then, round by round,

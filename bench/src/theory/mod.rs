@@ -1,7 +1,7 @@
-//! What the paper, the essay and the lecture claim, beside what we measure.
+//! Claims of the paper, the essay and the lecture, beside our measurements.
 //!
-//! One file a claim, in a directory for each source. A claim fills a [`Claim`]: rows of "source says" and "we measure", why they differ, and a
-//! plot. Nothing here passes or fails.
+//! One file per claim, in a directory per source. A claim fills a [`Claim`]: rows of "source says"
+//! and "we measure", why they differ, and a plot. Claims do not pass or fail.
 //!
 //! Sources: K. Chellapilla, A. Mityagin, D. Charles, GigaHash (WWW 2007); D. Lemire, "Can you implement a hash table without storing
 //! the keys?" with its discussion; S. Jiang, Hash methods (lecture, Peking University 2023).

@@ -1,4 +1,4 @@
-//! What is asked of every server, and what was expected.
+//! The cases of every server, and the expectations.
 
 use crate::report::Prediction;
 

@@ -1,7 +1,7 @@
-//! What an operation costs the servers on the path of every default cluster, beside an
-//! earlier build.
+//! Processor time per operation on the path of every default cluster, beside an earlier
+//! build.
 //!
-//! Every build is driven by its own `kvctl bench` where there is one, so that protocols may differ. On
+//! Each build's own `kvctl bench` drives it, if there is one, so protocols may differ. On
 //! one node the server has one core and the client another; three nodes and the client share
 //! the machine, and the processor time of the three is added up. The time is read from
 //! `/proc` before and after a whole run of `kvctl`, so that connecting is in it, spread over
@@ -77,21 +77,20 @@ const PREDICTIONS: &[Prediction] = &[
 /// What to compare with, and what to leave out.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Args {
-    /// An earlier kvd to compare with, of any protocol; without it, only the new one is
-    /// measured
+    /// An earlier kvd to compare with, of any protocol [default: none]
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// The kvctl that drives the baseline; without it, the one beside the baseline, or else
-    /// that of this build, which works as long as both speak one protocol
+    /// The kvctl that drives the baseline [default: the one beside the baseline, else this
+    /// build's, if both use the same protocol]
     #[arg(long, value_name = "FILE", requires = "baseline")]
     baseline_kvctl: Option<PathBuf>,
     /// Length of the values
     #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     value_bytes: u32,
-    /// Only cases with this in their names, for example `three nodes` or `one node: get`
+    /// Run only cases whose names contain this, for example `three nodes` or `one node: get`
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Count instructions by valgrind's callgrind too, on one node
+    /// Also count instructions with valgrind's callgrind, on one node
     #[arg(long)]
     callgrind: bool,
 }

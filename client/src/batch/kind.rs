@@ -1,4 +1,4 @@
-//! What batches of reads and of writes differ in.
+//! The differences between batches of reads and of writes.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,27 +16,27 @@ use crate::naming::Connection;
 use crate::retry::Nature;
 use crate::{Condition, Error, Value, Version, answers};
 
-/// One item's outcome: the node's fault, or its answer, which may be malformed.
+/// One item's outcome: the node's fault, or its possibly malformed answer.
 pub(super) type Outcome<D> = Result<Result<D, Error>, Fault>;
 
-/// Bytes of an item beyond its key and value, at most, and without the namespace.
+/// Most bytes of an item beyond its key and value, without the namespace.
 const ITEM_OVERHEAD: usize = 128;
 
 /// A kind of batch.
 pub(super) trait Kind: Send + Sync {
-    /// What the caller gives for an item.
+    /// The caller's input for an item.
     type What: Send + Sync;
-    /// What the caller gets for it.
+    /// The caller's result for it.
     type Done: Send + Sync;
-    /// An item as it is sent.
+    /// An item on the wire.
     type Wire: Send;
 
-    /// Whether items may be sent again after their outcome was lost.
+    /// Whether items may be resent after their outcome was lost.
     const NATURE: Nature;
 
     fn key(what: &Self::What) -> &[u8];
 
-    /// Bytes of an item in a request, at most.
+    /// Most bytes of an item in a request.
     fn bytes(&self, what: &Self::What) -> usize;
 
     fn wire(&self, what: &Self::What, digest: Bytes, route: Option<v1::Route>) -> Self::Wire;
@@ -53,7 +53,7 @@ pub(super) trait Kind: Send + Sync {
 /// Reads.
 pub(super) struct Gets {
     pub(super) namespace: String,
-    /// To be told what is hot.
+    /// Receives the hot keys of answers.
     pub(super) core: Arc<Core>,
     pub(super) quorum: v1::Quorum,
     pub(super) trace: Option<TraceContext>,
@@ -105,7 +105,7 @@ impl Kind for Gets {
     }
 }
 
-/// The digest of a key that the answer calls hot.
+/// The digest of a key that the answer marks as hot.
 fn hot(digest: &Bytes, result: &v1::GetResult) -> Option<Digest> {
     let is_hot = matches!(&result.outcome, Some(v1::get_result::Outcome::Ok(answer)) if answer.hot);
     is_hot.then(|| torc_proto::digest_from_wire(digest).ok())??
@@ -124,7 +124,7 @@ pub(super) struct Record {
     pub(super) key: Bytes,
     pub(super) value: Bytes,
     pub(super) condition: Option<Condition>,
-    /// 0: it never expires.
+    /// 0: never expires.
     pub(super) ttl_ms: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Many keys in few requests.
 //!
-//! A batch is cut by node and by size ([`plan`]), its requests are sent side by side,
-//! and what may be tried again is cut and sent again by the topology known then,
-//! until the deadline. Every item has its own outcome: there is no transaction.
+//! A batch is cut by node and by size ([`plan`]) into concurrent requests. Items that
+//! may be retried are cut again, with the newest topology, and resent until the
+//! deadline. Every item has its own outcome: a batch is not a transaction.
 
 mod kind;
 mod plan;
@@ -29,28 +29,28 @@ use crate::{Client, Error, PutOptions, Value, Version};
 use kind::{Gets, Kind, Outcome, Puts, Record};
 use plan::{Chunk, Indices, Limits, chunks, waves};
 
-/// Bytes of keys and values in one request: well below the largest message, so that
-/// a request does not hold up others on its connection for long.
+/// Bytes of keys and values in one request: well below the largest message, so a
+/// request does not delay others on its connection for long.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// Requests in flight of one batch.
+/// Concurrent requests of one batch.
 const IN_FLIGHT: usize = 16;
 
 /// Operations on many keys.
 impl Client {
-    /// The values of any number of keys, in the order of the keys.
+    /// Gets the values of any number of keys, in the order of the keys.
     ///
-    /// Costs a round trip for every 1,000 keys of a node, up to 16 at a time. A node's
-    /// answer is at most 16 MiB: where values are large, requests are halved until
-    /// their answers fit. The deadline covers the whole call; allow large batches
-    /// more with [`Client::with_deadline`].
+    /// Costs a round trip per 1,000 keys of a node, up to 16 at a time. A node's answer
+    /// is at most 16 MiB: for large values, the library halves requests until their
+    /// answers fit. The deadline covers the whole call; extend it for large batches
+    /// with [`Client::with_deadline`].
     ///
     /// # Errors
-    /// For a single key, in its place, those of [`Client::get`]. For the call:
+    /// For each key, those of [`Client::get`]. For the call:
     /// [`ErrorKind::NoSuchNamespace`](crate::ErrorKind::NoSuchNamespace), or
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) or
-    /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline) when no topology could be
-    /// had.
+    /// [`ErrorKind::Deadline`](crate::ErrorKind::Deadline) if no topology was
+    /// available.
     pub fn batch_get(
         &self,
         keys: impl IntoIterator<Item = impl Into<Bytes>>,
@@ -68,17 +68,16 @@ impl Client {
     }
 
     /// Stores any number of records and returns their versions, in the order of the
-    /// records. Each is stored or refused on its own; there is no transaction. Of
-    /// several records of one key the last one stays, unless an earlier one's outcome
+    /// records. Each is stored or refused on its own; this is not a transaction. Of
+    /// several records of one key, the last one wins, unless an earlier one's outcome
     /// is unknown: that one may still happen later.
     ///
-    /// Costs a round trip for every 1,000 records or 4 MiB of a node, up to 16 at a
-    /// time; a key that occurs n times costs n round trips one after the other. The
-    /// deadline covers the whole call; allow large batches more with
-    /// [`Client::with_deadline`].
+    /// Costs a round trip per 1,000 records or 4 MiB of a node, up to 16 at a time; a
+    /// key that occurs n times costs n successive round trips. The deadline covers the
+    /// whole call; extend it for large batches with [`Client::with_deadline`].
     ///
     /// # Errors
-    /// For a single record, in its place, those of [`Client::put`]. For the call, with
+    /// For each record, those of [`Client::put`]. For the call, with
     /// nothing stored, those of [`Client::batch_get`].
     pub fn batch_put(
         &self,
@@ -91,7 +90,7 @@ impl Client {
     /// [`Client::batch_put`] with options for each record.
     ///
     /// # Errors
-    /// For a single record, in its place, those of [`Client::put_with`]. For the call,
+    /// For each record, those of [`Client::put_with`]. For the call,
     /// with nothing stored, those of [`Client::batch_get`].
     pub fn batch_put_with(
         &self,
@@ -122,8 +121,8 @@ struct Item<W> {
     what: W,
 }
 
-/// A batch under way. `items` and `outcomes` go by the number of the input; an item
-/// that was refused before anything was sent has an outcome and no item.
+/// A running batch. `items` and `outcomes` are by number of the input; an item refused
+/// before anything was sent has an outcome and no item.
 struct Batch<K: Kind> {
     kind: K,
     namespace: NamespaceId,
@@ -131,26 +130,26 @@ struct Batch<K: Kind> {
     is_told: bool,
     items: Vec<Option<Item<K::What>>>,
     outcomes: Vec<Option<Result<K::Done, Error>>>,
-    /// What made it necessary to send an item again.
+    /// The fault that caused an item's retry.
     earlier: HashMap<usize, Fault>,
-    /// Shrinks when a node's answer does not fit a message.
+    /// Shrinks if a node's answer does not fit a message.
     limits: Limits,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 struct Reply<D> {
     items: Indices,
     peer: Arc<Peer>,
     outcome: Result<Vec<Outcome<D>>, Failure>,
 }
 
-/// What to send again.
+/// What to resend.
 #[derive(Default)]
 struct Again {
     items: Indices,
-    /// Why, one for each of `items`.
+    /// The reasons, one per item of `items`.
     failures: Vec<Failure>,
-    /// Items whose answer was too long, to be sent again in smaller requests.
+    /// Items whose answer was too long, to resend in smaller requests.
     too_large: Indices,
     /// A node that knows of a newer topology.
     ahead: Option<Arc<Peer>>,
@@ -260,8 +259,8 @@ impl<K: Kind> Batch<K> {
         Ok(())
     }
 
-    /// All gets, if another generation of their static namespace is current than when they began:
-    /// a batch sees one.
+    /// All gets, if the current generation of their static namespace has changed since their
+    /// start: a batch sees one generation.
     fn begin_anew(&mut self, client: &Client, view: &View) -> Option<Indices> {
         let now = view.table.namespace_id(&client.namespace_name())?;
         if now == self.namespace || K::NATURE != Nature::Read {
@@ -279,7 +278,7 @@ impl<K: Kind> Batch<K> {
         Some(all)
     }
 
-    /// Cuts items into requests, their destinations being indices into the targets.
+    /// Cuts items into requests. Destinations are indices into the targets.
     fn cut(
         &self,
         client: &Client,
@@ -359,7 +358,7 @@ impl<K: Kind> Batch<K> {
         }
     }
 
-    /// Sorts a reply into outcomes and what to send again.
+    /// Sorts a reply into outcomes and items to resend.
     fn take(&mut self, reply: Reply<K::Done>, call: &Call<'_>, again: &mut Again) {
         let count = reply.items.len();
         match reply.outcome {
@@ -413,7 +412,7 @@ impl<K: Kind> Batch<K> {
     }
 }
 
-/// The index of a target, which is added unless it is there.
+/// The index of a target; adds it if necessary.
 fn add(targets: &mut Vec<Target>, target: Target) -> usize {
     let same = targets.iter().position(|known| known.is_same(&target));
     same.unwrap_or_else(|| {

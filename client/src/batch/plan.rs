@@ -1,9 +1,9 @@
-//! How a batch is cut into requests. Pure.
+//! Cuts a batch into requests. Pure.
 //!
 //! Invariants:
 //! * Every item is in exactly one wave, and of two writes to one key the earlier one
-//!   is in the earlier wave: waves are sent one after the other, each ended before
-//!   the next begins, so that the last write of a key is the one that stays.
+//!   is in the earlier wave: waves run one after the other, so the last write of a key
+//!   wins.
 //! * Every pending item is in exactly one chunk; all items of a chunk go to the same
 //!   destination, in the order of the input.
 //! * A chunk has at least one item and keeps both limits, except that one item alone

@@ -1,4 +1,4 @@
-//! Where a key lives and why, and what its replicas hold of it.
+//! Where a key lives and why, and what its replicas hold.
 
 use serde::Serialize;
 use torc_record::{Digest, Epoch};
@@ -13,7 +13,7 @@ pub struct Explanation {
     /// Hash of namespace and key.
     #[serde(serialize_with = "as_text")]
     pub digest: Digest,
-    /// The digest's head: the key's position on the ring.
+    /// The first 64 bits of the digest: the key's position on the ring.
     #[serde(serialize_with = "as_text")]
     pub token: Token,
     /// The partition the token lies in.
@@ -24,53 +24,53 @@ pub struct Explanation {
     /// Last token of the partition, inclusive.
     #[serde(serialize_with = "as_text")]
     pub arc_end: Token,
-    /// The position on the ring that owns the token.
+    /// The ring position that owns the token.
     pub successor: Position,
-    /// The topology that last changed the partition.
+    /// Epoch of the topology that last changed the partition.
     pub epoch: Epoch,
-    /// Whether the partition moves, and how far it is.
+    /// The stage of the partition's move, if it moves.
     pub stage: Stage,
-    /// The node that operations go to.
+    /// The node to which operations go.
     pub lead: NodeId,
     /// The preference list; while the partition moves, the old one.
     pub nodes: Vec<NodeId>,
-    /// The new preference list while the partition moves, else empty.
+    /// While the partition moves, the new preference list; else empty.
     pub next_nodes: Vec<NodeId>,
     /// The members named above.
     pub members: Vec<Member>,
     /// The node that looked the key up.
     pub answered_by: NodeId,
-    /// What it holds of the key.
+    /// That node's record of the key.
     pub holds: Holds,
-    /// Version of what it holds.
+    /// Version of the record.
     #[serde(serialize_with = "as_optional_text")]
     pub version: Option<Version>,
     /// Length of the value.
     pub value_bytes: u64,
-    /// Unix milliseconds from which on the key counts as absent; none: never.
+    /// When the value expires, Unix milliseconds; `None`: never.
     pub expires_at_ms: Option<u64>,
-    /// Where the record was found: `memtable`, or `slice`.
+    /// Where the record was found: `memtable` or `slice`.
     pub held_in: Option<String>,
-    /// Every slice of the partition at that node, and what it says of the key.
+    /// Every slice of the partition on that node, and its answer for the key.
     pub slices: Vec<SliceTrace>,
-    /// How often the key was accessed there of late; none where accesses are not counted.
+    /// Recent accesses to the key at that node; `None` if it does not count them.
     pub hot: Option<HotEstimate>,
-    /// What a read and a prepare need.
+    /// The quorum of a read or prepare.
     pub read_quorum: Quorum,
-    /// What an accept needs: all of these.
+    /// The quorums of an accept: it needs all of them.
     pub accept_quorums: Vec<Quorum>,
-    /// Replicas that were declared dead: they never count.
+    /// Replicas that were declared dead and never count.
     pub excluded: Vec<NodeId>,
-    /// What each replica holds, newcomers included.
+    /// The record of each replica, new ones included.
     pub replicas: Vec<Holding>,
 }
 
-/// So many of these nodes.
+/// A number out of some nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Quorum {
-    /// How many have to answer.
+    /// How many must answer.
     pub needed: u32,
-    /// Of whom.
+    /// The nodes.
     pub of: Vec<NodeId>,
 }
 
@@ -85,22 +85,22 @@ impl Quorum {
     }
 }
 
-/// What one replica holds of a key by itself: an older version than another's is one that
-/// it has missed, or that is under way.
+/// One replica's record of a key. If it is older than another's, the replica has missed a
+/// write, or the write is in progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Holding {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
-    /// What it holds; none where it did not tell.
+    /// Its record; `None` if it did not answer.
     pub holds: Option<Holds>,
-    /// Version of that.
+    /// Version of the record.
     #[serde(serialize_with = "as_optional_text")]
     pub version: Option<Version>,
-    /// Why it did not tell.
+    /// Why it did not answer.
     pub problem: Option<String>,
 }
 
-/// What one slice says of a key.
+/// One slice's answer for a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SliceTrace {
     /// Number of its file.
@@ -111,35 +111,35 @@ pub struct SliceTrace {
     pub keys: u64,
     /// Its length.
     pub bytes: u64,
-    /// What its minimal perfect hash function gives the key, whether it is there or not.
+    /// The slot that its minimal perfect hash function gives the key, present or not.
     pub slot: u64,
-    /// What it says.
+    /// Its answer.
     pub verdict: SliceVerdict,
-    /// Of the version that it holds.
+    /// The version in the slice.
     #[serde(serialize_with = "as_optional_text")]
     pub version: Option<Version>,
-    /// Whether that is a tombstone.
+    /// Whether the record is a tombstone.
     pub tombstone: bool,
 }
 
-/// A slice's word on a key.
+/// A slice's answer for a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum SliceVerdict {
-    /// Its Bloom gate has never seen the key: nothing is read.
+    /// Its Bloom gate says no: nothing is read.
     GateNegative,
-    /// The gate let the key through, and the record in its slot is another key's.
+    /// The gate says maybe, but the slot holds another key's record.
     GateFalsePositive,
     /// It holds a version.
     Holds,
-    /// It is damaged there: nobody knows.
+    /// The slot is damaged: its content is unknown.
     Damaged,
-    /// Something that this release does not know.
+    /// An answer that this release does not know.
     Unknown,
 }
 
-/// What a node holds of a key.
+/// The kind of a node's record of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holds {
@@ -147,6 +147,6 @@ pub enum Holds {
     Nothing,
     /// A value.
     Value,
-    /// The note that it was deleted.
+    /// A tombstone: the key was deleted or has expired.
     Tombstone,
 }

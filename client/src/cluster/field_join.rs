@@ -14,41 +14,43 @@ pub struct FieldJoin {
     pub on: String,
     /// Rows of the join.
     pub size: FieldJoinEstimate,
-    /// Nodes that were asked.
+    /// Number of nodes asked.
     pub nodes: u32,
-    /// Records that the nodes read for it.
+    /// Number of records that the nodes read.
     pub records_read: u64,
-    /// Bytes of sketches that travelled.
+    /// Bytes of sketches transferred.
     pub bytes_moved: u64,
 }
 
-/// One of the namespaces. All is counted, not estimated.
+/// One of the namespaces. All figures are exact counts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldJoinSide {
     /// Its name.
     pub namespace: String,
     /// Records with a string, a number or a boolean in the field.
     pub rows: u64,
-    /// Records whose value is no JSON; they join with nothing, as do the next two.
+    /// Records whose value is not JSON; these and the next two kinds join with nothing.
     pub not_json: u64,
-    /// Records whose value has no such field.
+    /// Records whose value lacks the field.
     pub without_field: u64,
-    /// Records with null, an array or an object there.
+    /// Records with null, an array or an object in the field.
     pub not_scalar: u64,
 }
 
 /// The sum over values of (rows in one) (rows in the other), by sketches of T = 5 rows of m = 65,536 counters.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct FieldJoinEstimate {
-    /// Without bias, but that it is never below 0 or above `upper` and all pairs.
+    /// Unbiased, except that it is clamped to 0 below, and to `upper` and all pairs above.
     pub estimate: u128,
     /// 3 standard deviations: 3 sqrt((F₂(a) F₂(b) + estimate²) / (m T)), F₂ being the sum over values of rows².
     pub error: u128,
-    /// The least probability with which the truth is within `error`: 8/9, by Chebyshev's inequality.
+    /// Lower bound on the probability that the truth is within `error`: 8/9, by Chebyshev's
+    /// inequality.
     pub confidence: f64,
-    /// The plain minimum: never below the truth.
+    /// The count-min estimate: never below the truth.
     pub upper: u128,
-    /// ε |a| |b|, ε = 2/m: `upper` exceeds the truth by more with probability `delta` at most.
+    /// ε |a| |b|, ε = 2/m: `upper` exceeds the truth by more than this with a probability of at
+    /// most `delta`.
     pub upper_error: u128,
     /// 1/32.
     pub delta: f64,

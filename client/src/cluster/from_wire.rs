@@ -1,4 +1,4 @@
-//! Answers of the cluster service, checked, as the types of this module.
+//! Converts and checks answers of the cluster service.
 
 use torc_proto::{WireError, digest_from_wire, v1, version_from_wire};
 use torc_record::{Epoch, NodeSlot};
@@ -19,12 +19,12 @@ pub(super) const fn missing(field: &'static str) -> WireError {
     WireError::Field { field }
 }
 
-/// On the wire, 0 is the id of no node.
+/// On the wire, 0 means no node.
 fn node(id: u64) -> Option<NodeId> {
     (id != 0).then_some(NodeId(id))
 }
 
-/// On the wire, 0 is no number of replicas.
+/// On the wire, 0 means no number of replicas.
 fn number(replicas: u32) -> Option<u32> {
     (replicas != 0).then_some(replicas)
 }
@@ -40,7 +40,7 @@ impl ClusterStatus {
 }
 
 impl Transition {
-    /// Of an answer that acknowledges a change.
+    /// From an answer that acknowledges a change.
     pub(crate) fn from_wire(wire: Option<&v1::Transition>) -> Result<Self, Error> {
         let wire = wire.ok_or(missing("transition")).and_then(transition);
         wire.map_err(|error| Error::malformed(error, true))
@@ -48,7 +48,7 @@ impl Transition {
 }
 
 impl Change {
-    /// `commits`: whether it was asked for more than a plan.
+    /// `commits`: whether the request was for more than a plan.
     pub(crate) fn from_wire(wire: v1::ChangeResponse, commits: bool) -> Result<Self, Error> {
         let plan = wire.plan.ok_or(missing("plan")).and_then(plan);
         Ok(Self {
@@ -286,7 +286,7 @@ fn holding(wire: v1::Holding) -> Checked<Holding> {
     })
 }
 
-/// Who has to answer in a stage: to read, and to accept.
+/// The quorums of a stage: to read, and to accept.
 fn quorums(stage: Stage, old: &[NodeId], new: &[NodeId]) -> (Quorum, Vec<Quorum>) {
     let (old, new) = (Quorum::majority_of(old), Quorum::majority_of(new));
     match stage {

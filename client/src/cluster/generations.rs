@@ -12,26 +12,26 @@ use crate::Version;
 /// A generation of a static namespace, from [`Client::generations`](crate::Client::generations).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Generation {
-    /// Its number in the cluster; given once.
+    /// Its number, unique in the cluster.
     pub number: u32,
-    /// Whose content it is.
+    /// Its namespace.
     pub namespace: String,
-    /// Under which its records are stored.
+    /// The id under which its records are stored.
     pub id: NamespaceId,
     /// The version of all of its records.
     #[serde(serialize_with = "as_text")]
     pub version: Version,
-    /// How far it is.
+    /// Its state.
     pub state: GenerationState,
-    /// Where nodes fetch it; empty while it is reserved.
+    /// Where nodes fetch it from; empty while it is reserved.
     pub source: String,
     /// Its keys.
     pub records: u64,
     /// Bytes of its keys and values.
     pub payload_bytes: u64,
-    /// Members that are to hold it and do not hold all of it yet.
+    /// Members that do not hold all of their share yet.
     pub not_ready: Vec<NodeId>,
-    /// Of the current one: members that may still answer from an older one.
+    /// For the current one: members that may still serve an older one.
     pub unheard: Vec<NodeId>,
 }
 
@@ -39,35 +39,36 @@ fn as_text<S: serde::Serializer>(version: &Version, serializer: S) -> Result<S::
     serializer.collect_str(version)
 }
 
-/// How far a generation is.
+/// The state of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GenerationState {
-    /// It can be built.
+    /// Reserved, so it can be built.
     Reserved,
-    /// Nodes hold it, or fetch it.
+    /// Nodes hold or fetch it.
     Attached,
-    /// Gets are answered from it.
+    /// Nodes answer gets from it.
     Current,
-    /// Gets were answered from it before.
+    /// It was current before the current one.
     Previous,
-    /// It was current and was rolled back: attach it again before promoting it.
+    /// It was rolled back: attach it again before you promote it.
     RolledBack,
 }
 
-/// A number for a generation, and what it has to be built with, from
+/// A reserved generation, and the parameters to build it with, from
 /// [`Client::reserve_generation`](crate::Client::reserve_generation).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
-    /// What was reserved.
+    /// The reserved generation.
     pub generation: Generation,
-    /// What digests of its keys are computed with: no other generation's.
+    /// The key of its digests, different for each generation.
     pub digest_key: DigestKey,
     /// Partitions of the cluster.
     pub partitions: Partitions,
 }
 
-/// What was built, for [`Client::attach_generation`](crate::Client::attach_generation).
+/// The content of a built generation, for
+/// [`Client::attach_generation`](crate::Client::attach_generation).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GenerationContent {
     /// BLAKE3 of its manifest.

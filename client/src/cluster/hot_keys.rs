@@ -1,6 +1,6 @@
-//! What is hot, as the cluster counted it.
+//! Hot keys as the cluster counted them.
 //!
-//! A key's bytes are text, or base64 where they are not UTF-8, or not told at all.
+//! In JSON, a key is text, or base64 if it is not UTF-8, or missing if nodes redact keys.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,39 +17,41 @@ use crate::answers::moment;
 /// The hot keys of a window, from [`Client::hot_keys`](crate::Client::hot_keys).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HotKeys {
-    /// The node that added the others up.
+    /// The node that added up the counts.
     pub answered_by: NodeId,
-    /// Where the counts begin, Unix milliseconds; perhaps a little before the window.
+    /// Start of the counts, Unix milliseconds; may be slightly before the window.
     pub from_ms: u64,
-    /// Where they end: some seconds ago at most, unless nothing was accessed since.
+    /// End of the counts: at most some seconds ago, unless there were no accesses since.
     pub to_ms: u64,
-    /// Of all keys of the namespace.
+    /// Accesses to all keys of the namespace.
     pub accesses: u64,
-    /// An estimate is never below the truth, and above it by more than this with
-    /// probability [`HotKeys::delta`] at most.
+    /// An estimate is never below the truth, and exceeds it by more than this with a
+    /// probability of at most [`HotKeys::delta`].
     pub error_bound: u64,
     /// See [`HotKeys::error_bound`].
     pub delta: f64,
-    /// Every key with so many accesses is in the answer, as far as the wanted number goes.
+    /// The answer lists every key with at least this many accesses, within the requested number of
+    /// keys.
     pub complete_from: u64,
     /// The most accessed first.
     pub keys: Vec<HotKey>,
-    /// The key with more than half of all accesses, if one has.
+    /// The key with more than half of all accesses, if any.
     pub majority: Option<HotMajority>,
     /// Every node that was asked.
     pub nodes: Vec<HotNode>,
-    /// How accesses came over time, if that was asked for and all nodes that have counted told it.
+    /// Accesses over time, if requested and if all nodes that count sent them.
     pub history: Option<HotHistory>,
 }
 
-/// Accesses in successive steps of equal length. Those of an interval that lies in several are spread by time.
+/// Accesses in successive steps of equal length. Accesses of an interval that covers several steps
+/// are spread by time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HotHistory {
-    /// Where the first step begins, Unix milliseconds.
+    /// Start of the first step, Unix milliseconds.
     pub from_ms: u64,
-    /// How long a step is.
+    /// Length of a step.
     pub step_ms: u64,
-    /// Of all keys of the namespace.
+    /// Accesses to all keys of the namespace.
     pub accesses: Vec<f64>,
     /// The estimates of each of the first 20 keys, in the order of [`HotKeys::keys`].
     pub keys: Vec<Vec<f64>>,
@@ -58,23 +60,23 @@ pub struct HotHistory {
 /// A key that is hot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HotKey {
-    /// What it is counted by.
+    /// Its digest.
     pub digest: Digest,
     /// Its namespace.
     pub namespace: String,
-    /// Its bytes; none where keys are redacted.
+    /// Its bytes; `None` if nodes redact keys.
     pub key: Option<Bytes>,
     /// Its accesses, see [`HotKeys::error_bound`].
     pub estimate: u64,
-    /// Of all accesses to its namespace.
+    /// Share of all accesses to its namespace.
     pub share: f64,
-    /// Nodes at which it is hot, the one with most accesses first.
+    /// Nodes where it is hot, the one with the most accesses first.
     pub nodes: Vec<HotKeyNode>,
-    /// Whether it was not hot in the window before, if that is known.
+    /// Whether it was not hot in the previous window, if known.
     pub is_new: Option<bool>,
 }
 
-/// A key at a node.
+/// A hot key's accesses at one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct HotKeyNode {
     /// The node.
@@ -93,37 +95,37 @@ pub struct HotMajority {
     pub certain: bool,
 }
 
-/// What a node contributed.
+/// A node's contribution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HotNode {
     /// The node.
     pub node: NodeId,
-    /// Of all keys.
+    /// Accesses to all keys.
     pub accesses: u64,
-    /// Where its counts begin, Unix milliseconds; none: it has none.
+    /// Start of its counts, Unix milliseconds; `None` without counts.
     pub from_ms: Option<u64>,
-    /// Where its counts end.
+    /// End of its counts, Unix milliseconds; `None` without counts.
     pub to_ms: Option<u64>,
-    /// Why it is missing from the answer; none: it is not.
+    /// Why it is missing from the answer; `None` if it is not.
     pub problem: Option<String>,
 }
 
 /// How often one key was accessed at a node, by its sketch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct HotEstimate {
-    /// Where the counts begin, Unix milliseconds.
+    /// Start of the counts, Unix milliseconds.
     pub from_ms: u64,
-    /// Where they end.
+    /// End of the counts, Unix milliseconds.
     pub to_ms: u64,
-    /// Of all keys of its namespace.
+    /// Accesses to all keys of its namespace.
     pub accesses: u64,
-    /// Never below the truth.
+    /// The estimate; never below the truth.
     pub estimate: u64,
-    /// Above the truth by more than this with a probability of 1/32 at most.
+    /// The estimate exceeds the truth by more than this with a probability of at most 1/32.
     pub error_bound: u64,
 }
 
-/// The key as records have it: text where it is UTF-8, else base64.
+/// The key as in records: text if it is UTF-8, else base64.
 #[derive(Serialize)]
 struct Row<'a> {
     digest: String,

@@ -1,10 +1,10 @@
-//! What flush and compaction wrote.
+//! Results of flush and compaction.
 
 use serde::Serialize;
 use torc_proto::v1;
 use torc_ring::NodeId;
 
-/// What a node wrote, from [`Client::flush`](crate::Client::flush) and
+/// A node's result, from [`Client::flush`](crate::Client::flush) and
 /// [`Client::compact`](crate::Client::compact).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeMaintenance {
@@ -12,13 +12,13 @@ pub struct NodeMaintenance {
     pub node: NodeId,
     /// Records written, tombstones included.
     pub records: u64,
-    /// Slices they are in.
+    /// Slices written.
     pub slices: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// How long it took.
+    /// Duration, seconds.
     pub seconds: f64,
-    /// Why it was not done; none if it was.
+    /// Why it failed; `None` on success.
     pub problem: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! The cluster as its nodes describe it: plain types that serialise to stable JSON.
 //!
-//! Field names carry units. Ids are numbers; cluster ids, digests, tokens and
-//! versions are text; what does not exist is `null`.
+//! Field names carry units. Ids are numbers; cluster ids, digests, tokens and versions
+//! are text; missing values are `null`.
 
 mod explanation;
 mod field_join;
@@ -27,33 +27,33 @@ pub use maintenance::NodeMaintenance;
 pub use namespaces::{Namespace, NamespaceMode};
 pub use overlap::{Overlap, OverlapEstimate, OverlapJoin, OverlapSet};
 
-/// What the cluster is doing, from [`Client::status`](crate::Client::status).
+/// The state of the cluster, from [`Client::status`](crate::Client::status).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ClusterStatus {
     /// The cluster's id.
     pub cluster_id: ClusterId,
-    /// Number of the topology.
+    /// Epoch of the topology.
     pub epoch: Epoch,
-    /// The feature level, which every member works at.
+    /// The feature level that every member supports.
     pub feature_level: u32,
     /// The node that answered.
     pub answered_by: NodeId,
-    /// Leader of the topology group, where one is known.
+    /// Leader of the topology group, if known.
     pub topology_leader: Option<NodeId>,
     /// Number of partitions.
     pub partitions: u32,
-    /// Replicas of every partition in which the namespace `default` lies.
+    /// Replicas of the partitions that hold the namespace `default`.
     pub replicas: u32,
-    /// Partitions with fewer answering replicas than configured; none if the other nodes were
-    /// not asked.
+    /// Partitions with fewer live replicas than configured; `None` if the node asked no
+    /// others.
     pub under_replicated: Option<u32>,
-    /// Partitions of which no majority answers: their keys can be neither read nor written.
+    /// Partitions without a live majority: their keys can be neither read nor written.
     pub without_quorum: Option<u32>,
     /// Generations of static namespaces, in the order of their numbers.
     pub generations: Vec<Generation>,
-    /// Every member, those that are not reachable included.
+    /// Every member, unreachable ones included.
     pub nodes: Vec<NodeStatus>,
-    /// The transition that runs now.
+    /// The running transition.
     pub transition: Option<Transition>,
     /// The transition that ended last.
     pub last_transition: Option<Transition>,
@@ -74,25 +74,25 @@ pub struct Member {
     pub zone: Zone,
     /// Share of the load, percent of a normal node.
     pub weight_percent: u32,
-    /// Where it stands.
+    /// Its state.
     pub state: MemberState,
-    /// What it runs, as of its last confirmed start.
+    /// Its release, as of its last confirmed start.
     pub release: String,
-    /// The lowest feature level that this works at.
+    /// The lowest feature level that the release supports.
     pub oldest_level: u32,
-    /// The highest feature level that this works at.
+    /// The highest feature level that the release supports.
     pub newest_level: u32,
 }
 
-/// Where a member stands.
+/// The state of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
-    /// Has an id, but no position on the ring yet.
+    /// It has an id but no ring positions yet.
     Joining,
-    /// Has positions on the ring.
+    /// It has ring positions.
     Active,
-    /// Is handing its partitions over and will be removed.
+    /// It is handing over its partitions and will be removed.
     Leaving,
 }
 
@@ -100,19 +100,19 @@ pub enum MemberState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct NodeStatus {
-    /// Who it is.
+    /// The member.
     #[serde(flatten)]
     pub member: Member,
-    /// Whether it answered the node that answered us. If not, all below is unknown
-    /// and zero.
+    /// Whether it answered the node that answered the client. If not, all fields below
+    /// are unknown and zero.
     pub reachable: bool,
     /// Whether it serves its partitions.
     pub ready: bool,
     /// Whether it votes in the topology group.
     pub voter: bool,
-    /// What its process runs; if it is not reachable, its last confirmed start.
+    /// Its release; if it is unreachable, that of its last confirmed start.
     pub version: String,
-    /// Since it started.
+    /// Time since its start.
     pub uptime_ms: u64,
     /// The topology it has adopted.
     pub epoch: Epoch,
@@ -130,25 +130,25 @@ pub struct NodeStatus {
     pub log_bytes: u64,
     /// Memory of its process.
     pub rss_bytes: u64,
-    /// Why it is not ready or not reachable.
+    /// Why it is not ready or unreachable.
     pub problem: Option<String>,
     /// Damaged slices on its disk that have not been rewritten yet.
     pub damaged_slices: u64,
-    /// Whether its disk has no space: it stores nothing until there is some.
+    /// Whether its disk is full: it then refuses writes until there is space.
     pub disk_full: bool,
-    /// Keys that lie in slices, counted once for each slice that has them.
+    /// Keys in slices, counted once per slice.
     pub sealed_keys: u64,
     /// Memory of the indexes of these slices: hash functions, Bloom gates, offsets, headers.
     pub index_bytes: u64,
-    /// When its certificate ends, Unix time in milliseconds. None: it speaks no TLS.
+    /// Expiry of its certificate, Unix milliseconds; `None` without TLS.
     pub certificate_ends_at_ms: Option<u64>,
-    /// Its wall clock as it answered, Unix milliseconds; 0 where it does not tell.
+    /// Its wall clock when it answered, Unix milliseconds; 0 if unknown.
     pub clock_ms: u64,
     /// Free space of the file system of its data directory.
     pub free_bytes: Option<u64>,
     /// Memory of its memtable.
     pub memtable_bytes: u64,
-    /// What that may take.
+    /// Memory limit of its memtable.
     pub memtable_limit_bytes: u64,
     /// Memory of the minimal perfect hash functions of its slices.
     pub mphf_bytes: u64,
@@ -160,73 +160,74 @@ pub struct NodeStatus {
     pub header_bytes: u64,
     /// Slices it holds.
     pub slices: u64,
-    /// Slices of the partition that has most.
+    /// Slices of the partition with the most.
     pub most_slices: u64,
     /// Bytes of slices on disk.
     pub slice_bytes: u64,
-    /// Flushes since it started.
+    /// Flushes since its start.
     pub flushes: u64,
-    /// Compactions since it started.
+    /// Compactions since its start.
     pub compactions: u64,
-    /// What it serves to other machines without TLS: `grpc`, `http`, `resp`.
+    /// Ports open to other machines without TLS: `grpc`, `http`, `resp`.
     pub exposed: Vec<String>,
-    /// Nodes that it cannot reach, or that owe it an answer.
+    /// Nodes that it cannot reach, or whose answers are overdue.
     pub out_of_reach: Vec<NodeId>,
-    /// Whether it writes to a backup now.
+    /// Whether it is writing a backup.
     pub backing_up: bool,
-    /// What it carried out, oldest first, where that was asked for.
+    /// Its operations, oldest sample first, if requested.
     #[serde(skip)]
     pub load: Vec<LoadSample>,
 }
 
-/// What a node carried out in five seconds.
+/// The operations of a node in five seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoadSample {
-    /// When they began, Unix milliseconds.
+    /// Start of the sample, Unix milliseconds.
     pub from_ms: u64,
     /// Requests: gets, puts, deletes, batches of gets, batches of puts, scans, commands of Redis
     /// clients.
     pub requests: [u64; 7],
     /// Requests that failed.
     pub faults: u64,
-    /// How long gets took, by bucket.
+    /// Latencies of gets, by bucket.
     pub get_times: Vec<u64>,
-    /// How long puts and deletes took, by bucket.
+    /// Latencies of puts and deletes, by bucket.
     pub write_times: Vec<u64>,
-    /// Bytes of keys and values that came in with moving partitions.
+    /// Bytes of keys and values received with moving partitions.
     pub received_bytes: u64,
 }
 
 impl LoadSample {
-    /// The time it is of.
+    /// The time that a sample covers.
     pub const LENGTH: Duration = Duration::from_secs(5);
 
-    /// What a share of these times are at most, microseconds; at most twice too high.
+    /// The latency that this share of `times` does not exceed, microseconds; at most twice too
+    /// high.
     #[must_use]
     pub fn percentile_us(times: &[u64], share: f64) -> Option<u64> {
         torc_proto::load::percentile_us(times, share)
     }
 }
 
-/// A change of the topology, while it runs or after it ended.
+/// A change of the topology, running or ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Transition {
     /// Its number.
     pub id: u64,
-    /// What it changes.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// The node that comes, goes or changes; of a replacement, the one that comes. None
-    /// where replicas are altered.
+    /// The node that joins, leaves or changes; for a replacement, the new node. `None`
+    /// for an alteration.
     pub node: Option<NodeId>,
-    /// Of a replacement: the node that goes.
+    /// For a replacement: the old node.
     pub replaced: Option<NodeId>,
-    /// Where replicas are altered: the namespaces that change, by name.
+    /// For an alteration: the names of the namespaces that change.
     pub namespaces: Vec<String>,
-    /// Where replicas are altered: how many each key has afterwards.
+    /// For an alteration: the number of replicas afterwards.
     pub replicas_after: Option<u32>,
-    /// Whether it was aborted and goes back, or went.
+    /// Whether it was aborted.
     pub aborted: bool,
-    /// Nodes that go and were declared dead.
+    /// Leaving nodes that were declared dead.
     pub dead: Vec<NodeId>,
     /// Partitions it moves.
     pub partitions_total: u32,
@@ -238,93 +239,93 @@ pub struct Transition {
     pub bytes_moved: u64,
     /// Records received so far by their new owners.
     pub records_moved: u64,
-    /// Key and value bytes to move, as planned when it began.
+    /// Key and value bytes to move, as planned at the start.
     pub bytes_planned: u64,
-    /// Records to move, as planned when it began.
+    /// Records to move, as planned at the start.
     pub records_planned: u64,
-    /// When it began, Unix milliseconds.
+    /// When it started, Unix milliseconds.
     pub started_at_ms: u64,
-    /// When it ended, Unix milliseconds; none while it runs.
+    /// When it ended, Unix milliseconds; `None` while it runs.
     pub ended_at_ms: Option<u64>,
 }
 
-/// What a change of the topology does.
+/// The kind of a topology change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
-    /// A node comes.
+    /// A node joins.
     Join,
-    /// A node goes.
+    /// A node leaves.
     Leave,
-    /// A node comes in the place of another.
+    /// A node replaces another.
     Replace,
-    /// A node gets another share.
+    /// A node's weight changes.
     Reweight,
-    /// Keys of namespaces get another number of replicas.
+    /// The number of replicas of namespaces changes.
     Alter,
 }
 
-/// What a change will move, from [`Client::plan_join`](crate::Client::plan_join) and its like.
+/// The plan of a change, from [`Client::plan_join`](crate::Client::plan_join) and similar calls.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
-    /// The topology it was made on.
+    /// Epoch of the topology that it is based on.
     pub based_on_epoch: Epoch,
-    /// What it changes.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// The node that comes, goes or changes; none for a node that has no id yet, and where
-    /// replicas are altered.
+    /// The node that joins, leaves or changes; `None` if it has no id yet, and for an
+    /// alteration.
     pub node: Option<NodeId>,
-    /// Of a replacement: the node that goes.
+    /// For a replacement: the old node.
     pub replaced: Option<NodeId>,
-    /// host:port of gRPC of the node that comes, goes or changes; empty where there is none.
+    /// gRPC host:port of the node that joins, leaves or changes; empty if there is none.
     pub address: String,
-    /// Where replicas are altered: the namespaces that change, by name. More than one share
-    /// their partitions, so they change together.
+    /// For an alteration: the names of the namespaces that change. Several share their
+    /// partitions, so they change together.
     pub namespaces: Vec<String>,
-    /// Where replicas are altered: how many each key has before.
+    /// For an alteration: the number of replicas before.
     pub replicas_before: Option<u32>,
-    /// Where replicas are altered: how many each key has afterwards.
+    /// For an alteration: the number of replicas afterwards.
     pub replicas_after: Option<u32>,
-    /// Replicas of partitions that get another owner.
+    /// Partition replicas that change their owner.
     pub partitions_moved: u32,
-    /// The fewest that would have to: the fair share of the node that comes or goes.
+    /// The minimum that must move: the fair share of the joining or leaving node.
     pub minimum_moved: f64,
-    /// Key and value bytes that will travel, as of now.
+    /// Key and value bytes to move, as of now.
     pub bytes: u64,
-    /// Records that will travel, as of now.
+    /// Records to move, as of now.
     pub records: u64,
     /// Replica load of the busiest node over the mean, before.
     pub peak_to_mean_before: f64,
     /// Replica load of the busiest node over the mean, after.
     pub peak_to_mean_after: f64,
-    /// What every node gives and takes.
+    /// Every node's part.
     pub shares: Vec<NodeShare>,
-    /// Where the node that goes is dead: what is lost without it and without `lost_with`, per
-    /// number of replicas.
+    /// If the leaving node is dead: the losses without it and without `lost_with`, per number
+    /// of replicas.
     pub losses: Vec<Losses>,
-    /// Members that were written off, or do not answer now either.
+    /// Other members that were declared dead or do not answer.
     pub lost_with: Vec<NodeId>,
-    /// The transition that has to end before this one begins; nothing else is planned then.
+    /// The transition that must end before this one can start; if set, nothing else is planned.
     pub waits_for: Option<u64>,
 }
 
-/// Partitions with one number of replicas, by what is left of them.
+/// Partitions with the same number of replicas, by the replicas left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Losses {
-    /// Replicas that each is to have.
+    /// Their number of replicas.
     pub replicas: u32,
-    /// Those with a majority: nothing is lost.
+    /// Partitions with a majority left: nothing is lost.
     pub majority: u32,
-    /// Those with fewer: writes that only the dead had acknowledged are lost.
+    /// Partitions with fewer left: writes that only dead nodes acknowledged are lost.
     pub minority: u32,
-    /// Those with no replica: all their keys are lost.
+    /// Partitions with no replica left: all their keys are lost.
     pub none: u32,
 }
 
 /// One node's part in a [`Plan`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeShare {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
     /// Partitions it holds before.
     pub partitions_before: u32,
@@ -336,13 +337,13 @@ pub struct NodeShare {
     pub bytes_out: u64,
 }
 
-/// A change that was committed; watch it with
+/// A committed change; watch it with
 /// [`Client::status`](crate::Client::status).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Change {
-    /// What it moves.
+    /// Its plan.
     pub plan: Plan,
-    /// Its number; none when there was nothing to do.
+    /// Number of the transition; `None` if there was nothing to do.
     pub transition: Option<u64>,
 }
 
@@ -362,11 +363,11 @@ pub struct Position {
 pub enum Stage {
     /// Served by its preference list alone.
     Stable,
-    /// Newcomers copy; the old nodes serve.
+    /// New nodes copy; old nodes serve.
     Copying,
-    /// Writes go to old and new nodes, reads to the old.
+    /// Writes go to old and new nodes, reads to old nodes.
     WriteBothReadOld,
-    /// Writes go to old and new nodes, reads to the new.
+    /// Writes go to old and new nodes, reads to new nodes.
     WriteBothReadNew,
 }
 

@@ -1,4 +1,4 @@
-//! Namespaces: key spaces with settings of their own.
+//! Namespaces: key spaces with their own settings.
 
 use serde::Serialize;
 use torc_proto::{WireError, v1};
@@ -10,28 +10,29 @@ use super::from_wire::{Checked, missing};
 /// A namespace of the cluster, from [`Client::namespaces`](crate::Client::namespaces).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Namespace {
-    /// What operations name; `~` and the id of one that was dropped.
+    /// Its name; `~` and the id for a dropped namespace.
     pub name: String,
-    /// What records and digests carry.
+    /// Its id, which is part of records and digests.
     pub id: NamespaceId,
-    /// How its replicas agree.
+    /// How the replicas of a key agree.
     pub mode: NamespaceMode,
-    /// Replicas of each of its keys; while that is altered, before.
+    /// Replicas of each key; during an alteration, the number before it.
     pub replicas: u32,
-    /// It was dropped, and nodes still delete its records; or it stands for the replicas that others like it get.
+    /// Whether it was dropped and nodes still delete its records, or it only stands for the
+    /// replicas that similar namespaces will get.
     pub is_dropped: bool,
 }
 
-/// How the replicas of a key agree. Fixed for a namespace's life.
+/// How the replicas of a key agree. A namespace never changes its mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NamespaceMode {
-    /// Every key is one register.
+    /// Every read sees the newest acknowledged write of its key.
     #[default]
     Linearizable,
     /// The last writer wins, by hybrid clock.
     Eventual,
-    /// Immutable, and replaced as a whole, by [`Client::promote`](crate::Client::promote).
+    /// Immutable, and replaced as a whole by [`Client::promote`](crate::Client::promote).
     Static,
 }
 

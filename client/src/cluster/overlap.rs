@@ -1,28 +1,28 @@
-//! What two namespaces have in common.
+//! The overlap of two namespaces.
 
 use serde::Serialize;
 use torc_sketch::overlap::{self as sketch, KeySet};
 
 use super::hot_keys::HotKeys;
 
-/// What two namespaces have in common, from [`Client::overlap`](crate::Client::overlap).
+/// The overlap of two namespaces, from [`Client::overlap`](crate::Client::overlap).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Overlap {
     /// The first.
     pub a: OverlapSet,
     /// The second.
     pub b: OverlapSet,
-    /// Keys that are in both.
+    /// Keys in both namespaces.
     pub shared_keys: OverlapEstimate,
-    /// The join of their accesses; none where these could not be had.
+    /// The join of their accesses; `None` if these were not available.
     pub join: Option<OverlapJoin>,
-    /// Why there is no join; none: there is.
+    /// Why there is no join; `None` if there is one.
     pub join_problem: Option<String>,
-    /// Nodes that were asked.
+    /// Number of nodes asked.
     pub nodes: u32,
-    /// Records that the nodes read for it.
+    /// Number of records that the nodes read.
     pub records_read: u64,
-    /// Bytes of sketches and of weights that travelled.
+    /// Bytes of sketches and weights transferred.
     pub bytes_moved: u64,
 }
 
@@ -31,41 +31,43 @@ pub struct Overlap {
 pub struct OverlapSet {
     /// Its name.
     pub namespace: String,
-    /// Its keys that have a value, counted.
+    /// Exact number of its keys with a value.
     pub keys: u64,
-    /// Accesses of its hot keys, as estimated; of those that have a value.
+    /// Estimated accesses to its hot keys that have a value.
     pub accesses: u64,
 }
 
-/// A number and what it may be off by.
+/// An estimate and its error.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct OverlapEstimate {
-    /// Without bias, but that it is never below 0 or above the smaller set.
+    /// Unbiased, except that it is clamped to 0 below and to the smaller set above.
     pub estimate: u64,
     /// 3 standard deviations: 3 sqrt((|A| |B| + estimate²) / (m T)) for T = 5 rows of m = 65,536 counters.
     pub error: u64,
-    /// The least probability with which the truth is within `error`: 8/9, by Chebyshev's inequality.
+    /// Lower bound on the probability that the truth is within `error`: 8/9, by Chebyshev's
+    /// inequality.
     pub confidence: f64,
 }
 
 /// The sum over keys of (accesses in one) (accesses in the other), by the hot keys of both.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct OverlapJoin {
-    /// Never below what keys add that are hot in both.
+    /// Never below the part of keys that are hot in both.
     pub upper: u128,
-    /// ε |a| |b| + e (|a| + |b|), where |a| and |b| are the accesses of the two sets, ε = 2/m, and e the error of one
-    /// key's count: `upper` exceeds the truth by more with probability `delta` at most for the sketch,
-    /// and again for a key's count.
+    /// ε |a| |b| + e (|a| + |b|), where |a| and |b| are the accesses of the two sets, ε = 2/m, and
+    /// e the error of one key's count: `upper` exceeds the truth by more than this with a
+    /// probability of at most `delta` for the sketch, and the same for a key's count.
     pub error: u128,
     /// 1/32.
     pub delta: f64,
-    /// What keys that are not hot in both can add at most: `complete_from` times the accesses of both.
+    /// The most that keys which are not hot in both can add: `complete_from` times the accesses of
+    /// both.
     pub unseen: u128,
-    /// Keys with so many accesses are hot.
+    /// A key with at least this many accesses is hot.
     pub complete_from: u64,
-    /// Where the accesses begin, Unix milliseconds.
+    /// Start of the accesses, Unix milliseconds.
     pub from_ms: u64,
-    /// Where they end.
+    /// End of the counts, Unix milliseconds.
     pub to_ms: u64,
 }
 
@@ -80,7 +82,7 @@ impl OverlapEstimate {
 }
 
 impl OverlapJoin {
-    /// The join of two sets whose weights come from these answers.
+    /// The join of two sets with the weights of these answers.
     pub(crate) fn of(overlap: &sketch::Overlap, sets: [&KeySet; 2], hot: [&HotKeys; 2]) -> Self {
         let accesses = sets.map(|set| u128::from(set.accesses()));
         let both = accesses[0].saturating_add(accesses[1]);
@@ -100,7 +102,7 @@ impl OverlapJoin {
     }
 }
 
-/// From how many accesses on every key is in the answer, which may have been cut short.
+/// The answer, even if cut short, lists every key with at least this many accesses.
 fn complete_from(hot: &HotKeys) -> u64 {
     let cut = hot.keys.len() >= torc_proto::MAX_KEY_WEIGHTS;
     let last = hot.keys.last().filter(|_| cut);

@@ -1,12 +1,12 @@
-//! Gets of one key that share an answer.
+//! Lets gets of one key share an answer.
 //!
-//! Invariant, without which reads would go back: *a get shares only the answer to a request that was sent after the get
-//! began.* An answer to an earlier request may be older than a write that was acknowledged before the get
-//! began. So while a request is under way, gets that come wait for the next one, which they share: at most one request of a
-//! key is under way, and one group waits.
+//! Invariant, without which reads could go back in time: *a get shares only the answer to a request
+//! that was sent after the get started.* The answer to an earlier request may be older than a write
+//! acknowledged before the get started. So while a request is in flight, new gets wait for the next
+//! one and share it: per key, at most one request is in flight and one group waits.
 //!
-//! Whoever of a group comes to it first sends, on its own time; if it is dropped or fails, the others go on: the next of
-//! them sends again where it was dropped, each for itself where it failed.
+//! The first of a group sends, with its own deadline. If it is dropped, the next one sends; if its
+//! request fails, each of the others sends for itself.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -22,34 +22,34 @@ use crate::options::Consistency;
 /// Gets that may share an answer.
 pub(super) type What = (Digest, Consistency, Quorum);
 
-/// The gets of hot keys under way.
+/// The running gets of hot keys.
 #[derive(Debug)]
 pub(super) struct Flights<T> {
     keys: Mutex<HashMap<What, Flight<T>>>,
 }
 
-/// One key's.
+/// Those of one key.
 #[derive(Debug)]
 struct Flight<T> {
-    /// Held while a request is under way.
+    /// Held while a request is in flight.
     turn: Arc<tokio::sync::Mutex<()>>,
     /// Those whose request has not been sent.
     waiting: Option<Arc<Group<T>>>,
-    /// Gets that are here.
+    /// Number of gets.
     gets: usize,
 }
 
-/// An answer that several share; none when the request failed.
+/// A shared answer; `None` if the request failed.
 type Group<T> = OnceCell<Option<T>>;
 
-/// What became of a get.
+/// The outcome of a get.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Shared<T, E> {
     /// It sent the request itself.
     Own(Result<T, E>),
-    /// Another one's answer.
+    /// It shared another get's answer.
     Joined(T),
-    /// Another one's request failed: send one.
+    /// Another get's request failed: send one.
     Alone,
 }
 
@@ -104,14 +104,14 @@ impl<T: Clone> Flights<T> {
     }
 }
 
-/// A get's place; given back however it ends.
+/// A get's place; released however it ends.
 struct Seat<'a, T> {
     flights: &'a Flights<T>,
     what: What,
 }
 
 impl<T> Seat<'_, T> {
-    /// Nobody joins this group any more.
+    /// Closes the group to new gets.
     fn close(&self, group: &Arc<Group<T>>) {
         let mut keys = self.flights.keys.lock();
         if let Some(flight) = keys.get_mut(&self.what)

@@ -1,9 +1,10 @@
-//! What the client does about keys that nodes call hot: their gets are spread over the replicas, and identical ones that
-//! wait at the same time share a request.
+//! Relief for keys that nodes mark as hot: spreads their gets over the replicas, and lets identical
+//! concurrent gets share a request.
 //!
-//! * `table`: which keys are hot; `flights`: who shares what, and why no read goes back by it.
+//! * `table`: the hot keys; `flights`: sharing, and why it keeps reads linearizable.
 //!
-//! Absent on purpose: caching. Every answer is to a request that was sent after the get began.
+//! Absent on purpose: caching. Every answer belongs to a request that was sent after the get
+//! started.
 
 mod flights;
 mod table;
@@ -21,14 +22,15 @@ use crate::{Error, Value};
 use flights::{Flights, Shared};
 use table::Table;
 
-/// What a client has met of hot keys since it was made, from [`Client::hot_gets`](crate::Client::hot_gets).
+/// Counters on hot keys since the client was created, from
+/// [`Client::hot_gets`](crate::Client::hot_gets).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct HotGets {
-    /// Answers that said that their key is hot.
+    /// Answers that marked their key as hot.
     pub hints: u64,
-    /// Gets that shared the request of another one.
+    /// Gets that shared another get's request.
     pub coalesced: u64,
-    /// Gets whose replica was chosen by turn.
+    /// Gets sent to replicas in turn.
     pub spread: u64,
 }
 
@@ -36,7 +38,7 @@ pub struct HotGets {
 #[derive(Debug)]
 pub(crate) struct Hot {
     enabled: bool,
-    /// Whether there may be a hot key: that there is none costs nothing to know.
+    /// Fast path: while false, there is no hot key and `table` need not be locked.
     any: AtomicBool,
     table: Mutex<Table>,
     flights: Flights<Option<Value>>,
@@ -58,7 +60,7 @@ impl Hot {
         }
     }
 
-    /// An answer said that its key is hot.
+    /// Records that an answer marked its key as hot.
     pub(crate) fn hint(&self, digest: Digest) {
         if self.enabled {
             self.hints.fetch_add(1, Ordering::Relaxed);
@@ -79,12 +81,13 @@ impl Hot {
         is_hot
     }
 
-    /// A get goes to a replica by turn.
+    /// Counts a get that went to replicas in turn.
     pub(crate) fn spread(&self) {
         self.spread.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends a get of a hot key, or shares the answer of one that is sent after this call; none: send it alone.
+    /// Sends a get of a hot key, or shares the answer of one sent after this call. `None`: send it
+    /// separately.
     pub(crate) async fn share(
         &self,
         digest: &Digest,

@@ -1,6 +1,6 @@
-//! Which keys are hot, as nodes said of late. Pure: the time comes in as an argument.
+//! The keys that nodes recently marked as hot. Pure: the time is an argument.
 //!
-//! A node says so with every answer to a get while the key is hot there. What is not said again is forgotten
+//! A node marks a hot key in every answer to a get. Without a new mark, the table forgets the key
 //! after [`REMEMBERED`].
 
 use std::collections::HashMap;
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use torc_record::Digest;
 
-/// A few of the intervals in which nodes count.
+/// A few counting intervals of nodes.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(30);
-/// Keys that are remembered. A node calls fewer hot.
+/// Limit of keys. A node marks fewer.
 const MOST_KEYS: usize = 1_024;
 
-/// Keys and when each was last said to be hot.
+/// Keys, each with the time of its last mark.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     said: HashMap<Digest, Instant>,
 }
 
 impl Table {
-    /// Notes that a node said so at `now`. Where there is no room for another key it is not noted.
+    /// Records a mark at `now`. Ignores the key if the table is full.
     pub(super) fn note(&mut self, digest: Digest, now: Instant) {
         if self.said.len() >= MOST_KEYS && !self.said.contains_key(&digest) {
             self.said
@@ -31,7 +31,7 @@ impl Table {
         }
     }
 
-    /// Whether a node said so within [`REMEMBERED`] of `now`.
+    /// Whether the key's last mark is within [`REMEMBERED`] of `now`.
     pub(super) fn is_hot(&mut self, digest: &Digest, now: Instant) -> bool {
         let Some(said) = self.said.get(digest) else {
             return false;

@@ -1,8 +1,8 @@
-//! A scan's position as callers keep it.
+//! The position of a scan, for callers.
 //!
-//! The layout is the wire's ([`ScanPosition`]): a bare token, or digest and key. So
-//! comparing positions of one namespace byte by byte is comparing them in ring order;
-//! a bare token, being a prefix, comes before the records it stands in front of.
+//! It has the layout of the wire ([`ScanPosition`]): a bare token, or digest and key.
+//! So byte order is ring order within a namespace; a bare token, as a prefix, comes
+//! before the records of the token.
 
 use std::fmt;
 
@@ -13,26 +13,26 @@ use torc_ring::Token;
 
 use crate::{Error, ErrorKind};
 
-/// A position in a scan, from [`Scan::cursor`](crate::Scan::cursor). Valid for the
-/// cluster and namespace it came from, whatever happens to the topology meanwhile.
+/// A position in a scan, from [`Scan::cursor`](crate::Scan::cursor). Valid for its
+/// cluster and namespace, however the topology changes.
 ///
-/// Its bytes may be stored and handed to another process.
+/// You may store its bytes and pass them to another process.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScanCursor(Bytes);
 
 impl ScanCursor {
-    /// The beginning of the ring.
+    /// The start of the ring.
     pub const START: Self = Self(Bytes::from_static(&[0; 8]));
 
-    /// Takes bytes that [`ScanCursor::as_bytes`] gave.
+    /// Restores a cursor from [`ScanCursor::as_bytes`].
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] for bytes that are no position.
+    /// [`ErrorKind::Invalid`] for other bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let position = ScanPosition::from_bytes(bytes).map_err(|_| {
             let len = bytes.len();
             let message =
-                format!("{len} bytes that are no scan's cursor: pass one as it was given");
+                format!("these {len} bytes are not a scan's cursor: pass a cursor unchanged");
             Error::new(ErrorKind::Invalid, message)
         })?;
         Ok(Self(position.to_bytes()))
@@ -44,7 +44,7 @@ impl ScanCursor {
         &self.0
     }
 
-    /// The position behind a record.
+    /// The position after a record.
     pub(crate) fn behind(digest: Digest, key: Key) -> Self {
         Self(ScanPosition::After { digest, key }.to_bytes())
     }
@@ -53,7 +53,7 @@ impl ScanCursor {
         self.0.clone()
     }
 
-    /// Where on the ring the scan goes on: the head of every position.
+    /// The token at which the scan continues: the first part of every position.
     pub(crate) fn token(&self) -> Token {
         let head = self.0.first_chunk().copied().unwrap_or_default();
         Token(u64::from_be_bytes(head))

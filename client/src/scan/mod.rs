@@ -1,10 +1,10 @@
-//! Reading every record, node after node along the ring.
+//! Reads every record, node after node along the ring.
 //!
-//! Each node is asked for its own records from the scan's position on; where its arc
-//! of the ring ends, the node that leads the next partition is asked. Whatever breaks,
-//! the scan goes on from its last position by the topology known then ([`walk`] says
-//! why no record is skipped or given twice). A node whose address cannot be reached is
-//! scanned through another, which gathers.
+//! The scan asks each node for its own records from the current position on; where the
+//! node's arc ends, it asks the lead of the next partition. After a failure, it
+//! continues from its last position with the newest topology ([`walk`] explains why it
+//! skips and repeats no record). If a node is unreachable, another node gathers its
+//! records.
 
 mod cursor;
 mod walk;
@@ -33,18 +33,19 @@ use crate::{Client, Entry, Error, ScanOptions, answers};
 
 /// Reading everything.
 impl Client {
-    /// Every record of the namespace, in ring order (which looks random). Each is
-    /// read as [`Client::get`] would read it at that moment; the whole is not a
-    /// snapshot: records that come or go meanwhile may be given or not. A record that
-    /// is there throughout is given exactly once, also while nodes join and leave.
+    /// Returns every record of the namespace, in ring order (which looks random). Each
+    /// is read as [`Client::get`] would read it at that moment; the whole is not a
+    /// snapshot: it may or may not contain records that are added or deleted meanwhile.
+    /// A record that exists throughout is returned exactly once, even while nodes join
+    /// and leave.
     ///
-    /// The stream reads ahead by a few messages and does nothing while it is not
-    /// polled. It costs a request for every arc of the ring. The client's deadline
-    /// is the longest time without progress; the whole may take as long as it takes.
+    /// The stream reads a few messages ahead and does nothing while it is not polled.
+    /// It costs a request per arc of the ring. The client's deadline limits the time
+    /// without progress, not the whole scan.
     ///
     /// # Errors
-    /// The stream ends with its first error: those of [`Client::get`]. Go on from
-    /// [`Scan::cursor`].
+    /// The stream ends with its first error, one of those of [`Client::get`]. Continue
+    /// from [`Scan::cursor`].
     pub fn scan(&self, options: ScanOptions) -> Scan {
         let position = options.after.clone().unwrap_or_default();
         let walker = Walker {
@@ -63,27 +64,27 @@ impl Client {
     }
 }
 
-/// A scan under way, from [`Client::scan`]: a [`Stream`] of records.
+/// A running scan, from [`Client::scan`]: a [`Stream`] of records.
 #[must_use = "a scan does nothing unless polled"]
 pub struct Scan {
     pages: BoxStream<'static, Result<Page, Error>>,
-    /// Behind the pages that were given as a whole, or where the caller began.
+    /// After the last page that was returned in full, or the caller's start.
     position: ScanCursor,
     page: Option<Page>,
     ended: bool,
 }
 
-/// Records that came in one message, some of which have been given.
+/// Records of one message, some of which have been returned.
 struct Page {
     entries: std::vec::IntoIter<v1::Entry>,
-    /// Key of the last record given.
+    /// Key of the last record returned.
     last: Option<Bytes>,
-    /// Behind the last of the page.
+    /// The position after the page.
     end: ScanCursor,
     origin: Origin,
 }
 
-/// What positions are computed from.
+/// Data to compute positions from.
 #[derive(Clone, Copy)]
 struct Origin {
     digest_key: DigestKey,
@@ -99,7 +100,7 @@ impl Page {
         Some(entry)
     }
 
-    /// Behind the last record given; none when none of the page was.
+    /// The position after the last record returned; `None` if none of the page was.
     fn position(&self) -> Option<ScanCursor> {
         let last = self.last.clone()?;
         if self.entries.len() == 0 {
@@ -115,8 +116,8 @@ impl Page {
 }
 
 impl Scan {
-    /// The position behind the last record given: pass it as
-    /// [`ScanOptions::after`] to go on, in this process or another.
+    /// The position after the last record returned. Pass it as [`ScanOptions::after`]
+    /// to continue, in this process or another.
     #[must_use]
     pub fn cursor(&self) -> ScanCursor {
         let within = self.page.as_ref().and_then(Page::position);
@@ -165,7 +166,7 @@ impl fmt::Debug for Scan {
     }
 }
 
-/// What fetches the pages of a scan.
+/// Fetches the pages of a scan.
 struct Walker {
     client: Client,
     walk: Walk,
@@ -173,17 +174,17 @@ struct Walker {
     source: Option<Source>,
 }
 
-/// The stream that a scan reads from now.
+/// The stream from which a scan currently reads.
 struct Source {
     messages: Streaming<v1::ScanResponse>,
     view: Arc<View>,
     peer: Arc<Peer>,
-    /// Whether it has brought the scan on.
+    /// Whether it has advanced the scan.
     moved: bool,
 }
 
 impl Walker {
-    /// The next page that holds records. Every step forward renews the deadline.
+    /// The next page with records. Every step forward renews the deadline.
     async fn next_page(mut self) -> Result<Option<(Page, Self)>, Error> {
         let client = self.client.clone();
         let mut call = client.call(Nature::Read);
@@ -235,7 +236,7 @@ impl Walker {
         Ok(origin)
     }
 
-    /// Opens a stream where the scan goes on.
+    /// Opens a stream at the scan's position.
     async fn open(&self, call: &mut Call<'_>, namespace: NamespaceId) -> Result<Source, Error> {
         loop {
             let view = call.view().await?;
@@ -287,7 +288,7 @@ impl Source {
     }
 }
 
-/// A node that does not lead the next partition gives nothing.
+/// The failure of a node that does not lead the next partition.
 fn came_to_nothing(peer: &Peer) -> Failure {
     let message = format!("{peer} does not lead the scan's next partition");
     Failure::sent(Fault::new(Reason::StaleEpoch, message))

@@ -1,10 +1,10 @@
-//! Where a scan is and what it may be told next. Pure.
+//! The position of a scan, and the answers that it accepts. Pure.
 //!
 //! Invariants:
-//! * Positions only grow, and entries lie between the position before and after
-//!   their message. So a scan that resumes from its last position, at whatever node,
-//!   gives no record twice and skips none.
-//! * What a node says against that is malformed, not followed.
+//! * Positions only grow, and entries lie between the positions before and after
+//!   their message. So a scan that resumes from its last position, at any node, repeats
+//!   and skips no record.
+//! * An answer that violates this is malformed and rejected.
 
 use bytes::Bytes;
 use torc_proto::v1;
@@ -14,11 +14,11 @@ use torc_ring::Token;
 use super::cursor::ScanCursor;
 use crate::{Error, ScanOptions};
 
-/// A scan's position and what is left of it.
+/// A scan's position and remaining limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Walk {
     at: ScanCursor,
-    /// Records still wanted; none: all.
+    /// Records still wanted; `None`: all.
     left: Option<u64>,
     keys_only: bool,
     contains: Vec<Bytes>,
@@ -46,12 +46,12 @@ impl Walk {
         &self.at
     }
 
-    /// Where on the ring to go on.
+    /// The token at which to continue.
     pub(super) fn token(&self) -> Token {
         self.at.token()
     }
 
-    /// What to ask of a node: only its own records, or (not `local`) those of all.
+    /// The request to a node: for its own records only, or (not `local`) for those of all nodes.
     pub(super) fn request(
         &self,
         (namespace, id): (String, NamespaceId),
@@ -68,11 +68,11 @@ impl Walk {
         }
     }
 
-    /// Takes note of an answer of `entries` records; says whether the scan got on.
+    /// Processes an answer of `entries` records. Returns whether the scan advanced.
     ///
     /// # Errors
     /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) for an answer that would
-    /// give records twice or more of them than asked for.
+    /// repeat records or exceed the limit.
     pub(super) fn advance(
         &mut self,
         entries: u64,
@@ -89,7 +89,7 @@ impl Walk {
         Ok(moved || self.ended)
     }
 
-    /// `must`: records were given, so the position has to be behind them.
+    /// `must`: there were records, so the position must be after them.
     fn go_to(&mut self, must: bool, cursor: &[u8]) -> Result<bool, Error> {
         let malformed = |what| Error::malformed(what, false);
         if cursor.is_empty() && !must {

@@ -1,8 +1,7 @@
-//! A disk in memory that dies at a chosen sync.
+//! A disk in memory that fails at a chosen sync.
 //!
-//! What was written since the last sync that succeeded may be lost; [`CrashDisk::synced`]
-//! loses all of it, [`CrashDisk::written`] nothing, which is what a killed process leaves
-//! on a machine that lives on.
+//! Writes since the last successful sync may be lost: [`CrashDisk::synced`] loses all of
+//! them; [`CrashDisk::written`] none, like a killed process on a running machine.
 
 use std::io;
 use std::sync::Arc;

@@ -1,12 +1,12 @@
-//! The file under the database. It grows by space that the disk has set aside for it, and waits
-//! for that where the disk is full, so that no write to it fails for want of space: redb takes
-//! nothing any more after a failed write, and openraft ends after one.
+//! The file of the database. It allocates disk space before it grows, and waits if the disk is
+//! full, so no write fails for lack of space: after a failed write, redb refuses further ones
+//! and openraft ends.
 //!
-//! Meanwhile the group stands still on this node. What it knows it goes on serving, and the
+//! Meanwhile the group is blocked on this node. It still serves what it knows, and the
 //! other voters elect another leader.
 //!
-//! Invariant: every byte within the file's length is set aside, but for a file of an older
-//! release that was opened on a full disk, and for file systems that cannot do that.
+//! Invariant: every byte within the file's length is allocated, except in a file of an
+//! older release that was opened on a full disk, and on file systems without allocation.
 
 use std::fs::File;
 use std::io;
@@ -23,12 +23,12 @@ use rustix::io::Errno;
 
 use crate::GroupError;
 
-/// How a redb file begins. Whatever does not would be made anew when it is opened.
+/// The first bytes of a redb file. redb would overwrite a file that starts differently.
 const MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1A, 0x0A, 0xA9, 0x0D, 0x0A];
-/// Between two looks for space.
+/// Time between checks for space.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Whether somebody waits for space, and may.
+/// Whether a write waits for space, and whether it may.
 #[derive(Debug, Default)]
 pub(super) struct Space {
     state: Mutex<State>,
@@ -42,7 +42,7 @@ struct State {
 }
 
 impl Space {
-    /// Whoever waits for space fails from now on.
+    /// Makes writes that wait for space fail from now on.
     pub(super) fn give_up(&self) {
         self.state.lock().is_closing = true;
         self.changed.notify_all();
@@ -54,13 +54,13 @@ impl Space {
         self.state.lock().is_waiting
     }
 
-    /// Waits a moment; whether to go on.
+    /// Waits briefly; returns whether to continue.
     fn wait(&self) -> bool {
         let mut state = self.state.lock();
         if !state.is_waiting {
             tracing::warn!(
-                "the disk is full: the topology group stands still on this node until there is \
-                 space again; free some"
+                "the disk is full: the topology group is blocked on this node until there is \
+                 space again; free some space"
             );
         }
         state.is_waiting = true;
@@ -73,12 +73,12 @@ impl Space {
     fn found(&self) {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.is_waiting) {
-            tracing::info!("there is disk space again: the topology group goes on");
+            tracing::info!("disk space is available again: the topology group continues");
         }
     }
 }
 
-/// A file whose space is set aside before it is used.
+/// A file whose space is allocated before use.
 #[derive(Debug)]
 pub(super) struct RoomyFile {
     backend: FileBackend,
@@ -88,10 +88,11 @@ pub(super) struct RoomyFile {
 }
 
 impl RoomyFile {
-    /// A database that is there.
+    /// Opens an existing database.
     ///
     /// # Errors
-    /// [`GroupError::Corrupt`] if it is none; [`GroupError::Locked`], [`GroupError::Open`].
+    /// [`GroupError::Corrupt`] if the file is not a database; [`GroupError::Locked`],
+    /// [`GroupError::Open`].
     pub(super) fn open(path: &Path, space: Arc<Space>) -> Result<Self, GroupError> {
         let cannot = |error: io::Error| GroupError::Open {
             path: path.into(),
@@ -107,7 +108,7 @@ impl RoomyFile {
         };
         if !is_database {
             return Err(GroupError::Corrupt {
-                what: "it is no redb database".into(),
+                what: "it is not a redb database".into(),
             });
         }
         let this = Self::over(file, space).map_err(|error| super::refusal(path, error))?;
@@ -116,7 +117,7 @@ impl RoomyFile {
         Ok(this)
     }
 
-    /// A database that is to be made in this empty file.
+    /// Creates a database in this empty file.
     pub(super) fn over(file: File, space: Arc<Space>) -> Result<Self, DatabaseError> {
         let same = file.try_clone().map_err(DatabaseError::from)?;
         Ok(Self {

@@ -27,15 +27,15 @@ const MAX_BATCH_LEN: usize = 1 << 20;
 pub(crate) struct LogStore(Arc<Store>, Option<NodeId>);
 
 impl LogStore {
-    /// With the vote as it was saved.
+    /// With the saved vote.
     #[cfg(test)]
     pub(crate) const fn new(store: Arc<Store>) -> Self {
         Self(store, None)
     }
 
-    /// That of a node that begins as a follower, even if it led when it stopped. openraft would go
-    /// on in the same term with what the log has: if that is an older copy, entries that the others
-    /// have already would be given other contents.
+    /// For a node that starts as a follower, even if it led when it stopped. openraft would
+    /// continue to lead in the same term with the entries of its log: on an older copy, it would
+    /// give different contents to entries that the others already have.
     pub(crate) const fn of_follower(store: Arc<Store>, me: NodeId) -> Self {
         Self(store, Some(me))
     }
@@ -134,17 +134,17 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 }
 
-/// Where a voter stands.
+/// The state of a voter's log.
 pub(crate) struct Standing {
     /// Its last entry.
     pub(crate) last: Option<LogId>,
     pub(crate) vote: Option<Vote>,
-    /// Who votes by the latest membership that it knows: one set, two while it changes.
+    /// The voters by the latest membership that it knows: one set, two during a change.
     pub(crate) voters: Vec<BTreeSet<u64>>,
 }
 
 impl Store {
-    /// Entries of `range` in order, at least one if there is one, then as many as fit `max_len`.
+    /// Entries of `range` in order: at least one, if any, then as many as fit `max_len`.
     pub(super) fn entries(
         &self,
         range: (Bound<u64>, Bound<u64>),

@@ -1,8 +1,8 @@
-//! The replicated state machine, the topology, and its snapshots.
+//! The replicated state machine (the topology) and its snapshots.
 //!
 //! The state machine is durable by itself: a restart applies nothing twice and needs no
-//! snapshot. Snapshots serve nodes that need entries which are purged already. A
-//! snapshot's data is the topology as JSON, `null` before a cluster is founded.
+//! snapshot. Snapshots are for nodes that need purged entries. A snapshot's data is the
+//! topology as JSON, `null` before the founding.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Cursor;
@@ -135,7 +135,7 @@ impl Store {
         self.write(snapshot_of)
     }
 
-    /// Makes a snapshot that came from the leader the state.
+    /// Replaces the state by the leader's snapshot.
     fn install(&self, meta: &SnapshotMeta, data: &[u8]) -> Result<(), StoreError> {
         let topology: Option<Topology> = parse("snapshot", data)?;
         let applied = AppliedState {
@@ -169,7 +169,7 @@ impl Store {
         Ok(topology)
     }
 
-    /// Begins again at `at` with this state, an empty log and the vote of `at`'s leader. One
+    /// Restarts at `at` with this state, an empty log and a vote for `at`'s leader, in one
     /// transaction.
     pub(crate) fn begin_again(
         &self,
@@ -227,7 +227,7 @@ fn apply_command(topology: &mut Option<Topology>, command: Command) -> Applied {
     }
 }
 
-/// Makes the state of a transaction its snapshot.
+/// Takes a transaction's state as its snapshot.
 fn snapshot_of(txn: &WriteTransaction) -> Result<Snapshot, StoreError> {
     let mut table = txn.open_table(META)?;
     let applied = table.get(APPLIED_KEY)?;
@@ -253,7 +253,7 @@ fn snapshot_of(txn: &WriteTransaction) -> Result<Snapshot, StoreError> {
     })
 }
 
-/// Names the bytes, not only the log index: a receiver puts chunks of one id together.
+/// Identifies the bytes, not only the log index, because a receiver assembles chunks by id.
 fn snapshot_id(last: Option<LogId>, data: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     data.hash(&mut hasher);

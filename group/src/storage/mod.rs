@@ -1,19 +1,19 @@
-//! What the topology group keeps on disk: one redb file with log, vote, state and snapshot.
+//! The topology group's store: one redb file with log, vote, state and snapshot.
 //!
 //! Invariants:
-//! * Every write is one transaction, and it is on the disk when the call returns. Two-phase
-//!   commits: after a crash the last acknowledged commit is there, and a page that rotted
-//!   is reported instead of being answered with the commit before.
-//! * What entries did to the state machine is one transaction with the number of the last
-//!   of them; it is published after it is durable, never before, so that an epoch that a
+//! * Every write is one transaction, durable when the call returns. With two-phase
+//!   commits, the last acknowledged commit survives a crash, and redb reports a damaged
+//!   page instead of falling back to the previous commit.
+//! * The effects of entries on the state machine are one transaction with the number of
+//!   the last of them. They are published only after they are durable, so an epoch that a
 //!   node acts on survives its crash.
-//! * A file of a newer format is refused, and nothing is written to it.
-//! * A full disk fails no write: it waits for space (`file`).
+//! * A file of a newer format is refused and not written to.
+//! * On a full disk, writes wait for space (`file`) instead of failing.
 //!
 //! Layout: table `log` maps an index to an entry, table `meta` a name to a value, all
 //! values in JSON. The names are the `*_KEY` constants of this directory.
 //!
-//! Left out: a cache. The topology changes some times a day, and redb has its own.
+//! Absent on purpose: a cache. The topology changes a few times a day, and redb has its own cache.
 
 #[cfg(test)]
 pub(crate) mod crash_disk;
@@ -51,7 +51,7 @@ use crate::raft::{LogId, Membership};
 
 pub(crate) const FILE_NAME: &str = "topology.redb";
 
-/// A store that is being made.
+/// A store under construction.
 const UNFINISHED_NAME: &str = "topology.redb.new";
 
 /// Version of the layout.
@@ -68,14 +68,14 @@ const IDENTITY_KEY: &str = "identity";
 const APPLIED_KEY: &str = "applied";
 const TOPOLOGY_KEY: &str = "topology";
 
-/// How far the state machine is.
+/// The progress of the state machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AppliedState {
     pub(crate) last_applied: Option<LogId>,
     pub(crate) membership: Membership,
 }
 
-/// A failed access. What was to be written is not there, or is not known to be there.
+/// A failed access. A write failed, or its outcome is unknown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("the store was closed")]
@@ -104,7 +104,7 @@ from_redb!(TransactionError, TableError, StorageError, CommitError);
 
 /// The durable state of a node's part in the group.
 pub(crate) struct Store {
-    /// None once closed.
+    /// `None` once closed.
     db: RwLock<Option<Database>>,
     applied: Mutex<AppliedState>,
     topology: watch::Sender<Option<Arc<Topology>>>,
@@ -113,8 +113,7 @@ pub(crate) struct Store {
 
 /// Opening and closing.
 impl Store {
-    /// Opens the store in `dir`, or makes an empty one there. A crash while it is made
-    /// leaves no store, or a whole one.
+    /// Opens the store in `dir`, or atomically creates an empty one.
     pub(crate) fn open(dir: &Path) -> Result<Self, GroupError> {
         let path = dir.join(FILE_NAME);
         if !path.exists() {
@@ -126,8 +125,8 @@ impl Store {
         Ok(Self { space, ..store })
     }
 
-    /// Opens a copy in memory of the store in `dir`, which nobody may have open. Changes no byte
-    /// there.
+    /// Opens a copy in memory of the store in `dir`, which no process may have open. Changes
+    /// nothing there.
     pub(crate) fn peek(dir: &Path) -> Result<Self, GroupError> {
         let path = dir.join(FILE_NAME);
         let cannot = |error: std::io::Error| GroupError::Open {
@@ -170,13 +169,13 @@ impl Store {
         })
     }
 
-    /// Waits for what is under way, then lets the file go. Every later access fails.
+    /// Waits for running work, then closes the file. Every later access fails.
     pub(crate) fn close(&self) {
         self.give_up_waiting();
         drop(self.db.write().take());
     }
 
-    /// What waits for disk space fails from now on.
+    /// Makes writes that wait for disk space fail from now on.
     pub(crate) fn give_up_waiting(&self) {
         self.space.give_up();
     }
@@ -184,8 +183,8 @@ impl Store {
 
 #[cfg(test)]
 impl Store {
-    /// Ends as a killed process does: copies to another directory what was written so far
-    /// and lets nothing more be written.
+    /// Ends like a killed process: copies everything written so far to another directory
+    /// and blocks further writes.
     pub(crate) fn abandon(&self, dir: &Path, copy_to: &Path) {
         let mut db = self.db.write();
         std::fs::copy(dir.join(FILE_NAME), copy_to.join(FILE_NAME)).expect("the file is there");
@@ -209,7 +208,7 @@ impl Store {
     }
 }
 
-/// Transactions. All of them block; from async code go through [`Store::run`].
+/// Transactions. All of them block; from async code, use [`Store::run`].
 impl Store {
     pub(crate) fn set_identity(&self, identity: Identity) -> Result<(), StoreError> {
         self.write(|txn| put(txn, IDENTITY_KEY, &identity))
@@ -240,7 +239,7 @@ impl Store {
         work(&db.begin_read()?)
     }
 
-    /// One durable transaction; nothing of it is there unless `work` succeeds.
+    /// One durable transaction, which is discarded unless `work` succeeds.
     fn write<T>(
         &self,
         work: impl FnOnce(&WriteTransaction) -> Result<T, StoreError>,
@@ -284,7 +283,7 @@ fn parse<T: DeserializeOwned>(what: &str, value: &[u8]) -> Result<T, StoreError>
     })
 }
 
-/// Makes an empty store under another name and moves it into place when it is whole.
+/// Creates an empty store under another name and moves it into place when it is complete.
 fn make(dir: &Path, path: &Path) -> Result<(), GroupError> {
     let cannot = |error: std::io::Error| GroupError::Open {
         path: path.into(),
@@ -330,7 +329,7 @@ fn checked(
     let refused = |error| refusal(path, error);
     let mut db = opened.map_err(refused)?;
     if !db.check_integrity().map_err(refused)? {
-        tracing::warn!(path = %path.display(), "the free space of the topology group's store was repaired");
+        tracing::warn!(path = %path.display(), "repaired the free space list of the topology group's store");
     }
     Ok(db)
 }
@@ -348,7 +347,7 @@ fn refusal(path: &Path, error: redb::DatabaseError) -> GroupError {
     }
 }
 
-/// Makes the tables of a new store; checks the format of an old one.
+/// Creates the tables of a new store; checks the format of an existing one.
 fn prepare(db: &Database) -> Result<(), GroupError> {
     let format: Option<u32> = match db.begin_read() {
         Err(error) => return Err(damaged(&StoreError::from(error))),
@@ -366,7 +365,7 @@ fn prepare(db: &Database) -> Result<(), GroupError> {
             supported: FORMAT,
         }),
         Some(found) => Err(GroupError::Corrupt {
-            what: format!("there is no format {found}"),
+            what: format!("unknown format {found}"),
         }),
         None => {
             let made = write_to(db, |txn| {
@@ -384,11 +383,11 @@ fn damaged(error: &StoreError) -> GroupError {
     }
 }
 
-/// redb panics on some kinds of damage that it has no error for.
+/// redb panics on some kinds of damage instead of returning an error.
 fn guarded<T>(work: impl FnOnce() -> Result<T, GroupError>) -> Result<T, GroupError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(GroupError::Corrupt {
-            what: "redb gave up on its pages".into(),
+            what: "redb panicked on a damaged page".into(),
         })
     })
 }

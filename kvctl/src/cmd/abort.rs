@@ -1,4 +1,4 @@
-//! `kvctl abort`: takes the running transition back.
+//! `kvctl abort`: undoes the running transition.
 
 use serde::Serialize;
 use torc_client::{ChangeKind, Transition};
@@ -9,14 +9,14 @@ use crate::failure::Failure;
 use crate::out::{Out, note};
 use crate::progress;
 
-/// Take back the join, leave, replacement, re-weighting or alteration that runs.
+/// Undo the join, leave, replacement, re-weighting or alteration that is running.
 ///
-/// What has moved moves back, with the same care; requests go on meanwhile. Shows the
-/// progress until all is where it was. A node that was to come stays a member without
-/// partitions: join it again, or remove it with `leave-node`.
+/// Moved partitions move back while the cluster keeps serving. Shows the progress until
+/// every partition is back. A node that was joining stays a member without partitions:
+/// join it again, or remove it with `leave-node`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Return as soon as the way back is agreed on; it goes on by itself.
+    /// Return as soon as the nodes have agreed to abort; the cluster continues by itself.
     #[arg(long)]
     no_wait: bool,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Args {
 struct Outcome {
     /// `started` or `done`.
     state: &'static str,
-    /// Its figures as they were seen last.
+    /// Its last known figures.
     transition: Option<Transition>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let name = progress::name(running.kind);
     match (state, &transition) {
         ("started", _) => out.line(format_args!(
-            "the {name} goes back: watch it with `kvctl status --watch`"
+            "undoing the {name}: watch it with `kvctl status --watch`"
         ))?,
         (_, Some(last)) => out.line(progress::ended(last))?,
         (_, None) => out.line(format_args!("{name} aborted"))?,
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     }
 }
 
-/// What is left to do about a node that was to come.
+/// What to do about the node that was joining.
 fn advice(aborted: &Transition) -> Option<String> {
     match aborted.kind {
         ChangeKind::Join | ChangeKind::Replace => aborted.node.map(|node| {

@@ -15,11 +15,12 @@ use crate::out::Out;
 use crate::table::{Align, Table};
 use crate::text;
 
-/// Back up the cluster, and look at backups
+/// Create, inspect and remove backups of the cluster
 ///
-/// URL is a directory that this machine and all nodes can write to, file:///DIR, or s3://BUCKET/PREFIX where kvctl and the
-/// nodes were built with the feature `s3`; the AWS_… environment variables of each say how to get there. A backup is
-/// complete by itself. Slices that an earlier one at the same place has are not copied again.
+/// URL is file:///DIR, a directory that this machine and all nodes can write to, or
+/// s3://BUCKET/PREFIX. The latter needs kvctl and nodes built with the feature `s3`, which read the
+/// AWS_… environment variables. Every backup is complete by itself, but does not copy slices again
+/// that an earlier backup at the same URL has.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,51 +29,55 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Back up every namespace: whatever was acknowledged before this began is in it.
+    /// Back up every namespace, with all writes that were acknowledged before the start.
     ///
-    /// The nodes copy, side by side, while they serve. If this is interrupted, or nodes die, `--resume` goes on.
+    /// All nodes copy at the same time and keep serving. After an interruption or a node's failure,
+    /// continue with `--resume`.
     Create(create::Args),
     /// List the backups at a place, the oldest first.
     List {
-        /// Where backups lie.
+        /// Where the backups are.
         #[arg(value_name = "URL")]
         url: String,
     },
-    /// Look at a backup without restoring it. Ends with 4 and names the object if something is missing or damaged.
+    /// Check a backup without restoring it. Exit code 4 if an object is missing or damaged; the
+    /// message names it.
     Verify {
-        /// Where backups lie.
+        /// Where the backups are.
         #[arg(value_name = "URL")]
         url: String,
-        /// Which one; the newest if not given.
+        /// Name of the backup. Default: the newest.
         #[arg(long, value_name = "NAME")]
         backup: Option<String>,
-        /// How closely.
+        /// How much to check.
         #[arg(long, value_enum, default_value_t = HowDeep::Bytes)]
         depth: HowDeep,
     },
-    /// Print what a backup has under a key of `--namespace`, reading nothing else. Ends with 1 if that is nothing.
+    /// Print the value of a key of `--namespace` from a backup, reading nothing else. Exit code 1
+    /// if the backup lacks the key.
     Get {
-        /// Where backups lie.
+        /// Where the backups are.
         #[arg(value_name = "URL")]
         url: String,
         #[command(flatten)]
         key: KeyArgs,
-        /// Which one; the newest if not given.
+        /// Name of the backup. Default: the newest.
         #[arg(long, value_name = "NAME")]
         backup: Option<String>,
     },
-    /// Remove all backups but the newest, and what only they used. Nobody may write to a backup there meanwhile.
+    /// Remove all but the newest backups, and the objects that no other backup uses. Do not create
+    /// a backup there meanwhile.
     Prune {
-        /// Where backups lie.
+        /// Where the backups are.
         #[arg(value_name = "URL")]
         url: String,
-        /// How many stay.
+        /// Number of backups to keep.
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         keep: u32,
-        /// Remove backups that were begun and not finished, too.
+        /// Also remove unfinished backups.
         #[arg(long)]
         unfinished: bool,
-        /// Only say what would go.
+        /// Only print what would be removed.
         #[arg(long)]
         plan: bool,
     },
@@ -80,11 +85,11 @@ enum Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum HowDeep {
-    /// That every object is there and long enough.
+    /// Every object exists and is long enough.
     Names,
-    /// Also that every byte is as it was written.
+    /// Also: every byte is as it was written.
     Bytes,
-    /// Also that every record can be read and is where it belongs: all that restoring reads.
+    /// Also: every record is readable and in the right place, as a restore needs.
     Restore,
 }
 
@@ -215,7 +220,7 @@ async fn list(url: &str, global: &Global, out: &mut Out) -> Result<(), Failure> 
     out.line(table)
 }
 
-/// The name that was given, or that of the newest complete backup.
+/// The given name, or the name of the newest complete backup.
 pub(super) async fn name_of(location: &Location, named: Option<String>) -> Result<String, Failure> {
     if let Some(name) = named {
         return Ok(name);
@@ -251,7 +256,7 @@ async fn look(
         return out.json(&row);
     }
     out.line(format!(
-        "{} is as it was written: {} ({}) in {} of {}",
+        "{} is intact: {} ({}) in {} of {}",
         row.name,
         text::counted(row.records, "record"),
         text::bytes(row.bytes),
@@ -295,7 +300,7 @@ async fn get(
     out.json(&row)
 }
 
-/// The id that a namespace had.
+/// The id of a namespace at the time of the backup.
 pub(super) fn namespace_of(backup: &Backup, name: &str) -> Result<NamespaceId, Failure> {
     let all = &backup.plan.namespaces;
     let found = all.iter().find(|it| it.name == name);

@@ -1,12 +1,13 @@
-//! `kvctl bench`: how fast the cluster answers, as seen from here.
+//! `kvctl bench`: measures the cluster's speed as this client sees it.
 //!
-//! A closed loop: each of `--concurrency` workers sends its next request when the
-//! last one was answered. When the cluster stalls, the workers stop asking, so that
-//! the latencies are those of requests that were sent, not of those that would have
-//! been; compare runs of equal concurrency only.
+//! A closed loop: each of `--concurrency` workers sends its next request when the last
+//! one was answered. When the cluster stalls, so do the workers, and latencies omit the
+//! requests that they would have sent meanwhile (coordinated omission). Compare only
+//! runs of equal concurrency.
 //!
-//! With `--rate` an open loop: requests are due at even times, and a latency counts from when its
-//! request was due, also if all workers were busy then. So a stall shows in full.
+//! With `--rate`, an open loop: requests are due at even intervals, and a latency counts from
+//! when its request was due, even if all workers were busy then. So latencies show a stall in
+//! full.
 
 mod chart;
 mod drive;
@@ -39,56 +40,56 @@ use tally::Tally;
 use workload::{Mix, Workload};
 use ycsb::Core;
 
-/// Measure how fast the cluster answers: rate, latencies, errors by kind.
+/// Measure the cluster's throughput, latencies and errors.
 ///
-/// Works on keys `bench-000000000000` and up of the namespace: stores them, then gets
-/// and puts them at random, as many requests under way as `--concurrency` says. The
-/// keys stay unless `--clean-up` is given. Exit code 0 if any operation succeeded.
+/// Stores keys `bench-000000000000` and up in the namespace, then gets and puts them at
+/// random, `--concurrency` requests at a time. Keeps the keys unless you pass
+/// `--clean-up`. Exit code 0 if any operation succeeded.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// One of YCSB's core workloads, instead of gets and puts by --mix.
+    /// YCSB core workload to run instead of --mix.
     #[arg(long, value_enum, value_name = "NAME", conflicts_with_all = ["mix", "batch"])]
     workload: Option<Core>,
-    /// Operations altogether, for each rate; a batch counts as many as it holds. [default: 100000]
+    /// Operations per run; each operation of a batch counts. [default: 100000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     operations: Option<u64>,
-    /// Begin no request after this time, for example 30s or 10m; without --operations their number has no
-    /// bound. With several rates: for each.
+    /// Start no request after this time, for example 30s or 10m. Without --operations, their number
+    /// is then unlimited. With several rates, this is the time of each run.
     #[arg(long, value_name = "TIME", value_parser = crate::args::positive_duration)]
     duration: Option<Duration>,
-    /// Operations a second, sent at even times whether or not earlier ones were answered, as far as
-    /// --concurrency allows. Latencies then count from when a request was due. Several, as in
-    /// 1000,2000,4000, run one after the other, with a report each.
+    /// Operations per second, sent at even intervals without waiting for earlier answers, up to
+    /// --concurrency at a time. Latencies then count from the time when a request was due. Several
+    /// rates, such as 1000,2000,4000, run one after the other; each gets a report.
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     rate: Vec<u64>,
-    /// How often each key is asked for. [default: uniform; of a workload, its own]
+    /// Distribution of the requests over keys. [default: uniform, or as the workload says]
     #[arg(long, value_enum, value_name = "LAW")]
     popularity: Option<Law>,
-    /// Requests under way at a time.
+    /// Concurrent requests.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     concurrency: u32,
-    /// Length of the values, bytes. [default: 100; of a workload, 1000]
+    /// Length of the values, bytes. [default: 100, or 1000 with --workload]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     value_size: Option<u32>,
-    /// Different keys.
+    /// Number of keys.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     keys: u64,
-    /// Gets to puts.
+    /// Ratio of gets to puts.
     #[arg(long, value_name = "GETS/PUTS", default_value = "50/50")]
     mix: Mix,
-    /// Operations in one request; 1 sends plain gets and puts.
+    /// Operations per request; 1 sends plain gets and puts.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     batch: u32,
-    /// Threads to send from; one is enough for most machines.
+    /// Client threads; one usually suffices.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: u16,
-    /// Which sequence of keys.
+    /// Seed of the sequence of keys.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// Draw latency by percentile to this SVG file; with several rates, latency against load.
+    /// SVG file to draw: latency by percentile, or latency against load with several rates.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Do not store the keys first; gets may then find nothing.
+    /// Do not store the keys first. Gets may then find nothing.
     #[arg(long)]
     no_prepare: bool,
     /// Delete the keys afterwards.
@@ -121,7 +122,7 @@ impl Args {
         }
     }
 
-    /// The rates to run at, one after the other; none: as fast as answers come.
+    /// The rates to run at, one after the other; `None`: as fast as answers come.
     fn rates(&self) -> Vec<Option<u64>> {
         match self.rate.as_slice() {
             [] => vec![None],
@@ -137,7 +138,7 @@ impl Args {
 pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     let client = global.client()?;
     let workload = Arc::new(args.workload());
-    // Whoever cannot connect should be told so, not that every operation failed.
+    // Report a failure to connect as such, not as the failure of every operation.
     client.topology().await?;
     if !args.no_prepare && workload.mix.reads() {
         prepare(&client, &workload).await?;
@@ -180,7 +181,7 @@ fn print(report: &Report, is_next: bool, global: &Global, out: &mut Out) -> Resu
     out.flush()
 }
 
-/// Sends all requests; what came of them, and the first error.
+/// Sends all requests. Returns their results and the first error.
 async fn measure(
     client: &Client,
     workload: &Arc<Workload>,
@@ -252,7 +253,7 @@ async fn clean_up(client: &Client, keys: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A bar for so many operations; nothing where their number is not known.
+/// A progress bar; hidden if the number of operations is unknown.
 fn bar(operations: Option<u64>) -> ProgressBar {
     use std::io::IsTerminal as _;
     let Some(operations) = operations.filter(|_| std::io::stderr().is_terminal()) else {

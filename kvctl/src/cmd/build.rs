@@ -1,5 +1,5 @@
-//! `kvctl build`: the whole content of a static namespace, from files, on this machine. No node is
-//! asked but with `--into`.
+//! `kvctl build`: builds the whole content of a static namespace from files, on this machine.
+//! Contacts nodes only with `--into`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,43 +22,44 @@ use crate::input::{self, Source};
 use crate::out::{Out, note};
 use crate::text;
 
-/// Rows that are parsed at a time, at most, and bytes of them.
+/// Most rows of a parsed batch, and their most bytes.
 const BATCH_ROWS: usize = 1 << 10;
 const BATCH_BYTES: usize = 1 << 20;
-/// Batches that are parsed before they are wanted.
+/// Batches that are parsed ahead.
 const BATCHES_AHEAD: usize = 8;
-/// The digest key of builds that no cluster has asked for: the same content, the same files.
+/// The digest key of builds without a cluster: the same content makes the same files.
 const OFFLINE_KEY: [u8; 32] = *b"torc generation, of no cluster..";
 
-/// Build a generation: immutable slices of all records of some files, with their indexes
+/// Build a generation: immutable, indexed slices of all records of some files
 ///
-/// Reads the files once, sorts on disk in bounded memory, and leaves a directory whose
-/// generation.json is written last. The same records make the same files, wherever they are
-/// built. After a crash or a kill the same command goes on where the build was.
+/// Reads the files once and sorts on disk, in bounded memory. Writes generation.json last.
+/// The same records make the same files on any machine. After a crash or a kill, repeat the
+/// command to continue.
 ///
-/// With --into NAMESPACE it is for that namespace of a cluster, and --promote has it served by the
-/// nodes at once. Without it `kvctl generation get DIR KEY` answers from it, without a cluster.
+/// With --into NAMESPACE, the generation is for that namespace of a cluster; --promote also makes
+/// the nodes serve it. Without --into you need no cluster: `kvctl generation get DIR KEY` reads
+/// it.
 ///
-/// Formats: as `kvctl load` reads them. A row that is not exactly in the format ends the
-/// build (exit code 2 or 6); correct the file and build into another directory.
+/// `kvctl load --help` describes the formats. A malformed row ends the build (exit code
+/// 2 or 6): correct the file and build into another directory.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// A file, `-` for the standard input, or a directory: every .ndjson, .csv, .tsv and .parquet file in
-    /// it. For several, give the option several times.
+    /// File to read, `-` for standard input, or a directory to read every .ndjson, .csv, .tsv and
+    /// .parquet file of. Repeat the option for several.
     #[arg(long, value_name = "PATH", required = true)]
     from: Vec<PathBuf>,
-    /// How the files are written; without it, their extensions tell.
+    /// Format of the files. Default: by their extensions.
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Source>,
-    /// CSV and TSV files have no header: their two columns are key and value.
+    /// CSV and TSV files have no header, and two columns: key and value.
     #[arg(long, conflicts_with = "key")]
     no_header: bool,
-    /// The column, or field of each JSON object, that is the key. Without it, files name their columns as
-    /// `kvctl dump` does.
+    /// Column, or field of each JSON object, that holds the key. Default: the column names of
+    /// `kvctl dump`.
     #[arg(long, value_name = "COLUMN")]
     key: Option<String>,
-    /// With --key: the column that is the value. Without it and --value-json, values are empty.
+    /// With --key: column that holds the value. Without --value and --value-json, values are empty.
     #[arg(
         long,
         value_name = "COLUMN",
@@ -66,20 +67,20 @@ pub(crate) struct Args {
         conflicts_with = "value_json"
     )]
     value: Option<String>,
-    /// With --key: columns that make a JSON object, which is the value; put commas between them.
+    /// With --key: columns, separated by commas, whose JSON object becomes the value.
     #[arg(long, value_name = "COLUMN", requires = "key", value_delimiter = ',')]
     value_json: Vec<String>,
-    /// Where to build; made when missing.
+    /// Directory to build in; created if missing.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// What to keep of each row.
     #[arg(long, value_enum, value_name = "SHAPE", default_value_t = Kept::Values)]
     shape: Kept,
-    /// With --shape keyless or set: bits of a key's fingerprint, 1 to 32. An absent key is taken for one
-    /// that is there with probability 2^-N.
+    /// With --shape keyless or set: bits of a key's fingerprint, 1 to 32. An absent key looks
+    /// present with probability 2^-N.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(1..=32))]
     fingerprint_bits: u8,
-    /// With --shape keyless: bytes of every value.
+    /// With --shape keyless: length of every value, bytes.
     #[arg(
         long,
         value_name = "N",
@@ -87,51 +88,53 @@ pub(crate) struct Args {
         required_if_eq("shape", "keyless")
     )]
     payload_bytes: Option<u8>,
-    /// Which row counts when several have the same key.
+    /// Which of several rows with the same key to keep.
     #[arg(long, value_enum, value_name = "RULE", default_value_t = Rule::Error)]
     duplicates: Rule,
-    /// Memory the build may use, for example 512MiB or 4GiB; at least 64MiB.
+    /// Memory limit, for example 512MiB or 4GiB; at least 64MiB.
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = args::size)]
     memory: u64,
     /// Threads that sort and build.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     workers: u8,
-    /// Without a cluster: partitions, a power of two.
+    /// Without a cluster: number of partitions, a power of two.
     #[arg(long, value_name = "N", default_value_t = 4096, conflicts_with_all = ["into", "reservation"])]
     partitions: u32,
-    /// The static namespace that it is for: a generation of it is reserved in the cluster.
+    /// Static namespace to build for; reserves a generation of it in the cluster.
     #[arg(long, value_name = "NAMESPACE", conflicts_with = "reservation")]
     into: Option<String>,
-    /// What `kvctl generation reserve` has written, where the cluster cannot be reached from here.
+    /// File that `kvctl generation reserve` wrote; for builds without access to the cluster.
     #[arg(long, value_name = "FILE")]
     reservation: Option<PathBuf>,
-    /// Have the nodes fetch it when it is built, and wait until they hold it.
+    /// After the build, make the nodes fetch the generation and wait until they hold it.
     #[arg(long, requires = "into")]
     attach: bool,
-    /// Make it the current one when the nodes hold it. Includes --attach.
+    /// After the nodes fetched it, make it the current generation. Implies --attach.
     #[arg(long, requires = "into")]
     promote: bool,
-    /// With --attach: the directory as the nodes see it, file:///DIR. Without it, as it is here.
+    /// With --attach: URL of the directory as nodes see it, file:///DIR. Default: the same path as
+    /// here.
     #[arg(long, value_name = "URL", requires = "into")]
     source: Option<String>,
-    /// Share of absent keys that the Bloom gates let through, 0.0001 to 0.5.
+    /// False positive rate of the Bloom gates, 0.0001 to 0.5.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = gate_rate)]
     gate_rate: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Kept {
-    /// Keys and values: answers are certain.
+    /// Keys and values: exact answers.
     Values,
-    /// A fingerprint of each key, and values of one length: 2.1 bits and the fingerprint a key in memory.
+    /// A fingerprint per key, and values of one length: 2.1 bits of memory per key plus the
+    /// fingerprint.
     Keyless,
-    /// A fingerprint of each key alone; values are left out.
+    /// A fingerprint per key, without values.
     Set,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Rule {
-    /// None: the build fails, and names the key.
+    /// Fail and name the key.
     Error,
     /// The first row.
     First,
@@ -142,7 +145,7 @@ enum Rule {
 fn gate_rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok();
     let rate = rate.filter(|rate| (0.0001..=0.5).contains(rate));
-    rate.ok_or_else(|| "a share from 0.0001 to 0.5 is needed".to_owned())
+    rate.ok_or_else(|| "use a rate from 0.0001 to 0.5".to_owned())
 }
 
 pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
@@ -172,7 +175,8 @@ fn build(args: &Args, target: Target, global: &Global, out: &mut Out) -> Result<
     // None if any of them is of unknown length.
     let len: Option<u64> = lens.iter().copied().sum();
     if args.shape != Kept::Values && target.namespace.is_generation() {
-        let message = "nodes hold generations of values: leave --shape out with --into";
+        let message =
+            "nodes serve only generations of the shape `values`: remove --shape, or --into";
         return Err(Failure::Usage(message.to_owned()));
     }
     let options = BuildOptions {
@@ -186,7 +190,7 @@ fn build(args: &Args, target: Target, global: &Global, out: &mut Out) -> Result<
         gate_rate: args.gate_rate,
         memory: args.memory,
         workers: usize::from(args.workers),
-        // Of each row 44 bytes are stored beside its key and value.
+        // Each row takes 44 bytes beside its key and value.
         expected_bytes: len.map(|len| len.saturating_mul(3) / 2),
         ..BuildOptions::default()
     };
@@ -243,7 +247,7 @@ fn shape(args: &Args) -> Shape {
     }
 }
 
-/// What it is built for. A build that has begun stays with what it began with.
+/// The target of the build. A build that continues keeps its target.
 async fn target(args: &Args, global: &Global) -> Result<Target, Failure> {
     let begun = Build::target_of(&args.out).map_err(failure)?;
     if let Some(begun) = begun.filter(|begun| begun.namespace.is_generation()) {
@@ -256,7 +260,7 @@ async fn target(args: &Args, global: &Global) -> Result<Target, Failure> {
         let client = global.client()?;
         let reserved = client.reserve_generation(namespace).await?;
         note(format_args!(
-            "generation {} of `{namespace}` is reserved",
+            "reserved generation {} of `{namespace}`",
             reserved.generation.number
         ));
         return Ok(generation::target_of(&reserved));
@@ -269,7 +273,7 @@ async fn target(args: &Args, global: &Global) -> Result<Target, Failure> {
     })
 }
 
-/// The files as they are now: a build goes on only with the same ones.
+/// Describes the files as they are now: a build continues only with the same files.
 fn source(files: &[PathBuf], lens: &[Option<u64>], args: &Args) -> String {
     let one = |(path, len): (&PathBuf, &Option<u64>)| {
         let modified = std::fs::metadata(path).and_then(|metadata| metadata.modified());
@@ -290,7 +294,7 @@ struct Rows {
     rows: Result<Vec<Numbered>, ReadError>,
 }
 
-/// Gives the build all rows that it does not have. They are parsed on a thread of their own.
+/// Gives the build all rows that it does not have. A thread of its own parses them.
 fn read(
     build: &mut Build,
     inputs: Vec<(PathBuf, Source)>,
@@ -328,7 +332,7 @@ fn read(
     })
 }
 
-/// Sends the rows of all files behind the first `skip`; ends early where nobody wants them any more.
+/// Sends the rows of all files after the first `skip`; stops early if the receiver is gone.
 fn parse(
     inputs: Vec<(PathBuf, Source)>,
     naming: &Naming,
@@ -359,7 +363,7 @@ fn parse(
             if is_end {
                 break;
             }
-            // What came before a bad row is told first.
+            // First send the rows before the bad one.
             if send(Ok(batch)).is_err() {
                 return Ok(());
             }
@@ -375,11 +379,11 @@ fn parse(
 fn expires(path: &Path, line: u64) -> Failure {
     let path = input::shown(path);
     Failure::OutOfBounds(format!(
-        "{path}: line {line}: values of a static namespace do not expire: leave `expires_at_ms` out"
+        "{path}: line {line}: values of a static namespace cannot expire: remove `expires_at_ms`"
     ))
 }
 
-/// Why a row was not taken, with its line instead of its number.
+/// Why a row was refused, with its line instead of its number.
 fn refused(error: BuildError, path: &Path, line: u64) -> Failure {
     let BuildError::BadRow { what, .. } = error else {
         return failure(error);
@@ -432,7 +436,7 @@ struct Summary {
 struct Built<'a> {
     manifest: &'a Manifest,
     index_bytes: u64,
-    /// Rows that were there from before.
+    /// Rows that an earlier, interrupted run took.
     taken: u64,
     read_for: Duration,
     elapsed: Duration,
@@ -477,10 +481,10 @@ impl Built<'_> {
         ))?;
         if summary.duplicates > 0 {
             let rows = text::counted(summary.duplicates, "row");
-            out.line(format!("{rows} did not count: their keys came again"))?;
+            out.line(format!("{rows} left out as duplicates"))?;
         }
         out.line(format!(
-            "{} in {} ({}); {:.2} bits of index a key; generation {}",
+            "{} in {} ({}); {:.2} bits of index per key; generation {}",
             dir.display(),
             text::counted(summary.files, "file"),
             text::bytes(summary.file_bytes),

@@ -1,5 +1,5 @@
-//! `kvctl ca` and `kvctl cert`: certificates for nodes and clients, made or shown on this machine. Only what a secure cluster
-//! trusts is asked of its nodes.
+//! `kvctl ca` and `kvctl cert`: create and show certificates on this machine. Only `kvctl ca show`
+//! contacts nodes.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -14,10 +14,10 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::{Out, note};
 
-/// Names of the files of an authority.
+/// File names of an authority.
 const AUTHORITY: &str = "ca";
 
-/// Make the authority that issues the certificates of a cluster, show one, or rotate a secure cluster's own
+/// Create, show or rotate the authority that issues a cluster's certificates
 #[derive(Debug, clap::Args)]
 pub(crate) struct AuthorityArgs {
     #[command(subcommand)]
@@ -26,23 +26,26 @@ pub(crate) struct AuthorityArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum AuthorityCommand {
-    /// Make an authority: DIR/ca.pem, for every node and client, and DIR/ca-key.pem, for nobody.
+    /// Create an authority: DIR/ca.pem, for every node and client, and DIR/ca-key.pem, to keep
+    /// secret.
     ///
-    /// Whoever has ca-key.pem can be any node and any client: keep it away from the cluster.
+    /// With ca-key.pem, anyone can impersonate any node and any client: store it away from the
+    /// cluster.
     Create {
-        /// Where to put the two files; made when missing.
+        /// Directory for the two files; created if missing.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
-    /// Show the certificates in a file: whose they are, until when, and their SHA-256, by which others can recognise them.
+    /// Show the certificates of a file: names, validity and SHA-256.
     ///
-    /// Without a file: the authorities that the nodes of a secure cluster trust, and how far a rotation is on each node.
+    /// Without a file: show the authorities that the nodes of a secure cluster trust, and the
+    /// progress of a rotation on each node.
     Show {
-        /// A PEM file. If not given: what the cluster says; where it cannot, the authority that commands trust, of
+        /// A PEM file. Default: ask the cluster; if it has no authorities of its own, show that of
         /// --tls-ca or of the current profile.
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
-        /// Print the certificates themselves, as a file for --tls-ca.
+        /// Print the certificates in PEM, for use as --tls-ca.
         #[arg(long)]
         pem: bool,
     },
@@ -76,7 +79,7 @@ impl From<CertificateFacts> for Shown {
     }
 }
 
-/// The certificates that commands trust, or those of a file, in PEM, and where they are from.
+/// The PEM certificates of a file, or those that commands trust, and their origin.
 fn known(file: Option<&Path>, global: &Global) -> Result<(String, PathBuf), Failure> {
     let named = file.or(global.tls_ca());
     let profile = if named.is_some() {
@@ -99,7 +102,8 @@ fn known(file: Option<&Path>, global: &Global) -> Result<(String, PathBuf), Fail
     }
 }
 
-/// What the nodes trust; none where they have no authority of their own, or nobody says who asks.
+/// The authorities that nodes trust; `None` if nodes have none of their own, or if kvctl has no
+/// identity.
 async fn agreed(global: &Global) -> Result<Option<Authorities>, Failure> {
     if !global.says_who_asks()? {
         return Ok(None);
@@ -107,14 +111,14 @@ async fn agreed(global: &Global) -> Result<Option<Authorities>, Failure> {
     let client = global.client()?;
     match client.authorities().await {
         Ok(authorities) => {
-            // The profile learns of it, too.
+            // Also update the profile.
             client.topology().await?;
             Ok(Some(authorities))
         }
         Err(error) if error.kind() == ErrorKind::Refused => Ok(None),
         Err(error) => {
             note(format_args!(
-                "what is known here, for the cluster cannot be asked: {error}"
+                "showing what this machine knows, because the cluster did not answer: {error}"
             ));
             Ok(None)
         }
@@ -190,11 +194,11 @@ struct IssueArgs {
     /// For a node of the cluster.
     #[arg(long, group = "holder")]
     node: bool,
-    /// For a client of this name, which logs show.
+    /// For a client of this name; logs show it.
     #[arg(long, value_name = "NAME", group = "holder", requires = "roles")]
     client: Option<String>,
-    /// What the client may do: read, write, observe or admin, which includes the others; for
-    /// several, put commas between them.
+    /// Roles of the client, separated by commas: read, write, observe, or admin, which
+    /// includes the others.
     #[arg(
         long = "role",
         value_name = "ROLE",
@@ -202,9 +206,8 @@ struct IssueArgs {
         conflicts_with = "node"
     )]
     roles: Vec<Role>,
-    /// With --node: a hostname or IP address by which clients reach the node; for several, give
-    /// the option several times or put commas between them. `localhost`, 127.0.0.1 and ::1 are
-    /// always among them.
+    /// With --node: hostnames or IP addresses by which clients reach the node. Repeat the
+    /// option or separate them with commas. `localhost`, 127.0.0.1 and ::1 are always included.
     #[arg(
         long = "name",
         value_name = "HOST",
@@ -212,13 +215,13 @@ struct IssueArgs {
         conflicts_with = "client"
     )]
     names: Vec<String>,
-    /// How many days it is valid.
+    /// Validity, days.
     #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
-    /// The directory of the authority.
+    /// Directory of the authority.
     #[arg(long, value_name = "DIR", default_value = ".")]
     ca: PathBuf,
-    /// How the two files begin: `certs/node-1` for certs/node-1.pem and certs/node-1-key.pem.
+    /// Prefix of the two files: `certs/node-1` makes certs/node-1.pem and certs/node-1-key.pem.
     #[arg(value_name = "PREFIX")]
     prefix: PathBuf,
 }
@@ -228,7 +231,7 @@ struct IssueArgs {
 struct Written {
     certificate: String,
     key: String,
-    /// Whom the certificate names; none for an authority.
+    /// Whom the certificate names; `None` for an authority.
     identity: Option<String>,
 }
 
@@ -290,7 +293,7 @@ fn files(prefix: &Path) -> [PathBuf; 2] {
     })
 }
 
-/// Never over a file that is there: a key that is lost cannot be made again.
+/// Writes the files, but never over an existing one: a lost key cannot be made again.
 fn write(
     prefix: &Path,
     issued: &Issued,
@@ -301,7 +304,7 @@ fn write(
     let [certificate, key] = files(prefix);
     write_new(&key, &issued.key, 0o600)?;
     if let Err(failure) = write_new(&certificate, &issued.certificate, 0o644) {
-        // A key without its certificate is of no use.
+        // A key without its certificate is useless.
         let _ = std::fs::remove_file(&key);
         return Err(failure);
     }

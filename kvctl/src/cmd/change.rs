@@ -1,5 +1,5 @@
-//! What the commands that move partitions have in common: the plan, then the watching; and
-//! declaring a node dead.
+//! Shared by the commands that move partitions: show the plan, watch the progress, declare
+//! a node dead.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -16,32 +16,32 @@ use crate::progress::{self, ProgressRate, Sight, sight};
 use crate::table::{Align, Table};
 use crate::text;
 
-/// How a change is carried out.
+/// How to carry out a change.
 #[derive(Debug, clap::Args)]
 pub(super) struct ChangeArgs {
-    /// Only print what would move.
+    /// Print the plan and change nothing.
     #[arg(long)]
     pub(super) plan: bool,
-    /// Partitions that move at a time; the cluster's default if not given.
+    /// Partitions to move at a time. Default: the cluster's setting.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) parallel: Option<u32>,
-    /// Return as soon as the change is agreed on; it goes on by itself.
+    /// Return as soon as the nodes have agreed on the change; the cluster continues by itself.
     #[arg(long, conflicts_with = "plan")]
     no_wait: bool,
 }
 
-/// Whether the node that goes is dead.
+/// Whether the leaving node is dead.
 #[derive(Debug, clap::Args)]
 pub(super) struct DeadArgs {
-    /// If the node that goes does not answer, declare it dead for good without asking: it has
-    /// no vote any more, and must not come back.
+    /// If the leaving node does not answer, declare it dead for good without asking. It loses
+    /// its vote and must never come back.
     #[arg(long, visible_alias = "yes")]
     dead: bool,
 }
 
 impl DeadArgs {
-    /// Whether to declare a node dead: if it does not answer, and the user says so. A node that
-    /// answers takes part in its going.
+    /// Whether to declare a node dead: only if it does not answer and the user confirms. A node
+    /// that answers takes part in the change.
     pub(super) async fn is_dead(
         &self,
         client: &Client,
@@ -59,20 +59,20 @@ impl DeadArgs {
         let address = silent.member.address.clone();
         if self.dead {
             note(format_args!(
-                "node {node} ({address}) does not answer and is taken for dead"
+                "node {node} ({address}) does not answer: declaring it dead"
             ));
             return Ok(true);
         }
         if only_plan {
             note(format_args!(
-                "node {node} ({address}) does not answer: this needs `--dead` to be carried out"
+                "node {node} ({address}) does not answer: to carry this out, restart it or pass `--dead`"
             ));
             return Ok(true);
         }
         if std::io::stdin().is_terminal() && std::io::stderr().is_terminal() {
             note(format_args!(
-                "node {node} ({address}) does not answer. Declared dead, it has no vote any more \
-                 and must not come back. Type yes to declare it dead:"
+                "node {node} ({address}) does not answer. If you declare it dead, it loses its vote \
+                 and must never come back. Type yes to declare it dead:"
             ));
             let mut answer = String::new();
             let read = std::io::stdin().read_line(&mut answer);
@@ -90,13 +90,13 @@ struct Outcome<'a> {
     /// `planned`, `nothing_to_do`, `started`, `done` or `aborted`.
     state: &'static str,
     plan: &'a Plan,
-    /// Number of the transition that was begun.
+    /// Number of the new transition.
     transition_id: Option<u64>,
     /// Its figures when it ended.
     transition: Option<Transition>,
 }
 
-/// Prints a plan that is not carried out.
+/// Prints a plan without carrying it out.
 pub(super) fn show_plan(plan: &Plan, global: &Global, out: &mut Out) -> Result<(), Failure> {
     if !global.json() {
         return out.line(describe(plan));
@@ -148,9 +148,9 @@ pub(super) async fn follow(
         };
     }
     match (state, last) {
-        ("nothing_to_do", _) => out.line(format_args!("nothing to do: the {name} is done already")),
+        ("nothing_to_do", _) => out.line(format_args!("nothing to do: the {name} is already done")),
         ("started", _) => out.line(format_args!(
-            "the {name} has begun: watch it with `kvctl status --watch`"
+            "the {name} has started: watch it with `kvctl status --watch`"
         )),
         (_, Some(last)) if last.aborted => Err(Failure::Aborted { change: name }),
         (_, Some(last)) => out.line(progress::ended(&last)),
@@ -158,10 +158,10 @@ pub(super) async fn follow(
     }
 }
 
-/// Asks for the status until the transition has ended; its figures then.
+/// Asks for the status until the transition has ended. Returns its last figures.
 ///
-/// An endpoint that is lost is ridden out, since the change goes on without us: the
-/// client library asks the others, and only a long silence of all is a failure.
+/// The change continues without kvctl, so a lost endpoint is no failure: the client
+/// library asks other nodes. Only a long silence of all nodes is one.
 pub(super) async fn watch(
     client: &Client,
     id: u64,
@@ -201,7 +201,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Progress on stderr: a bar on a terminal, else a line now and then.
+/// Progress on stderr: a bar on a terminal, else occasional lines.
 struct Display {
     bar: Option<ProgressBar>,
     name: &'static str,
@@ -211,7 +211,7 @@ struct Display {
 }
 
 impl Display {
-    /// Between lines where there is no terminal.
+    /// Time between lines if there is no terminal.
     const LINE_EVERY: Duration = Duration::from_secs(5);
 
     fn new(name: &'static str) -> Self {
@@ -243,10 +243,7 @@ impl Display {
     }
 
     fn silence(&mut self, error: &torc_client::Error) {
-        let text = format!(
-            "no answer, still asking ({})",
-            text::one_line(error.message())
-        );
+        let text = format!("no answer, retrying ({})", text::one_line(error.message()));
         match &self.bar {
             Some(bar) => bar.set_message(text),
             None => self.line(&text),
@@ -270,15 +267,17 @@ impl Display {
     }
 }
 
-/// A plan for people. Asked again for what runs or is done, the cluster plans nothing.
+/// A plan as text. For a change that runs or is done, the cluster plans nothing.
 fn describe(plan: &Plan) -> String {
     let losses = describe_losses(plan);
     if let Some(running) = plan.waits_for {
-        return format!("{losses}transition {running} has to end before this one is planned\n");
+        return format!(
+            "{losses}transition {running} must end before this change can be planned\n"
+        );
     }
     if plan.shares.is_empty() {
         let name = progress::name(plan.kind);
-        return format!("the {name} was begun before: nothing more to plan");
+        return format!("the {name} has already started: nothing more to plan");
     }
     let who = match (plan.kind, plan.node, plan.replaced) {
         (ChangeKind::Alter, _, _) => {
@@ -318,7 +317,7 @@ fn describe(plan: &Plan) -> String {
             text::replicas(before)
         ),
         None => format!(
-            "moves {} partitions (the least possible is {:.1}),",
+            "moves {} partitions (minimum: {:.1}),",
             text::count(plan.partitions_moved.into()),
             plan.minimum_moved
         ),
@@ -336,7 +335,7 @@ fn describe(plan: &Plan) -> String {
     )
 }
 
-/// What going on without the dead loses; nothing where nobody is dead.
+/// What continuing without the dead nodes loses; empty without dead nodes.
 fn describe_losses(plan: &Plan) -> String {
     if plan.losses.is_empty() {
         return String::new();
@@ -360,9 +359,9 @@ fn describe_losses(plan: &Plan) -> String {
         );
     }
     if plan.losses.iter().any(|it| it.minority + it.none > 0) {
-        text += "  this needs --force, for each of these nodes that is lost for good: where fewer than \
-                 a majority is left,\n  writes that only the dead had acknowledged are lost; where none \
-                 is left, all keys are\n";
+        text += "  this needs --force for each of these nodes that is lost for good. Partitions \
+                 with fewer than a\n  majority left lose the writes that only dead nodes acknowledged; \
+                 those with none left lose all keys\n";
     }
     text
 }
@@ -410,7 +409,7 @@ mod tests {
     fn a_plan_shows_what_moves_and_who_gives_and_takes() {
         let expected = "\
 join of 127.0.0.1:7404, planned on epoch 12
-moves 1,024 partitions (the least possible is 1024.0), 32.0 MiB in 250,000 records
+moves 1,024 partitions (minimum: 1024.0), 32.0 MiB in 250,000 records
 load of the busiest node over the mean: 1.001, then 1.000
 
 node  partitions   then  receives     sends
@@ -441,9 +440,9 @@ node  partitions   then  receives     sends
 without nodes 1, 2 (dead, or not responding):
   partitions with 3 replicas: 1 keep a majority, 63 have fewer left, 0 have none
   partitions with 1 replicas: 30 keep a majority, 0 have fewer left, 34 have none
-  this needs --force, for each of these nodes that is lost for good: where fewer than a majority is left,
-  writes that only the dead had acknowledged are lost; where none is left, all keys are
-transition 9 has to end before this one is planned
+  this needs --force for each of these nodes that is lost for good. Partitions with fewer than a
+  majority left lose the writes that only dead nodes acknowledged; those with none left lose all keys
+transition 9 must end before this change can be planned
 ";
         assert_eq!(describe(&plan), expected);
         let plan = Plan {
@@ -459,7 +458,7 @@ transition 9 has to end before this one is planned
             shares: Vec::new(),
             ..plan()
         };
-        let expected = "the join was begun before: nothing more to plan";
+        let expected = "the join has already started: nothing more to plan";
         assert_eq!(describe(&plan), expected);
     }
 

@@ -5,14 +5,14 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::out::Out;
 
-/// Print a completion script for a shell.
+/// Print a shell completion script.
 ///
 /// For bash: `kvctl completions bash > /etc/bash_completion.d/kvctl`; for zsh, into a
 /// directory of `$fpath` under the name `_kvctl`; for fish:
 /// `kvctl completions fish > ~/.config/fish/completions/kvctl.fish`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which shell.
+    /// The shell.
     #[arg(value_enum, value_name = "SHELL")]
     shell: Shell,
 }

@@ -9,15 +9,15 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::Out;
 
-/// Delete a key. Deleting a key that has no value is done, not a failure.
+/// Delete a key. Deleting a key without a value succeeds.
 ///
-/// Exit code 4: the condition did not hold, nothing was deleted. Exit code 5: the
-/// outcome is unknown; deleting again is safe if nobody else writes the key.
+/// Exit code 4: the condition did not hold, and nothing was deleted. Exit code 5: the
+/// outcome is unknown; delete again if no other client writes the key.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     key: KeyArgs,
-    /// Only delete if this is the key's version, as `put` or `explain` printed it.
+    /// Delete only if the key has this version, as `put` or `explain` prints it.
     #[arg(long, value_name = "VERSION")]
     if_version: Option<Version>,
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     out.line(if deleted.existed {
         "deleted"
     } else {
-        "there was nothing to delete"
+        "the key had no value"
     })
 }
 

@@ -1,4 +1,4 @@
-//! `kvctl doctor`: what operators get wrong, and what to do about it.
+//! `kvctl doctor`: finds common problems of a cluster, with advice.
 
 mod examine;
 
@@ -10,13 +10,13 @@ use crate::out::Out;
 use crate::text;
 use examine::{Finding, Level, examine};
 
-/// Looks at the clocks: a slow answer looks like a clock that is wrong, three rarely do.
+/// Times to compare the clocks: one slow answer can look like a wrong clock, three rarely do.
 const LOOKS: usize = 3;
 
-/// Look for what is wrong with the cluster, or soon will be, and say what to do.
+/// Find present and coming problems of the cluster and how to solve them.
 ///
-/// Looks at clocks, zones, disks, certificates, releases, nodes, links, replicas and what is open to other
-/// machines. Changes nothing. Exit code 0 if nothing is wrong, 4 if something is.
+/// Checks clocks, zones, disks, certificates, releases, nodes, links, replicas and ports open to
+/// other machines. Changes nothing. Exit code 4 if there is a problem.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(_: Args, global: &Global, out: &mut Out) -> Result<(), F
     }
 }
 
-/// The status, and by how much the clocks of two nodes differ at the least.
+/// The status, and a lower bound on the largest difference between two nodes' clocks.
 async fn look(client: &Client) -> Result<(ClusterStatus, u64), Error> {
     let mut status = client.status().await?;
     let mut skew_ms = skew_ms(&status);
@@ -58,7 +58,7 @@ fn skew_ms(status: &ClusterStatus) -> u64 {
 fn describe(status: &ClusterStatus, findings: &[Finding]) -> String {
     let nodes = text::counted(status.nodes.len() as u64, "node");
     if findings.is_empty() {
-        return format!("{nodes}: nothing is wrong");
+        return format!("{nodes}: no problems found");
     }
     let line = |finding: &Finding| {
         let level = match finding.level {

@@ -13,15 +13,15 @@ use crate::format::{Format, Row};
 use crate::out::Out;
 use crate::text;
 
-/// Write every record of the namespace to the standard output.
+/// Write every record of the namespace to standard output.
 ///
-/// In the formats that `load` reads, described by `kvctl load --help`, and in ring
-/// order: sort two dumps to compare them. Loading a dump stores the same keys and
-/// values, byte for byte, and the same expiry; versions are not kept. Each key is read
-/// linearizably; the whole is not a snapshot of one moment.
+/// `load` reads the output; `kvctl load --help` describes the formats. Records come in
+/// ring order: sort two dumps before you compare them. Loading a dump stores the same
+/// keys, values and expiry times, but new versions. Each key is read linearizably; the
+/// whole is not a snapshot of one moment.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How to write it.
+    /// Format of the output.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Ndjson)]
     format: Format,
 }
@@ -59,12 +59,10 @@ fn row(entry: Entry) -> Row {
 
 fn incomplete(failure: Failure, records: u64) -> Failure {
     let records = text::count(records);
-    failure.after(format!(
-        "the dump is incomplete: {records} records were written"
-    ))
+    failure.after(format!("the dump is incomplete: it has {records} records"))
 }
 
-/// A sign of life on a terminal that does not show the dump itself.
+/// A spinner, on a terminal that does not show the dump itself.
 fn spinner(out: &Out) -> ProgressBar {
     if out.screen().terminal || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

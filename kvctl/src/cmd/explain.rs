@@ -1,4 +1,4 @@
-//! `kvctl explain`: where a key lives and why.
+//! `kvctl explain`: shows where a key lives and why.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::text;
 
-/// Show where a key lives and why: digest, token, partition, nodes, and what they hold.
+/// Show where a key lives and why: digest, token, partition, nodes, and what each node holds.
 ///
-/// A key without a value has a place too, so that this never ends with exit code 1.
+/// A key without a value has a place too, so exit code 1 never occurs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -48,7 +48,7 @@ fn describe(key: &[u8], explanation: &Explanation, now_ms: u64) -> String {
         (
             "ring",
             format!(
-                "position {} of node {} comes next",
+                "followed by position {} of node {}",
                 e.successor.token, e.successor.node
             ),
         ),
@@ -65,7 +65,7 @@ fn describe(key: &[u8], explanation: &Explanation, now_ms: u64) -> String {
     lines.push(("quorums", quorums(e)));
     lines.push((
         "holds",
-        format!("{}, says node {}", held(e, now_ms), e.answered_by),
+        format!("{}, according to node {}", held(e, now_ms), e.answered_by),
     ));
     if e.replicas.len() > 1 {
         let replicas = e
@@ -113,7 +113,7 @@ fn replica(holding: &Holding) -> String {
         (None, problem) => {
             let problem = problem.as_deref().map(text::one_line);
             return format!(
-                "node {} does not tell: {}",
+                "node {} did not answer: {}",
                 holding.node,
                 problem.unwrap_or_default()
             );
@@ -126,7 +126,7 @@ fn replica(holding: &Holding) -> String {
 
 fn accesses(hot: &HotEstimate) -> String {
     if hot.estimate == 0 {
-        return "none there of late".to_owned();
+        return "none recently".to_owned();
     }
     let span = Duration::from_millis(hot.to_ms.saturating_sub(hot.from_ms));
     format!(
@@ -143,7 +143,7 @@ fn described(slice: &SliceTrace) -> String {
         SliceVerdict::GateNegative => "the Bloom gate says no".to_owned(),
         SliceVerdict::GateFalsePositive => {
             format!(
-                "the Bloom gate says maybe, but slot {} holds another key",
+                "the Bloom gate says maybe, but slot {} holds a different key",
                 slice.slot
             )
         }
@@ -160,8 +160,8 @@ fn described(slice: &SliceTrace) -> String {
                 slice.slot
             )
         }
-        SliceVerdict::Damaged => format!("damaged: nobody knows what slot {} held", slice.slot),
-        _ => "this release does not know what it says".to_owned(),
+        SliceVerdict::Damaged => format!("damaged: slot {} is unreadable", slice.slot),
+        _ => "unknown to this release of kvctl".to_owned(),
     };
     format!(
         "{}.{}, {} in {}: {verdict}",
@@ -176,8 +176,8 @@ const fn stage(stage: Stage) -> &'static str {
     match stage {
         Stage::Stable => "stable",
         Stage::Copying => "moving: copying",
-        Stage::WriteBothReadOld => "moving: writing to both, reading the old",
-        Stage::WriteBothReadNew => "moving: writing to both, reading the new",
+        Stage::WriteBothReadOld => "moving: writing to both, reading from the old",
+        Stage::WriteBothReadNew => "moving: writing to both, reading from the new",
     }
 }
 
@@ -316,15 +316,15 @@ key        a\\xff
 digest     11111111111111111111111111111111
 token      1111111111111111, the first 64 bits of the digest
 partition  273, tokens 1110000000000000 to 111fffffffffffff
-ring       position 123fffffffffffff of node 2 comes next
-epoch      12, moving: writing to both, reading the old
+ring       followed by position 123fffffffffffff of node 2
+epoch      12, moving: writing to both, reading from the old
 nodes      2 (127.0.0.1:7402, zone default)
 moving to  4
 lead       2 (127.0.0.1:7402, zone default)
 quorums    a read needs node 2; a write needs node 2, and node 4
-holds      a value of 1,234 bytes, version 12.34.2, expires 2023-11-14T22:13:20.000Z, in a slice, says node 2
+holds      a value of 1,234 bytes, version 12.34.2, expires 2023-11-14T22:13:20.000Z, in a slice, according to node 2
 replica    node 2 holds a value, version 12.34.2
-replica    node 4 does not tell: no answer
+replica    node 4 did not answer: no answer
 accesses   1,000 to 1,006 of the 12,345 there in 1 min
 slice      3.17, 2,400 keys in 400,000 bytes: the Bloom gate says maybe, slot 1999 holds a value, version 12.34.2
 slice      4.0, 7 keys in 1,500 bytes: the Bloom gate says no";
@@ -355,7 +355,7 @@ slice      4.0, 7 keys in 1,500 bytes: the Bloom gate says no";
             ..explanation()
         };
         let text = describe(b"k", &absent, 0);
-        assert!(text.ends_with("holds      nothing, says node 2"));
+        assert!(text.ends_with("holds      nothing, according to node 2"));
         assert!(!text.contains("moving"));
     }
 }

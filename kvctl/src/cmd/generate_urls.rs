@@ -1,9 +1,9 @@
-//! `kvctl generate-urls`: a data set to try things with, the same on every machine.
+//! `kvctl generate-urls`: writes a test data set, the same on every machine.
 //!
-//! Record `i` is a pure function of (seed, i), so that a data set is the beginning of
-//! every larger one of its seed. Nothing here may change without changing the golden
-//! test: data sets made by one release are compared with those of another. Hosts are
-//! under the names that RFC 2606 reserves for examples.
+//! Record `i` is a pure function of (seed, i), so a data set is a prefix of every
+//! larger one of its seed. A golden test pins the output, because users compare data
+//! sets of different releases. Host names are under the domains that RFC 2606 reserves
+//! for examples.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -14,27 +14,26 @@ use crate::failure::Failure;
 use crate::format::{Format, Row};
 use crate::out::Out;
 
-/// Write a data set of URL keys with small JSON values: the same seed, the same bytes
+/// Write a data set of URL keys with small JSON values; the same seed makes the same bytes
 ///
-/// Keys are unique and come in no order; key and value have 132 bytes on average. The
-/// lines are written as `dump` writes them, so that a sorted data set and the sorted
-/// dump of a cluster that loaded it are equal:
+/// Keys are unique and unordered; key and value have 132 bytes on average. Lines look
+/// as `dump` writes them, so after a load, the sorted data set equals the sorted dump:
 ///
 /// `kvctl generate-urls --count 1000000 > urls.ndjson && kvctl load urls.ndjson`
 /// `kvctl dump | sort | cmp - <(sort urls.ndjson)`
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// How many records.
+    /// Number of records.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(..=1_u64 << 32))]
     count: u64,
-    /// Which data set.
+    /// Seed of the data set.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
-    /// How to write it.
+    /// Format of the output.
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Format::Ndjson)]
     format: Format,
-    /// Write to a file instead of the standard output.
+    /// Write to this file instead of standard output.
     #[arg(long = "to", value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -64,7 +63,7 @@ fn write(args: &Args, out: &mut impl std::io::Write) -> std::io::Result<()> {
 pub(super) struct Random(u64);
 
 impl Random {
-    /// The generator of one item of a seed's sequence of generators.
+    /// The generator of item `index` of a seed.
     pub(super) fn of(seed: u64, index: u64) -> Self {
         let mut of_seed = Self(seed);
         Self(of_seed.next() ^ index.wrapping_mul(0xd134_2543_de82_ef95))

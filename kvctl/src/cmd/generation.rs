@@ -1,4 +1,4 @@
-//! `kvctl generation`: what `kvctl build` has made, on this machine and in a cluster.
+//! `kvctl generation`: manages generations, on this machine and in a cluster.
 
 mod change;
 
@@ -16,10 +16,10 @@ use crate::format::JsonRow;
 use crate::out::{Out, note};
 use crate::text;
 
-/// Generations of static namespaces: immutable contents that `kvctl build` makes
+/// Manage generations of static namespaces, which `kvctl build` makes
 ///
-/// A generation is reserved, built, attached (nodes fetch it) and promoted: then gets are answered from
-/// it. The one before stays, to go back to, until it is dropped.
+/// Reserve a generation, build it, attach it (nodes fetch it) and promote it: then nodes answer
+/// gets from it. The previous generation stays for a rollback until you drop it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,37 +28,39 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Reserve a generation of a static namespace, to be built elsewhere.
+    /// Reserve a generation of a static namespace, to build it elsewhere.
     Reserve {
         /// The namespace.
         #[arg(value_name = "NAMESPACE")]
         name: String,
-        /// Where to write what `kvctl build --reservation` needs. It holds a secret of the generation.
+        /// File to write for `kvctl build --reservation`. It holds a secret of the generation.
         #[arg(long, value_name = "FILE")]
         to: PathBuf,
     },
-    /// Have the nodes fetch a generation that was built for a reservation; wait until they hold it.
+    /// Make the nodes fetch a generation that was built for a reservation, and wait until they hold
+    /// it.
     Attach {
-        /// The directory that was built to.
+        /// Directory of the build.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
-        /// The directory as the nodes see it, file:///DIR. Without it, as it is here.
+        /// URL of the directory as nodes see it, file:///DIR. Default: the same path as here.
         #[arg(long, value_name = "URL")]
         source: Option<String>,
     },
-    /// Answer gets from a generation from now on.
+    /// Make a generation the current one.
     ///
-    /// Returns when no node answers from an older one any more. Nodes that cannot be reached are named and
-    /// waited for.
+    /// Returns when no node answers gets from an older generation. Waits for nodes that do not
+    /// respond, and names them.
     Promote {
-        /// Its number, as `list` shows it.
+        /// Number of the generation, as `list` shows it.
         #[arg(value_name = "NUMBER")]
         number: u32,
-        /// Do not wait: a node that cannot be reached may answer from the older one until it can.
+        /// Do not wait. A node that is cut off may then answer from the older generation until it
+        /// reconnects.
         #[arg(long)]
         force: bool,
     },
-    /// Go back to the generation before the current one, which is then not wanted any more.
+    /// Return to the previous generation and retire the current one.
     Rollback {
         /// The namespace.
         #[arg(value_name = "NAMESPACE")]
@@ -69,36 +71,36 @@ enum Command {
     },
     /// Delete a generation that is not current, on all nodes.
     Drop {
-        /// Its number, as `list` shows it.
+        /// Number of the generation, as `list` shows it.
         #[arg(value_name = "NUMBER")]
         number: u32,
     },
     /// List generations.
     List {
-        /// Only of this namespace.
+        /// Only generations of this namespace.
         #[arg(value_name = "NAMESPACE")]
         name: Option<String>,
     },
-    /// Print the value of a key, or its payload. Ends with 1 if the generation does not have it.
+    /// Print the value of a key. Exit code 1 if the generation lacks the key.
     Get {
-        /// The directory that was built to.
+        /// Directory of the build.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
         #[command(flatten)]
         key: KeyArgs,
     },
-    /// Say what a generation holds and what its index takes in memory.
+    /// Show what a generation holds and how much memory its index takes.
     Show {
-        /// The directory that was built to.
+        /// Directory of the build.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
     },
-    /// Check a generation, and name the first file that is not as it was built.
+    /// Check a generation and name the first damaged file.
     Verify {
-        /// The directory that was built to.
+        /// Directory of the build.
         #[arg(value_name = "DIR")]
         dir: PathBuf,
-        /// How closely to look.
+        /// How much to check.
         #[arg(long, value_enum, value_name = "DEPTH", default_value_t = HowDeep::Records)]
         depth: HowDeep,
     },
@@ -106,11 +108,11 @@ enum Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum HowDeep {
-    /// Every file is there and has its length.
+    /// Every file exists and has its length.
     Names,
-    /// Also: the bytes of every file have its digest.
+    /// Also: every file's bytes match its digest.
     Bytes,
-    /// Also: every record is whole, and lookups find it.
+    /// Also: every record is intact, and lookups find it.
     Records,
 }
 
@@ -119,7 +121,7 @@ enum HowDeep {
 struct Found<'a> {
     #[serde(flatten)]
     record: JsonRow<'a>,
-    /// Of a keyless one; then the key is there with a probability only.
+    /// Of a keyless generation; the key is then only probably present.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u64>,
 }
@@ -155,7 +157,7 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         Command::Rollback { name, force } => change::roll_back(name, *force, global, out).await,
         Command::Drop { number } => {
             global.client()?.drop_generation(*number).await?;
-            note(format_args!("generation {number} is dropped"));
+            note(format_args!("dropped generation {number}"));
             Ok(())
         }
         Command::List { name } => change::list(name.as_deref(), global, out).await,
@@ -177,7 +179,7 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
             if let Some(id) = id {
                 let rate = generation.manifest().shape.false_positive_rate();
                 note(format!(
-                    "probably there, as number {id}: the share {rate:.1e} of absent keys is taken for one that is"
+                    "probably present, as number {id}: an absent key looks present with probability {rate:.1e}"
                 ));
             }
             out.raw(&value)?;
@@ -214,7 +216,7 @@ fn show(generation: &Generation, global: &Global, out: &mut Out) -> Result<(), F
         return out.json(&shown);
     }
     out.line(format!(
-        "generation {}: {} keys ({}) in {} ({}), for {} partitions; {:.2} bits of index a key",
+        "generation {}: {} keys ({}) in {} ({}), for {} partitions; {:.2} bits of index per key",
         &shown.generation[..16],
         text::count(shown.records),
         text::bytes(shown.payload_bytes),

@@ -8,15 +8,15 @@ use crate::failure::Failure;
 use crate::format::JsonRow;
 use crate::out::Out;
 
-/// Print the value of a key: its bytes and nothing else.
+/// Print the value of a key, byte for byte.
 ///
-/// With `--output json` an object with key, value, version and, where there is one,
-/// `expires_at_ms`. Exit code 1: the key has no value.
+/// With `--output json`: an object with key, value, version and `expires_at_ms`, if the
+/// value expires. Exit code 1: the key has no value.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     key: KeyArgs,
-    /// How fresh the value must be; as the namespace promises if not given.
+    /// How fresh the value must be. Default: what the namespace promises.
     #[arg(long, value_enum)]
     consistency: Option<Freshness>,
     #[command(flatten)]
@@ -25,9 +25,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Freshness {
-    /// The newest acknowledged value; refused in an eventual namespace.
+    /// The newest acknowledged value; not available in eventual namespaces.
     Linearizable,
-    /// Whatever the node that is asked has; may be old.
+    /// The value that the asked node has; may be old.
     Stale,
 }
 

@@ -1,4 +1,4 @@
-//! `kvctl hot-keys`: which keys are accessed most, and how that came over time.
+//! `kvctl hot-keys`: the most accessed keys, and their accesses over time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,27 +15,27 @@ use crate::out::{Out, note};
 use crate::table::{Align, Table};
 use crate::text;
 
-/// Longest key that is shown, characters.
+/// Longest key in the table, characters.
 const KEY_WIDTH: usize = 60;
 /// Longest key in a legend.
 const LEGEND_WIDTH: usize = 30;
 /// Steps of a plot.
 const STEPS: u32 = 60;
-/// Keys of a plot; each has a colour of its own.
+/// Keys in a plot, each in its own colour.
 const DRAWN: usize = 6;
 
-/// Show which keys of a namespace are accessed most, by all nodes together, in a window that ends now.
+/// Show the most accessed keys of a namespace, over all nodes, in a window that ends now.
 ///
-/// An access is a get, a put or a delete. A key is hot with a thousandth of the accesses to its namespace
-/// (`kvd serve --hot-keys-k`). An estimate is never below the truth and, in 31 of 32 cases, at most the bound
-/// above it. A key is `new` if it was not hot in the window before; that is `-` where the
-/// nodes have not counted for so long. Nodes that could not be asked are named on stderr.
+/// An access is a get, a put or a delete. A key is hot if it has a thousandth of the accesses to
+/// its namespace (`kvd serve --hot-keys-k`). An estimate is never too low, and in 31 of 32 cases
+/// too high by at most the bound. A key is `new` if it was not hot in the previous window; `-`
+/// means that nodes have not counted for so long. Nodes that did not answer are named on stderr.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How far back, for example 60s or 24h, which is the most.
+    /// Length of the window, for example 60s; at most 24h.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = positive_duration)]
     window: Duration,
-    /// Show at most this many keys.
+    /// Number of keys to show.
     #[arg(
         long,
         value_name = "N",
@@ -43,10 +43,10 @@ pub(crate) struct Args {
         value_parser = clap::value_parser!(u32).range(1..=1000)
     )]
     top: u32,
-    /// Only what the node with this id has counted.
+    /// Only accesses that the node with this id counted.
     #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u64).range(1..))]
     node: Option<u64>,
-    /// Draw the accesses over the window to this SVG file: of all keys, and of the hottest.
+    /// SVG file to draw: accesses over the window, of all keys and of the hottest.
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 }
@@ -78,7 +78,7 @@ fn draw(hot: &HotKeys, namespace: &str, path: &Path) -> Result<(), Failure> {
     fs::write(path, drawn).map_err(|source| Failure::file("write", path, source))
 }
 
-/// Accesses a second in the middle of each step.
+/// Accesses per second in the middle of each step.
 fn plot(hot: &HotKeys, history: &HotHistory, namespace: &str) -> Plot {
     let step_s = history.step_ms as f64 / 1_000.0;
     let points = |accesses: &[f64]| {
@@ -114,10 +114,10 @@ fn describe(hot: &HotKeys) -> String {
         count => format!("{count} nodes"),
     };
     if hot.accesses == 0 {
-        return format!("no accesses, says {nodes}");
+        return format!("no accesses at {nodes}");
     }
     let mut lines = vec![format!(
-        "{} accesses at {nodes}, {} to {}; complete from {} accesses a key\n",
+        "{} accesses at {nodes}, {} to {}; lists every key with {} accesses or more\n",
         text::count(hot.accesses),
         text::timestamp(hot.from_ms),
         text::timestamp(hot.to_ms),
@@ -177,7 +177,7 @@ fn name(key: &HotKey, width: usize) -> String {
     }
 }
 
-/// Where it is hot; with the accesses at each node if there are several.
+/// The nodes where the key is hot; if several, with the accesses at each.
 fn nodes(key: &HotKey) -> String {
     match &key.nodes[..] {
         [only] => only.node.to_string(),
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn the_hottest_come_with_bound_share_nodes_and_news() {
         let expected = "\
-10,000 accesses at 1 node, 1970-01-01T00:00:00.000Z to 1970-01-01T00:01:00.000Z; complete from 10 accesses a key
+10,000 accesses at 1 node, 1970-01-01T00:00:00.000Z to 1970-01-01T00:01:00.000Z; lists every key with 10 accesses or more
 
 key                               accesses  ± at most   share  nodes               new
 a\\tb                                 6,000          5  60.0 %  2
@@ -284,7 +284,7 @@ a\\tb has more than half of all accesses";
         });
         assert!(describe(&hot).ends_with("02 seems to have more than half of all accesses"));
         hot.accesses = 0;
-        assert_eq!(describe(&hot), "no accesses, says 1 node");
+        assert_eq!(describe(&hot), "no accesses at 1 node");
     }
 
     #[test]

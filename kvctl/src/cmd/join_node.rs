@@ -8,12 +8,12 @@ use crate::out::Out;
 
 /// Add a running, empty node to the cluster.
 ///
-/// Shows the plan, then the progress until every partition has moved; requests go on
-/// meanwhile. Joining the same node again is harmless and shows how far it is. The
-/// endpoints are nodes of the cluster; ADDR is the new node as the others reach it.
+/// Shows the plan, then the progress until every partition has moved; the cluster keeps
+/// serving. Repeating the command is harmless and shows the progress. Endpoints are
+/// nodes of the cluster; ADDR is the new node's address as other nodes reach it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The new node: host:port of its gRPC address.
+    /// gRPC address of the new node, host:port.
     #[arg(value_name = "ADDR")]
     address: Address,
     #[command(flatten)]

@@ -8,19 +8,19 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::Out;
 
-/// Move everything off a node, then remove it from the cluster.
+/// Move all data off a node, then remove it from the cluster.
 ///
-/// Shows the plan, then the progress until every partition has moved; requests go on
-/// meanwhile. The node's process can be stopped once this is done. A node that does not
-/// answer has to be declared dead: on a terminal you are asked, scripts say `--dead`.
+/// Shows the plan, then the progress until every partition has moved; the cluster keeps
+/// serving. Then you can stop the node's process. A node that does not answer must be
+/// declared dead: kvctl asks on a terminal; scripts pass `--dead`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The node's id, as `status` shows it.
+    /// Id of the node, as `status` shows it.
     #[arg(value_name = "ID")]
     node: NodeId,
-    /// Even if fewer nodes than replicas stay: every partition has fewer replicas then. With
-    /// `--dead` the node is written off: partitions of which no majority is left without it go on with
-    /// the replicas that are left. What only the dead held is lost; `--plan` says how much that is.
+    /// Allow fewer nodes than replicas to stay; every partition then has fewer replicas. With
+    /// `--dead`: partitions that lose their majority with this node continue with the remaining
+    /// replicas. Data that only dead nodes held is lost; `--plan` shows how much.
     #[arg(long)]
     force: bool,
     #[command(flatten)]

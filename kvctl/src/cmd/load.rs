@@ -18,27 +18,26 @@ use crate::out::{Out, note};
 use crate::text;
 use source::Aside;
 
-/// Keys and values of one batch, bytes. The client library cuts a batch up by nodes.
+/// Keys and values of one batch, bytes. The client library splits a batch by node.
 const BATCH_PAYLOAD_BYTES: usize = 1 << 20;
-/// Before rows that were not stored are sent again.
+/// The pause before rows that were not stored are sent again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Store the records of a file: NDJSON, CSV or TSV
 ///
-/// Rows of the same key are stored in the order of the file: the last one stays. A
-/// row that is not exactly in the format, or too large, ends the load (exit code 2 or
-/// 6): every row before it has been stored and none behind it. `--skip-bad` goes on
-/// instead. The load of a file can be repeated, in whole or `--from-line`, as long as
-/// nobody else writes its keys.
+/// Rows with the same key are stored in the order of the file, so the last one wins. A
+/// malformed or too large row ends the load (exit code 2 or 6): all rows before it are
+/// stored and none after it. `--skip-bad` continues instead. You can repeat the load,
+/// in whole or with `--from-line`, as long as no other client writes its keys.
 ///
-/// When a node fails, the rows that were not stored are sent again, and so are those
-/// of which nobody knows, once nodes have dropped the earlier attempt (--timeout). So a
-/// row may take effect twice: if somebody else wrote its key between the two, that
-/// value is overwritten. `--patience 0s` sends no row twice.
+/// When a node fails, kvctl sends the rows again that were not stored. After --timeout,
+/// when nodes have dropped the earlier attempt, it also sends rows of unknown outcome
+/// again. So a row may take effect twice and overwrite another client's write to its
+/// key in between. `--patience 0s` sends no row twice.
 ///
 /// Formats:
 ///
-///   ndjson  {"key":"a","value":"text"} a line. A value that is no string, such as
+///   ndjson  {"key":"a","value":"text"} per line. A value that is no string, such as
 ///           {"status":200}, is stored as the bytes of its JSON, as they are in the
 ///           file. Bytes that are not UTF-8 come as "key_base64" or "value_base64".
 ///           "expires_at_ms" (Unix milliseconds) is optional.
@@ -49,31 +48,31 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
-    /// The file, or `-` for the standard input.
+    /// The file, or `-` for standard input.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How the file is written; without it, the extension tells (.ndjson, .jsonl, .json,
-    /// .csv, .tsv, .tab).
+    /// Format of the file. Default: by its extension (.ndjson, .jsonl, .json, .csv,
+    /// .tsv, .tab).
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// The CSV or TSV file has no header: its two columns are key and value.
+    /// The CSV or TSV file has no header, and two columns: key and value.
     #[arg(long)]
     no_header: bool,
-    /// Skip the lines before this one; where an earlier load said to go on.
+    /// Skip the lines before this one, from which an earlier load said to continue.
     #[arg(long, value_name = "LINE", default_value_t = 1)]
     from_line: u64,
-    /// Write malformed and too large rows to this file, each behind a line that says why,
-    /// and go on. The file must be new or empty.
+    /// Write malformed and too large rows to this file, each after a line with the
+    /// reason, and continue. The file must be new or empty.
     #[arg(long, value_name = "FILE")]
     skip_bad: Option<PathBuf>,
-    /// How long to send rows again that were not stored, from their first failure. Then the load
-    /// ends with exit code 5, or 3 where no row is in doubt, and says where to go on.
+    /// How long to retry rows, from their first failure. Then the load ends and prints the line
+    /// to continue from: exit code 5, or 3 if every outcome is known.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
     patience: Duration,
-    /// Rows stored in one request.
+    /// Rows per request.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u16).range(1..=1000))]
     batch: u16,
-    /// Requests under way at a time.
+    /// Concurrent requests.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
 }
@@ -132,20 +131,20 @@ fn options(args: &Args, global: &Global) -> LoadOptions {
     }
 }
 
-/// Rows that were not stored are sent again for so long, and the first failure is told.
+/// Retries rows that were not stored for this long, and prints the first failure.
 pub(super) fn retry(patience: Duration, global: &Global) -> RetryOptions {
     RetryOptions {
         patience,
         attempt: global.timeout(),
         pause: PAUSE,
-        on_wait: |failure| note(format_args!("{failure}; trying again")),
+        on_wait: |failure| note(format_args!("{failure}; retrying")),
     }
 }
 
-/// Stores rows of different keys; one result a row, in order.
+/// Stores rows of different keys. Returns one result per row, in order.
 pub(super) async fn store(client: Client, rows: Vec<Row>) -> Vec<Stored> {
     let now = Duration::from_millis(text::now_ms());
-    // None: it has expired.
+    // `None`: the row has expired.
     let ttl = |row: &Row| match row.expires_at_ms {
         None => Some(None),
         Some(at) => {
@@ -216,7 +215,7 @@ struct Done {
     report: Report,
     /// Bad rows that were set aside.
     skipped: u64,
-    /// Where they are.
+    /// The file of the bad rows.
     skipped_to: String,
     elapsed: Duration,
 }
@@ -224,7 +223,7 @@ struct Done {
 impl Done {
     fn summary(&self, complete: bool) -> Summary {
         let report = &self.report;
-        // A load too quick to measure has no rate worth dividing for.
+        // Avoid dividing by a time too short to measure.
         let seconds = self.elapsed.as_secs_f64().max(1e-6);
         Summary {
             complete,
@@ -245,7 +244,7 @@ impl Done {
         match (global.json(), complete) {
             (true, _) => out.json(&self.summary(complete)),
             (false, true) => out.line(self.text()),
-            // The failure says it all.
+            // The failure says everything.
             (false, false) => Ok(()),
         }
     }
@@ -260,7 +259,7 @@ impl Done {
         );
         let expired = (self.report.expired > 0).then(|| {
             let expired = text::count(self.report.expired);
-            format!("{expired} had expired and were left out")
+            format!("{expired} had expired and were not stored")
         });
         let skipped = (self.skipped > 0).then(|| self.skipped_text());
         let parts: Vec<String> = [Some(stored), expired, skipped]
@@ -272,9 +271,9 @@ impl Done {
 
     fn skipped_text(&self) -> String {
         match self.skipped {
-            1 => format!("1 bad row was skipped: see {}", self.skipped_to),
+            1 => format!("skipped 1 bad row: see {}", self.skipped_to),
             some => format!(
-                "{} bad rows were skipped: see {}",
+                "skipped {} bad rows: see {}",
                 text::count(some),
                 self.skipped_to
             ),
@@ -289,7 +288,7 @@ impl Done {
             return if from_line <= 1 {
                 "nothing was stored".to_owned()
             } else {
-                format!("nothing was stored: go on with --from-line {from_line}")
+                format!("nothing was stored: continue with --from-line {from_line}")
             };
         }
         let some =
@@ -309,9 +308,9 @@ impl Done {
         let line = report.resume_line.max(from_line);
         let how = match end {
             LoadEnd::Input(ReadError::Bad(row)) if row.problem.is_of_one_row() => {
-                "correct it, or skip bad rows with --skip-bad FILE, and go on"
+                "correct it, or skip bad rows with --skip-bad FILE, and continue"
             }
-            _ => "go on",
+            _ => "continue",
         };
         format!(
             "{}; every row before line {line} is stored: {how} with --from-line {line}",
@@ -348,13 +347,10 @@ mod tests {
     fn the_summary_says_how_much_how_fast_and_what_was_left_out() {
         assert_eq!(
             done(REPORT, 0).text(),
-            "stored 1,234 records (159 KiB) in 500 ms: 2,468 records/s; 2 had expired and were left out"
+            "stored 1,234 records (159 KiB) in 500 ms: 2,468 records/s; 2 had expired and were not stored"
         );
         let text = done(REPORT, 1).text();
-        assert!(
-            text.ends_with("; 1 bad row was skipped: see bad.csv"),
-            "{text}"
-        );
+        assert!(text.ends_with("; skipped 1 bad row: see bad.csv"), "{text}");
     }
 
     #[test]
@@ -371,13 +367,13 @@ mod tests {
         };
         assert_eq!(
             done(stopped, 2).how_to_go_on(1, &LoadEnd::Interrupted),
-            "1,234 records were stored, 3 more may or may not be, 1 were not, 2 bad rows were \
-             skipped: see bad.csv; every row before line 1237 is stored: go on with --from-line \
+            "1,234 records were stored, 3 more may or may not be, 1 were not, skipped 2 bad \
+             rows: see bad.csv; every row before line 1237 is stored: continue with --from-line \
              1237"
         );
         let nothing = done(Report::default(), 0);
         let how = nothing.how_to_go_on(40, &LoadEnd::Interrupted);
-        assert_eq!(how, "nothing was stored: go on with --from-line 40");
+        assert_eq!(how, "nothing was stored: continue with --from-line 40");
         let at_once = nothing.how_to_go_on(1, &LoadEnd::Interrupted);
         assert_eq!(at_once, "nothing was stored");
     }

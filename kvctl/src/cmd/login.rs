@@ -1,4 +1,4 @@
-//! `kvctl login`: makes a cluster the one that commands use.
+//! `kvctl login`: makes a cluster the default of all commands.
 
 use std::io::BufRead as _;
 use std::path::Path;
@@ -18,25 +18,26 @@ use crate::profiles::{Profile, Profiles};
 
 const CONNECT_TIME: Duration = Duration::from_secs(3);
 
-/// Make a secure cluster the one that commands use
+/// Log in to a secure cluster and make it the default of all commands
 ///
-/// Takes a token: with `--token-file`, TORC_TOKEN or `--token`, else from the standard input. The cluster's
-/// authority is recognised by its digest: the first token of a cluster carries it, for others give
-/// `--ca-digest` (`kvctl ca show` prints it) or the file, `--tls-ca`. Token and authority are kept in a profile, which its owner
-/// alone can read, `torc/profiles.json` in $XDG_CONFIG_HOME or ~/.config.
+/// Reads a token from `--token-file`, TORC_TOKEN, `--token` or standard input. Recognises the
+/// cluster's authority by its digest, which the first token of a cluster contains. With other
+/// tokens, pass `--ca-digest` (`kvctl ca show` prints it) or the file, `--tls-ca`. Stores token and
+/// authority in a profile that only you can read: `torc/profiles.json` in $XDG_CONFIG_HOME or
+/// ~/.config.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A node: host:port of its gRPC address.
+    /// gRPC address of a node, host:port.
     #[arg(value_name = "HOST:PORT", default_value = "127.0.0.1:7400")]
     address: Address,
-    /// What to call the profile. If not given: as the address.
+    /// Name of the profile. Default: the address.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// SHA-256 of the authority's certificate.
+    /// SHA-256 of the authority's certificate, which the node must have.
     #[arg(long, value_name = "DIGEST", conflicts_with = "trust_on_first_use")]
     ca_digest: Option<AuthorityDigest>,
-    /// Trust whichever authority the node shows. Whoever can change what goes over the network can be that node, and gets
-    /// the token.
+    /// Trust any authority that the node presents. An attacker on the network can then impersonate
+    /// the node and get the token.
     #[arg(long)]
     trust_on_first_use: bool,
 }
@@ -67,16 +68,16 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         return out.json(&row);
     }
     out.line(format_args!(
-        "commands use the profile `{name}` from now on; authority SHA-256 {}",
+        "commands now use the profile `{name}`; authority SHA-256 {}",
         row.sha256
     ))
 }
 
-/// Without showing it, from a terminal.
+/// Reads a token; on a terminal, without echo.
 fn read_token() -> Result<String, Failure> {
     let failed = |source| Failure::File {
         action: "read the token from",
-        path: "the standard input".to_owned(),
+        path: "standard input".to_owned(),
         source,
     };
     let terminal = console::Term::stderr();
@@ -93,8 +94,7 @@ fn read_token() -> Result<String, Failure> {
     };
     match line.trim() {
         "" => Err(Failure::Usage(
-            "no token was given: use --token-file FILE, TORC_TOKEN or the standard input"
-                .to_owned(),
+            "no token: use --token-file FILE, TORC_TOKEN or standard input".to_owned(),
         )),
         token => Ok(token.to_owned()),
     }
@@ -104,25 +104,25 @@ fn trust(args: &Args, pinned: Option<AuthorityDigest>) -> Result<Trust, Failure>
     let usage = |message: &str| Err(Failure::Usage(message.to_owned()));
     match (pinned, args.ca_digest) {
         (Some(pinned), Some(given)) if pinned != given => {
-            usage("the token is for a cluster of another authority than --ca-digest names")
+            usage("the token is for a cluster with a different authority than --ca-digest")
         }
         (Some(digest), _) | (_, Some(digest)) => Ok(Trust::Digest(digest)),
         (None, None) if args.trust_on_first_use => Ok(Trust::FirstUse),
         (None, None) => usage(
-            "which authority to trust? Give its digest (--ca-digest) or its file (--tls-ca); `kvctl ca show` on a node \
+            "no authority to trust: pass its digest (--ca-digest) or its file (--tls-ca); `kvctl ca show` on a node \
              or a client that has it prints the digest",
         ),
     }
 }
 
-/// The authority that a node shows, if it is to be trusted.
+/// The authority that a node presents, if `trust` accepts it.
 async fn meet(args: &Args, trust: Trust) -> Result<String, Failure> {
     let address = &args.address.0;
     let (_, authority) = Introduction::meet(address, trust, CONNECT_TIME).await?;
     if trust == Trust::FirstUse {
         let digest = AuthorityDigest::of(&authority);
         note(format_args!(
-            "trusting the authority that {address} shows, SHA-256 {digest}"
+            "trusting the authority that {address} presents, SHA-256 {digest}"
         ));
     }
     Ok(pem(&authority))
@@ -138,7 +138,7 @@ fn pem(certificate: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{lines}\n-----END CERTIFICATE-----\n")
 }
 
-/// The profile, once the cluster has taken the token over a connection as all commands make it.
+/// The profile, once the cluster has accepted the token on an ordinary connection.
 async fn verified(
     args: &Args,
     global: &Global,
@@ -153,7 +153,7 @@ async fn verified(
     if !facts.iter().all(|it| it.is_authority) {
         let label = label.display();
         return Err(Failure::Usage(format!(
-            "{label} holds a certificate that is no authority's"
+            "{label} holds a certificate that is not an authority's"
         )));
     }
     let address = &args.address.0;

@@ -1,4 +1,4 @@
-//! `kvctl flush` and `kvctl compact`: what nodes do by themselves, at once.
+//! `kvctl flush` and `kvctl compact`: start at once what nodes also do by themselves.
 
 use serde::Serialize;
 use torc_client::{NodeId, NodeMaintenance};
@@ -8,18 +8,18 @@ use crate::failure::Failure;
 use crate::out::{Out, note};
 use crate::text;
 
-/// Nobody wants to ask again because a large node took longer than a get may.
+/// A large node may take much longer than a get.
 const TIMEOUT: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// Arguments of `flush` and `compact`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only this node; all of them if not given.
+    /// Id of the node. Default: all nodes.
     #[arg(long, value_name = "NODE_ID")]
     node: Option<NodeId>,
 }
 
-/// Which of the two.
+/// Flush or compaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Work {
     Flush,

@@ -12,10 +12,9 @@ use crate::out::{Out, note};
 use crate::table::{Align, Table};
 use crate::text;
 
-/// Create, alter, drop, list or compare namespaces: key spaces with settings of their own.
+/// Create, alter, drop, list or compare namespaces: key spaces with their own settings.
 ///
-/// Keys of two namespaces never meet. Other commands work in the one that `--namespace`
-/// names.
+/// The same key in two namespaces is two keys. Other commands use `--namespace`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -24,59 +23,60 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Create a namespace. Its mode is fixed for its life, the number of replicas can be altered;
-    /// asking again with the same settings is harmless.
+    /// Create a namespace. You can alter the number of replicas later, but not the mode.
+    /// Repeating the command with the same settings is harmless.
     Create(CreateArgs),
-    /// Give each key of a namespace another number of replicas.
+    /// Change the number of replicas of a namespace.
     ///
-    /// Shows the plan, then the progress until every partition has changed; requests go on
-    /// meanwhile. Namespaces that share partitions change together: the plan names them, and if
-    /// there are others this needs `--with-all`. Where keys go from one replica to three, what
-    /// each node holds triples: look at the plan and the disks first.
+    /// Shows the plan, then the progress until every partition has changed; the cluster keeps
+    /// serving. Namespaces that share partitions change together: the plan names them, and you
+    /// must pass `--with-all`. Going from one replica to three triples the data of each node:
+    /// check the plan and the disks first.
     Alter(alter::Args),
-    /// Drop a namespace and all of its keys. There is no way back.
+    /// Delete a namespace and all of its keys. You cannot undo this.
     ///
-    /// Returns when no node answers from it any more; nodes that cannot be reached are named. Nodes then delete the
-    /// keys in the background, and `namespace list` shows the namespace as dropped until they are done. The name can
-    /// be given again at once.
+    /// Returns when no node serves it any more; names the nodes that do not respond. Nodes then
+    /// delete the keys in the background; until they are done, `namespace list` shows the namespace
+    /// as dropped. You can reuse the name at once.
     Drop {
         /// The namespace.
         #[arg(value_name = "NAME")]
         name: String,
-        /// Really drop it.
+        /// Confirm the deletion.
         #[arg(long)]
         yes: bool,
     },
     /// List the namespaces by name.
     List,
-    /// Estimate how many keys two namespaces share, and how large the join of their accesses is.
+    /// Estimate how many keys two namespaces share, and the join size of their accesses.
     ///
-    /// Every node reads its records once, in the background, and sends sketches of a few MiB. What cannot be
-    /// had from some node is an error. Accesses are those of the hottest keys; where they are not
-    /// counted, there is no join size, which stderr says.
+    /// Every node reads its records once, in the background, and sends sketches of a few MiB. Fails
+    /// if a node does not answer. Accesses are those of the hottest keys; if nodes do not count
+    /// them, there is no join size, and stderr says so.
     Overlap(overlap::Args),
 }
 
 #[derive(Debug, clap::Args)]
 struct CreateArgs {
-    /// 1 to 64 of `a-z`, `0-9`, `-`, `_` and `.`.
+    /// Name: 1 to 64 characters of `a-z`, `0-9`, `-`, `_` and `.`.
     #[arg(value_name = "NAME")]
     name: String,
-    /// How the replicas of a key agree; fixed for the namespace's life.
+    /// How the replicas of a key agree; cannot be changed later.
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Mode::Linearizable)]
     mode: Mode,
-    /// Replicas of each key; as many as those of `default` if not given.
+    /// Replicas of each key. Default: as in the namespace `default`.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5))]
     replicas: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Mode {
-    /// Every key is one register.
+    /// Every read sees the newest acknowledged write of its key.
     Linearizable,
     /// The last writer wins, by hybrid clock; `--quorum` says how many replicas must answer.
     Eventual,
-    /// Built outside and replaced as a whole: see `kvctl generation`. Any one replica answers.
+    /// Built outside the cluster and replaced as a whole (see `kvctl generation`). Any replica
+    /// answers.
     Static,
 }
 
@@ -112,13 +112,13 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
 async fn drop_it(name: String, yes: bool, global: &Global, out: &mut Out) -> Result<(), Failure> {
     if !yes {
         return Err(Failure::Usage(format!(
-            "dropping `{name}` deletes all of its keys for good: repeat this with `--yes`. Nothing was changed"
+            "nothing was changed: dropping `{name}` deletes all of its keys for good; to confirm, add `--yes`"
         )));
     }
     let unheard = global.client()?.drop_namespace(&name).await?;
     if !unheard.is_empty() {
         note(format_args!(
-            "{} cannot be reached and may answer from `{name}` until it hears of this",
+            "{} does not respond and may serve `{name}` until it reconnects",
             text::nodes(&unheard)
         ));
     }
@@ -128,7 +128,7 @@ async fn drop_it(name: String, yes: bool, global: &Global, out: &mut Out) -> Res
     out.line(format_args!("dropped namespace `{name}`"))
 }
 
-/// What `namespace drop` tells.
+/// What `namespace drop` prints.
 #[derive(Debug, Serialize)]
 struct Dropped {
     name: String,

@@ -1,7 +1,8 @@
-//! `kvctl plan`: what a cluster for so many keys takes.
+//! `kvctl plan`: estimates the memory and disk of a cluster.
 //!
-//! Nothing is guessed: one slice of sample records is built, as nodes build it, and measured; a ring is grown to
-//! the number of nodes, as clusters grow it, and the busiest node counts; the rest are the defaults of a store.
+//! It measures instead of guessing: it builds one slice of sample records as nodes do, grows a ring
+//! to the number of nodes as clusters do, and takes the busiest node. The rest are a store's
+//! defaults.
 
 use std::path::Path;
 
@@ -19,41 +20,41 @@ use crate::out::Out;
 use crate::table::{Align, Table};
 use crate::text;
 
-/// Most records of the sample. Beyond it an index takes the same per key.
+/// Most records of the sample. Larger indexes take the same space per key.
 const SAMPLE_RECORDS: u64 = 1 << 16;
-/// Most bytes of the sample, about.
+/// Approximate limit of the sample, bytes.
 const SAMPLE_BYTES: u64 = 64 << 20;
 const LEAST_RECORDS: u64 = 16;
 
-/// Compute the memory and the disk that a cluster for so many keys takes; needs no cluster.
+/// Estimate the memory and disk that a cluster needs; works offline.
 ///
-/// Builds one slice of sample records as nodes do, measures it, and grows a ring to --nodes. All figures are of the
-/// busiest node, after compaction, with the default settings. Beside them the same with one node less, if the
-/// replicas still fit: plan for it, because a node that leaves, or dies and is not replaced, leaves its share to the
-/// others.
+/// Builds one slice of sample records as nodes do, measures it, and grows a ring to --nodes. All
+/// figures are for the busiest node, after compaction, with default settings. A second column has
+/// one node less, if the replicas still fit. Plan for that column: when a node leaves, or dies
+/// without a replacement, the other nodes take over its share.
 ///
-/// Memory is that of indexes and of the memtable when it is full. The process takes some more, for connections and
-/// requests under way, and what the system has left caches files. Disk is that of slices, one segment and one flush of
-/// the commit log, and the room of one compaction. Not in it: values that were overwritten and not yet
-/// compacted, and the copies that a replacement of a dead node needs for a time, as much again at most.
+/// Memory covers indexes and a full memtable. The process needs some more, for connections and
+/// requests; the system uses the rest to cache files. Disk covers slices, one segment and one flush
+/// of the commit log, and the space of one compaction. It leaves out overwritten values before
+/// compaction, and the temporary copies while a dead node is replaced: at most as much again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Keys with a value, for example 1000000 or 1e9.
+    /// Number of keys, for example 1000000 or 1e9.
     #[arg(long, value_name = "N", value_parser = keys)]
     keys: u64,
-    /// Length of a value, bytes, on average.
+    /// Average length of a value, bytes.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     value_bytes: u32,
-    /// Length of a key, bytes, on average.
+    /// Average length of a key, bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 32, value_parser = clap::value_parser!(u16).range(8..=1024))]
     key_bytes: u16,
-    /// Nodes of the cluster.
+    /// Number of nodes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500))]
     nodes: u32,
-    /// Copies of every record.
+    /// Replicas of each key.
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=5))]
     replicas: u8,
-    /// Partitions, a power of two.
+    /// Number of partitions, a power of two.
     #[arg(long, value_name = "P", default_value = "4096", value_parser = partitions)]
     partitions: Partitions,
 }
@@ -69,7 +70,7 @@ fn keys(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "use a whole number from 1 to 1e15, for example 1000000 or 1e9".to_owned())
 }
 
-/// A slice that was built.
+/// The sample slice.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
     records: u64,
@@ -77,7 +78,7 @@ struct Sample {
     file_bytes: u64,
 }
 
-/// What a record takes.
+/// What a record takes, per key.
 #[derive(Debug, Clone, Copy)]
 struct PerKey {
     index_bytes: f64,
@@ -94,7 +95,7 @@ impl Sample {
     }
 }
 
-/// The busiest node of a cluster of some size; serialises to what `--output json` prints of it.
+/// The busiest node of a cluster of some size, as `--output json` prints it.
 #[derive(Debug, Clone, Serialize)]
 struct Busiest {
     nodes: u32,
@@ -110,7 +111,7 @@ struct Busiest {
 }
 
 impl Busiest {
-    /// Of a cluster with `copies` records, replicas counted.
+    /// Of a cluster with `copies` records, replicas included.
     fn of(nodes: u32, peak_to_mean: f64, copies: f64, per_key: PerKey) -> Self {
         let store = StoreOptions::new(Path::new(""));
         let records = copies / f64::from(nodes) * peak_to_mean;
@@ -142,16 +143,16 @@ struct Plan {
     sample_records: u64,
     index_bits_per_key: f64,
     disk_bytes_per_key: f64,
-    /// The cluster that was asked for, then the one with a node less.
+    /// The requested cluster, then the one with a node less.
     clusters: Vec<Busiest>,
-    /// What one more node takes over.
+    /// What an additional node would take over.
     join_bytes: u64,
 }
 
 pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Failure> {
     if u32::from(args.replicas) > args.nodes {
         let (replicas, nodes) = (args.replicas, args.nodes);
-        let message = format!("{replicas} replicas need {replicas} nodes, and there are {nodes}");
+        let message = format!("{replicas} replicas need {replicas} nodes, but --nodes is {nodes}");
         return Err(Failure::Usage(message));
     }
     let sample = sample(args)?;
@@ -198,7 +199,7 @@ fn plan(args: &Args, sample: Sample, peaks: &[f64]) -> Plan {
     }
 }
 
-/// Builds a slice of as many records as a partition will have, as far as that makes a difference.
+/// Builds a slice with as many records as a partition will have, up to [`SAMPLE_RECORDS`].
 fn sample(args: &Args) -> Result<Sample, Failure> {
     let dir = tempfile::tempdir().map_err(|source| Failure::File {
         action: "write",
@@ -240,9 +241,9 @@ type Cell = fn(&Busiest) -> String;
 impl Plan {
     fn describe(&self) -> String {
         let columns = [
-            ("of the busiest node", Align::Left),
+            ("busiest node", Align::Left),
             ("of all", Align::Right),
-            ("of one less", Align::Right),
+            ("one node less", Align::Right),
         ];
         let mut table = Table::new(&columns[..=self.clusters.len().min(2)]);
         let rows: [(&str, Cell); 8] = [
@@ -263,8 +264,8 @@ impl Plan {
             table.row(row);
         }
         format!(
-            "{} keys of {} with values of {}, {}, {} partitions\n\n{table}\n\nA key takes {:.1} bits of index and {} on the \
-             disk, at each of its replicas, by a slice of {} records that was built here. One more node takes over {}.",
+            "{} keys of {} with values of {}, {}, {} partitions\n\n{table}\n\nEach replica of a key takes {:.1} bits of index and {} on \
+             disk, measured on a slice of {} records. An additional node takes over {}.",
             text::count(self.keys),
             text::bytes(self.key_bytes.into()),
             text::bytes(self.value_bytes.into()),

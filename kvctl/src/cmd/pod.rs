@@ -1,8 +1,10 @@
-//! `kvctl pod`: runs a node in a pod of a Kubernetes StatefulSet, so that the cluster is scaled by scaling that.
+//! `kvctl pod`: runs a node in a pod of a Kubernetes StatefulSet. Scaling the StatefulSet scales
+//! the cluster.
 //!
-//! Kubernetes tells a pod that it is to stop and not why. So a pod that stops asks how many pods there are to be. If its own
-//! number is beyond them, the node leaves the cluster first. Otherwise, also where nobody answers, it is a restart: the node
-//! keeps its data and its place. Nothing is ever removed for want of an answer ([decision](../../../docs/decisions/kubernetes.md)).
+//! Kubernetes tells a pod to stop, but not why. So a stopping pod asks Kubernetes for the number of
+//! replicas. If the pod's own number is beyond it, the node leaves the cluster first. Otherwise,
+//! and if there is no answer, it is a restart: the node keeps its data and its place
+//! ([decision](../../../docs/decisions/kubernetes.md)).
 //!
 //! Absent on purpose: `kvd` itself knows nothing of Kubernetes.
 
@@ -25,49 +27,52 @@ use api::Api;
 use data::DataDir;
 use membership::{Membership, Place};
 
-/// How long a node has to end requests, sync and close its files.
+/// Time that a node has to finish requests, sync and close its files.
 const STOP_TIME: Duration = Duration::from_secs(60);
-/// How often Kubernetes is asked before the pod goes on without an answer.
+/// Attempts to reach Kubernetes before the pod continues without an answer.
 const ASK_TIMES: u32 = 5;
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 /// Run a node in a pod of a Kubernetes StatefulSet.
 ///
-/// The first pods found the cluster together, later ones join it by themselves. A pod that is to stop because the
-/// StatefulSet is scaled down moves its data to the others before its node stops. One that restarts, or is evicted or
-/// deleted, keeps its data and its place. For that, the pod's service account may get `statefulsets/scale`.
+/// The first pods found the cluster together; later pods join it by themselves. When the
+/// StatefulSet is scaled down, a pod moves its data to the others before its node stops. A pod that
+/// restarts, or is evicted or deleted, keeps its data and its place. The pod's service account
+/// needs the right to get `statefulsets/scale`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The pod: the StatefulSet's name, a hyphen, the pod's number.
+    /// Name of the pod: the StatefulSet's name, a hyphen and the pod's number.
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pod: PodName,
-    /// The pod's Kubernetes namespace.
+    /// Kubernetes namespace of the pod.
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAME")]
     pod_namespace: String,
-    /// How nodes reach each other's gRPC: host:port with {} in the place of the pod's number.
+    /// gRPC address of a pod as other nodes reach it: host:port with {} for the pod's number.
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     peers: String,
-    /// The first so many pods found the cluster.
+    /// Number of pods, from the first, that found the cluster.
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=16))]
     founders: u32,
-    /// The node's data directory. That of a node that has left the cluster is emptied when its pod starts again.
+    /// Data directory of the node. If the node has left the cluster, it is emptied when the pod
+    /// starts again.
     #[arg(long, env = "TORC_DATA_DIR", value_name = "DIR")]
     data_dir: PathBuf,
-    /// The node's failure domain, if Kubernetes gave the pod the label topology.kubernetes.io/zone.
+    /// Failure domain of the node, for example the pod's label topology.kubernetes.io/zone.
     #[arg(long, env = "POD_ZONE", value_name = "ZONE", default_value = "")]
     zone: String,
-    /// The machine that the pod runs on: without --zone its label topology.kubernetes.io/zone counts. For that, the service
-    /// account may get nodes.
+    /// Name of the machine that the pod runs on. Without --zone, its label
+    /// topology.kubernetes.io/zone is the zone; the service account then needs the right to get
+    /// nodes.
     #[arg(long, env = "NODE_NAME", value_name = "NAME")]
     machine: Option<String>,
-    /// Where Kubernetes put the service account's token and authority.
+    /// Directory with the service account's token and authority.
     #[arg(
         long,
         value_name = "DIR",
         default_value = "/var/run/secrets/kubernetes.io/serviceaccount"
     )]
     service_account: PathBuf,
-    /// What runs the node.
+    /// Command that runs the node.
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -87,13 +92,13 @@ impl std::str::FromStr for PodName {
         let parts = parts.and_then(|(set, number)| Some((set, number.parse().ok()?)));
         let (set, number) = parts
             .filter(|(set, _)| is_plain(set))
-            .ok_or("a StatefulSet's name, a hyphen and a number are expected")?;
+            .ok_or("use a StatefulSet's name, a hyphen and a number")?;
         let set = set.to_owned();
         Ok(Self { set, number })
     }
 }
 
-/// Of what Kubernetes allows in names, so that it can stand in a path.
+/// Whether the name has only characters that Kubernetes allows, which are safe in a path.
 fn is_plain(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-.".contains(c);
     !name.is_empty() && name.chars().all(allowed)
@@ -102,7 +107,7 @@ fn is_plain(name: &str) -> bool {
 fn pattern(text: &str) -> Result<String, String> {
     let is_one = text.matches("{}").count() == 1;
     let is_one = is_one.then(|| text.to_owned());
-    is_one.ok_or_else(|| "host:port with one {} is expected".to_owned())
+    is_one.ok_or_else(|| "use host:port with one {}".to_owned())
 }
 
 pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
@@ -132,8 +137,8 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
         data.mark_as_leaving()?;
         tokio::select! {
             ended = node.wait() => return how_it_ended(ended),
-            // Of somebody who does not want to wait any longer.
-            _ = terminated.recv() => note("stopped before the node has left: it keeps its data, and goes on when it starts again"),
+            // The user does not want to wait any longer.
+            _ = terminated.recv() => note("stopped before the node had left: it keeps its data and continues leaving when it starts again"),
             left = membership.leave() => match left {
                 Ok(()) => data.mark_as_left()?,
                 Err(refused) => {
@@ -146,7 +151,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<(), Failure> {
     stop(&mut node).await
 }
 
-/// Starts the node, as one that founds the cluster where it is to.
+/// Starts the node, as a founder where it should be one.
 async fn start(
     args: &Args,
     api: &Api,
@@ -154,7 +159,7 @@ async fn start(
     membership: &Membership<'_>,
 ) -> Result<Child, Failure> {
     let (program, flags) = args.command.split_first().ok_or_else(|| {
-        Failure::Usage("the command that runs the node is missing: -- kvd serve".to_owned())
+        Failure::Usage("name the command that runs the node: -- kvd serve".to_owned())
     })?;
     let mut command = Command::new(program);
     command.args(flags).stdin(Stdio::null()).kill_on_drop(true);
@@ -180,8 +185,9 @@ async fn start(
     })
 }
 
-/// Founding again changes nothing, and several founders refuse it. A single one that lost its volume would found a second cluster
-/// beside the first, so it founds one only while it is alone.
+/// Whether the node may found a cluster. Founding again changes nothing, and several founders
+/// refuse it. But a single founder that lost its volume would found a second cluster, so it founds
+/// one only while it is alone.
 async fn may_found(args: &Args, api: &Api, data: &DataDir) -> Result<bool, Failure> {
     if args.pod.number > 0 {
         return Ok(false);
@@ -205,9 +211,9 @@ async fn zone(args: &Args, api: &Api, data: &DataDir) -> Result<Option<String>, 
             let zone = node["metadata"]["labels"]["topology.kubernetes.io/zone"].as_str();
             Ok(zone.map(str::to_owned))
         }
-        // The cluster knows the zone of a node that it has.
+        // The cluster already knows the zone of a member.
         Err(error) if !data.is_new() => {
-            note(format_args!("the zone could not be read: {error}"));
+            note(format_args!("cannot read the zone: {error}"));
             Ok(None)
         }
         Err(error) => Err(error.into()),
@@ -220,7 +226,7 @@ async fn replicas(args: &Args, api: &Api) -> Result<u64, api::ApiError> {
     let path = format!("/apis/apps/v1/namespaces/{namespace}/statefulsets/{set}/scale");
     let scale = api.get(&path).await?;
     let replicas = &scale["spec"]["replicas"];
-    // Kubernetes leaves a 0 out.
+    // Kubernetes omits a 0.
     if scale["kind"] == "Scale" && replicas.is_null() {
         return Ok(0);
     }
@@ -228,7 +234,7 @@ async fn replicas(args: &Args, api: &Api) -> Result<u64, api::ApiError> {
     replicas.as_u64().ok_or_else(none)
 }
 
-/// Whether the StatefulSet is to have fewer pods than reach up to this one. With none at all it is paused, not shrunk.
+/// Whether the StatefulSet is scaled down below this pod's number. Scaling to zero is a pause.
 async fn is_scaled_down(args: &Args, api: &Api) -> bool {
     match patiently(|| replicas(args, api)).await {
         Ok(replicas) if replicas > 0 && replicas <= args.pod.number.into() => {
@@ -264,13 +270,13 @@ async fn patiently<T>(
 async fn stop(node: &mut Child) -> Result<(), Failure> {
     let id = node.id().and_then(|id| Pid::from_raw(id as i32));
     if let Some(id) = id {
-        // One that has just ended needs no signal.
+        // It may have just exited.
         let _ = kill_process(id, Signal::TERM);
     }
     if let Ok(ended) = tokio::time::timeout(STOP_TIME, node.wait()).await {
         return how_it_ended(ended);
     }
-    note("the node did not stop in time and is killed");
+    note("the node did not stop in time: killing it");
     node.kill().await.map_err(Failure::Runtime)
 }
 

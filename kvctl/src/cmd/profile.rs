@@ -11,7 +11,7 @@ use crate::out::Out;
 use crate::profiles::{Profile, Profiles};
 use crate::table::{Align, Table};
 
-/// List, choose or forget the clusters that `kvctl login` knows
+/// List, choose or remove the cluster profiles of `kvctl login`
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -20,7 +20,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// List the profiles; commands use the current one.
+    /// List the profiles and mark the current one.
     List,
     /// Make a profile the current one.
     Use {
@@ -28,7 +28,8 @@ enum Action {
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Forget a profile. Its token counts until it is revoked (`kvctl token revoke`) or expires.
+    /// Remove a profile. Its token stays valid until it expires or you revoke it (`kvctl token
+    /// revoke`).
     Remove {
         /// Its name.
         #[arg(value_name = "NAME")]

@@ -15,18 +15,18 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::Out;
 
-/// Store a value under a key; prints the version it got.
+/// Store a value under a key and print its version.
 ///
-/// The value is VALUE itself, the content of a file, or with `-` the standard input,
-/// byte for byte. At most 1 MiB.
+/// The value is VALUE, the content of a file or, with `-`, standard input, byte for
+/// byte. At most 1 MiB.
 ///
-/// Exit code 4: the condition did not hold, nothing was stored. Exit code 5: the
-/// outcome is unknown; look with `kvctl get` before storing again.
+/// Exit code 4: the condition did not hold, and nothing was stored. Exit code 5: the
+/// outcome is unknown; check with `kvctl get` before you retry.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     key: KeyArgs,
-    /// The value, or `-` for the standard input.
+    /// The value, or `-` for standard input.
     #[arg(
         value_name = "VALUE",
         allow_negative_numbers = true,
@@ -34,16 +34,16 @@ pub(crate) struct Args {
         conflicts_with = "file"
     )]
     value: Option<OsString>,
-    /// Take the value from a file.
+    /// Read the value from this file.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Only store if the key has no value.
+    /// Store only if the key has no value.
     #[arg(long, conflicts_with = "if_version")]
     if_absent: bool,
-    /// Only store if this is the key's version, as `put` or `explain` printed it.
+    /// Store only if the key has this version, as `put` or `explain` prints it.
     #[arg(long, value_name = "VERSION")]
     if_version: Option<Version>,
-    /// Let the value expire after this time, for example 10m.
+    /// Time until the value expires, for example 10m. Default: never.
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     ttl: Option<Duration>,
     #[command(flatten)]
@@ -85,11 +85,11 @@ fn value(args: &Args) -> Result<Bytes, Failure> {
     match (&args.value, &args.file) {
         (_, Some(path)) => from_file(path),
         (Some(value), None) if value == "-" => {
-            read(std::io::stdin().lock()).map_err(|source| unreadable("the standard input", source))
+            read(std::io::stdin().lock()).map_err(|source| unreadable("standard input", source))
         }
         (Some(value), None) => Ok(Bytes::copy_from_slice(value.as_encoded_bytes())),
         (None, None) => Err(Failure::Usage(
-            "no value: give VALUE, --file or -".to_owned(),
+            "no value: pass VALUE, --file or -".to_owned(),
         )),
     }
 }
@@ -100,13 +100,13 @@ fn from_file(path: &Path) -> Result<Bytes, Failure> {
     let len = file.metadata().map_err(failed)?.len();
     if len > MAX_VALUE_LEN as u64 {
         let path = path.display();
-        let why = format!("{path} has {len} bytes, a value at most {MAX_VALUE_LEN}");
+        let why = format!("{path} has {len} bytes, but a value has at most {MAX_VALUE_LEN}");
         return Err(Failure::OutOfBounds(why));
     }
     read(file).map_err(failed)
 }
 
-/// Reads all, but not more than it takes to see that it is too much.
+/// Reads everything, but at most one byte more than a value may have.
 fn read(input: impl std::io::Read) -> std::io::Result<Bytes> {
     let mut value = Vec::new();
     input

@@ -1,4 +1,4 @@
-//! `kvctl replace-node`: puts a new node in the place of another.
+//! `kvctl replace-node`: replaces a node by a new one.
 
 use torc_client::GoOptions;
 use torc_ring::NodeId;
@@ -9,22 +9,22 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::Out;
 
-/// Put a running, empty node in the place of another, dead or alive.
+/// Replace a node, dead or alive, by a running, empty one.
 ///
-/// The new node takes exactly the partitions of OLD, which is no member when this is done;
-/// requests go on meanwhile. An OLD that does not answer has to be declared dead: on a
-/// terminal you are asked, scripts say `--dead`. Asking again is harmless and shows how far
-/// it is.
+/// The new node takes over exactly the partitions of OLD, which then leaves the cluster;
+/// the cluster keeps serving. If OLD does not answer, it must be declared dead: kvctl asks
+/// on a terminal; scripts pass `--dead`. Repeating the command is harmless and shows the
+/// progress.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The id of the node that goes, as `status` shows it.
+    /// Id of the node to replace, as `status` shows it.
     #[arg(value_name = "OLD")]
     old: NodeId,
-    /// The new node: host:port of its gRPC address.
+    /// gRPC address of the new node, host:port.
     #[arg(value_name = "ADDR")]
     address: Address,
-    /// With `--dead`: write OLD off. Partitions of which no majority is left without it go on with
-    /// the replicas that are left; what only the dead held is lost, and `--plan` says how much that is.
+    /// With `--dead`: let partitions that lose their majority with OLD continue with the remaining
+    /// replicas. Data that only dead nodes held is lost; `--plan` shows how much.
     #[arg(long)]
     force: bool,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `kvctl restore`: puts what a backup has into a cluster.
+//! `kvctl restore`: restores a backup into a cluster.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,34 +26,35 @@ const LIMITS: BatchLimits = BatchLimits {
     payload_bytes: 1 << 20,
 };
 const CONCURRENCY: usize = 8;
-/// How long records that were not stored are sent again.
+/// How long to retry records that were not stored.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Records that are read before they are wanted.
+/// Records that are read ahead.
 const AHEAD: usize = 4_096;
 
-/// Put what a backup has into a cluster: this one, or one of another size, with other nodes
+/// Restore a backup into a cluster of any size
 ///
-/// The whole backup is checked before anything of it is stored. Namespaces are created as they were, with as
-/// many replicas as there are nodes for. One that holds something already is refused, unless `--overwrite` says that the keys of
-/// the backup get their values back; others stay. Nobody should write to a namespace while it is restored. What has expired is left
-/// out. A restore that was interrupted is repeated with `--overwrite`. The records get new versions.
+/// Checks the whole backup before it stores anything. Creates namespaces with their old settings,
+/// but with no more replicas than there are nodes. Refuses a namespace that is not empty; with
+/// `--overwrite`, the keys of the backup get their old values back, and other keys stay. Do not
+/// write to a namespace while you restore it. Leaves out expired records. After an interruption,
+/// repeat the restore with `--overwrite`. Records get new versions.
 ///
-/// A static namespace comes back as an ordinary one, with `--into`, or build it again.
+/// A static namespace can be restored only into an ordinary one, with `--into`; or build it again.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where backups lie: file:///DIR, or s3://BUCKET/PREFIX.
+    /// Where the backups are: file:///DIR or s3://BUCKET/PREFIX.
     #[arg(value_name = "URL")]
     url: String,
-    /// Which one; the newest if not given.
+    /// Name of the backup. Default: the newest.
     #[arg(long, value_name = "NAME")]
     backup: Option<String>,
-    /// Only this namespace; all of them if not given.
+    /// Restore only this namespace. Default: all.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// With --only: restore it into the namespace of this name.
+    /// With --only: name of the namespace to restore into.
     #[arg(long, value_name = "NAME", requires = "only")]
     into: Option<String>,
-    /// Also into a namespace that holds something.
+    /// Also restore into namespaces that are not empty.
     #[arg(long)]
     overwrite: bool,
 }
@@ -84,11 +85,11 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             let name = &namespace.name;
             if args.only.is_some() {
                 return Err(Failure::Usage(format!(
-                    "`{name}` was static: name an ordinary namespace with --into, or build it again"
+                    "`{name}` was static: restore it into an ordinary namespace with --into, or build it again"
                 )));
             }
             note(format_args!(
-                "`{name}` is static and is left out: restore it with --only {name} --into NAME, or build it again"
+                "left out `{name}`, which is static: restore it with --only {name} --into NAME, or build it again"
             ));
             continue;
         }
@@ -99,7 +100,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let checked = verify(&location, &backup.plan.name, Depth::Bytes, || bar.tick()).await;
     bar.finish_and_clear();
     checked?;
-    // All of them before any.
+    // Check all of them before storing anything.
     for (namespace, into) in &targets {
         prepare(&client, namespace, into, args.overwrite).await?;
     }
@@ -135,7 +136,7 @@ fn show(restored: &Restored, global: &Global, out: &mut Out) -> Result<(), Failu
     ))
 }
 
-/// Makes sure that a namespace is there, and may be restored into.
+/// Makes sure that a namespace exists and may be restored into.
 async fn prepare(
     client: &Client,
     namespace: &Namespace,
@@ -153,7 +154,7 @@ async fn prepare(
             let wanted = namespace.replicas;
             if wanted > nodes {
                 note(format_args!(
-                    "`{into}` had {wanted} replicas, and gets {nodes}: there are no more nodes"
+                    "`{into}` had {wanted} replicas and gets {nodes}, one for each node"
                 ));
             }
             let replicas = Some(wanted.min(nodes));
@@ -162,7 +163,7 @@ async fn prepare(
         }
         Some(there) if there.mode == topology::NamespaceMode::Static => {
             return Err(Failure::Usage(format!(
-                "`{into}` is static: name an ordinary namespace with --into"
+                "`{into}` is static: choose an ordinary namespace with --into"
             )));
         }
         Some(_) => {}
@@ -190,7 +191,7 @@ fn read(location: &Location, backup: &Arc<Backup>, namespace: NamespaceId) -> Ro
     let (location, backup) = (location.clone(), Arc::clone(backup));
     tokio::spawn(async move {
         if let Err(error) = send(&location, &backup, namespace, &sender).await {
-            // Who stores them may have failed, too.
+            // The receiver may have failed, too.
             let _ = sender.send(Err(error)).await;
         }
     });
@@ -247,7 +248,7 @@ async fn put(client: Client, rows: Rows, url: &str, global: &Global) -> Result<R
     let options = LoadOptions {
         limits: LIMITS,
         concurrency: CONCURRENCY,
-        // Nobody else writes meanwhile.
+        // No other client writes during a restore.
         retry: retry(PATIENCE, global),
     };
     let bar = input::bar(None);
@@ -273,7 +274,7 @@ async fn put(client: Client, rows: Rows, url: &str, global: &Global) -> Result<R
     };
     let records = text::counted(report.records, "record");
     Err(failure.after(format!(
-        "{records} were restored: repeat it with --overwrite"
+        "{records} were restored: repeat the restore with --overwrite"
     )))
 }
 

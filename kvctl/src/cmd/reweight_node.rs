@@ -1,4 +1,4 @@
-//! `kvctl reweight-node`: gives a node another share.
+//! `kvctl reweight-node`: changes a node's share of the load.
 
 use torc_ring::NodeId;
 
@@ -7,16 +7,16 @@ use crate::cli::Global;
 use crate::failure::Failure;
 use crate::out::Out;
 
-/// Give a node another share of the load.
+/// Change a node's share of the load.
 ///
-/// Shows the plan, then the progress until every partition has moved; requests go on
-/// meanwhile. The weight the node itself was started with does not matter any more.
+/// Shows the plan, then the progress until every partition has moved; the cluster keeps
+/// serving. Overrides the node's own setting, `kvd serve --weight`, for good.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The node's id, as `status` shows it.
+    /// Id of the node, as `status` shows it.
     #[arg(value_name = "ID")]
     node: NodeId,
-    /// Its weight in percent of a normal node, 1 to 10,000.
+    /// New weight in percent of a normal node, 1 to 10,000.
     #[arg(value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     percent: u32,
     #[command(flatten)]

@@ -6,10 +6,10 @@ use crate::failure::Failure;
 use crate::out::Out;
 use crate::ring_view::{RingView, describe};
 
-/// Draw the ring: who owns which arc, how evenly, and what moves.
+/// Draw the ring: which node owns which arc, how evenly, and what moves.
 ///
-/// The circle is the whole of the tokens, clockwise from 0 at the top; an arc has the
-/// letter of the node that is first in the preference lists of its partitions.
+/// The circle shows all tokens, clockwise from 0 at the top. The letter of an arc is
+/// its primary: the first node in the preference lists of its partitions.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {

@@ -12,36 +12,39 @@ use crate::out::{Out, note};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Replace the authority of a secure cluster, in three steps without an outage.
+/// Replace the authority of a secure cluster in three steps, without an outage.
 ///
-/// 1. `kvctl ca rotate`: nodes make a new authority and trust it beside the old one. Clients learn it now: profiles do with
-///    the next command, files are replaced by what `kvctl ca show --pem` prints.
-/// 2. `kvctl ca rotate --issue`: nodes get certificates of the new authority. Clients with certificates of the old one get new ones now.
+/// 1. `kvctl ca rotate`: nodes create a new authority and trust both. Now let clients trust
+///    both: profiles learn it with their next command; for other clients, replace the file with the
+///    output of `kvctl ca show --pem`.
+/// 2. `kvctl ca rotate --issue`: nodes get certificates of the new authority. Now issue new
+///    client certificates.
 /// 3. `kvctl ca rotate --finish`: nodes trust the new authority alone.
 ///
-/// Each step waits until every node has done it, and the next one is refused before. A command that was interrupted goes on
-/// when it is given again. A node that is lost for good is removed first (`kvctl leave-node --dead`).
+/// Each step waits until every node has done it; until then, nodes refuse the next step. After an
+/// interruption, repeat the command. First remove nodes that are lost for good (`kvctl leave-node
+/// --dead`).
 ///
-/// Needs the role admin. Only for clusters that were founded with --secure.
+/// Needs the role admin, and a cluster founded with --secure.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Args {
     #[command(flatten)]
     step: Step,
-    /// Return once the step is agreed; nodes do it by themselves.
+    /// Return as soon as the nodes have agreed on the step; they continue by themselves.
     #[arg(long)]
     no_wait: bool,
 }
 
 #[derive(Debug, clap::Args)]
 struct Step {
-    /// Step 2: nodes issue by the new authority.
+    /// Step 2: issue certificates with the new authority.
     #[arg(long, group = "rotation")]
     issue: bool,
-    /// Step 3: nodes trust the new authority alone.
+    /// Step 3: trust the new authority alone.
     #[arg(long, group = "rotation")]
     finish: bool,
-    /// Give up the rotation, before step 2.
+    /// Abort the rotation; only before step 2.
     #[arg(long, group = "rotation")]
     abort: bool,
 }
@@ -60,12 +63,12 @@ impl Step {
     }
 }
 
-/// How far a rotation is, as JSON.
+/// The progress of a rotation, as JSON.
 #[derive(Debug, Serialize)]
 struct State<'a> {
     rotation: u32,
     step: String,
-    /// SHA-256 of the authorities; nodes issue by the first.
+    /// SHA-256 of the authorities; the first issues certificates.
     authorities: Vec<String>,
     nodes: Vec<Row<'a>>,
 }
@@ -94,15 +97,19 @@ fn state(of: &Authorities) -> Result<State<'_>, Failure> {
     })
 }
 
-/// Prints how far a rotation is, and what each node has done.
+/// Prints the progress of a rotation, and each node's.
 pub(super) fn show(of: &Authorities, global: &Global, out: &mut Out) -> Result<(), Failure> {
     if global.json() {
         return out.json(&state(of)?);
     }
     let step = match of.step {
-        RotationStep::Trust => "step 1 of 3: nodes trust both authorities and issue by the old one",
-        RotationStep::Issue => "step 2 of 3: nodes trust both authorities and issue by the new one",
-        RotationStep::Settled => "none under way",
+        RotationStep::Trust => {
+            "step 1 of 3: nodes trust both authorities; the old one issues certificates"
+        }
+        RotationStep::Issue => {
+            "step 2 of 3: nodes trust both authorities; the new one issues certificates"
+        }
+        RotationStep::Settled => "none running",
     };
     out.line(format_args!("rotation  {step}"))?;
     for member in &of.members {
@@ -143,10 +150,10 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
         }
         tokio::time::sleep(LOOK_AGAIN).await;
         now = client.authorities().await.map_err(|error| {
-            Failure::from(error).after("nodes go on with the step: see `kvctl ca show`")
+            Failure::from(error).after("nodes continue the step: see `kvctl ca show`")
         })?;
     }
-    // The profile learns of it, too.
+    // Also update the profile.
     client.topology().await?;
     show(&now, global, out)?;
     if !global.json() {
@@ -158,11 +165,11 @@ pub(crate) async fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(
 const fn next(step: RotationStep) -> &'static str {
     match step {
         RotationStep::Trust => {
-            "next: let clients trust both (profiles learn it with their next command; `kvctl ca show --pem` prints the file for others), then \
+            "next: let clients trust both (profiles learn it with their next command; for others, `kvctl ca show --pem` prints the file), then \
              `kvctl ca rotate --issue`"
         }
         RotationStep::Issue => {
-            "next: give clients with certificates of the old authority new ones (`kvctl cert issue`), then `kvctl ca rotate --finish`"
+            "next: replace client certificates of the old authority (`kvctl cert issue`), then `kvctl ca rotate --finish`"
         }
         RotationStep::Settled => "nodes trust one authority alone; `kvctl ca show` shows it",
     }

@@ -14,31 +14,33 @@ use crate::format::{BASE64, JsonRow};
 use crate::out::{Out, note};
 use crate::text::escaped;
 
-/// Print the records of the namespace, in ring order, which is not the keys' order.
+/// Print the records of the namespace in ring order, which is not key order.
 ///
-/// Each key is read linearizably; the whole is not a snapshot of one moment. As text,
-/// a line is the key, a tab and the value, with control characters and bytes that are
-/// not UTF-8 escaped as `\n` or `\xff`; with `--output json` it is an object with key,
-/// value, version and, where there is one, `expires_at_ms`. To copy data, use `dump`.
+/// Each key is read linearizably; the whole is not a snapshot of one moment. A line of
+/// text has the key, a tab and the value; control characters and bytes that are not
+/// UTF-8 are escaped as `\n` or `\xff`. With `--output json`, a line is an object with
+/// key, value, version and `expires_at_ms`, if the value expires. To copy data, use
+/// `dump`.
 ///
-/// With --contains a line ends with a tab and where the value has the bytes: `12` for byte 12, from 0; with several
-/// --contains `12:1`, the second of them; `…` where there are more than 16 places. As JSON that is `matches`.
+/// With --contains, a line ends with a tab and the positions of the bytes in the value, counted
+/// from 0: `12`, or `12:1` for the second of several --contains; `…` if there are more than 16. In
+/// JSON, the field is `matches`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print at most this many records.
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Leave the values out.
+    /// Print no values.
     #[arg(long)]
     keys_only: bool,
-    /// Go on where an earlier scan with a limit ended; it said where on stderr.
+    /// Continue after an earlier scan with a limit, which printed this position on stderr.
     #[arg(long, value_name = "CURSOR", value_parser = cursor)]
     after: Option<ScanCursor>,
-    /// Only records whose value contains these bytes; given several times, at least one of them.
-    /// The nodes search, and only what was found is sent.
+    /// Print only records whose value contains these bytes or, if you repeat the option, at
+    /// least one of them. Nodes search and send only the matching records.
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     contains: Vec<OsString>,
-    /// As --contains, in hexadecimal digits.
+    /// Like --contains, in hexadecimal digits.
     #[arg(long, value_name = "HEX", value_parser = hex)]
     contains_hex: Vec<Bytes>,
 }
@@ -87,7 +89,7 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     if args.limit == Some(printed) {
         let cursor = entries.cursor();
         note(format_args!(
-            "to go on: --after {}",
+            "to continue: --after {}",
             BASE64.encode(cursor.as_bytes())
         ));
     }

@@ -1,4 +1,4 @@
-//! `kvctl ring simulate`: how evenly a ring of some size would share the load.
+//! `kvctl ring simulate`: shows how evenly a ring would share the load.
 
 mod compare;
 
@@ -11,41 +11,41 @@ use crate::out::Out;
 use crate::table::{Align, Table};
 use crate::text;
 
-/// Grow a ring one node at a time and show how even it is; needs no cluster.
+/// Grow a ring one node at a time and show how even it is; works offline.
 ///
 /// For every size from 1 to --nodes: the load of the busiest node over the mean, by
-/// partitions led and by replicas held, and what the last join moved over the least
-/// that it had to. Beside it the same for positions drawn at random, as most rings
-/// have them. Where nodes have weights, load is relative to what would be fair.
+/// partitions led and by replicas held, and what the last join moved over the minimum.
+/// Other columns show the same for random positions, which most rings use. With
+/// weights, load is relative to a node's fair share.
 ///
-/// With --compare: ways to give keys to --nodes nodes, one replica each, beside our planned positions: keys of the
-/// busiest node over the mean, the share of the keys that move when a node comes and when one of them goes, with
-/// the least possible, the time of a lookup here, and memory.
+/// With --compare: compare Torc's planned positions with other ways to place keys on --nodes nodes,
+/// one replica each. Shows the keys of the busiest node over the mean, the share of keys that move
+/// in a join and in a leave beside the minimum, the time of a lookup on this machine, and memory.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Grow the ring to this many nodes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     nodes: u32,
-    /// Positions of a node of normal weight.
+    /// Ring positions of a node of normal weight.
     #[arg(long, value_name = "T", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
     positions: u16,
-    /// Copies of every partition.
+    /// Replicas of each partition.
     #[arg(long, value_name = "R", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     replicas: u8,
-    /// Partitions, a power of two.
+    /// Number of partitions, a power of two.
     #[arg(long, value_name = "P", default_value = "4096", value_parser = partitions)]
     partitions: Partitions,
-    /// Weights of the nodes in percent of a normal one, separated by commas; repeated
-    /// from the first when there are more nodes.
+    /// Weights of the nodes in percent of a normal one, separated by commas; the list
+    /// repeats if there are more nodes.
     #[arg(long, value_name = "W", value_delimiter = ',', default_value = "100", value_parser = weight)]
     weights: Vec<Weight>,
-    /// Zones, between which the nodes come in turn.
+    /// Number of zones; nodes are assigned to them in turn.
     #[arg(long, value_name = "Z", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     zones: u32,
-    /// Compare with these ways of giving keys to nodes, separated by commas.
+    /// Placement methods to compare with, separated by commas.
     #[arg(long, value_enum, value_name = "METHOD", value_delimiter = ',', conflicts_with_all = ["replicas", "weights", "zones"])]
     compare: Vec<Method>,
-    /// Which random positions to compare with.
+    /// Seed of the random positions.
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
 }
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
     };
     if size.nodes < 2 {
         return Err(Failure::Usage(
-            "compare 2 nodes or more: one goes".to_owned(),
+            "compare 2 nodes or more, because one leaves".to_owned(),
         ));
     }
     let begun = std::time::Instant::now();
@@ -88,9 +88,9 @@ pub(crate) fn run(args: &Args, global: &Global, out: &mut Out) -> Result<(), Fai
     out.line(COMPARED)
 }
 
-/// Keys that methods are compared by.
+/// Keys to compare methods with.
 const KEYS: u32 = 1 << 20;
-const COMPARED: &str = "\nPeak: keys of the busiest node over the mean. Moved: share of a million keys, and the least possible.";
+const COMPARED: &str = "\nPeak: keys of the busiest node over the mean. Moved: share of a million keys, and the minimum.";
 
 fn comparison(rows: impl Iterator<Item = compare::Row>) -> Table {
     let mut table = Table::new(&[
@@ -184,7 +184,7 @@ fn figures([replica, lead, primary, moved]: [f64; 4]) -> String {
     format!("{replica:>7.3} {lead:>7.3} {primary:>7.3} {moved:>5.2}")
 }
 
-/// The larger of every figure.
+/// The larger value of every figure.
 fn worse(a: Row, b: &Row) -> Row {
     Row {
         nodes: a.nodes.min(b.nodes),
@@ -206,8 +206,8 @@ fn worse(a: Row, b: &Row) -> Row {
 fn conclusion(worst: &Row, replicas: u8) -> String {
     let columns = line(worst).split_off(5);
     format!(
-        "\nworst{columns}\n\nLoad of the busiest node over its fair share, and what the last \
-         join moved over the\nleast possible; worst of the sizes beyond {replicas}.",
+        "\nworst{columns}\n\nLoad of the busiest node over its fair share, and moves of the last \
+         join over the\nminimum; worst: over all sizes above {replicas}.",
     )
 }
 

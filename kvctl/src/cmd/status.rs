@@ -1,4 +1,4 @@
-//! `kvctl status`: what the cluster is doing.
+//! `kvctl status`: shows the state of the cluster.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,13 +12,12 @@ use crate::progress::{self, ProgressRate};
 use crate::table::{Align, Table};
 use crate::text;
 
-/// Show the nodes, what they hold, and how far a join or leave is.
+/// Show the nodes, what they hold, and the progress of a join or leave.
 ///
-/// Nodes that cannot be reached are listed with the reason; that is not a failure of
-/// this command.
+/// Also lists unreachable nodes, with the reason; they do not make the command fail.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Show it again and again; every 2 s, or as told by `--watch=TIME`.
+    /// Repeat every 2 s, or at the interval of `--watch=TIME`.
     #[arg(
         long,
         value_name = "TIME",
@@ -46,12 +45,12 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
                     None => rate = ProgressRate::default(),
                 }
                 if out.screen().terminal && !global.json() {
-                    // Home, and clear what lies below.
+                    // Cursor home, then clear the rest of the screen.
                     out.raw(b"\x1b[H\x1b[2J")?;
                 }
                 show(&status, &rate, global, out)?;
             }
-            // A cluster that is away for a while is what one watches for.
+            // Keep watching while the cluster is down.
             Err(error) => crate::out::note(Failure::from(error).line()),
         }
         out.flush()?;
@@ -92,7 +91,7 @@ fn describe(status: &ClusterStatus, rate: &ProgressRate) -> String {
     lines.join("\n")
 }
 
-/// What the table does not say, a line each.
+/// Remarks below the table, a line each.
 fn remarks(status: &ClusterStatus, rate: &ProgressRate) -> Vec<String> {
     let problem = |node: &NodeStatus| {
         let problem = text::one_line(node.problem.as_ref()?);
@@ -101,7 +100,7 @@ fn remarks(status: &ClusterStatus, rate: &ProgressRate) -> Vec<String> {
     let mut remarks: Vec<String> = status.nodes.iter().filter_map(problem).collect();
     if status.topology_leader.is_none() {
         remarks.push(format!(
-            "node {} knows of no leader of the topology group: joins and leaves wait for one",
+            "node {} sees no leader of the topology group: joins and leaves wait for one",
             status.answered_by
         ));
     }
@@ -114,7 +113,7 @@ fn remarks(status: &ClusterStatus, rate: &ProgressRate) -> Vec<String> {
     let backing_up: Vec<_> = backing_up.map(|node| node.member.id).collect();
     if !backing_up.is_empty() {
         remarks.push(format!(
-            "a backup is written by {}",
+            "a backup is running on {}",
             text::nodes(&backing_up)
         ));
     }
@@ -140,7 +139,7 @@ fn remarks(status: &ClusterStatus, rate: &ProgressRate) -> Vec<String> {
     remarks
 }
 
-/// A generation of a static namespace, and whom it waits for.
+/// A generation of a static namespace, and the nodes it waits for.
 fn generation(generation: &Generation) -> String {
     let Generation {
         number, namespace, ..
@@ -161,7 +160,7 @@ fn generation(generation: &Generation) -> String {
     line
 }
 
-/// Partitions that lack replicas.
+/// Partitions that lack live replicas.
 fn short(status: &ClusterStatus) -> Option<String> {
     let under = status.under_replicated.filter(|count| *count > 0)?;
     let all = text::count(status.partitions.into());
@@ -172,7 +171,7 @@ fn short(status: &ClusterStatus) -> Option<String> {
     let without = status.without_quorum.filter(|count| *count > 0);
     let without = without.map_or_else(String::new, |count| {
         format!(
-            "; {} have no quorum, and their keys cannot be read or written now",
+            "; {} have no quorum, so their keys cannot be read or written now",
             text::count(count.into())
         )
     });
@@ -182,29 +181,29 @@ fn short(status: &ClusterStatus) -> Option<String> {
 fn fullness(node: &NodeStatus) -> Option<String> {
     node.disk_full.then(|| {
         format!(
-            "node {}: its disk is full: it stores nothing until there is space, and answers reads",
+            "node {}: its disk is full: it refuses writes until there is space, but answers reads",
             node.member.id
         )
     })
 }
 
-/// A certificate that ends within two weeks, or has ended.
+/// A certificate that has expired or expires within two weeks.
 fn certificate(node: &NodeStatus) -> Option<String> {
     let end = UNIX_EPOCH + Duration::from_millis(node.certificate_ends_at_ms?);
     let left = end.duration_since(SystemTime::now()).unwrap_or_default();
     let days = left.as_secs() / (24 * 3600);
     (days < 14).then(|| {
         let id = node.member.id;
-        let advice = "replace its files, and new connections use the new ones within 10 s";
+        let advice = "replace its files; new connections use them within 10 s";
         if left.is_zero() {
-            format!("node {id}: its certificate has ended, and nobody can connect: {advice}")
+            format!("node {id}: its certificate has expired, so clients and nodes cannot connect: {advice}")
         } else {
-            format!("node {id}: its certificate ends in {days} d: {advice}")
+            format!("node {id}: its certificate expires in {days} d: {advice}")
         }
     })
 }
 
-/// What a node found damaged on its disk, and what becomes of it.
+/// Damage that a node found on its disk, and what happens to it.
 fn damage(node: &NodeStatus) -> Option<String> {
     let slices = match node.damaged_slices {
         0 => return None,
@@ -212,8 +211,8 @@ fn damage(node: &NodeStatus) -> Option<String> {
         count => format!("{} slices are", text::count(count)),
     };
     Some(format!(
-        "node {}: {slices} damaged: check its disk. What was lost comes back from the other \
-         replicas by itself; keys with one replica are refused until they are written again",
+        "node {}: {slices} damaged: check its disk. Lost records come back from other \
+         replicas; keys with one replica stay unavailable until you write them again",
         node.member.id
     ))
 }
@@ -269,7 +268,7 @@ fn held(node: &NodeStatus, role: &str) -> [String; 9] {
     ]
 }
 
-/// Of the indexes in memory, for each key that lies in a slice.
+/// Bits of index in memory per sealed key.
 fn bits_of_a_key(node: &NodeStatus) -> String {
     if node.sealed_keys == 0 {
         return "-".to_owned();
@@ -403,7 +402,7 @@ node  address         zone     weight  release  state        topology  partition
    2  127.0.0.1:7402  default   100 %  0.2.0    unreachable
 
 node 2: connection refused
-2,048 of 4,096 partitions lack a replica: restart the nodes that are down, or replace them; 2,048 have no quorum, and their keys cannot be read or written now
+2,048 of 4,096 partitions lack a replica: restart the nodes that are down, or replace them; 2,048 have no quorum, so their keys cannot be read or written now
 leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 declared dead";
         assert_eq!(describe(&status(), &ProgressRate::default()), expected);
     }
@@ -433,8 +432,8 @@ leave of node 2: 1,024 of 2,048 partitions, 1.00 MiB of 2.00 MiB, node 2 declare
             status.nodes[0].certificate_ends_at_ms = Some(end as u64);
             describe(&status, &ProgressRate::default())
         };
-        assert!(told(13).contains("node 1: its certificate ends in 13 d: replace its files"));
-        assert!(told(-2).contains("node 1: its certificate has ended"));
+        assert!(told(13).contains("node 1: its certificate expires in 13 d: replace its files"));
+        assert!(told(-2).contains("node 1: its certificate has expired"));
         assert!(!told(14).contains("certificate"));
     }
 

@@ -1,4 +1,4 @@
-//! `kvctl token`: bearer tokens, by which clients are known without certificates.
+//! `kvctl token`: manages bearer tokens, which identify clients without certificates.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::failure::Failure;
 use crate::out::{Out, note};
 use crate::table::{Align, Table};
 
-/// Create, list or revoke tokens, by which clients are known without certificates, or with which nodes join
+/// Create, list or revoke tokens, which identify clients without certificates or let nodes join
 ///
-/// A token is sent over TLS only: with `--token`, `--token-file` or TORC_TOKEN by kvctl, as `authorization: Bearer
-/// TOKEN` over gRPC and HTTP, with `AUTH` by Redis clients.
+/// Tokens need TLS. Pass one to kvctl with `--token-file`, TORC_TOKEN or `--token`, to gRPC and
+/// HTTP as `authorization: Bearer TOKEN`, and to Redis clients as the password of `AUTH`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -24,15 +24,16 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Create a token and print it. Nobody can be told its secret again.
+    /// Create a token and print it. The cluster cannot show its secret again.
     Create(CreateArgs),
-    /// List the tokens by id, without their secrets.
+    /// List tokens by id, without their secrets.
     List,
-    /// Revoke a token: within five seconds no node takes it, nor goes on with what it opened.
+    /// Revoke a token. Within five seconds, nodes refuse it and close what it opened.
     ///
-    /// Asking again is harmless. A node that is cut off from the others hears of it when it is back.
+    /// Repeating the command is harmless. A node that is cut off from the others learns of it when
+    /// it reconnects.
     Revoke {
-        /// What the token begins with, up to the dot; `list` shows it.
+        /// Id of the token: its part before the dot, as `list` shows it.
         #[arg(value_name = "ID", value_parser = id)]
         id: BearerId,
     },
@@ -41,21 +42,22 @@ enum Action {
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("grants").required(true).multiple(true)))]
 struct CreateArgs {
-    /// Whose it is, which logs show: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
+    /// Name of its owner, which logs show: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
     #[arg(
         value_name = "NAME",
         required_unless_present = "join",
         default_value_if("join", ArgPredicate::IsPresent, "join")
     )]
     name: Option<String>,
-    /// Instead of roles and scopes: it lets nodes into a secure cluster (`kvd serve --join`), and nothing else.
+    /// Create a token that only lets nodes join a secure cluster (`kvd serve --join`), without
+    /// roles and scopes.
     #[arg(long, group = "grants", conflicts_with_all = ["roles", "scopes"])]
     join: bool,
-    /// With --join: how many nodes it lets in, at most 64.
+    /// With --join: number of nodes that may join with it, at most 64.
     #[arg(long, value_name = "N", requires = "join", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     uses: u32,
-    /// What it allows in every namespace: read, write, observe or admin, which includes the others; for several,
-    /// put commas between them.
+    /// Roles in every namespace, separated by commas: read, write, observe, or admin, which
+    /// includes the others.
     #[arg(
         long = "role",
         value_name = "ROLE",
@@ -63,21 +65,21 @@ struct CreateArgs {
         group = "grants"
     )]
     roles: Vec<Role>,
-    /// What it allows in one namespace, or for its keys that begin with a prefix: read:sessions,
-    /// write:sessions/user:. At most 16; give the option several times.
+    /// Role in one namespace, or for its keys with a prefix: read:sessions,
+    /// write:sessions/user:. Repeat the option for up to 16 scopes.
     #[arg(
         long = "scope",
         value_name = "ROLE:NAMESPACE[/PREFIX]",
         group = "grants"
     )]
     scopes: Vec<Scope>,
-    /// After which time it ends, for example 12h or 30d, by the clocks of the nodes. If not given: when it is
-    /// revoked, and after an hour with --join.
+    /// Lifetime by the nodes' clocks, for example 12h or 30d. Default: until revoked, or one hour
+    /// with --join.
     #[arg(long, value_name = "TIME", value_parser = args::positive_duration)]
     expires: Option<Duration>,
 }
 
-/// A token given whole is not told back: it is a secret.
+/// The error must not repeat the text: it may be a whole token.
 fn id(text: &str) -> Result<BearerId, &'static str> {
     text.parse()
         .map_err(|_| "an id has 16 hexadecimal digits: see `kvctl token list`")
@@ -107,13 +109,13 @@ pub(crate) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
                 return out.json(&serde_json::json!({ "id": id.to_string() }));
             }
             out.line(format_args!(
-                "no node that answers takes the token {id} any more"
+                "every node that responds now refuses the token {id}"
             ))
         }
     }
 }
 
-/// How long a join token counts unless said otherwise.
+/// Default lifetime of a join token.
 const JOIN_TIME: Duration = Duration::from_secs(3_600);
 
 async fn create(args: CreateArgs, global: &Global, out: &mut Out) -> Result<(), Failure> {
@@ -127,7 +129,7 @@ async fn create(args: CreateArgs, global: &Global, out: &mut Out) -> Result<(), 
             return out.json(&Created { info, token });
         }
         note(
-            "start the new node with this, `kvd serve --data-dir DIR --join TOKEN`, then `kvctl join-node HOST:PORT`",
+            "start the new node with `kvd serve --data-dir DIR --join TOKEN`, then run `kvctl join-node HOST:PORT`",
         );
         return out.line(token);
     }
@@ -144,7 +146,7 @@ async fn create(args: CreateArgs, global: &Global, out: &mut Out) -> Result<(), 
             token: created.reveal(),
         });
     }
-    note("keep this: nobody can be told it again");
+    note("keep this token: the cluster cannot show it again");
     out.line(created.reveal())
 }
 

@@ -1,4 +1,4 @@
-//! `kvctl top`: what the cluster is doing now, on a terminal.
+//! `kvctl top`: shows live what the cluster does, on a terminal.
 
 mod frame;
 mod screen;
@@ -19,28 +19,28 @@ use crate::text;
 use frame::{Column, Frame};
 use screen::View;
 
-/// How far back requests are drawn.
+/// Time span of the chart of requests.
 const PAST: Duration = Duration::from_secs(15 * 60);
 const HOT_KEYS: u32 = 10;
-/// How long the reader of the keyboard waits before it looks whether it is still wanted.
+/// How often the keyboard's reader checks whether it should stop.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Show what the cluster is doing, again and again: requests, latencies, nodes, changes, hot keys.
+/// Show live what the cluster does: requests, latencies, nodes, changes, hot keys.
 ///
-/// Figures are of each node's last five seconds; a percentile is at most twice too high. `q` ends it, the
-/// arrows left and right sort by another column, `r` reverses.
+/// Figures cover each node's last five seconds; a percentile is at most twice too high. Press `q`
+/// to quit, the left and right arrows to sort by another column, `r` to reverse the order.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Time from look to look.
+    /// Time between updates.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = positive_duration)]
     every: Duration,
     /// Sort the nodes by this column.
     #[arg(long, value_enum, value_name = "COLUMN", default_value_t = Column::Node)]
     sort: Column,
-    /// The other way round.
+    /// Reverse the order.
     #[arg(long)]
     reverse: bool,
-    /// Print one frame as text and end, as where the output is no terminal.
+    /// Print one frame as text and exit. Default if the output is no terminal.
     #[arg(long)]
     once: bool,
 }
@@ -71,7 +71,7 @@ async fn look(client: &Client) -> Result<Frame, Error> {
         ..HotKeysOptions::default()
     };
     let (status, hot) = tokio::join!(client.status_with_load(PAST), client.hot_keys(options));
-    // Where accesses are not counted, all else is worth showing.
+    // Show the rest even if nodes do not count accesses.
     Ok(Frame::of(status?, hot.ok(), text::now_ms()))
 }
 
@@ -120,7 +120,7 @@ async fn watch_on(
     }
 }
 
-/// Frames, one after the other, whatever is typed meanwhile.
+/// Fetches one frame after the other, independent of the keyboard.
 fn looks(client: Client, every: Duration) -> Receiver<Result<Frame, Error>> {
     let (sender, receiver) = channel(1);
     tokio::spawn(async move {
@@ -131,7 +131,7 @@ fn looks(client: Client, every: Duration) -> Receiver<Result<Frame, Error>> {
     receiver
 }
 
-/// False: it is to end.
+/// Handles a key. `false`: quit.
 fn obey(key: KeyEvent, view: &mut View) -> bool {
     if key.kind == KeyEventKind::Release {
         return true;
@@ -150,7 +150,7 @@ fn obey(key: KeyEvent, view: &mut View) -> bool {
     true
 }
 
-/// What is typed. The terminal is read on a thread, which ends when nobody listens.
+/// Keyboard events. A thread reads the terminal and ends when the receiver is gone.
 fn keyboard() -> UnboundedReceiver<Event> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {

@@ -1,9 +1,8 @@
-//! Comma-separated values, quoted as RFC 4180 says and in no other way; line ends `\n`
-//! or `\r\n`.
+//! Comma-separated values, quoted exactly as in RFC 4180; lines end in `\n` or `\r\n`.
 //!
-//! A row whose quotes are wrong is never guessed at: what its values are, and where it
-//! ends, cannot be known. The bad row reaches to the end of the line on which that
-//! shows. A quote that is never closed shows nowhere; then its first line is the bad row.
+//! The reader does not guess at rows with wrong quotes: neither their values nor their
+//! ends are certain. Such a bad row ends with the line on which the error shows. If a
+//! quote is never closed, its first line is the bad row.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -25,7 +24,7 @@ pub(super) fn write(row: &Row, out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Where a cell lies in its record, without the quotes around it.
+/// The place of a cell in its record, without the quotes around it.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
     start: usize,
@@ -45,7 +44,7 @@ impl Cell {
     }
 }
 
-/// What the scan of a record has come to.
+/// The state of a record's scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum At {
     /// The first byte of a cell.
@@ -55,15 +54,15 @@ enum At {
     Plain,
     /// Inside quotes.
     Quoted,
-    /// Behind a quote inside quotes: it ends the cell unless it is there twice.
+    /// After a quote inside quotes: it ends the cell unless it is doubled.
     Quote,
-    /// Behind a carriage return outside of quotes.
+    /// After a carriage return outside of quotes.
     Return,
     /// The record is bad; looking for the end of the line.
     Bad(Problem),
 }
 
-/// A scan of one record, which may come in parts.
+/// A scan of one record, which may arrive in parts.
 #[derive(Debug, Default)]
 struct Scan {
     at: At,
@@ -71,7 +70,7 @@ struct Scan {
     len: usize,
     cell: usize,
     quotes: bool,
-    /// As many as are kept; more are only counted.
+    /// Up to the limit; further cells are only counted.
     cells: Vec<Cell>,
     most_cells: usize,
     count: usize,
@@ -168,7 +167,7 @@ pub(super) struct Csv {
     columns: Option<Columns>,
     naming: Naming,
     scan: Scan,
-    /// The scan is of a record that was found.
+    /// The scan has found its record.
     found: bool,
 }
 

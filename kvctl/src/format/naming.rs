@@ -1,4 +1,4 @@
-//! Which columns of a file are the key and the value.
+//! Maps the columns of a file to key and value.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::ndjson::{json_problem, raw_value};
 use super::{COLUMNS, Problem, Row};
 
-/// Most columns of a file whose columns have names of their own.
+/// Most columns of a file with other column names.
 const MOST_COLUMNS: usize = 1_024;
 
 /// How the columns of a file are named.
@@ -18,37 +18,37 @@ const MOST_COLUMNS: usize = 1_024;
 pub(crate) enum Naming {
     /// As `dump` names them.
     Ours,
-    /// Not at all: CSV and TSV files have no header, but two columns.
+    /// CSV and TSV files without a header, with two columns.
     None,
-    /// Otherwise.
+    /// By names that the user chose.
     Chosen(Arc<Chosen>),
 }
 
-/// Columns by name. Other columns are left out.
+/// Columns by name. Other columns are ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Chosen {
     pub(crate) key: String,
     pub(crate) value: ChosenValue,
 }
 
-/// What the value is made of.
+/// The source of the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChosenValue {
-    /// Nothing: it is empty.
+    /// Empty values.
     Empty,
-    /// A column as it is.
+    /// A column, unchanged.
     Column(String),
     /// A JSON object of columns.
     Json(Vec<String>),
 }
 
 impl Naming {
-    /// Ours, if there is a header.
+    /// `Ours` for a file with a header, else `None`.
     pub(crate) const fn of(has_header: bool) -> Self {
         if has_header { Self::Ours } else { Self::None }
     }
 
-    /// Cells of a row that are kept; more are only counted.
+    /// The limit of cells of a row; further cells are only counted.
     pub(super) const fn most_cells(&self) -> usize {
         match self {
             Self::Ours | Self::None => COLUMNS.len() + 1,
@@ -62,7 +62,7 @@ impl Naming {
 pub(super) struct Places {
     chosen: Arc<Chosen>,
     key: usize,
-    /// Of the column, or of those of the object.
+    /// Of the value's column, or of the object's columns.
     values: Vec<usize>,
 }
 
@@ -75,7 +75,7 @@ impl Chosen {
         }
     }
 
-    /// The columns that are wanted.
+    /// The names of the chosen columns.
     #[cfg(feature = "parquet")]
     pub(super) fn names(&self) -> Vec<&String> {
         std::iter::once(&self.key)
@@ -104,7 +104,7 @@ impl Chosen {
         })
     }
 
-    /// The row of a line of JSON.
+    /// The row in a line of JSON.
     pub(super) fn row_of_json(&self, line: &str) -> Result<Row, Problem> {
         let fields: BTreeMap<Cow<'_, str>, &RawValue> =
             serde_json::from_str(line).map_err(|error| json_problem(&error))?;
@@ -126,7 +126,7 @@ impl Chosen {
 }
 
 impl Places {
-    /// The row of a line of cells.
+    /// The row in a line of cells.
     pub(super) fn row(&self, cells: &[Cow<'_, str>]) -> Result<Row, Problem> {
         let cell = |place: &usize| cells.get(*place).map_or("", |cell| cell);
         let bytes = |place: &usize| Bytes::copy_from_slice(cell(place).as_bytes());
@@ -250,6 +250,6 @@ mod tests {
             "url,v\n,2\n",
             ChosenValue::Column("v".to_owned()),
         );
-        assert!(empty.unwrap_err().contains("no `key`"));
+        assert!(empty.unwrap_err().contains("`key` is missing"));
     }
 }

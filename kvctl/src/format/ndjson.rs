@@ -1,7 +1,7 @@
-//! One JSON object a line: `{"key":"…","value":"…"}`.
+//! One JSON object per line: `{"key":"…","value":"…"}`.
 //!
 //! A value that is a JSON string stands for the bytes of that string. Any other JSON
-//! value but null stands for its own text, exactly as it is in the file, so that
+//! value except null stands for its own text, exactly as in the file, so
 //! `{"key":"a","value":{"n": 1}}` stores the eight bytes `{"n": 1}`.
 
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ use torc_client::ValueMatch;
 use super::reading::{Extent, Grammar, Lines};
 use super::{BASE64, Chosen, Naming, Problem, Row, decode_base64};
 
-/// A record as JSON shows it: text where it is UTF-8, else base64 under another name.
+/// A record as JSON: text if it is UTF-8, else base64 in a field of another name.
 #[derive(Debug, Serialize)]
 pub(crate) struct JsonRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ impl<'a> JsonRow<'a> {
         self
     }
 
-    /// Adds where the value has what was looked for, and whether there is more of it.
+    /// Adds the positions of the matches, and whether there are more.
     pub(crate) fn matches(mut self, matches: &'a [ValueMatch], more: bool) -> Self {
         self.matches = matches;
         self.more_matches = (!matches.is_empty()).then_some(more);
@@ -96,7 +96,7 @@ pub(super) fn write(row: &Row, out: &mut impl Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// What a line may say. `version` is what `scan --output json` adds; it is not kept.
+/// The fields of a line. `version`, which `scan --output json` adds, is ignored.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
@@ -113,7 +113,7 @@ struct Line<'a> {
     _version: Option<IgnoredAny>,
 }
 
-/// Keeps `null` apart from a value that is not there.
+/// Distinguishes `null` from a missing value.
 fn present<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(input).map(Some)
 }
@@ -191,7 +191,7 @@ pub(super) fn raw_value(json: &str) -> Result<Bytes, Problem> {
     }
 }
 
-/// What serde_json says, without its line number: it sees one line at a time.
+/// serde_json's message without its line number: it sees one line at a time.
 pub(super) fn json_problem(error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default();

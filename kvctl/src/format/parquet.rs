@@ -1,9 +1,9 @@
 //! Rows of Parquet files: columns by name, a row group at a time.
 //!
-//! Text and binary columns are taken as they are; numbers, booleans and timestamps as their text. A
-//! column of another type, and a null where a key or value is wanted, is an error of its row.
+//! Text and binary columns stay unchanged; numbers, booleans and timestamps become text. Another
+//! type of column is an error of the row, and so is a null key or value.
 //!
-//! The library panics on some damaged files; that is an error of the file here.
+//! The library panics on some damaged files; we turn the panic into an error of the file.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -25,7 +25,7 @@ use super::{BadRow, Chosen, ChosenValue, Naming, Numbered, Problem, ReadError, R
 /// Reads the rows of a file.
 ///
 /// # Errors
-/// It is no Parquet file, or has not the columns that are wanted.
+/// The file is not Parquet, or lacks the chosen columns.
 pub(crate) fn rows(file: File, naming: &Naming) -> Result<Rows, ReadError> {
     let chosen = match naming {
         Naming::Chosen(chosen) => Arc::clone(chosen),
@@ -37,7 +37,7 @@ pub(crate) fn rows(file: File, naming: &Naming) -> Result<Rows, ReadError> {
     let mut rows = calmly(|| open(file, &chosen))??;
     let rows = std::iter::from_fn(move || match calmly(|| rows.next()) {
         Ok(row) => row.map(|row| row.map_err(failed)),
-        // Nothing of it can be believed any more.
+        // Trust nothing of the file any more.
         Err(panicked) => Some(Err(panicked)),
     });
     Ok(Box::new((1..).zip(rows).map(move |(line, row)| {
@@ -56,11 +56,11 @@ fn open(file: File, chosen: &Chosen) -> Result<RowIter<'static>, ReadError> {
 }
 
 thread_local! {
-    /// A panic of this thread is caught, and says nothing.
+    /// Whether this thread catches panics, so they print nothing.
     static IS_CALM: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What comes of a call of the library; an error if it panics.
+/// Calls the library; turns a panic into an error.
 fn calmly<T>(call: impl FnOnce() -> T) -> Result<T, ReadError> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -75,12 +75,12 @@ fn calmly<T>(call: impl FnOnce() -> T) -> Result<T, ReadError> {
     let called = std::panic::catch_unwind(AssertUnwindSafe(call));
     IS_CALM.set(false);
     called.map_err(|_| {
-        let what = "the Parquet file is damaged, or its writer was wrong";
+        let what = "the Parquet file is malformed";
         ReadError::Io(io::Error::new(io::ErrorKind::InvalidData, what))
     })
 }
 
-/// The wanted columns of a schema.
+/// The chosen columns of a schema.
 fn projection(schema: &Type, chosen: &Chosen) -> Result<Type, Problem> {
     let names = chosen.names();
     let mut fields = Vec::new();

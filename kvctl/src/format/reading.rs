@@ -1,10 +1,10 @@
-//! Records out of a file that is not trusted: one after the other, in bounded memory.
+//! Reads records of an untrusted file, one after the other, in bounded memory.
 //!
-//! A [`Grammar`] says how far a record reaches and what it means; this module finds
-//! the bytes, counts lines, checks UTF-8 and the limits of keys and values.
+//! A [`Grammar`] finds the end of a record and its meaning; this module reads the
+//! bytes, counts lines, and checks UTF-8 and the limits of keys and values.
 //!
-//! Invariant: the bytes of the file are the bytes of the records and bad rows that are
-//! found, in order, without a gap. A row is either understood in full or reported.
+//! Invariant: the records and bad rows, in order, cover every byte of the file. Each
+//! row is either understood in full or reported.
 
 use std::fmt::Display;
 use std::io::{self, Read};
@@ -14,36 +14,36 @@ use torc_record::{Key, MAX_VALUE_LEN, RecordError};
 
 use super::{BadRow, MAX_ROW_LEN, Numbered, Problem, ReadError, Row};
 
-/// Bytes asked of the file at a time.
+/// Bytes to read at a time.
 const READ_LEN: usize = 1 << 16;
-/// What some editors put in front of UTF-8.
+/// Some editors put this before UTF-8 text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How far the record at the front of some bytes reaches.
+/// The length of the record at the start of some bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Further than these bytes.
+    /// The record continues beyond these bytes.
     More,
-    /// So many bytes, its line end included.
+    /// The record has this many bytes, with its line end.
     Record(usize),
-    /// So many bytes are no record, for this reason.
+    /// This many bytes are malformed, for this reason.
     Bad(usize, Problem),
-    /// Further than [`MAX_ROW_LEN`].
+    /// The record is longer than [`MAX_ROW_LEN`].
     TooLong,
 }
 
 /// A format of records.
 pub(super) trait Grammar {
-    /// Finds the end of the record at the front of `bytes`. Called again for the same
-    /// record, with more bytes, after it said [`Extent::More`]; that is no answer when
-    /// `all` is set, which says that the file ends with `bytes`.
+    /// Finds the end of the record at the start of `bytes`. After [`Extent::More`], the
+    /// caller repeats the call with more bytes of the same record. If `all` is set, the
+    /// file ends with `bytes`, and [`Extent::More`] is not allowed.
     fn extent(&mut self, bytes: &[u8], all: bool) -> Extent;
 
-    /// Instead of more bytes than [`MAX_ROW_LEN`]: [`Extent::TooLong`], or what of the
-    /// bytes is bad. Another record follows.
+    /// Called when the record exceeds [`MAX_ROW_LEN`]. Returns [`Extent::TooLong`], or
+    /// the part of the bytes that is bad. The next call starts another record.
     fn give_up(&mut self, bytes: &[u8]) -> Extent;
 
-    /// The row that the record found last stands for; none for a header or a blank line.
+    /// The row of the record found last; `None` for a header or a blank line.
     fn row(&mut self, record: &str) -> Result<Option<Row>, Problem>;
 }
 
@@ -51,7 +51,7 @@ pub(super) trait Grammar {
 pub(super) struct Records<R, G> {
     input: R,
     grammar: G,
-    /// What was read; the part behind `start` is not dealt with yet.
+    /// Bytes read; those from `start` on are not parsed yet.
     buffer: Vec<u8>,
     start: usize,
     ended: bool,
@@ -75,7 +75,7 @@ impl<R: Read, G: Grammar> Records<R, G> {
         self.buffer.get(self.start..).unwrap_or_default()
     }
 
-    /// Reads on, once.
+    /// Reads once more.
     fn fill(&mut self) -> io::Result<()> {
         self.buffer.drain(..self.start);
         self.start = 0;
@@ -105,7 +105,7 @@ impl<R: Read, G: Grammar> Records<R, G> {
         Ok(())
     }
 
-    /// The extent of the next record; none at the end of the file.
+    /// The extent of the next record; `None` at the end of the file.
     fn find(&mut self) -> io::Result<Option<Extent>> {
         loop {
             if self.front().is_empty() && self.ended {
@@ -197,10 +197,10 @@ impl<R: Read, G: Grammar> Iterator for Records<R, G> {
     }
 }
 
-/// Records that are lines, for the grammars of which a line feed ends every record.
+/// Finds lines, for grammars in which a line feed ends every record.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// Bytes of the line that hold no line feed.
+    /// Bytes of the line scanned without finding a line feed.
     scanned: usize,
 }
 

@@ -122,13 +122,13 @@ fn a_malformed_line_is_named() {
     };
     assert_eq!(
         json("{"),
-        "line 3: not the JSON expected: EOF while parsing an object (column 1)"
+        "line 3: unexpected JSON: EOF while parsing an object (column 1)"
     );
-    assert_eq!(json(r#"{"key":"a"}"#), "line 3: it has no `value`");
-    assert_eq!(json(r#"{"value":"a"}"#), "line 3: it has no `key`");
+    assert_eq!(json(r#"{"key":"a"}"#), "line 3: `value` is missing");
+    assert_eq!(json(r#"{"value":"a"}"#), "line 3: `key` is missing");
     assert_eq!(
         json(r#"{"key":"a","key_base64":"YQ==","value":"a"}"#),
-        "line 3: it has both `key` and `key_base64`: give one"
+        "line 3: both `key` and `key_base64` are set: use one"
     );
     assert_eq!(
         json(r#"{"key":"a","value_base64":"*"}"#),
@@ -137,7 +137,7 @@ fn a_malformed_line_is_named() {
     assert!(json(r#"{"key":"a","value":null}"#).starts_with("line 3: the value is null"));
     assert!(json(r#"{"key":"a","value":"b","ttl":3}"#).contains("unknown field `ttl`"));
     assert!(json(r#"{"key":"a","key":"b","value":"b"}"#).contains("duplicate field `key`"));
-    assert!(json(r#"{"key":"\ud800","value":"b"}"#).starts_with("line 3: not the JSON"));
+    assert!(json(r#"{"key":"\ud800","value":"b"}"#).starts_with("line 3: unexpected JSON"));
     assert!(json(r#"[{"key":"a","value":"b"}]"#).starts_with("line 3: a JSON array: write"));
     assert!(json(r#"{"key":"a","value":"b"},"#).contains("trailing characters (column 24)"));
 }
@@ -151,10 +151,7 @@ fn a_line_number_counts_the_lines_inside_quotes() {
     let lines: Vec<_> = rows.iter().flatten().map(|n| n.line).collect();
     assert_eq!(lines, [2, 5]);
     let last = rows.last().unwrap().as_ref().unwrap_err();
-    assert_eq!(
-        last.to_string(),
-        "line 6: the number of cells is 1 instead of 2"
-    );
+    assert_eq!(last.to_string(), "line 6: 1 cells instead of 2");
 }
 
 #[test]
@@ -187,9 +184,9 @@ fn an_unknown_escape_is_an_error_not_a_guess() {
     let text = b"key\tvalue\na\t{\"s\":\"\\u00e9\"}\n";
     assert_eq!(
         problem(Format::Tsv, text),
-        "line 2: `\\u` is no escape: use \\t, \\n, \\r, and \\\\ for a backslash"
+        "line 2: unknown escape `\\u`: use \\t, \\n, \\r, or \\\\ for a backslash"
     );
-    assert!(problem(Format::Tsv, b"key\tvalue\na\t\\").contains("`\\` is no escape"));
+    assert!(problem(Format::Tsv, b"key\tvalue\na\t\\").contains("unknown escape `\\`"));
 }
 
 #[test]

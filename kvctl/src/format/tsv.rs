@@ -64,7 +64,7 @@ fn no_escape(char: Option<char>) -> Problem {
 #[derive(Debug)]
 pub(super) struct Tsv {
     lines: Lines,
-    /// None until the header has been read.
+    /// `None` until the header has been read.
     columns: Option<Columns>,
     naming: Naming,
 }

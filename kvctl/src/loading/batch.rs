@@ -1,4 +1,4 @@
-//! Rows to batches: pure bookkeeping.
+//! Groups rows into batches. Pure.
 
 use std::collections::HashSet;
 
@@ -43,7 +43,7 @@ impl Batch {
     }
 }
 
-/// Collects rows until a batch is full or a key comes again.
+/// Collects rows until a batch is full or a key repeats.
 #[derive(Debug)]
 pub(super) struct Batcher {
     limits: BatchLimits,
@@ -62,8 +62,8 @@ impl Batcher {
         }
     }
 
-    /// Adds a row. If it does not fit, the batch that was full is returned and the
-    /// row begins the next.
+    /// Adds a row. If it does not fit, returns the full batch and starts the next with
+    /// the row.
     pub(super) fn push(&mut self, row: Numbered) -> Option<Batch> {
         let len = row.row.key.len() + row.row.value.len();
         let fits = self.rows.len() < self.limits.rows
@@ -76,7 +76,7 @@ impl Batcher {
         full
     }
 
-    /// What is there, full or not.
+    /// Takes the current batch, full or not.
     pub(super) fn take(&mut self) -> Option<Batch> {
         if self.rows.is_empty() {
             return None;

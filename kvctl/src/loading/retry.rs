@@ -1,11 +1,11 @@
-//! Rows that were not stored, sent again.
+//! Retries rows that were not stored.
 //!
 //! Invariants:
-//! * A row in doubt is sent again only once nodes have dropped the earlier attempt: its time is over. So the
-//!   attempt cannot take effect after the next one, nor after a later row of the same key.
-//! * A row stays in doubt until it is stored: an attempt that failed says nothing of an earlier one.
-//! * Nothing is sent again before a node has taken a row, after the load has ended, or when the
-//!   patience is over.
+//! * A row in doubt is retried only after its attempt's time limit, when nodes have dropped it.
+//!   So that attempt cannot take effect after the next one, nor after a later row of the same key.
+//! * A row stays in doubt until it is stored: a failed attempt says nothing about an earlier one.
+//! * There are no retries before a node has accepted a row, after the load has ended, or once
+//!   `patience` is over.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,27 +18,28 @@ use super::Stored;
 use crate::failure::Failure;
 use crate::format::Row;
 
-/// How long rows that were not stored are sent again.
+/// How to retry rows that were not stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetryOptions {
-    /// From the first failure of a batch; zero: never.
+    /// How long to retry, from the first failure of a batch; zero: never.
     pub(crate) patience: Duration,
-    /// How long one attempt takes at most, for nodes as for us.
+    /// Time limit of one attempt, on nodes and on our side.
     pub(crate) attempt: Duration,
-    /// Before rows are sent again. Longer than clocks of nodes may differ (500 ms), so that the new
-    /// attempt is the later one for them, too.
+    /// Pause before a retry. Longer than nodes' clocks may differ (500 ms), so nodes also order the
+    /// new attempt after the old one.
     pub(crate) pause: Duration,
-    /// Told of the first failure that is waited out, and again once a batch was stored meanwhile.
+    /// Called with the first failure that is retried, and again with the first one after a stored
+    /// batch.
     pub(crate) on_wait: fn(&Failure),
 }
 
-/// What the batches of a load share.
+/// State that the batches of a load share.
 #[derive(Debug)]
 pub(super) struct Retries {
     options: RetryOptions,
-    /// A row was stored, or is in doubt: there is a cluster, and it takes our rows.
+    /// A row was stored or may be: the cluster exists and accepts our rows.
     reached: AtomicBool,
-    /// A wait was told, and no batch has been stored as a whole since.
+    /// `on_wait` was called, and no whole batch has been stored since.
     told: AtomicBool,
     ended: watch::Sender<bool>,
 }
@@ -53,12 +54,13 @@ impl Retries {
         }
     }
 
-    /// Nothing is sent again from now on.
+    /// Stops all retries.
     pub(super) fn end(&self) {
         self.ended.send_replace(true);
     }
 
-    /// Stores rows, as often as it takes; one result a row, in order, and how many rows were sent again.
+    /// Stores rows, with retries. Returns one result per row, in order, and the number of retried
+    /// rows.
     pub(super) async fn store<S, F>(&self, store: &S, rows: Vec<Row>) -> (Vec<Stored>, u64)
     where
         S: Fn(Vec<Row>) -> F,
@@ -87,7 +89,8 @@ impl Retries {
         (results, retried)
     }
 
-    /// When what is open may be sent again; none if nothing is, or a row is refused, which ends the load.
+    /// When to retry the open rows; `None` if there are none, or if a row was refused, which ends
+    /// the load.
     fn resume_at(&self, results: &[Stored], sent_at: Instant) -> Option<Instant> {
         let is = |of: fn(&Stored) -> bool| results.iter().any(of);
         let (is_open, in_doubt) = (
@@ -118,7 +121,7 @@ impl Retries {
         }
     }
 
-    /// Waits until then; false if the load has ended before.
+    /// Waits until `until`; `false` if the load ends earlier.
     async fn wait(&self, until: Instant) -> bool {
         let mut ended = self.ended.subscribe();
         tokio::select! {
@@ -130,7 +133,7 @@ impl Retries {
 }
 
 impl Stored {
-    /// Whether sending the row again may help.
+    /// Whether a retry may help.
     const fn is_open(&self) -> bool {
         matches!(self, Self::NotYet(_) | Self::Unknown(_))
     }
@@ -142,7 +145,7 @@ impl Stored {
         }
     }
 
-    /// What became of a row by this outcome and the next attempt's.
+    /// Combines this outcome with that of the next attempt.
     fn follow(&mut self, next: Self) {
         let is_in_doubt = matches!(self, Self::Unknown(_));
         if !(is_in_doubt && matches!(next, Self::No(_) | Self::NotYet(_))) {

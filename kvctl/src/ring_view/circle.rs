@@ -1,7 +1,7 @@
-//! The ring drawn as a ring: a canvas of character cells.
+//! Draws the ring as a circle on a canvas of character cells.
 //!
-//! A cell is about twice as high as it is wide, so the circle is twice as many
-//! columns wide as it is lines high.
+//! A cell is about twice as high as wide, so the circle has twice as many columns as
+//! lines.
 
 use std::f64::consts::TAU;
 
@@ -10,27 +10,27 @@ use torc_ring::topology::Stage;
 use super::RingView;
 use crate::text;
 
-/// What stands in a cell.
+/// The content of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
     Blank,
     Char(char),
-    /// An arc of the node at this place among the nodes; without an owner if none.
+    /// An arc of the node at this index; `None`: without an owner.
     Arc(Option<usize>),
     /// A partition that moves.
     Moving(Stage),
 }
 
-/// Smallest circle that can be told from a blot, lines from the centre to the rim.
+/// Radius of the smallest legible circle, lines.
 pub(super) const MIN_RADIUS: usize = 6;
-/// Largest circle that helps.
+/// Radius of the largest circle.
 pub(super) const MAX_RADIUS: usize = 14;
-/// How thick the ring is, lines.
+/// Thickness of the ring, lines.
 const THICKNESS: f64 = 2.4;
-/// Marks of moving partitions lie just inside the ring.
+/// Thickness of the marks of moving partitions, just inside the ring.
 const MARKS_THICKNESS: f64 = 1.1;
 
-/// Columns that a circle of a radius needs.
+/// Width of a circle, columns.
 pub(super) const fn width(radius: usize) -> usize {
     4 * radius + 5
 }
@@ -41,7 +41,7 @@ pub(super) fn draw(view: &RingView, radius: usize) -> Vec<Vec<Cell>> {
     canvas.each(|polar| {
         (polar.radius > radius as f64 - THICKNESS && polar.radius <= radius as f64 + 0.4).then(
             || {
-                // The part of the circle that one cell covers.
+                // The arc that one cell covers.
                 let part = 0.5 / (TAU * radius as f64);
                 Cell::Arc(view.owner_between(polar.turn - part, polar.turn + part))
             },
@@ -65,7 +65,7 @@ pub(super) fn plural(count: usize, what: &str) -> String {
     text::counted(count as u64, what)
 }
 
-/// A cell's place as seen from the centre.
+/// A cell's position as seen from the centre.
 struct Polar {
     /// Lines.
     radius: f64,
@@ -79,7 +79,7 @@ struct Canvas {
 }
 
 impl Canvas {
-    /// A line and two columns around the circle are for labels.
+    /// Leaves a line and two columns around the circle for labels.
     fn new(radius: usize) -> Self {
         Self {
             radius,
@@ -101,7 +101,7 @@ impl Canvas {
         }
     }
 
-    /// Fills the cells for which `fill` has something.
+    /// Fills the cells for which `fill` returns one.
     fn each(&mut self, fill: impl Fn(Polar) -> Option<Cell>) {
         for line in 0..self.cells.len() {
             for column in 0..self.cells[line].len() {
@@ -112,7 +112,7 @@ impl Canvas {
         }
     }
 
-    /// Puts a mark inside the ring at a turn. A later stage hides an earlier one.
+    /// Puts a mark inside the ring. A later stage hides an earlier one.
     fn mark(&mut self, turn: f64, mark: Cell) {
         let radius = self.radius as f64 - THICKNESS - MARKS_THICKNESS / 2.0;
         let (middle_line, middle_column) = self.middle();

@@ -1,4 +1,4 @@
-//! The ring for people: picture, table of nodes, and what moves.
+//! The ring as text: picture, table of nodes, and what moves.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,13 +12,13 @@ use crate::out::Screen;
 use crate::table::{Align, Table};
 use crate::text;
 
-/// Radius where there is no terminal to fill.
+/// Radius without a terminal.
 const PLAIN_RADIUS: usize = 10;
-/// Longest bar behind a node.
+/// Longest bar after a node.
 const MAX_BAR: usize = 24;
 
-/// Draws the ring for a screen: a circle if there is room for one, else a strip. Colours
-/// only if the screen wants them; without, letters tell the nodes apart.
+/// Draws the ring for a screen: a circle if there is room, else a strip. Without
+/// colours, letters distinguish the nodes.
 pub(crate) fn describe(view: &RingView, screen: Screen) -> String {
     let mut out = String::new();
     let picture = match radius(view, screen) {
@@ -32,7 +32,7 @@ pub(crate) fn describe(view: &RingView, screen: Screen) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(
         out,
-        "{}, clockwise from token 0; digits: how tokens begin, in hexadecimal\n",
+        "{}, clockwise from token 0; digits: first hexadecimal digit of the token\n",
         plural(view.positions.len(), "position"),
     );
     out += &nodes(view, screen);
@@ -40,7 +40,7 @@ pub(crate) fn describe(view: &RingView, screen: Screen) -> String {
     out
 }
 
-/// The largest circle that leaves room for the table; none if it would be too small.
+/// The largest circle that leaves room for the table; `None` if it would be too small.
 fn radius(view: &RingView, screen: Screen) -> Option<usize> {
     let wide_enough = (MIN_RADIUS..=MAX_RADIUS)
         .rev()
@@ -63,7 +63,7 @@ fn strip(view: &RingView, width: usize) -> Vec<Vec<Cell>> {
     vec![(0..width).map(cell).collect()]
 }
 
-/// Backgrounds that black letters can be read on, from the 256 colours of terminals.
+/// Background colours, of the 256 terminal colours, on which black text is legible.
 const COLOURS: [u8; 12] = [39, 208, 76, 207, 226, 51, 203, 141, 118, 215, 45, 180];
 
 fn paint(line: &[Cell], view: &RingView, colour: bool, out: &mut String) {
@@ -151,7 +151,7 @@ fn cells(node: &NodeSummary, view: &RingView) -> [String; 10] {
     ]
 }
 
-/// The node's replicas as a bar, the busiest node's being the longest.
+/// The node's replicas as a bar; the busiest node's is the longest.
 fn bar(place: usize, view: &RingView, line_width: usize, screen: Screen) -> String {
     let room = screen.width.saturating_sub(line_width + 2).min(MAX_BAR);
     let most = view
@@ -175,7 +175,7 @@ fn bar(place: usize, view: &RingView, line_width: usize, screen: Screen) -> Stri
     bar + &" ".repeat(len) + "\x1b[0m"
 }
 
-/// What moves now: how many partitions in which stage, and between which nodes.
+/// What moves now: partitions by stage, and between which nodes.
 fn moves(view: &RingView) -> String {
     if view.moving.is_empty() {
         return String::new();
@@ -185,8 +185,8 @@ fn moves(view: &RingView) -> String {
     let read_old = count(|stage| matches!(stage, Stage::WriteBothReadOld));
     let read_new = count(|stage| matches!(stage, Stage::WriteBothReadNew));
     let mut out = format!(
-        "\n{} moving: {copying} copying (+), {read_old} writing to both and reading the old \
-         (<), {read_new} writing to both and reading the new (>)\n",
+        "\n{} moving: {copying} copying (+), {read_old} writing to both and reading from the old \
+         (<), {read_new} writing to both and reading from the new (>)\n",
         plural(view.moving.len(), "partition")
     );
     let mut ways: BTreeMap<(String, String), usize> = BTreeMap::new();
@@ -199,7 +199,7 @@ fn moves(view: &RingView) -> String {
     out
 }
 
-/// Who gives and who takes; nodes on both lists keep what they have.
+/// The nodes that give and the nodes that take; a node on both lists keeps its data.
 fn way(moving: &MovingPartition) -> (String, String) {
     let without = |list: &[NodeId], other: &[NodeId]| {
         let kept = list.iter().filter(|node| !other.contains(node));

@@ -106,14 +106,14 @@ c BBBBB               AAAAA 4
        AAAAAAAABBBBBBB
           AAAAABBBB
               8
-4 positions, clockwise from token 0; digits: how tokens begin, in hexadecimal
+4 positions, clockwise from token 0; digits: first hexadecimal digit of the token
 
    node  address         zone     weight  state    positions    arcs  replicas  leads
 A     1  127.0.0.1:7401  default   100 %  active           2  37.5 %        24     24
 B     2  127.0.0.1:7402  default   100 %  active           2  62.5 %        40     40
 C     3  127.0.0.1:7403  default   100 %  joining          0   0.0 %         0      0
 
-3 partitions moving: 1 copying (+), 1 writing to both and reading the old (<), 1 writing to both and reading the new (>)
+3 partitions moving: 1 copying (+), 1 writing to both and reading from the old (<), 1 writing to both and reading from the new (>)
   node 1 to node 3: 1 partition
   node 2 to node 3: 2 partitions
 ";

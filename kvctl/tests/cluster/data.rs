@@ -70,7 +70,7 @@ async fn a_load_stops_at_a_row_that_it_cannot_read_or_sets_it_aside() {
     assert_eq!(stopped.status.code(), Some(2), "{stopped:?}");
     let said = String::from_utf8(stopped.stderr).unwrap();
     assert!(
-        said.contains("rows.csv: line 501: a quote that opens here is never closed"),
+        said.contains("rows.csv: line 501: the quote that opens here is never closed"),
         "{said}"
     );
     assert!(said.contains("499 records were stored"), "{said}");
@@ -83,7 +83,7 @@ async fn a_load_stops_at_a_row_that_it_cannot_read_or_sets_it_aside() {
     assert!(went_on.status.success(), "{went_on:?}");
     let said = String::from_utf8(went_on.stdout).unwrap();
     assert!(said.starts_with("stored 500 records"), "{said}");
-    assert!(said.contains("1 bad row was skipped: see"), "{said}");
+    assert!(said.contains("skipped 1 bad row: see"), "{said}");
     assert_eq!(value_of("k499"), b"");
     assert_eq!(value_of("k999"), b"v999");
     let bad = std::fs::read_to_string(bad).unwrap();
@@ -155,7 +155,7 @@ async fn a_load_whose_quorum_is_gone_ends_and_what_it_says_completes_it() {
     let said: serde_json::Value = serde_json::from_slice(&load.stdout).unwrap();
     let line = said["resume_line"].to_string();
     let error = String::from_utf8(load.stderr).unwrap();
-    assert!(error.contains("; trying again"), "{error}");
+    assert!(error.contains("; retrying"), "{error}");
     assert!(error.contains(&format!("--from-line {line}")), "{error}");
 
     for node in [1, 2] {

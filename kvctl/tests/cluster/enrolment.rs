@@ -341,7 +341,7 @@ async fn who_may_not_come_is_told_why_and_leaves_nothing_behind() {
         (expired, "has expired"),
         (
             format!("{bearer}.{}@{address}", flipped(digest)),
-            "shows no certificate of the cluster's authority",
+            "has no certificate of the expected authority",
         ),
         (format!("{start}@{nobody}"), "check the address"),
         ("nonsense".to_owned(), "expected ID.SECRET.DIGEST@HOST:PORT"),

@@ -14,7 +14,7 @@ async fn a_rolling_restart_fails_nothing_and_leaves_nothing_in_doubt() {
         let node = &mut cluster.nodes[node];
         assert_eq!(node.terminate(), Some(0), "{}", node.log());
         assert!(
-            !node.log().contains("did not end in time"),
+            !node.log().contains("did not finish in time"),
             "{}",
             node.log()
         );

@@ -201,7 +201,7 @@ fn assert_told_of(cluster: &Secure, shared: &str) {
         audit += &log.unwrap_or_default();
         audit += &node.log();
     }
-    for said in ["Cluster/RotateAuthority", "gave the key of an authority"] {
+    for said in ["Cluster/RotateAuthority", "sent the key of an authority"] {
         assert!(audit.contains(said), "{audit}");
     }
     for secret in secrets(shared) {

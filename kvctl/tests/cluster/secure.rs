@@ -338,7 +338,7 @@ async fn only_a_node_of_the_authority_joins() {
     all_ready(&admin, 1).await;
     admin.put("k", "v").await.unwrap();
     let rotate = office.kvctl(&nodes[0], "admin", &["ca", "rotate"]);
-    is(&rotate, 6, "put both authorities into the file --tls-ca");
+    is(&rotate, 6, "put both authorities into the --tls-ca file");
 
     let strangers = Office::new(&dir.path().join("strangers"));
     strangers.issue("node", &["--node"]);

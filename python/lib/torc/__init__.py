@@ -1,10 +1,10 @@
-"""Torc, a distributed key-value service, from Python.
+"""Python client of Torc, a distributed key-value service.
 
 >>> with torc.connect("127.0.0.1:7401") as client:
 ...     client.put(b"user/1", b"Ada")
 ...     client.get(b"user/1")
 
-`torc.aio` has the same for asyncio. Keys and values are bytes.
+`torc.aio` has the same API for asyncio. Keys and values are bytes.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def connect(
     tls_cert: Optional[Path] = None,
     tls_key: Optional[Path] = None,
 ) -> Client:
-    """Connect to the cluster of which these are nodes: `host:port`, one or several.
+    """Connect to the cluster of the nodes at `endpoints`: one `host:port` or several.
 
-    `timeout` is the longest time of each operation with all its retries, in seconds; `connect_timeout` that of
-    reaching one address. `tls_ca` encrypts: a PEM file of the authorities that issued the nodes' certificates;
-    `tls_cert` and `tls_key` say who this client is.
+    `timeout` limits each operation with all its retries, `connect_timeout` connecting to one address; both in seconds.
+    `tls_ca`, a PEM file of certificate authorities, encrypts all connections and trusts the nodes that they certify;
+    `tls_cert` and `tls_key` are the client's certificate and its key.
     """
     return Client(settings(endpoints, namespace, timeout, connect_timeout, tls_ca, tls_cert, tls_key))

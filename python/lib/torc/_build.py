@@ -1,4 +1,4 @@
-"""Building generations: immutable tables for static namespaces, without a cluster."""
+"""Build generations, the immutable content of static namespaces, without a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torc._types import Arrow
 
-#: That of `kvctl build`: the same rows make the same files.
+#: The key of `kvctl build`, so the same rows make the same files.
 _OFFLINE_KEY = b"torc generation, of no cluster.."
 
 
@@ -36,15 +36,16 @@ def build(
     key: str = "key",
     value: str = "value",
 ) -> _torc.Generation:
-    """Build a generation in the directory `out`: pairs of key and value, or an Arrow table or stream of them.
+    """Build a generation in the directory `out` from pairs of key and value, or from an Arrow table or stream.
 
-    Rows may come in any order and any number: they are sorted on disk, in about `memory` bytes. `shape` says what is
-    kept: keys and values; with "keyless" a fingerprint of each key and `payload_bytes` of value; with "set" fingerprints
-    alone. `key` and `value` name the columns of a table. `reservation` is what `kvctl generation reserve` wrote: then the
-    generation is for that cluster, which says `digest_key` and `partitions`.
+    Rows may come in any order and number: the build sorts them on disk, with about `memory` bytes of memory. `shape`
+    selects what to keep: "values" keeps keys and values, "keyless" a fingerprint of each key and a value of
+    `payload_bytes`, "set" only fingerprints. `key` and `value` name the columns of a table. `reservation` is the file
+    that `kvctl generation reserve` wrote: the generation is then for that cluster, which sets `digest_key` and
+    `partitions`.
 
-    `source` says by any text what the rows are. The same call with the same text and the same rows in the same order
-    goes on where one was that did not end; without it that is refused. Ctrl-C is heeded while rows are taken.
+    `source` is any text that identifies the rows. After an interruption, the same call with the same text, and the same
+    rows in the same order, continues; without `source`, it is refused. Ctrl-C works while the build takes rows.
     """
     settings = {
         "out": out,
@@ -77,12 +78,12 @@ def plan_build(
     memory: int = 1 << 30,
     gate_rate: float = 0.01,
 ) -> _torc.BuildPlan:
-    """Plan a build whose `buckets` are built by tasks: processes, or machines that all see the directory `out`.
+    """Plan a build whose buckets are built by tasks: processes, or machines that share the directory `out`.
 
-    A bucket is a range of the ring; the number is rounded up to a power of two. One task needs all rows of a bucket, and
-    builds any number of them. `memory` is that of each task. The rest is as in `build`.
+    A bucket is a range of the ring; `buckets`, their number, is rounded up to a power of two. One task needs all rows
+    of a bucket, and may build any number of buckets. `memory` is per task. Other arguments are as in `build`.
 
-    Nothing is read but the `reservation`, and nothing is written: see `BuildPlan`.
+    This reads only the `reservation` and writes nothing: see `BuildPlan`.
     """
     settings = {
         "out": out,

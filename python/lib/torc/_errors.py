@@ -8,13 +8,15 @@ from typing import Literal, Optional
 class TorcError(Exception):
     """An operation failed. The message says why, and what to do."""
 
-    #: What happened, exactly: "invalid", "no_such_namespace", "overloaded", "corrupt" and others.
+    #: The exact kind: "invalid", "no_such_namespace", "overloaded", "corrupt" and others.
     kind: str
-    #: "no": the operation did not happen and will not. "unknown": it may have, or may yet.
+    #: "no": the operation did not happen and will not. "unknown": it may have happened, or may
+    #: still happen.
     changed: Literal["no", "unknown"]
-    #: The same call may succeed later, and it is safe to repeat. The library has repeated it until the time limit.
+    #: The same call may succeed later and is safe to repeat. The library has retried it until the
+    #: time limit.
     retryable: bool
-    #: Seconds to wait before trying again, if a node gave any.
+    #: Seconds to wait before a retry, if a node advised it.
     retry_after: Optional[float]
 
     def __init__(
@@ -34,15 +36,15 @@ class TorcError(Exception):
 
 
 class Conflict(TorcError):
-    """The condition of a write did not hold. Read, then decide."""
+    """The condition of a write did not hold. Read the key, then decide."""
 
 
 class OutcomeUnknown(TorcError):
-    """A write was sent and nobody knows whether it happened or will. Read before you write again."""
+    """A write was sent, but its outcome is unknown: it may still happen. Read the key before you write again."""
 
 
 class Refused(TorcError):
-    """The cluster or the library does not take this call, now or later: limits, rights, names."""
+    """The cluster or the library refuses this call, because of limits, permissions or names. Retries do not help."""
 
 
 class Timeout(TorcError, TimeoutError):
@@ -50,11 +52,11 @@ class Timeout(TorcError, TimeoutError):
 
 
 class Unavailable(TorcError):
-    """No node that could do it did until the time limit. Try again later."""
+    """No node could carry out the call within the time limit. Retry later."""
 
 
 class Unusable(TorcError, RuntimeError):
-    """The client is closed, or was connected before a fork or in another event loop. Connect here."""
+    """The client is closed, or was connected before a fork or in another event loop. Connect again here."""
 
 
 _CLASSES: dict[str, type[TorcError]] = {
@@ -75,7 +77,7 @@ _CLASSES: dict[str, type[TorcError]] = {
 
 
 def make(kind: str, message: str, maybe_applied: bool, retryable: bool, retry_after: Optional[float]) -> TorcError:
-    """What the extension raises."""
+    """Create the exception that the extension raises."""
     changed: Literal["no", "unknown"] = "unknown" if maybe_applied else "no"
     kind_class = _CLASSES.get(kind, TorcError)
     return kind_class(message, kind=kind, changed=changed, retryable=retryable, retry_after=retry_after)

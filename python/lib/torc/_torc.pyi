@@ -16,7 +16,7 @@ class Version:
     """The version of a record. Versions of one key are ordered; a later write has a greater one."""
 
     def __new__(cls, text: str) -> Self:
-        """Read what `str` wrote."""
+        """Parse a version from the text that `str(version)` returns."""
     def __eq__(self, other: object, /) -> bool: ...
     def __lt__(self, other: Version, /) -> bool: ...
     def __le__(self, other: Version, /) -> bool: ...
@@ -26,18 +26,18 @@ class Version:
 
 @final
 class Scan(Iterator[Entry]):
-    """A scan under way."""
+    """A running scan."""
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> Entry: ...
     @property
     def cursor(self) -> bytes:
-        """The position behind the last record given: `scan(after=cursor)` goes on there, in any process."""
+        """The position after the last record returned: `scan(after=cursor)` continues there, in any process."""
     def step(self) -> tuple[bool, Optional[Entry]]: ...
 
 @final
 class Values:
-    """Values in the order of their keys, null where there is none, as Arrow's `large_binary`."""
+    """Values in the order of their keys, null for absent keys, as Arrow's `large_binary`."""
 
     def __len__(self) -> int: ...
     def __arrow_c_schema__(self) -> object: ...
@@ -45,21 +45,21 @@ class Values:
 
 @final
 class Client:
-    """A connection to a cluster, as seen from one namespace. Threads may share it.
+    """A client of a cluster, in one namespace. Threads may share it.
 
-    Ctrl-C ends a wait: a read is dropped, of a write nobody knows then whether it happened.
+    Ctrl-C interrupts a call: a read is dropped; the outcome of a write is then unknown.
     """
 
     def __new__(cls, settings: dict[str, Any]) -> Self:
         """Use `torc.connect`."""
     def namespace(self, name: str) -> Client:
-        """The same connections, another namespace."""
+        """A client of another namespace on the same connections."""
     def with_timeout(self, timeout: Seconds) -> Client:
-        """The same connections, another time limit of each operation, in seconds."""
+        """A client on the same connections with another time limit per operation, in seconds."""
     def get(self, key: Buffer, *, stale: bool = False) -> Optional[bytes]:
-        """The newest acknowledged value, or None. `stale`: any replica may answer, perhaps with an older one."""
+        """Get the newest acknowledged value, or None. `stale`: any replica may answer, perhaps with an older value."""
     def get_versioned(self, key: Buffer, *, stale: bool = False) -> Optional[Versioned]:
-        """`get` with the version of the value and when it expires."""
+        """Like `get`, with the version and the expiry of the value."""
     def put(
         self,
         key: Buffer,
@@ -69,14 +69,14 @@ class Client:
         if_version: Optional[Version] = None,
         ttl: Optional[Seconds] = None,
     ) -> Version:
-        """Store a value, if the condition holds. `ttl`: seconds after which the key counts as absent."""
+        """Store a value if the condition holds, and return its version. `ttl`: seconds until the value expires."""
     def delete(self, key: Buffer, *, if_version: Optional[Version] = None) -> bool:
-        """Delete a key. Whether it had a value."""
+        """Delete a key. Return whether it had a value."""
     @overload
     def get_many(
         self, keys: Iterable[Buffer], *, return_exceptions: Literal[False] = False
     ) -> list[Optional[bytes]]:
-        """The values of many keys, in their order. `return_exceptions`: failures of single keys stand in the list."""
+        """Get the values of many keys, in order. `return_exceptions`: put failures of single keys into the list."""
     @overload
     def get_many(self, keys: Iterable[Buffer], *, return_exceptions: bool) -> list[Union[bytes, TorcError, None]]: ...
     @overload
@@ -87,7 +87,7 @@ class Client:
         ttl: Optional[Seconds] = None,
         return_exceptions: Literal[False] = False,
     ) -> list[Version]:
-        """Store many records, each on its own: there is no transaction. Their versions, in their order."""
+        """Store many records, each on its own (not a transaction). Return their versions, in order."""
     @overload
     def put_many(
         self,
@@ -97,14 +97,14 @@ class Client:
         return_exceptions: bool,
     ) -> list[Union[Version, TorcError]]: ...
     def get_arrow(self, keys: Union[Arrow, Iterable[Buffer]]) -> Values:
-        """`get_many` as a column: `pyarrow.array(values)` and `polars.Series(values)` take it without a copy."""
+        """Like `get_many`, as a column that `pyarrow.array(values)` and `polars.Series(values)` use without a copy."""
     def put_arrow(
         self, table: Arrow, *, key: str = "key", value: str = "value", ttl: Optional[Seconds] = None
     ) -> int:
-        """Store the rows of a table of pyarrow, polars or any other with the Arrow PyCapsule interface.
+        """Store the rows of a table of pyarrow, polars or any library with the Arrow PyCapsule interface.
 
-        `key` and `value` name its columns, of bytes or text. Rows are stored in batches, in their order; the first one
-        with a failure is the last, and `timeout` limits each. The number of rows.
+        `key` and `value` name columns of bytes or text. Rows are stored in order, in batches; `timeout` limits each
+        batch, and the first batch with a failure is the last. Return the number of rows.
         """
     def scan(
         self,
@@ -114,14 +114,14 @@ class Client:
         contains: Optional[Iterable[Buffer]] = None,
         after: Optional[bytes] = None,
     ) -> Scan:
-        """Every record, in ring order, which looks random.
+        """Return every record, in ring order, which looks random.
 
-        Not a snapshot: a record that is there throughout is given exactly once, others may be given or not.
-        `contains`: only records whose value contains one of these byte strings, which the nodes search for.
-        `timeout` limits each step, not the whole.
+        Not a snapshot: a record that exists throughout is returned exactly once, others may or may not be. `contains`:
+        return only records whose value contains one of these byte strings; nodes do the search. `timeout` limits each
+        step, not the whole scan.
         """
     def close(self) -> None:
-        """Take no more operations, from this client and from those with the same connections."""
+        """Refuse further operations of this client and of those on the same connections."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -179,7 +179,7 @@ class Core:
 
 @final
 class Buckets:
-    """The buckets of keys, in their order, as Arrow's `int32`."""
+    """The buckets of keys, in the order of the keys, as Arrow's `int32`."""
 
     def __len__(self) -> int: ...
     def __arrow_c_schema__(self) -> object: ...
@@ -187,10 +187,10 @@ class Buckets:
 
 @final
 class BuildPlan:
-    """A build that tasks do. Pickle it to bring it to them; it has the secret of the reservation in it.
+    """A build that tasks carry out. Pickle it to send it to them; it contains the secret of the reservation.
 
-    The driver begins, each task writes the rows of its buckets, the driver commits what the tasks returned. A task may be
-    run again, and twice at once: the same rows make files of the same names.
+    The driver calls `begin`, each task writes the rows of its buckets, and the driver commits the receipts of the
+    tasks. A task may run again, even twice at once: the same rows make files of the same names.
     """
 
     def __new__(cls, text: str) -> Self:
@@ -200,11 +200,11 @@ class BuildPlan:
     def out(self) -> pathlib.Path: ...
     @property
     def buckets(self) -> int:
-        """Ranges of the ring that are built apart."""
+        """Number of buckets: ranges of the ring that are built separately."""
     def buckets_of(self, keys: Union[Arrow, Iterable[Buffer]]) -> Buckets:
-        """The bucket of each key: one task needs all rows of a bucket."""
+        """The bucket of each key. One task needs all rows of a bucket."""
     def begin(self, *, overwrite: bool = False) -> None:
-        """Make `out` ready. A generation that is there is refused, or with `overwrite` stays until the commit."""
+        """Prepare `out`. Refuse an existing generation or, with `overwrite`, keep it until the commit."""
     def write(
         self,
         rows: Union[Arrow, Mapping[bytes, Buffer], Iterable[tuple[Buffer, Buffer]]],
@@ -214,11 +214,11 @@ class BuildPlan:
         bucket: Optional[str] = None,
         scratch: Optional[Union[str, os.PathLike[str]]] = None,
     ) -> bytes:
-        """Build the files of these rows in `out`, for the receipt that is returned. What tasks do.
+        """In a task: build the files of these rows in `out` and return a receipt for `commit`.
 
-        Rows are sorted in a directory of their own below `scratch`, by default that of temporary files. `bucket` names a
-        column of a table that has the buckets by which rows were partitioned: a row of another one is refused. Without
-        it, rows that were not partitioned are noticed at the commit.
+        Rows are sorted in a directory below `scratch`, by default the system's temporary directory. `bucket` names a
+        column with the bucket by which each row was partitioned: a row with a wrong bucket is refused. Without it, only
+        the commit detects rows that were not partitioned.
         """
     def commit(self, receipts: Iterable[bytes], *, overwrite: bool = False) -> Generation:
         """Check the receipts of all tasks and write the manifest, which makes `out` a generation."""
@@ -227,24 +227,24 @@ def build(rows: object, settings: dict[str, Any], key: str, value: str) -> Gener
 def plan_build(settings: dict[str, Any], buckets: int) -> BuildPlan: ...
 @final
 class Generation:
-    """A generation in a directory: its indexes in memory, its values in their files. Threads may share it."""
+    """A generation in a directory, with indexes in memory and values in files. Threads may share it."""
 
     def __new__(cls, directory: Union[str, os.PathLike[str]]) -> Self: ...
     def get(self, key: Buffer) -> Optional[bytes]:
-        """The value of a key, or None. Of an absent key it may have one with `false_positive_rate`."""
+        """The value of a key, or None. An absent key looks present with probability `false_positive_rate`."""
     def __len__(self) -> int:
-        """Its keys."""
+        """The number of its keys."""
     @property
     def digest(self) -> bytes:
-        """What it is named by: the same rows give the same."""
+        """Its identity: the same rows give the same digest."""
     @property
     def duplicates(self) -> int:
-        """Rows that were left out, because another row of their key counts."""
+        """Rows left out, because another row with their key was kept."""
     @property
     def file_bytes(self) -> int: ...
     @property
     def index_bytes(self) -> int:
-        """Bytes of memory that its indexes take."""
+        """Memory of its indexes, bytes."""
     @property
     def false_positive_rate(self) -> float:
-        """The probability that an absent key is taken for one that is there. 0 with keys."""
+        """The probability that an absent key looks present. 0 if the shape has keys."""

@@ -1,4 +1,4 @@
-"""What operations return."""
+"""Results of operations."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from torc._torc import Version
 
 
 class Versioned(NamedTuple):
-    """A value, which write it comes from, and when it expires."""
+    """A value with its version and expiry."""
 
     value: bytes
     version: Version
-    #: Unix milliseconds from which on the key counts as absent. None: never.
+    #: When the value expires, Unix milliseconds. None: never.
     expires_at_ms: Optional[int]
 
 
 class Entry(NamedTuple):
-    """A record of a scan. Its value is empty where only keys were asked for."""
+    """A record of a scan. With `keys_only`, its value is empty."""
 
     key: bytes
     value: bytes
     version: Version
-    #: Unix milliseconds from which on the key counts as absent. None: never.
+    #: When the value expires, Unix milliseconds. None: never.
     expires_at_ms: Optional[int]
 
 

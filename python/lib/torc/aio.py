@@ -4,8 +4,8 @@
 ...     await client.put(b"user/1", b"Ada")
 ...     await client.get(b"user/1")
 
-A client belongs to the event loop that it was connected in. Cancelling a task drops the read that it waits for. A write
-that has begun goes on: nobody knows then whether it happened.
+A client belongs to the event loop in which it was connected. Cancelling a task drops the read that it waits for. A
+write continues, and its outcome is then unknown.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def connect(
 
 
 class _Loop:
-    """The event loop of a client and of those that `namespace` and `with_timeout` made of it."""
+    """The event loop of a client and of those that its `namespace` and `with_timeout` returned."""
 
     def __init__(self, core: Core) -> None:
         self.loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class _Loop:
 
 
 class Client:
-    """A connection to a cluster, as seen from one namespace. Tasks of one event loop may share it."""
+    """A client of a cluster, in one namespace. Tasks of one event loop may share it."""
 
     def __init__(self, core: Core, loop: _Loop) -> None:
         self._core = core
@@ -95,20 +95,20 @@ class Client:
             raise
 
     def namespace(self, name: str) -> Client:
-        """The same connections, another namespace."""
+        """A client of another namespace on the same connections."""
         return Client(self._core.namespace(name), self._loop)
 
     def with_timeout(self, timeout: Seconds) -> Client:
-        """The same connections, another time limit of each operation, in seconds."""
+        """A client on the same connections with another time limit per operation, in seconds."""
         return Client(self._core.with_timeout(timeout), self._loop)
 
     async def get(self, key: Buffer, *, stale: bool = False) -> Optional[bytes]:
-        """The newest acknowledged value, or None. `stale`: any replica may answer, perhaps with an older one."""
+        """Get the newest acknowledged value, or None. `stale`: any replica may answer, perhaps with an older value."""
         value: Optional[bytes] = await self._cancellable(self._core.get, key, stale, False)
         return value
 
     async def get_versioned(self, key: Buffer, *, stale: bool = False) -> Optional[Versioned]:
-        """`get` with the version of the value and when it expires."""
+        """Like `get`, with the version and the expiry of the value."""
         value: Optional[Versioned] = await self._cancellable(self._core.get, key, stale, True)
         return value
 
@@ -121,14 +121,14 @@ class Client:
         if_version: Optional[Version] = None,
         ttl: Optional[Seconds] = None,
     ) -> Version:
-        """Store a value, if the condition holds. `ttl`: seconds after which the key counts as absent."""
+        """Store a value if the condition holds, and return its version. `ttl`: seconds until the value expires."""
         future = self._future()
         self._core.put(future, key, value, if_absent, if_version, ttl)
         version: Version = await future
         return version
 
     async def delete(self, key: Buffer, *, if_version: Optional[Version] = None) -> bool:
-        """Delete a key. Whether it had a value."""
+        """Delete a key. Return whether it had a value."""
         future = self._future()
         self._core.delete(future, key, if_version)
         existed: bool = await future
@@ -143,7 +143,7 @@ class Client:
         self, keys: Iterable[Buffer], *, return_exceptions: bool
     ) -> list[Union[bytes, TorcError, None]]: ...
     async def get_many(self, keys: Iterable[Buffer], *, return_exceptions: bool = False) -> Any:
-        """The values of many keys, in their order. `return_exceptions`: failures of single keys stand in the list."""
+        """Get the values of many keys, in order. `return_exceptions`: put failures of single keys into the list."""
         return await self._cancellable(self._core.get_many, keys, return_exceptions)
 
     @overload
@@ -169,20 +169,20 @@ class Client:
         ttl: Optional[Seconds] = None,
         return_exceptions: bool = False,
     ) -> Any:
-        """Store many records, each on its own: there is no transaction. Their versions, in their order."""
+        """Store many records, each on its own (not a transaction). Return their versions, in order."""
         future = self._future()
         self._core.put_many(future, records, ttl, return_exceptions)
         return await future
 
     async def get_arrow(self, keys: Union[Arrow, Iterable[Buffer]]) -> Values:
-        """`get_many` as a column: `pyarrow.array(values)` and `polars.Series(values)` take it without a copy."""
+        """Like `get_many`, as a column that `pyarrow.array(values)` and `polars.Series(values)` use without a copy."""
         values: Values = await self._cancellable(self._core.get_arrow, keys)
         return values
 
     async def put_arrow(
         self, table: Arrow, *, key: str = "key", value: str = "value", ttl: Optional[Seconds] = None
     ) -> int:
-        """Store the rows of a table; see `torc.Client.put_arrow`. Cancelling it leaves the batch under way in doubt."""
+        """Store the rows of a table; see `torc.Client.put_arrow`. Cancelling it leaves one batch in doubt."""
         stored: int = await self._cancellable(self._core.put_arrow, table, key, value, ttl)
         return stored
 
@@ -194,11 +194,11 @@ class Client:
         contains: Optional[Iterable[Buffer]] = None,
         after: Optional[bytes] = None,
     ) -> Scan:
-        """Every record, in ring order, which looks random; see `torc.Client.scan`."""
+        """Return every record, in ring order, which looks random; see `torc.Client.scan`."""
         return Scan(self, self._core.scan(keys_only, limit, contains, after))
 
     async def close(self) -> None:
-        """Take no more operations, from this client and from those with the same connections; wait for those under way."""
+        """Refuse further operations of this client and of those on the same connections; wait for running ones."""
         self._core.close()
         await self._loop.close()
 
@@ -215,7 +215,7 @@ class Client:
 
 
 class Scan(AsyncIterator["Entry"]):
-    """A scan under way."""
+    """A running scan."""
 
     def __init__(self, client: Client, scan: _Scan) -> None:
         self._client = client
@@ -223,7 +223,7 @@ class Scan(AsyncIterator["Entry"]):
 
     @property
     def cursor(self) -> bytes:
-        """The position behind the last record given: `scan(after=cursor)` goes on there, in any process."""
+        """The position after the last record returned: `scan(after=cursor)` continues there, in any process."""
         return self._scan.cursor
 
     def __aiter__(self) -> Self:

@@ -1,9 +1,9 @@
-"""Generations from Spark: its tasks write the slices, its driver commits the manifest.
+"""Build generations with Spark: its tasks write the slices, its driver commits the manifest.
 
 >>> import torc.spark
 >>> torc.spark.write(df, "/mnt/shared/pages", key="url", value="html", reservation="pages.reservation")
 
-Spark 4.0 or later, with this package and pyarrow on every machine. The directory is one that all of them see.
+Needs Spark 4.0 or later, with this package and pyarrow on every machine, and a directory that all machines share.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 __all__ = ["TorcDataSource", "partitioned", "write"]
 
-#: What `partitioned` returns, and what the data source takes.
+#: Columns that `partitioned` returns and the data source expects.
 _BUCKET, _KEY, _VALUE = "torc_bucket", "key", "value"
 _ORDER = "torc_order_"
-#: JSON of these is what `kvctl build --value-json` makes of them.
+#: Types whose JSON equals that of `kvctl build --value-json`.
 _JSON_TYPES = (StringType, BooleanType, ByteType, ShortType, IntegerType, LongType)
-#: Options of the data source, which Spark gives as text: those of `torc.plan_build`.
+#: Options of the data source, as text from Spark: those of `torc.plan_build`.
 _OPTIONS = {
     "buckets": int,
     "shape": str,
@@ -66,12 +66,12 @@ def write(
     overwrite: bool = False,
     **options: Any,
 ) -> None:
-    """Build a generation of the rows of a data frame in the directory `out`, a path or `file:///PATH`.
+    """Build a generation from a data frame in the directory `out`, a path or `file:///PATH`.
 
-    `options` are those of `torc.plan_build`, above all `reservation` (what `kvctl generation reserve` wrote), `buckets`
-    (tasks that build at once, at most) and `memory` (of each task). The columns are as in `partitioned`.
+    `options` are those of `torc.plan_build`, above all `reservation` (the file that `kvctl generation reserve` wrote),
+    `buckets` (most concurrent tasks) and `memory` (per task). `partitioned` describes the columns.
 
-    A job that fails leaves no manifest. With `overwrite` a generation that is there stays until the new one is whole.
+    A failed job leaves no manifest. With `overwrite`, an existing generation stays until the new one is complete.
     """
     rows = partitioned(df, key=key, value=value, value_json=value_json, order_by=order_by, **options)
     rows.sparkSession.dataSource.register(TorcDataSource)
@@ -91,17 +91,17 @@ def partitioned(
     order_by: Sequence[str] = (),
     **options: Any,
 ) -> DataFrame:
-    """The rows as the data source takes them: partitioned by bucket, with columns of bucket, key and value.
+    """Prepare rows for the data source: partitioned by bucket, with columns of bucket, key and value.
 
-    `key` and `value` name columns of text or bytes; with `value_json` the value is a JSON object of these columns, which are
-    text, integers or booleans; without either it is empty. `duplicates="first"` and `"last"` need `order_by`, columns
-    that say which row is first: partitioning gives rows in any order.
+    `key` and `value` name columns of text or bytes. With `value_json`, the value is a JSON object of these columns of
+    text, integers or booleans; without either, it is empty. `duplicates="first"` and `"last"` need `order_by`, columns
+    that order the rows, because partitioning does not keep their order.
 
-    `options` are those of `torc.plan_build`. Give the same to the data source: `.write.format("torc").options(...)`.
+    `options` are those of `torc.plan_build`. Pass the same to the data source: `.write.format("torc").options(...)`.
     """
     _check_columns(df.schema, key, value, value_json, order_by)
     if (options.get("duplicates", "error") == "error") == bool(order_by):
-        raise ValueError('order_by goes with duplicates="first" or "last", and they with it')
+        raise ValueError('order_by and duplicates="first" or "last" need each other')
     plan = torc.plan_build("", **options)
     if value_json:
         content = sql.to_json(sql.struct(*(df[name] for name in value_json)), {"ignoreNullFields": "false"})
@@ -120,10 +120,10 @@ def partitioned(
     rows = rows.mapInArrow(with_buckets, schema)
     if hasattr(rows, "repartitionById"):
         rows = rows.repartitionById(plan.buckets, _BUCKET)
-    else:  # Before Spark 4.1: several buckets may meet in a task, and others have none.
+    else:  # Before Spark 4.1: a task may get several buckets or none.
         rows = rows.repartition(plan.buckets, _BUCKET)
     if order:
-        # Rows that tie are ordered too, so that a task which is run again makes the same files.
+        # Also order ties, so a task that runs again makes the same files.
         names = [f"{_ORDER}{number}" for number in range(len(order))]
         rows = rows.sortWithinPartitions(_BUCKET, *names, _VALUE)
     return rows.select(_BUCKET, _KEY, _VALUE)
@@ -150,12 +150,12 @@ def _directory(url: str) -> str:
     if url.startswith("file:"):
         url = "/" + url[len("file:") :].lstrip("/")
     if "://" in url:
-        raise ValueError(f"{url} is no directory: give one that all machines see, a path or file:///PATH")
+        raise ValueError(f"{url} is not a directory: use one that all machines share, as a path or file:///PATH")
     return url
 
 
 class TorcDataSource(DataSource):
-    """`format("torc")`: writes what `partitioned` returns. `mode("append")` takes an empty directory only."""
+    """`format("torc")`: writes the rows that `partitioned` returns. `mode("append")` needs an empty directory."""
 
     @classmethod
     def name(cls) -> str:
@@ -165,14 +165,14 @@ class TorcDataSource(DataSource):
         wanted = [(_BUCKET, IntegerType()), (_KEY, BinaryType()), (_VALUE, BinaryType())]
         if [(field.name, field.dataType) for field in schema.fields] != wanted:
             columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
-            raise ValueError(f"the columns are {columns}: write what torc.spark.partitioned returns")
+            raise ValueError(f"unexpected columns {columns}: write the rows that torc.spark.partitioned returns")
         given = {name.lower(): text for name, text in self.options.items()}
         path = _directory(given.pop("path", ""))
         if not os.path.isabs(path):
-            raise ValueError("save to an absolute path, which all machines see")
+            raise ValueError("save to an absolute path that all machines share")
         unknown = sorted(given.keys() - _OPTIONS.keys())
         if unknown:
-            raise ValueError(f"no such option: {', '.join(unknown)}; there are {', '.join(_OPTIONS)}")
+            raise ValueError(f"unknown option: {', '.join(unknown)}; use {', '.join(_OPTIONS)}")
         options: dict[str, Any] = {name: _OPTIONS[name](text) for name, text in given.items()}
         plan = torc.plan_build(path, **options)
         plan.begin(overwrite=overwrite)
@@ -208,4 +208,4 @@ class _Writer(DataSourceArrowWriter):
         self.plan.commit(receipts, overwrite=self.overwrite)
 
     def abort(self, messages: list[Optional[WriterCommitMessage]]) -> None:
-        """What tasks have written counts for nothing. The next commit in this directory removes it."""
+        """Do nothing: the next commit in this directory removes the tasks' files."""

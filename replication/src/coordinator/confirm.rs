@@ -1,13 +1,14 @@
-//! R5 for many gets at once: do the others hold what this node's replica holds?
+//! R5 for many gets at once: asks the other replicas whether they hold the same versions as this
+//! node's replica.
 //!
-//! A get whose coordinator is a replica has the value at hand. It needs nothing but the word of
-//! the other members of a minimal read quorum that they hold the same version. So gets that begin
-//! together ask each of them once, for all keys. What they confirm is exactly what the round of
-//! a single get would have proven from the same answers. A key that somebody does not confirm,
-//! for whatever reason, takes that round.
+//! A get whose coordinator is a replica has the value at hand. It only needs the other members of
+//! a minimal read quorum to confirm that they hold the same version. So gets that start together
+//! ask each member once, for all keys. Their confirmations prove exactly what the round of a
+//! single get would prove from the same answers. A key that any member does not confirm, for
+//! whatever reason, takes that round.
 //!
-//! Only in stable partitions: while one moves, more than the word of a few decides. And not
-//! while this node writes the key: a get that comes after a write is to see it.
+//! Only in stable partitions, because a moving one needs larger quorums. And not while this
+//! node writes the key, because a get after a write must see it.
 
 use std::sync::Arc;
 
@@ -22,13 +23,13 @@ use crate::{
     is_collected,
 };
 
-/// Gets that wait until the same nodes have answered.
+/// Gets that wait for answers of the same nodes.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     round: HybridTime,
     began_ms: u64,
     wake_ms: u64,
-    /// Who was asked and has not answered.
+    /// The asked nodes that have not answered.
     from: Vec<NodeId>,
     gets: Vec<Get>,
 }
@@ -42,21 +43,21 @@ struct Get {
     is_abandoned: bool,
 }
 
-/// What makes a get's answer, once others have confirmed it.
+/// A get's answer, if the others confirm it.
 #[derive(Debug)]
 struct Hope {
     config: Arc<Config>,
-    /// This node's replica and those who are asked.
+    /// This node's replica and the asked ones.
     quorum: Votes,
     held: Held,
-    /// What is claimed of the key; of an absent one the watermark.
+    /// The claimed version of the key; for an absent key the watermark.
     version: Ballot,
     is_absent: bool,
 }
 
 impl Coordinator {
-    /// Starts operations that came together, in their order; a get with what this node's
-    /// replica holds of its key, if that can be told at once. Otherwise as
+    /// Starts operations that arrived together, in order; a get with this node's
+    /// replica's record of its key, if it is at hand. Otherwise as
     /// [`start`](Self::start).
     pub fn start_many(
         &mut self,
@@ -102,7 +103,7 @@ impl Coordinator {
         self.ask_to_confirm(now, &mut groups, out);
     }
 
-    /// Whether a get may ask others to confirm what is held here.
+    /// Whether a get may ask others to confirm this node's record.
     fn hope(&self, now: Now, operation: &Operation, held: Held) -> Option<Hope> {
         let near = self.options.near?;
         let config = self.configs.get(&operation.partition)?;
@@ -202,7 +203,7 @@ impl Coordinator {
         }
     }
 
-    /// Whoever has not answered by now is late: the gets that wait for it ask one by one.
+    /// Nodes that have not answered by now are late: gets that wait for them continue separately.
     pub(super) fn confirm_late(&mut self, now: Now, out: &mut Vec<Intent>) {
         let is_due = |group: &Group| group.wake_ms <= now.elapsed_ms;
         while let Some((first, _)) = self.confirming.iter().find(|(_, group)| is_due(group)) {
@@ -226,8 +227,8 @@ impl Coordinator {
         self.confirming.values().map(|group| group.gets.len()).sum()
     }
 
-    /// Nobody waits for this get any more, if it is one of those that wait here. The others
-    /// keep their places, which the answer goes by.
+    /// Abandons this get, if it waits here. The others keep their indexes, to which the
+    /// answer refers.
     pub(super) fn abandon_confirming(&mut self, id: OpId) {
         let mut gets = self.confirming.values_mut().flat_map(|it| &mut it.gets);
         if let Some(get) = gets.find(|get| get.id == id) {
@@ -273,8 +274,8 @@ impl Hope {
     }
 }
 
-/// The version to be confirmed, and whether it is that of an absent key; none of what has
-/// expired or was collected, where it takes more than that.
+/// The version to confirm, and whether the key is absent; `None` for an expired or
+/// collected record, which needs more than a confirmation.
 fn claimed(now: Now, held: &Held) -> Option<(Ballot, bool)> {
     let time = HybridTime::from_unix_ms(now.unix_ms).max(held.collecting.time);
     let expires_at_ms = match &held.content {

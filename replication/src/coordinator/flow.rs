@@ -1,4 +1,4 @@
-//! Attempts, rounds, pauses, turns and ends of operations.
+//! The flow of operations: attempts, rounds, pauses, turns and ends.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{Coordinator, Intent, Op, Outcome, Phase, RegisterOp, Request};
 use crate::{Config, Envelope, Message, Mutation, Now, OpId, Tag, Votes};
 
 impl Coordinator {
-    /// Begins another attempt, or waits for what it needs.
+    /// Starts another attempt, or waits for its requirements.
     pub(super) fn attempt(&mut self, now: Now, mut op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         if matches!(op.request, Request::HandOver(_)) {
             return self.finish(&op, Outcome::Refused, out);
@@ -63,8 +63,9 @@ impl Coordinator {
         }
     }
 
-    /// Whether somebody else had better be asked, as long as nothing was sent that may be accepted: nobody has
-    /// answered for a while, or this node's clock is so far ahead that nobody will.
+    /// Whether another coordinator would do better, as long as nothing was sent that may be
+    /// accepted: no replica has answered for a while, or this node's clock is so far ahead that
+    /// none will.
     fn is_hopeless(&self, now: Now, op: &RegisterOp) -> bool {
         if !op.own.mine.is_empty() || Self::is_reconcile(op) {
             return false;
@@ -73,8 +74,8 @@ impl Coordinator {
         silent || op.request.is_write() && self.clock.is_ahead(now)
     }
 
-    /// Whether no quorum can be reached. What may have been accepted waits longer: a node that
-    /// stalls or restarts is soon back, and then nothing is in doubt.
+    /// Whether no quorum is reachable. An operation that may have been accepted waits longer:
+    /// a node that stalls or restarts soon returns and resolves the doubt.
     fn lacks_quorum(&self, op: &RegisterOp, config: &Config) -> bool {
         let out = if op.own.mine.is_empty() {
             &self.out_of_reach.lost
@@ -103,7 +104,7 @@ impl Coordinator {
         self.put_back(op);
     }
 
-    /// The operation ends, or leaves the line: whose turn it is now goes on.
+    /// The operation ends or leaves the line: the next one gets its turn.
     pub(super) fn leave_line(&mut self, op: &RegisterOp) {
         if !op.own.holds && op.own.phase != Phase::InLine {
             return;
@@ -131,7 +132,7 @@ impl Coordinator {
         self.turns.push_back(holder);
     }
 
-    /// Those go on whose turn has come.
+    /// Continues operations whose turn has come.
     pub(super) fn take_turns(&mut self, now: Now, out: &mut Vec<Intent>) {
         while let Some(id) = self.turns.pop_front() {
             if let Some(Pending::Register(op)) = self.table.take(id) {
@@ -140,7 +141,8 @@ impl Coordinator {
         }
     }
 
-    /// The reading of a round. Those who share it get theirs before: their versions are older.
+    /// The clock reading of a round. Operations that share it get theirs first, because their
+    /// versions are older.
     fn begin_round_of(
         &mut self,
         now: Now,
@@ -156,7 +158,7 @@ impl Coordinator {
         self.tick_clock(now, out)
     }
 
-    /// A clock reading, and a word to the disk in time for the next.
+    /// Takes a clock reading, and reserves further ones in time.
     pub(super) fn tick_clock(&mut self, now: Now, out: &mut Vec<Intent>) -> Option<HybridTime> {
         if let Some(ceiling) = self.clock.to_reserve(now) {
             out.push(Intent::Reserve(ceiling));
@@ -191,7 +193,7 @@ impl Coordinator {
         }
     }
 
-    /// The round cannot succeed any more, or took too long.
+    /// The round can no longer succeed, or took too long.
     pub(super) fn fail_round(&mut self, now: Now, op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         if now.elapsed_ms >= op.deadline_ms {
             return self.give_up(&op, out);
@@ -254,8 +256,8 @@ impl Coordinator {
         }
     }
 
-    /// The deadline is over, or success is impossible. If the write may have been accepted, the outcome
-    /// is unknown (R7).
+    /// The deadline has passed, or success is impossible. If the write may have been accepted, the
+    /// outcome is unknown (R7).
     fn give_up(&mut self, op: &RegisterOp, out: &mut Vec<Intent>) {
         let forgets = self.mutations.has(Mutation::UnknownIsUnavailable);
         let outcome = if op.own.may_take_effect() && !forgets {
@@ -296,7 +298,7 @@ impl Coordinator {
         }
     }
 
-    /// Keeps the operation until an answer or its wake-up, whichever is first.
+    /// Keeps the operation until an answer or its wake-up.
     pub(super) fn put_back<R>(&mut self, op: Box<Op<R>>)
     where
         Box<Op<R>>: Into<Pending>,
@@ -315,7 +317,7 @@ impl Coordinator {
         self.sleep(now, op, ms);
     }
 
-    /// The operation whose present round this is, taken out.
+    /// Takes out the operation with this round.
     pub(super) fn take_op(&mut self, tag: Tag) -> Option<Pending> {
         let expects = match self.table.get(tag.op)? {
             Pending::Register(op) => {
@@ -330,7 +332,7 @@ impl Coordinator {
         expects.then(|| self.table.take(tag.op)).flatten()
     }
 
-    /// Lets those go on that wait for a topology or the clock.
+    /// Continues operations that wait for a topology or the clock.
     pub(super) fn wake_waiting(
         &mut self,
         now: Now,
@@ -367,16 +369,16 @@ impl Coordinator {
         }
     }
 
-    /// How long a round may take: some times as long as rounds take of late, and twice as
-    /// long with every attempt. Where answers are late because there is much to do, asking
-    /// again for what is on its way only adds to it, until nothing but late answers is left.
+    /// The time limit of a round: a multiple of recent rounds, doubled with every attempt.
+    /// Under overload, asking again for answers that are on their way only adds load, until
+    /// all answers are late.
     pub(super) fn round_ms(&self, op: &RegisterOp) -> u64 {
         let shortest = self.options.round_ms;
         let usual = self.round_ms_x8 / 8 * 3;
         usual.clamp(shortest, 8 * shortest) << op.attempts.saturating_sub(1).min(5)
     }
 
-    /// A round has got enough answers: a moving average over about eight of them.
+    /// Records the time of a successful round, as a moving average over about eight rounds.
     pub(super) fn note_round(&mut self, now: Now, op: &RegisterOp) {
         self.note_round_since(now, op.round_began_ms);
     }
@@ -386,7 +388,7 @@ impl Coordinator {
         self.round_ms_x8 = self.round_ms_x8 - self.round_ms_x8 / 8 + took_ms;
     }
 
-    /// Doubles with every attempt, and differs between operations that refuse each other.
+    /// The pause doubles with every attempt, and differs between conflicting operations.
     fn pause_ms(&self, op: &RegisterOp) -> u64 {
         let longest = self.options.pause_ms << op.attempts.saturating_sub(1).min(5);
         let spread = op.round.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40 ^ u64::from(self.slot.0);

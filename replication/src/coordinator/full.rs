@@ -1,11 +1,13 @@
 //! Replicas whose disks are full.
 //!
-//! A replica without space declines to promise or accept, and says why. An accept that it declined is
-//! still in doubt (R7): a copy of the message may arrive once there is space. So while too few replicas
-//! have space, every write, even a blind one, asks for promises first. If they are declined, the write ends
-//! before it sent anything that could be accepted; if they are given, there is space again.
+//! A replica without space declines to promise or accept, and says why. A declined accept is still
+//! in doubt (R7): a copy of the message may arrive once there is space. So while too few replicas
+//! have space, every write, even a blind one, first asks for promises. If replicas decline, the
+//! write ends before it has sent anything that could be accepted; if they promise, there is space
+//! again.
 //!
-//! A node whose own disk is full gets no clock readings: its operations end before anything is sent.
+//! A node whose own disk is full gets no clock readings, so its operations end before they send
+//! anything.
 
 use std::collections::BTreeSet;
 
@@ -16,22 +18,22 @@ use crate::{Config, Message, Now, Votes};
 
 #[derive(Debug, Default)]
 pub(super) struct Full {
-    /// Those that declined last for want of space.
+    /// Replicas that last declined for lack of space.
     nodes: BTreeSet<NodeId>,
-    /// A reservation of the clock has just found no space: who waits for it ends.
+    /// A clock reservation has just found no space: operations that wait for it end.
     pub(super) is_here: bool,
 }
 
 impl Full {
-    /// Of nodes out of reach nothing is known.
+    /// Forgets unreachable nodes, whose state is unknown.
     pub(super) fn forget(&mut self, lost: &BTreeSet<NodeId>) {
         self.nodes.retain(|node| !lost.contains(node));
     }
 }
 
 impl Coordinator {
-    /// A reservation of the clock found no space on the disk: operations that wait for it end, unless they
-    /// may take effect.
+    /// A clock reservation found no disk space: operations that wait for it end, unless they may
+    /// have taken effect.
     pub fn unreserved(&mut self, now: Now, out: &mut Vec<Intent>) {
         self.full.is_here = true;
         self.wake_waiting(now, None, out);
@@ -41,7 +43,7 @@ impl Coordinator {
         self.clock.unreserved();
     }
 
-    /// The disk of the replica at this node is full: what is sent there would be declined.
+    /// The disk of this node's replica is full: it would decline messages.
     pub fn on_full(&mut self, node: NodeId) {
         self.full.nodes.insert(node);
     }
@@ -68,13 +70,13 @@ impl Coordinator {
             })
     }
 
-    /// Whether those with space are no write quorum.
+    /// Whether replicas with space are not a write quorum.
     pub(super) fn lacks_space(&self, config: &Config) -> bool {
         let here = config.acceptors().without(self.full(config));
         !self.full.nodes.is_empty() && !config.may_accept(here, self.mutations)
     }
 
-    /// What an operation is told that ends before it changed anything.
+    /// The outcome of an operation that ends before it changed anything.
     pub(super) fn unavailable(&self, op: &RegisterOp) -> Outcome {
         let config = self.configs.get(&op.partition);
         let is_write = op.request.is_write() || op.own.slow;

@@ -10,8 +10,8 @@ use super::{Coordinator, Intent, Outcome, Phase, RegisterOp};
 use crate::{Config, Content, Held, Message, Mutation, Now, Votes};
 
 impl Coordinator {
-    /// Asks a quorum, or everyone, for their version; one of them, the nearest and then another
-    /// one each attempt, for the value too.
+    /// Asks a quorum, or all replicas, for their versions, and one of them also for the value:
+    /// the nearest first, then another in each attempt.
     pub(super) fn read(
         &mut self,
         now: Now,
@@ -154,7 +154,7 @@ impl Coordinator {
         self.put_back(op);
     }
 
-    /// Tells replicas that answered with an older version what was proven chosen (R8).
+    /// Sends the proven version to replicas that answered with an older one (R8).
     fn repair(op: &RegisterOp, config: &Arc<Config>, seen: &Seen, out: &mut Vec<Intent>) {
         let state = match &seen.content {
             Content::Absent => return,
@@ -178,8 +178,8 @@ impl Coordinator {
         });
     }
 
-    /// The time of the round, or for those who are slow, is over: another holder may have
-    /// the value, else with a read quorum the two rounds will tell.
+    /// The time of the round or of the hedge is over: asks another holder for the value
+    /// or, with a read quorum, takes the two rounds.
     pub(super) fn on_read_late(&mut self, now: Now, op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         let Some(config) = op.config.clone() else {
             return self.attempt(now, op, out);
@@ -208,8 +208,8 @@ impl Coordinator {
         self.attempt(now, op, out);
     }
 
-    /// What was seen, as the operation's rule takes it. Expired is what had expired at
-    /// the operation's time, or by the time of a collection that has begun.
+    /// The answers as input of the operation's rule. A value is expired if it had
+    /// expired at the operation's time, or by the time of a started collection.
     pub(super) fn current(op: &RegisterOp, seen: &Seen) -> Current {
         let state = match &seen.content {
             Content::Absent => None,

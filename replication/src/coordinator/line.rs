@@ -1,17 +1,16 @@
-//! Who may run rounds that write a key: one operation of this coordinator at a time.
+//! Lets one operation of this coordinator at a time run rounds that write a key.
 //!
-//! Two of them side by side would be safe, but refuse each other. Those that wait stand in
-//! line, in the order in which they came. Blind writes that stand next to each other share a
-//! round: the last one is written, the others are as if they had been written just before and
-//! overwritten at once. All of them are under way then, so that is an order in which they may
-//! have happened.
+//! Concurrent ones would be safe but refuse each other. Waiting operations stand in line, in
+//! order of arrival. Adjacent blind writes share a round: the last one is written, as if the
+//! others had been written just before and overwritten at once. This is a valid order,
+//! because all of them are in progress.
 
 use std::collections::VecDeque;
 
 use crate::locator::LocatorTable;
 use crate::{Locator, OpId};
 
-/// The keys that are being written, and who waits for them.
+/// The keys being written, and the operations that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: LocatorTable<Line>,
@@ -30,7 +29,7 @@ pub(super) enum Sharing {
     Alone,
 }
 
-/// Who comes next, and who shares its round.
+/// The next operation, and those that share its round.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Next {
     pub(super) sharers: Vec<OpId>,
@@ -38,12 +37,12 @@ pub(super) struct Next {
 }
 
 impl Lines {
-    /// Whether somebody writes the key.
+    /// Whether an operation is writing the key.
     pub(super) fn is_taken(&self, at: &Locator) -> bool {
         self.lines.contains_key(at)
     }
 
-    /// Takes the key, or waits for it; whether the operation may go on.
+    /// Takes the key, or waits for it. Returns whether the operation may continue.
     pub(super) fn enter(&mut self, at: &Locator, op: OpId, sharing: Sharing) -> bool {
         if let Some(line) = self.lines.get_mut(at) {
             if line.holder != op {
@@ -59,7 +58,7 @@ impl Lines {
         true
     }
 
-    /// Breaks the order on purpose: the blind writes that stand first leave the line.
+    /// For mutants: removes the first blind writes from the line.
     pub(super) fn take_blind(&mut self, at: &Locator) -> Vec<OpId> {
         let Some(line) = self.lines.get_mut(at) else {
             return Vec::new();
@@ -70,7 +69,7 @@ impl Lines {
         line.waiting.drain(..together).map(|(op, _)| op).collect()
     }
 
-    /// Breaks the order on purpose: the first of those who share a round holds the key.
+    /// For mutants: the first operation that shares a round holds the key.
     pub(super) fn first_holds(&mut self, at: &Locator, next: &mut Next) {
         if let (Some(line), Some(holder)) = (self.lines.get_mut(at), &mut next.holder)
             && let Some(first) = next.sharers.first_mut()
@@ -80,8 +79,8 @@ impl Lines {
         }
     }
 
-    /// Leaves the key or its line. If the key is free now, those who come next: the last of
-    /// the blind writes that stand first holds it, or the one other operation that does.
+    /// Leaves the key or its line. If the key is now free, returns the next operations: the
+    /// last of the first adjacent blind writes holds it, or the first other operation.
     pub(super) fn leave(&mut self, at: &Locator, op: OpId) -> Next {
         let Some(line) = self.lines.get_mut(at) else {
             return Next::default();

@@ -1,4 +1,4 @@
-//! The minimal quorum that a get asks first: no more replicas than a read quorum needs.
+//! The minimal quorum: a get first asks only as many replicas as a read quorum needs.
 //!
 //! In a stable partition a get asks the replica at hand, then those after it in the order of
 //! their ids, so that each node has few partners and messages to them share frames. The get asks the others
@@ -16,20 +16,20 @@ use torc_ring::topology::Stage;
 use super::{Coordinator, RegisterOp};
 use crate::{Config, Message, Now, Votes};
 
-/// How long a replica that was late is left out; doubles up to the longest.
+/// How long a late replica is left out; doubles up to the maximum.
 const FIRST_BACKOFF_MS: u64 = 100;
 const LONGEST_BACKOFF_MS: u64 = 5_000;
 
-/// Replicas that gets leave out while others make a quorum.
+/// Replicas that gets leave out while others form a quorum.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
-    /// Those that were late.
+    /// Late replicas.
     late: BTreeMap<NodeId, Backoff>,
-    /// Those that the caller says will not answer.
+    /// Replicas that the caller reports as unreachable.
     unreachable: BTreeSet<NodeId>,
 }
 
-/// Whether a replica will answer, the best first.
+/// How likely a replica is to answer, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Suspicion {
     None,
@@ -44,7 +44,7 @@ struct Backoff {
 }
 
 impl Suspects {
-    /// No get waits for these while others make a quorum. All others are expected to answer.
+    /// Gets do not wait for these while others form a quorum. All others are expected to answer.
     pub(super) fn set_unreachable(&mut self, nodes: BTreeSet<NodeId>) {
         self.unreachable = nodes;
     }
@@ -65,7 +65,7 @@ impl Suspects {
         }
     }
 
-    /// It was asked and did not answer in time. Many gets that wait at once count as one.
+    /// Records that a replica did not answer in time. Concurrent gets count as one.
     pub(super) fn was_late(&mut self, node: NodeId, now: Now) {
         if self.is_backing_off(node, now) {
             return;
@@ -76,8 +76,8 @@ impl Suspects {
         self.late.insert(node, Backoff { until_ms, ms });
     }
 
-    /// It answered a get in time. Its backoff is reset once it has been in time for as long as it was left
-    /// out: a node that stalls now and then answers well in between.
+    /// Records a timely answer. Resets the backoff once the replica has been timely for as long as
+    /// it was left out, because a node that stalls repeatedly answers well in between.
     pub(super) fn was_in_time(&mut self, node: NodeId, now: Now) {
         let backoff = self.late.get(&node);
         if backoff.is_some_and(|it| now.elapsed_ms >= it.until_ms.saturating_add(it.ms)) {
@@ -87,7 +87,7 @@ impl Suspects {
 }
 
 impl Coordinator {
-    /// A minimal read quorum, or all replicas where that is not worth it.
+    /// A minimal read quorum, or all replicas if that does not pay.
     pub(super) fn minimal_quorum(&self, now: Now, op: &RegisterOp, config: &Config) -> Votes {
         let all = config.acceptors().without(op.own.silent);
         if config.stage != Stage::Stable || op.attempts > 1 || Self::is_reconcile(op) {
@@ -96,8 +96,8 @@ impl Coordinator {
         self.quorum_first(now, config, all)
     }
 
-    /// The replica at hand, then the others, the least suspect first, until they are a read
-    /// quorum; all of them if they are none.
+    /// The local replica, then the others, the least suspect first, until they form a read
+    /// quorum; all of them if they do not.
     pub(super) fn quorum_first(&self, now: Now, config: &Config, all: Votes) -> Votes {
         let near = self.options.near;
         let rank = |node: NodeId| {

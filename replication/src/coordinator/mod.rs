@@ -1,30 +1,30 @@
-//! Operations on keys, by whichever node is asked: one table for both modes, and the rules of
-//! each.
+//! The coordinator: operations on keys of both modes in one table, with the rules of each
+//! mode. Any node coordinates any key.
 //!
 //! `linearizable`: a register for each key (this folder).
 //! * R4: delete and compare-and-set prepare at a read quorum, take the highest version,
 //!   change it, and accept at a write quorum.
-//! * R4b: a blind write, whose outcome does not depend on what is there, accepts at once,
-//!   under a fresh ballot.
-//! * R5: a get returns after one round what is proven chosen; else it goes on as R4.
-//! * R6: the accept of a conditional write carries the next ballot, so that this
-//!   coordinator's next write of the key needs one round.
-//! * R7: once an accept was sent and did not succeed, the outcome is found out or
-//!   reported as unknown.
+//! * R4b: a blind write, whose outcome does not depend on the present value, accepts at
+//!   once, under a fresh ballot.
+//! * R5: a get returns a proven version after one round; else it continues as R4.
+//! * R6: the accept of a conditional write carries the next ballot, so this
+//!   coordinator's next write of the key needs only one round.
+//! * R7: if a sent accept did not succeed, the coordinator determines the outcome or
+//!   reports it as unknown.
 //!
-//! `eventual`: the last writer wins (`eventual/`). `static`: a get as there, of one replica; one that does
-//! not hold the key's slice abstains, and others are asked.
+//! `eventual`: the last writer wins (`eventual/`). `static`: a get as in `eventual`, of one
+//! replica; a replica without the key's slice abstains, and the get asks others.
 //!
-//! * `table`: what is under way. `line`: who may write a key. `flow`: attempts, pauses, ends.
+//! * `table`: running operations. `line`: one writer per key. `flow`: attempts, pauses, ends.
 //! * `full`: replicas without space.
 //! * `write`, `warm`, `resolve`: R4, R4b, R6, R7. `get`, `confirm`, `minimal`, `tally`: R5.
 //!
 //! Invariants:
 //! * A round belongs to one epoch; its answers count only under its own tag.
-//! * A ballot is used for one version only: rounds and ballots are clock readings that
-//!   are never given twice.
+//! * A ballot belongs to one version: rounds and ballots are clock readings, which
+//!   are never issued twice.
 //! * An operation is answered once, unless its caller abandons it.
-//! * Of a key of a `linearizable` namespace one operation at a time runs rounds that write.
+//! * Per key of a `linearizable` namespace, one operation at a time runs rounds that write.
 //!
 //! Source: Rystsov, "CASPaxos: Replicated State Machines without logs", 2018.
 
@@ -62,26 +62,25 @@ use table::{Pending, Table};
 use tally::Tally;
 use warm::Warm;
 
-/// Bounds of a coordinator.
+/// Limits of a coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoordinatorOptions {
-    /// A round that is not complete after this goes on without those who are silent: up to 8
-    /// times as long where rounds take long of late, and doubled with every attempt, up to 32
-    /// times.
+    /// After this time, a round continues without silent replicas. Up to 8 times as long if
+    /// recent rounds are slow, and doubled with every attempt, up to 32 times.
     pub round_ms: u64,
-    /// A get that a read quorum has answered, and that is not decided, waits so long for
-    /// slow replicas; so long has a replica that was asked for a value before the next one
-    /// is asked, and the minimal quorum that a get asks first before all are asked.
+    /// How long an undecided get with a read quorum waits for slow replicas, how long it
+    /// waits for a value before it asks the next replica, and how long for the minimal
+    /// quorum before it asks all.
     pub hedge_ms: u64,
-    /// The replica that is asked for values first: the one on this node.
+    /// The first replica to ask for values: the one on this node.
     pub near: Option<NodeId>,
     /// The first pause before another attempt; doubles up to 32 times.
     pub pause_ms: u64,
-    /// Rounds in a row that nobody answers, until an operation of which nothing was sent that may be
-    /// accepted is given up before its deadline: another node may have more luck.
+    /// Consecutive rounds without an answer, after which an operation that has sent nothing
+    /// acceptable ends before its deadline: another node may succeed.
     pub tries: u32,
-    /// So long a write that another has overtaken waits for replicas that may know what became
-    /// of it. Writes of the same key wait behind it.
+    /// How long an overtaken write waits for replicas that may know its outcome. Writes of the
+    /// same key wait behind it.
     pub doubt_ms: u64,
     /// Most keys kept warm. About 150 bytes each, beside the key.
     pub warm_keys: usize,
@@ -104,12 +103,12 @@ impl Default for CoordinatorOptions {
     }
 }
 
-/// What a coordinator wants done.
+/// An intention of a coordinator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Intent {
     /// Send; may be lost.
     Send {
-        /// To whom; this node's own replica too.
+        /// The receiver, which may be this node's own replica.
         to: NodeId,
         /// The message.
         envelope: Envelope,
@@ -118,7 +117,7 @@ pub enum Intent {
     Done {
         /// Which operation.
         op: OpId,
-        /// What came of it.
+        /// Its outcome.
         outcome: Outcome,
     },
     /// Make this clock reading durable, then call [`Coordinator::reserved`].
@@ -136,7 +135,7 @@ pub enum Intent {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Phase {
-    /// For the clock, the topology, or a pause to be over.
+    /// For the clock, the topology, or the end of a pause.
     #[default]
     Waiting,
     /// For its turn to write the key.
@@ -150,22 +149,23 @@ enum Phase {
     },
 }
 
-/// What is being accepted.
+/// The version being accepted.
 #[derive(Debug, Clone)]
 struct Plan {
     state: State,
-    /// Under which it was written: another ballot than this accept's where it is accepted anew.
+    /// The version under which it was written; differs from this accept's ballot if it is accepted
+    /// again.
     version: Ballot,
     outcome: Outcome,
-    /// The caller requested it; else it completes what was there.
+    /// Whether the caller requested it; else it completes the present version.
     requested: bool,
-    /// The operation itself comes after it.
+    /// Whether the operation itself follows.
     again: bool,
     next: Option<Ballot>,
     warm: bool,
 }
 
-/// What an operation is, and how far; the rules of its mode keep `own`.
+/// An operation and its progress; the rules of its mode use `own`.
 #[derive(Debug)]
 struct Op<R> {
     id: OpId,
@@ -173,8 +173,8 @@ struct Op<R> {
     partition: Partition,
     at: Locator,
     deadline_ms: u64,
-    /// The wall clock when it began, which expiry is judged by. Not the hybrid clock: that
-    /// runs ahead for a while after restarts, and values would expire early.
+    /// The wall clock at its start, to judge expiry. Not the hybrid clock, which runs
+    /// ahead after restarts, so values would expire early.
     time: HybridTime,
     config: Option<Arc<Config>>,
     round: HybridTime,
@@ -188,10 +188,10 @@ struct Op<R> {
 
 type RegisterOp = Op<Register>;
 
-/// What an operation on a register keeps.
+/// State of an operation on a register.
 #[derive(Debug, Default)]
 struct Register {
-    /// Members that are not asked.
+    /// Members to skip.
     silent: Votes,
     /// Members that this round of a get has asked.
     asked: Votes,
@@ -205,39 +205,38 @@ struct Register {
     mine: Vec<Ballot>,
     /// Since when another write is known to be above it.
     overtaken_ms: Option<u64>,
-    /// A get that must take the two rounds.
+    /// Whether a get must take the two rounds.
     slow: bool,
-    /// It is its turn to write the key.
+    /// Whether it may write the key.
     holds: bool,
-    /// Blind writes that share its round, with the versions they are told.
+    /// Blind writes that share its round, with their versions.
     sharers: Vec<(OpId, Ballot)>,
-    /// Nobody waits for its outcome, but for those who share its round.
+    /// Whether it was abandoned and continues only for those that share its round.
     abandoned: bool,
 }
 
 impl Register {
-    /// Whether replicas may have accepted what it wants (R7).
+    /// Whether replicas may have accepted its write (R7).
     fn may_take_effect(&self) -> bool {
         !self.mine.is_empty() || self.phase == Phase::Sharing
     }
 
-    /// From which ballot on replicas may have stored what it wants; none if earlier epochs may have, of
-    /// which replicas remember nothing.
+    /// The lowest ballot under which replicas may have stored its write; `None` if earlier epochs
+    /// may have, which replicas do not remember.
     fn doubted(&self, epoch: Epoch) -> Option<Ballot> {
         let lowest = self.mine.iter().min().copied();
         lowest.filter(|lowest| lowest.epoch == epoch)
     }
 }
 
-/// Nodes that nothing can be expected of. Each set is part of the one before, roughly.
+/// Unresponsive nodes. Roughly, each set is a subset of the previous one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutOfReach {
-    /// Silent of late: no get waits for them as long as others make a quorum.
+    /// Recently silent: gets do not wait for them while others form a quorum.
     pub silent: BTreeSet<NodeId>,
-    /// No message reaches them: what has no quorum without them fails at once, unless it may have
-    /// been accepted.
+    /// Unreachable: operations without a quorum fail at once, unless they may have been accepted.
     pub lost: BTreeSet<NodeId>,
-    /// Lost for so long that what may have been accepted is given up as well, as unknown.
+    /// Unreachable for so long that even operations that may have been accepted end, as unknown.
     pub gone: BTreeSet<NodeId>,
 }
 
@@ -272,8 +271,8 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator without operations. `ceiling` is the last reservation that was
-    /// made durable on this node, zero for none.
+    /// A coordinator without operations. `ceiling` is the last durable reservation on
+    /// this node, or zero.
     #[must_use]
     pub fn new(
         slot: NodeSlot,
@@ -308,7 +307,7 @@ impl Coordinator {
         table.into_iter().chain(confirming).min()
     }
 
-    /// Operations under way, with `eventual` writes that are answered and wait for
+    /// Running operations, including answered `eventual` writes that wait for
     /// confirmations.
     #[must_use]
     pub fn pending(&self) -> usize {
@@ -321,8 +320,8 @@ impl Coordinator {
         self.configs.get(&partition)
     }
 
-    /// Starts an operation. It is answered by one [`Intent::Done`], at the latest when its
-    /// deadline is over. An id under way is refused by doing nothing.
+    /// Starts an operation. One [`Intent::Done`] answers it, at its deadline at the
+    /// latest. Ignores an id that is already running.
     pub fn start(&mut self, now: Now, id: OpId, operation: Operation, out: &mut Vec<Intent>) {
         if self.table.get(id).is_some() {
             return;
@@ -347,8 +346,7 @@ impl Coordinator {
         self.take_turns(now, out);
     }
 
-    /// Nobody waits for this operation any more: it is forgotten. Returns whether what it has
-    /// sent may still take effect.
+    /// Abandons an operation. Returns whether it may still take effect.
     pub fn abandon(&mut self, now: Now, id: OpId, out: &mut Vec<Intent>) -> bool {
         let may_take_effect = match self.table.take(id) {
             Some(Pending::Register(op)) => {
@@ -370,7 +368,7 @@ impl Coordinator {
         may_take_effect
     }
 
-    /// A round that others share goes on for them.
+    /// A shared round continues for the others.
     fn abandon_register(&mut self, mut op: Box<RegisterOp>) {
         if op.own.sharers.is_empty() {
             return self.leave_line(&op);
@@ -419,7 +417,7 @@ impl Coordinator {
         self.take_turns(now, out);
     }
 
-    /// Which nodes are out of reach now.
+    /// Sets the unresponsive nodes.
     pub fn on_peers(&mut self, out_of_reach: &OutOfReach) {
         let OutOfReach { silent, lost, .. } = out_of_reach;
         self.suspects

@@ -1,4 +1,4 @@
-//! What is asked of a coordinator, and what comes of it.
+//! Requests to a coordinator, and their outcomes.
 
 use bytes::Bytes;
 use torc_record::{Ballot, HybridTime, State};
@@ -14,7 +14,7 @@ pub enum Condition {
     None,
     /// If the key is absent.
     Absent,
-    /// If this is the key's version.
+    /// If the key has this version.
     Version(Ballot),
 }
 
@@ -23,9 +23,9 @@ pub enum Condition {
 pub enum Rules {
     /// A register for each key.
     Linearizable,
-    /// The last writer wins; so many replicas must answer.
+    /// The last writer wins; this many replicas must answer.
     Eventual(Quorum),
-    /// Nothing changes: any replica that holds the key's slice answers.
+    /// Immutable: any replica that holds the key's slice answers.
     Static,
 }
 
@@ -38,13 +38,13 @@ pub struct Operation {
     pub at: Locator,
     /// The rules of its namespace.
     pub rules: Rules,
-    /// What is asked.
+    /// The request.
     pub request: Request,
-    /// When it must be answered at the latest, on the monotonic clock.
+    /// Deadline on the monotonic clock.
     pub deadline_ms: u64,
 }
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Read it.
@@ -62,13 +62,13 @@ pub enum Request {
     Delete {
         /// When; `Absent` makes no sense and never applies.
         condition: Condition,
-        /// Whether the caller wants to know if there was a value: that takes a round more.
+        /// Whether to report if there was a value, which takes another round.
         tells_existed: bool,
     },
-    /// Change nothing, but bring all replicas that answer to one version: read repair, and what
-    /// anti-entropy runs where copies differ.
+    /// Change nothing, but bring all answering replicas to one version. Read repair and
+    /// anti-entropy use it.
     Reconcile {
-        /// Write even if the version is proven chosen: a replica's record is unreadable.
+        /// Write even if the version is proven chosen, because a replica's record is unreadable.
         rewrite: bool,
     },
     /// Give a replica of an `eventual` namespace a write that it missed.
@@ -82,8 +82,7 @@ impl Request {
         matches!(self, Self::Put { .. } | Self::Delete { .. })
     }
 
-    /// What a write whose outcome does not depend on what is there accepts (R4b); none for
-    /// any other request.
+    /// The state that a blind write accepts (R4b); `None` for other requests.
     pub(super) fn blind(&self) -> Option<State> {
         match self {
             Self::Put {
@@ -103,7 +102,7 @@ impl Request {
     }
 }
 
-/// What came of an operation.
+/// The outcome of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// `Get`: this is its value.
@@ -128,7 +127,7 @@ pub enum Outcome {
         version: Ballot,
         /// Whether one round of messages was enough (R4b, R6).
         fast: bool,
-        /// False if a `Delete` was to tell, and found no value to delete.
+        /// False if a reporting `Delete` found no value.
         existed: bool,
     },
     /// The condition does not hold; nothing was changed.
@@ -141,17 +140,16 @@ pub enum Outcome {
     /// `HandOver`: the replica will not take it, ever. Any other: the namespace's mode has no
     /// such operation; nothing was changed.
     Refused,
-    /// The time was over, or too few replicas answered, before anything was changed.
-    /// Trying again is safe.
+    /// The deadline passed, or too few replicas answered, before anything was changed.
+    /// A retry is safe.
     Unavailable,
-    /// Too few replicas have space on their disks, or the coordinator has none. Nothing was changed.
-    /// Trying again is safe.
+    /// Too few replicas, or the coordinator, have disk space. Nothing was changed. A retry is safe.
     OutOfSpace,
-    /// The write may have happened, or may still happen, or not (R7). It must not be
-    /// tried again by anyone but the one who knows what it meant.
+    /// The write may have happened, or may still happen, or not (R7). Only its author
+    /// can decide whether to repeat it.
     Unknown,
-    /// Like `Unknown`, and the cause is known: another write is above it, and too few replicas
-    /// remember what became of this one.
+    /// Like `Unknown`, with a known cause: another write is above it, and too few replicas
+    /// remember the outcome of this one.
     Overtaken,
 }
 
@@ -159,9 +157,9 @@ pub enum Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Current {
     pub(super) version: Ballot,
-    /// None for an absent key.
+    /// `None` for an absent key.
     pub(super) state: Option<State>,
-    /// A value is there and has expired at the operation's time.
+    /// Whether the value had expired at the operation's time.
     pub(super) expired: bool,
 }
 
@@ -182,9 +180,9 @@ impl Current {
 pub(super) enum Change {
     /// A new version, as the caller requested.
     Write(State),
-    /// Nothing, if what was found is proven chosen; else what was found, again.
+    /// Nothing, if the found version is proven chosen; else accept it again.
     Keep(Outcome),
-    /// What was found had expired: make it so for everyone, then answer.
+    /// The found value had expired: make it absent for all readers, then answer.
     Expire(Outcome),
 }
 
@@ -193,7 +191,7 @@ pub(super) fn has_expired(expires_at_ms: Option<u64>, time: HybridTime) -> bool 
     expires_at_ms.is_some_and(|at| at <= time.unix_ms())
 }
 
-/// The operation's rule: what it does, given what is there.
+/// The operation's rule: its change, given the present state.
 pub(super) fn apply(request: &Request, current: &Current) -> Change {
     let visible = current.visible();
     let keep = |outcome| {

@@ -1,4 +1,4 @@
-//! R7: what became of a write whose accept was sent and did not succeed.
+//! R7: determines the outcome of a write whose sent accept did not succeed.
 
 use std::sync::Arc;
 
@@ -10,17 +10,16 @@ use super::{Coordinator, Intent, Outcome, Plan, RegisterOp};
 use crate::{Config, Mutation, Now, Recall, Votes};
 
 impl Coordinator {
-    /// Versions tell, not ballots: whoever brought replicas together meanwhile accepted anew
-    /// what was there, ours included, and left its version as it was.
+    /// Versions decide, not ballots: a reconciliation meanwhile accepts the present version
+    /// again, possibly ours, under a new ballot but with the same version.
     ///
-    /// Along the versions that are chosen, versions never go down: an identity keeps the
-    /// version, a write brings a higher one. A read quorum has promised a higher ballot than
-    /// all of ours. So if the highest version it holds lies below all of ours, ours was never
-    /// chosen and never can be: it is tried again. If it lies above, ours may have been
-    /// chosen, seen and overwritten. Replicas that remember know better. If so many never stored
-    /// ours that no write quorum is left, ours was never chosen, and the promises of this round
-    /// keep it from ever being. If a write quorum accepted it, it was chosen. Otherwise nobody can
-    /// tell.
+    /// Chosen versions never decrease: accepting again keeps the version, a write raises it. A
+    /// read quorum has promised a higher ballot than all of ours. So if its highest version is
+    /// below all of ours, ours was never chosen and never can be: retry. If it is above, ours may
+    /// have been chosen, seen and overwritten; then replicas' memories decide. If so many never
+    /// stored ours that no write quorum is left, ours was never chosen, and the promises of this
+    /// round keep it from being chosen. If a write quorum accepted it, it was chosen. Otherwise
+    /// the outcome is unknown.
     pub(super) fn resolve(
         &mut self,
         now: Now,
@@ -56,7 +55,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether those who never stored our versions leave no write quorum.
+    /// Whether the replicas that never stored our versions leave no write quorum.
     fn was_never_chosen(&self, never: Votes, config: &Config) -> bool {
         let others = config.acceptors().without(never);
         let suffices = !config.may_accept(others, self.mutations)
@@ -64,7 +63,7 @@ impl Coordinator {
         suffices && !never.is_empty()
     }
 
-    /// Which of our versions was chosen, if so many remember that they accepted it.
+    /// Our version that was chosen, if a write quorum remembers accepting it.
     fn chosen_before(&self, op: &RegisterOp, config: &Config) -> Option<Ballot> {
         let by = |mine: &Ballot| op.own.tally.remembering(Recall::Accepted(*mine));
         let is_chosen = |mine: &&Ballot| {
@@ -75,7 +74,7 @@ impl Coordinator {
         op.own.mine.iter().find(is_chosen).copied()
     }
 
-    /// Who was asked what became of our write, has not answered, and may know.
+    /// Replicas that were asked about our write, have not answered, and may know its outcome.
     fn silent(op: &RegisterOp, config: &Config) -> Votes {
         if op.own.doubted(config.epoch).is_none() {
             return Votes::NONE;
@@ -84,8 +83,8 @@ impl Coordinator {
         asked.without(op.own.tally.answered)
     }
 
-    /// A round is over in which a write above ours was seen, and not what became of ours. Those
-    /// that stall or restart are soon back, and then it often shows; but who waits in line
+    /// Whether to end in doubt after a round that saw a write above ours, but not the outcome
+    /// of ours. Replicas that stall or restart soon return and often resolve it; but operations
     /// behind ours cannot wait for long.
     pub(super) fn ends_in_doubt(&self, now: Now, op: &RegisterOp) -> bool {
         let since = op.own.overtaken_ms;

@@ -1,8 +1,7 @@
-//! The operations under way, and when each is to be looked at again.
+//! The running operations and their wake-ups.
 //!
-//! A wake-up is not taken back when its operation ends or is moved to another moment: it is
-//! passed over when it comes up. What was passed over is thrown out before it outnumbers the
-//! operations.
+//! A wake-up is not removed when its operation ends or gets another one: it is skipped when
+//! due. Obsolete wake-ups are removed before they outnumber the operations.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -80,7 +79,7 @@ impl Table {
         self.ops.remove(&id)
     }
 
-    /// Those that are concerned, in the order in which they began.
+    /// The matching operations, in the order of their start.
     pub(super) fn ids_where(&self, concerns: impl Fn(&Pending) -> bool) -> Vec<OpId> {
         let ids = self.ops.iter().filter(|(_, op)| concerns(op));
         let mut ids: Vec<_> = ids.map(|(id, _)| *id).collect();
@@ -93,7 +92,7 @@ impl Table {
         self.ops.values_mut()
     }
 
-    /// When the first wake-up is, be it void.
+    /// The time of the first wake-up, which may be obsolete.
     pub(super) fn next_wake_ms(&self) -> Option<u64> {
         self.wakes.peek().map(|Reverse((at, _))| *at)
     }

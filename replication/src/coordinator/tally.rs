@@ -1,12 +1,11 @@
-//! The answers of one round, and what they say together.
+//! The answers of one round, combined.
 //!
-//! A version's collection watermark is what absence is worth: an absent key, and a
-//! tombstone or expired value that a watermark covers, is version `collected`, the
-//! highest watermark among the answers. So replicas that have and have not dropped a
-//! tombstone say the same.
+//! An absent key, and a tombstone or expired value that a watermark covers, has the
+//! version `collected`, the highest watermark among the answers. So replicas agree
+//! whether or not they have already dropped a tombstone.
 //!
-//! Only readers can say that a key is absent. A newcomer that has not copied yet has
-//! nothing, which means nothing; a version that it accepted counts.
+//! Only readers can say that a key is absent. The absence of a key on a newcomer that
+//! has not copied yet means nothing; a version that it accepted counts.
 
 use torc_record::{Ballot, HybridTime};
 
@@ -16,26 +15,26 @@ use crate::{Config, Content, Held, Recall, Votes, is_collected};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
     held: Vec<(usize, Held)>,
-    /// Who answered with what they hold.
+    /// Members that answered with their record.
     pub(super) answered: Votes,
-    /// Who accepted.
+    /// Members that accepted.
     pub(super) accepted: Votes,
-    /// What they remember of what this operation sent.
+    /// Their memories of this operation's versions.
     recalls: Vec<(usize, Recall)>,
-    /// Who refused or has no say.
+    /// Members that refused or abstained.
     pub(super) refused: Votes,
 }
 
-/// What the answers say together.
+/// The combined answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     /// The highest ballot.
     pub(super) ballot: Ballot,
-    /// The version that was written: another ballot if it was accepted anew since.
+    /// The written version; differs from the ballot if it was accepted again since.
     pub(super) version: Ballot,
-    /// Who holds exactly that.
+    /// Members that hold exactly this.
     pub(super) holders: Votes,
-    /// What it says, with the value if any answer brought it.
+    /// Its content, with the value if any answer has it.
     pub(super) content: Content,
     /// The latest time of a collection that any has begun. Not that of the highest ballot: a
     /// later epoch may have an earlier clock.
@@ -50,13 +49,13 @@ impl Seen {
 }
 
 impl Tally {
-    /// Whether nobody has said anything.
+    /// Whether there are no answers.
     pub(super) fn is_empty(&self) -> bool {
         let said = self.answered.union(self.refused).union(self.accepted);
         said.is_empty()
     }
 
-    /// Notes an answer; a later one of the same replica replaces it.
+    /// Records an answer; a later one of the same replica replaces it.
     pub(super) fn add(&mut self, index: usize, held: Held) {
         self.answered.insert(index);
         match self.held.iter_mut().find(|(known, _)| *known == index) {
@@ -81,8 +80,8 @@ impl Tally {
 
     /// The highest version among the answers. Absent at version zero if there are none.
     ///
-    /// A newcomer that has not copied yet does not say that a key is absent. What it says counts
-    /// for no quorum that reads, so that nothing would be wrong; but gets would take two rounds.
+    /// The absence of a key on a newcomer that has not copied yet is ignored. It counts for no
+    /// reading quorum, so it would do no harm, but gets would take two rounds.
     pub(super) fn seen(&self, config: &Config) -> Seen {
         let collected = self.highest(|held| held.collected);
         let mut seen = Seen {

@@ -1,9 +1,9 @@
 //! R6: one-round writes.
 //!
-//! An accept carries this coordinator's next ballot on the key, which every replica
-//! that accepts promises at the same moment. So a write quorum has promised it, and
-//! none of them held anything newer than the version just accepted: what a Prepare
-//! would find out is known already. A refusal, a failed round or another epoch ends it.
+//! An accept carries this coordinator's next ballot on the key, which every accepting
+//! replica promises at the same moment. So a write quorum has promised it, and none of
+//! them held anything newer than the accepted version: a Prepare would find out nothing
+//! new. A refusal, a failed round or another epoch ends this.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::request::{Change, Current, apply, has_expired};
 use super::{Coordinator, Outcome, Plan, RegisterOp};
 use crate::{Config, Mutation};
 
-/// What this coordinator knows of a key that it wrote last.
+/// This coordinator's knowledge of a key that it wrote last.
 #[derive(Debug, Clone)]
 pub(super) struct Warm {
     /// Promised by a write quorum, in its epoch.
@@ -26,8 +26,8 @@ pub(super) struct Warm {
 }
 
 impl Coordinator {
-    /// What a warm write accepts, with its ballot set; none if the key is cold or the
-    /// rule would not write: a version that may not be the latest proves nothing.
+    /// The plan of a warm write; `None` if the key is cold, or if the rule would not
+    /// write, because a version that may not be the latest proves nothing.
     pub(super) fn warm_plan(&mut self, op: &mut RegisterOp, config: &Arc<Config>) -> Option<Plan> {
         let again = self.mutations.has(Mutation::BlindTriesAgain) && op.request.blind().is_some();
         if !op.request.is_write() || !op.own.mine.is_empty() && !again {

@@ -110,8 +110,8 @@ impl Coordinator {
         self.accept(now, op, config, plan, out);
     }
 
-    /// What a write builds on is made to last first. So a version that no write quorum has stored has
-    /// had no effect, and its writer may try again (R7).
+    /// First completes the version that a write builds on. So a version that no write quorum has
+    /// stored has had no effect, and its writer may retry (R7).
     fn settle(
         &mut self,
         now: Now,
@@ -185,7 +185,7 @@ impl Coordinator {
         });
     }
 
-    /// Once more to those who were silent; the ballot is the same, so nothing is lost.
+    /// Resends to silent replicas with the same ballot, which is safe.
     pub(super) fn resend(&mut self, now: Now, op: Box<RegisterOp>, out: &mut Vec<Intent>) {
         if let Some(config) = op.config.clone() {
             let silent = config.acceptors().without(op.own.tally.accepted);

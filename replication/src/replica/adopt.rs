@@ -1,4 +1,4 @@
-//! R1: a replica acts in its adopted epoch only, and adopts durably.
+//! R1: a replica acts only in its adopted epoch, and adopts durably.
 
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ impl Replica {
     }
 }
 
-/// Whether somebody waits for an answer to this, and under which tag.
+/// The tag of a message that expects an answer.
 fn asks(message: &Message) -> Option<Tag> {
     match message {
         Message::Read { tag, .. }

@@ -1,8 +1,8 @@
 //! A replica's part in collecting tombstones and expired values.
 //!
-//! The floor is raised first, durably by way of the ceiling, so that nothing at or
-//! below the watermark is accepted any more; then the sum is taken of what is on the
-//! disk. See `collect.rs` for the whole.
+//! The replica first raises its floor, durably through the ceiling, so it accepts
+//! nothing at or below the watermark any more; then it sums the records on disk. See
+//! `collect.rs` for the whole.
 
 use torc_record::{Ballot, Record};
 use torc_ring::NodeId;
@@ -10,12 +10,12 @@ use torc_ring::NodeId;
 use super::{Now, Replica};
 use crate::{Batch, Effect, Mutation, Seq};
 
-/// When values expire. What is on the disk is known from the last time that it was summed up.
+/// When values expire. The last summing determined this for the disk.
 #[derive(Debug, Default)]
 pub(super) struct Expiries {
-    /// The first one of the disk; none if that is not known.
+    /// The first expiry on disk; `None` if unknown.
     on_disk_ms: Option<u64>,
-    /// The first one of what was stored since that summing began; none if none expires.
+    /// The first expiry of records stored since the start of that summing; `None` if none expires.
     since_ms: Option<u64>,
     /// After which batch the summing that counts began: what was stored before is on the disk.
     looking: Seq,
@@ -52,7 +52,7 @@ impl Expiries {
         }
     }
 
-    /// Slices have come in: nobody knows.
+    /// Slices have arrived: the first expiry is unknown.
     pub(super) fn forget(&mut self) {
         self.on_disk_ms = None;
     }
@@ -100,8 +100,8 @@ impl Replica {
         self.summing.push((self.last_seq, from, upto));
     }
 
-    /// A collection up to here has begun; whether it is the highest. Its time never goes back, as
-    /// a clock may, and with a later epoch: what had expired by it stays so.
+    /// Records a started collection. Returns whether it is the highest. Its time never goes back,
+    /// even if a later epoch has an earlier clock: expired values stay expired.
     pub(super) fn raise_collecting(&mut self, upto: Ballot) -> bool {
         let known = self.meta.collecting;
         self.meta.collecting = further(known, upto);
@@ -120,8 +120,7 @@ impl Replica {
         }
     }
 
-    /// All replicas once held the same at or below `upto`, or somebody who knows says
-    /// so: what is gone there is gone for good.
+    /// All replicas held the same at or below `upto`: absent keys there stay absent.
     pub(super) fn on_gc_purge(&mut self, upto: Ballot, out: &mut Vec<Effect>) {
         if upto <= self.meta.collected || self.pulling.is_some() {
             return;

@@ -1,8 +1,8 @@
-//! R5 for many keys at once: whether this replica holds the very versions that another one does.
+//! R5 for many keys at once: checks whether this replica holds exactly another replica's versions.
 //!
-//! Only what is durable is told, and only in the epoch that the asker acts in: so an answer is
-//! worth what a [`Holding`](crate::Message::Holding) is. What cannot be told at once is not
-//! confirmed.
+//! It confirms only durable versions, and only in the requester's epoch, so a confirmation is
+//! worth as much as a [`Holding`](crate::Message::Holding). It does not confirm versions that
+//! it cannot check at once.
 
 use torc_record::Epoch;
 use torc_ring::topology::Stage;

@@ -1,4 +1,4 @@
-//! Keys of `eventual` namespaces: the newer version wins, and no promise is ever made.
+//! Keys of `eventual` namespaces: the newer version wins, without promises.
 //!
 //! A collection up to S drops what every replica held alike. So between a replica's sum
 //! and its purge nothing at or below S may come in that no replica had:
@@ -30,10 +30,10 @@ use torc_ring::topology::Stage;
 use super::{Now, Replica};
 use crate::{Batch, Effect, Locator, Lookup, Message, Mutation, Seq, Storage, Tag};
 
-/// Most records that are being replaced at a time; those forgotten are asked for again.
+/// Most records being replaced at a time; forgotten ones are requested again.
 const MOST_DOUBTFUL: usize = 256;
 
-/// What is known of a record that cannot be read.
+/// Knowledge about an unreadable record.
 #[derive(Debug)]
 pub(super) struct Doubt {
     /// Nothing that was stored here before the record was found is above.
@@ -43,7 +43,7 @@ pub(super) struct Doubt {
 }
 
 impl Replica {
-    /// A write, or what a node has missed of one.
+    /// A write or a hint.
     pub(super) fn on_store(
         &mut self,
         now: Now,
@@ -129,7 +129,7 @@ impl Replica {
         }
     }
 
-    /// Whether this replica knows what was deleted in earlier epochs.
+    /// Whether this replica knows the deletions of earlier epochs.
     fn knows_past(&self) -> bool {
         let copied = self.config.as_ref().is_some_and(|config| {
             let index = config.index(self.me);
@@ -139,7 +139,7 @@ impl Replica {
         copied || self.mutations.has(Mutation::NewcomerTakesOld)
     }
 
-    /// Nothing at or below is stored that no replica has.
+    /// This replica stores no version at or below this that no replica has.
     fn closed_upto(&self) -> Ballot {
         if self.mutations.has(Mutation::StoreRevives) {
             Ballot::default()

@@ -1,19 +1,19 @@
 //! One replica of one partition.
 //!
-//! Keeps R1 to R3, R8 and R9: fences epochs, promises, accepts, learns, abstains, copies
-//! as a newcomer, serves copies, takes part in collection and comparison.
+//! Implements R1 to R3, R8 and R9: fences epochs, promises, accepts, learns, abstains,
+//! copies as a newcomer, serves copies, takes part in collection and comparison.
 //!
 //! Invariants:
-//! * Nothing is sent that depends on a batch that is not durable: every `Send` names the
-//!   batch it waits for. What is on its way to the disk counts as held, so a promise
+//! * No message leaves before the batch that it depends on is durable: every `Send`
+//!   names this batch. Records on their way to the disk count as held, so a promise
 //!   never overlooks an accept that is about to be durable.
-//! * A new epoch is acted in only once it is durable. Batches are durable in order, so
-//!   every accept of the epoch before is on the disk by then, or nowhere.
-//! * Every accepted ballot and every promise of the adopted epoch lies below the durable
-//!   `ceiling`. After a restart everything up to it is refused, and an unreadable
-//!   record is known to be no newer.
+//! * The replica acts in a new epoch only once it is durable. Batches become durable
+//!   in order, so by then every accept of the previous epoch is on disk or lost.
+//! * Every accepted ballot and every promise of the adopted epoch lies below the
+//!   durable `ceiling`. After a restart, the replica refuses everything up to it, and
+//!   knows that an unreadable record is no newer.
 //!
-//! Absent: who calls, how bytes travel, and when to tick.
+//! Absent on purpose: callers, the wire, and timers.
 
 mod adopt;
 mod collect;
@@ -42,7 +42,7 @@ use crate::{
 use newcomer::Pulling;
 pub use reading::{Reading, Readout};
 
-/// The present on two clocks, so that setting the wall clock cannot disturb timers.
+/// The time on two clocks, so setting the wall clock cannot disturb timers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Now {
     /// Milliseconds of the monotonic clock.
@@ -51,11 +51,11 @@ pub struct Now {
     pub unix_ms: u64,
 }
 
-/// Bounds of a replica.
+/// Limits of a replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplicaOptions {
-    /// How far ahead of use the ceiling is reserved, milliseconds. Less than the clock
-    /// skew that peers tolerate, or a restarted replica refuses for as long.
+    /// How far ahead of use to reserve the ceiling, milliseconds. Less than the clock
+    /// skew that peers tolerate, or a restarted replica refuses writes for as long.
     pub ceiling_ahead_ms: u64,
     /// Most promises in memory.
     pub promises: usize,
@@ -63,7 +63,7 @@ pub struct ReplicaOptions {
     pub page_records: usize,
     /// Most messages kept until their epoch is known.
     pub parked: usize,
-    /// Whether a newcomer copies sealed slices first, and of the rest the tail.
+    /// Whether a newcomer first copies sealed slices, then only the tail.
     pub copies_slices: bool,
 }
 
@@ -79,7 +79,7 @@ impl Default for ReplicaOptions {
     }
 }
 
-/// What happens to a replica.
+/// Inputs of a replica.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// A message arrived.
@@ -108,24 +108,24 @@ pub enum Input {
         from: NodeId,
         /// The epoch in which they were asked for.
         epoch: Epoch,
-        /// What is not in them is behind this position of the log of `from`.
+        /// Records missing in them come after this position of `from`'s log.
         through: LogPosition,
     },
-    /// They cannot be had; records are copied instead.
+    /// Slices are unavailable: copy records instead.
     NoSlices {
         /// The epoch in which they were asked for.
         epoch: Epoch,
     },
     /// What [`Effect::Read`](crate::Effect::Read) asked for.
     Read(Readout),
-    /// A regular moment to ask again what was not answered.
+    /// A periodic tick, to repeat unanswered questions.
     Tick,
-    /// Delete what is held, if this node is no member any more.
+    /// Delete all records, if this node is no longer a member.
     Discard,
 }
 
-/// Versions that a replica remembers at most, 24 bytes each: of a few seconds where each of 4,096 partitions
-/// takes its share of 30,000 writes a second.
+/// Most versions that a replica remembers, 24 bytes per version: those of a few seconds if 30,000
+/// writes per second are spread over 4,096 partitions.
 const RECENT: usize = 32;
 
 #[derive(Debug, Clone)]
@@ -150,7 +150,7 @@ pub struct Replica {
     recent: Recent,
     /// In the order of their batches. A list: a replica writes few keys at a time.
     in_flight: VecDeque<InFlight>,
-    /// Records that cannot be read, on their way to be replaced.
+    /// Unreadable records that are being replaced.
     doubtful: LocatorTable<eventual::Doubt>,
     /// No version here has a higher ballot, but for those of slices that came in the epoch
     /// that copies, in which this replica accepts nothing.
@@ -161,7 +161,7 @@ pub struct Replica {
     durable: Seq,
     clock: HybridClock,
     pulling: Option<Pulling>,
-    /// Whose slices are here, and up to where they go.
+    /// The sources of slices, and the log positions that they reach.
     slices: Vec<(NodeId, LogPosition)>,
     expiries: collect::Expiries,
     /// Collections whose floor is on its way to the disk.
@@ -170,7 +170,7 @@ pub struct Replica {
     parked: VecDeque<(NodeId, Envelope)>,
 }
 
-/// What a key's register holds, and what must be durable before it is told.
+/// A key's register, and the batch that must be durable before it may be sent.
 struct Register {
     lookup: Lookup,
     seq: Seq,
@@ -186,7 +186,7 @@ impl Register {
 }
 
 impl Replica {
-    /// A replica as its durable facts leave it; all zero for one that is new.
+    /// Restores a replica from its durable facts; all zero for a new one.
     #[must_use]
     pub fn recover(
         me: NodeId,
@@ -234,7 +234,7 @@ impl Replica {
         &self.meta
     }
 
-    /// The configuration this replica acts by, once it was told after its start.
+    /// This replica's configuration, once known after its start.
     #[must_use]
     pub const fn config(&self) -> Option<&Arc<Config>> {
         self.config.as_ref()
@@ -246,17 +246,17 @@ impl Replica {
         self.floor
     }
 
-    /// When the first value that is here expires, Unix milliseconds: a collection up to that
-    /// time has something to do, as it has where there are tombstones. Zero while that is not
-    /// known, which the next collection finds out; the end of time if none expires.
+    /// When the first value expires, Unix milliseconds: a collection up to that time is
+    /// useful, as it is if there are tombstones. Zero if unknown, which the next collection
+    /// determines; the maximum if none expires.
     #[must_use]
     pub const fn first_expiry_ms(&self) -> u64 {
         self.expiries.first_ms()
     }
 
-    /// The epoch in which this replica is the only one that reads, if it is: a get may then
-    /// read the disk, ask this again, and answer by [`alone`](Self::alone) if nothing has
-    /// changed. A quorum of one proves what it holds (R5).
+    /// The epoch in which this replica is the only reader, if so: a get may then read the
+    /// disk, check this again, and answer with [`alone`](Self::alone) if nothing has
+    /// changed. A quorum of one proves its versions (R5).
     #[must_use]
     pub fn reads_alone(&self) -> Option<Epoch> {
         let config = self.config.as_ref().filter(|_| self.adopting.is_none())?;
@@ -264,8 +264,8 @@ impl Replica {
         (only && config.stage == Stage::Stable).then_some(config.epoch)
     }
 
-    /// The answer of the only reader, from what its disk has; none where a get must go the
-    /// ordinary way: an expired value is made absent for everyone first.
+    /// The answer of the only reader, from its disk; `None` if a get must take the
+    /// ordinary path, because an expired value must first become absent for all readers.
     #[must_use]
     pub fn alone(
         lookup: Lookup,
@@ -422,7 +422,7 @@ impl Replica {
     }
 }
 
-/// Steps that rules are made of.
+/// Building blocks of rules.
 impl Replica {
     fn register(&self, at: &Locator, disk: &impl Storage) -> Register {
         if let Some(flying) = self.flying(at) {
@@ -485,7 +485,7 @@ impl Replica {
         batch.records.push(record);
     }
 
-    /// Hands a batch to the disk; its number, or that of nothing.
+    /// Passes a batch to the disk. Returns its number, or 0 if it is empty.
     fn persist(&mut self, batch: Batch, out: &mut Vec<Effect>) -> Seq {
         if batch.is_empty() {
             return Seq(0);
@@ -520,7 +520,7 @@ impl Replica {
         self.send(to, Seq(0), Message::Nack { tag, highest }, out);
     }
 
-    /// Has no say on this key, and asks for it to be repaired (R9).
+    /// Abstains from this key, and requests its repair (R9).
     fn abstain(&self, to: NodeId, tag: Tag, at: &Locator, out: &mut Vec<Effect>) {
         self.send(
             to,
@@ -540,8 +540,8 @@ impl Replica {
         }
     }
 
-    /// No lower than any ballot this replica ever promised or accepted in its epoch or
-    /// before.
+    /// At least as high as any ballot that this replica has promised or accepted in its
+    /// epoch or before.
     fn upper_bound(&self) -> Ballot {
         self.floor.max(ceiling_ballot(&self.meta))
     }

@@ -1,4 +1,4 @@
-//! How a newcomer gets a copy, and how a replica serves one.
+//! Copying: a newcomer's and a source's part.
 //!
 //! A newcomer takes over the votes of the replica it displaces by copying *that*
 //! replica, page by page, after both have adopted the epoch that writes both. If nobody
@@ -50,14 +50,14 @@ impl Source {
     }
 }
 
-/// A copy on its way.
+/// A running copy.
 #[derive(Debug)]
 pub(super) struct Pulling {
     pub(super) sources: Vec<Source>,
     needed: usize,
-    /// The bulk comes as slices.
+    /// Whether the bulk comes as slices.
     pub(super) by_slices: bool,
-    /// Stays, and reconciles what differs instead of copying it.
+    /// Whether it is a staying member, which reconciles differences instead of copying.
     reconciles: bool,
     collected: Ballot,
     collecting: Ballot,
@@ -113,7 +113,7 @@ impl Replica {
         index.is_some_and(|index| config.old.contains(index))
     }
 
-    /// Whom to copy, if this node is a newcomer.
+    /// The nodes to copy from, if this node is a newcomer.
     fn sources(&self, config: &Config) -> Option<Vec<NodeId>> {
         let seat = config.seat_of(self.me)?;
         if self.mutations.has(Mutation::GrowthStartsEmpty) && seat.displaced.is_none() {
@@ -192,7 +192,7 @@ impl Replica {
         self.finish_pull(out);
     }
 
-    /// The batch that has all that is newer; none if the page must be asked for again.
+    /// The batch with all newer records; `None` if the page must be requested again.
     fn take_page(
         &mut self,
         reconciles: bool,
@@ -220,8 +220,8 @@ impl Replica {
         equal.then_some(last)
     }
 
-    /// Stores what is newer; none if a record here is unreadable: it may have been
-    /// accepted since, so it waits for its repair, and the page for being asked again.
+    /// Stores newer records; `None` if a record here is unreadable: it may have been
+    /// accepted since, so the page must be requested again after its repair.
     fn install(
         &mut self,
         records: Vec<Record>,

@@ -1,10 +1,9 @@
-//! Reading that takes long: pages, sums, comparisons.
+//! Long reads: pages, sums, comparisons.
 //!
-//! A replica never reads a stretch of its disk in a step: others would wait for it. It says
-//! what is to be read, and in which epoch; the edge [runs](Reading::run) that where nobody
-//! waits, and hands over the [`Readout`]. What was read counts only if the replica still acts
-//! in that epoch: a page then has all that was accepted in the epochs before, because those
-//! were over before it was read.
+//! A replica never reads a stretch of its disk in a step, because others would wait. It
+//! requests the read, with its epoch; the edge [runs](Reading::run) it in the background and
+//! delivers the [`Readout`]. The result counts only if the replica is still in that epoch: a
+//! page then has everything accepted in earlier epochs, because they ended before the read.
 
 use torc_record::{Ballot, Epoch, PageSum};
 use torc_ring::NodeId;
@@ -16,14 +15,14 @@ use crate::{
     Seq, Storage, Tag, is_collected,
 };
 
-/// Something to be read from the disk of one partition.
+/// A read from one partition's disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     epoch: Epoch,
     collected: Ballot,
     page_records: usize,
     mutations: Mutations,
-    /// For whom.
+    /// The requester.
     peer: NodeId,
     what: What,
 }
@@ -41,13 +40,13 @@ enum What {
         after: Seq,
         upto: Ballot,
     },
-    /// The sum of all, to begin a comparison.
+    /// The sum of everything, to start a comparison.
     All,
     Ranges(Vec<RangeSum>),
     Listing(Listing),
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Readout {
     epoch: Epoch,
@@ -78,13 +77,13 @@ enum Found {
     Differences(Vec<Locator>),
 }
 
-/// What a replica has of a page.
+/// A replica's page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum HeldPage {
-    /// Just what its asker has.
+    /// Equal to the requester's.
     Same,
     Entries(Scanned),
-    /// Nobody knows what is missing.
+    /// Incomplete, with unknown gaps.
     Partial,
 }
 
@@ -95,8 +94,8 @@ impl Reading {
         matches!(self.what, What::Page { tag, .. } if tag != Tag::default())
     }
 
-    /// What can be told without reading: that a whole partition is what its asker holds, from a disk that keeps
-    /// the sum.
+    /// The result without reading, if possible: a whole partition equals the requester's, by the
+    /// sum that the disk keeps.
     #[must_use]
     pub fn at_once(&self, disk: &impl Storage) -> Option<Readout> {
         let What::Page {
@@ -123,7 +122,7 @@ impl Reading {
         })
     }
 
-    /// Reads; may take as long as the disk does.
+    /// Reads; blocks on the disk.
     #[must_use]
     pub fn run(self, disk: &impl Storage) -> Readout {
         let found = match self.what {
@@ -179,8 +178,8 @@ impl Reading {
         }
     }
 
-    /// Whether a page holds what its asker knows of it. An entry more or less, or one of another
-    /// version, changes its sum.
+    /// Whether a page equals the requester's, by its sum: any added, missing or changed entry
+    /// changes it.
     fn is_same(&self, after: Option<KeyId>, known: KnownPage, disk: &impl Storage) -> bool {
         let held = disk.sum_between(after, known.next, known.count);
         held.is_some_and(|held| self.fits(known, held))
@@ -225,7 +224,7 @@ impl Reading {
         }
     }
 
-    /// What there is to say of ranges whose sums differ: their parts, or what they hold.
+    /// The answers for ranges whose sums differ: sums of their parts, or their entries.
     fn answers(&self, theirs: &[RangeSum], disk: &impl Storage) -> Vec<Message> {
         let (mut answers, mut sums) = (Vec::new(), Vec::new());
         for range in theirs.iter().take(compare::MAX_RANGES) {
@@ -284,7 +283,7 @@ impl Replica {
         self.read(from, What::Sum { after, upto }, out);
     }
 
-    /// Starts a comparison with a peer: one message if all is equal.
+    /// Starts a comparison with a peer: one message if everything is equal.
     pub fn compare_with(&self, peer: NodeId, out: &mut Vec<Effect>) {
         if self.adopting.is_none() && self.pulling.is_none() {
             self.read(peer, What::All, out);
@@ -312,7 +311,7 @@ impl Replica {
         self.read(from, What::Listing(theirs), out);
     }
 
-    /// Takes what was read, if it counts.
+    /// Takes the result of a read, if it counts.
     pub(super) fn on_read_out(
         &mut self,
         readout: Readout,

@@ -1,4 +1,4 @@
-//! R2, R3, R6, R8, R9: what a replica does with Read, Prepare, Accept and Learn.
+//! R2, R3, R6, R8, R9: a replica's handling of Read, Prepare, Accept and Learn.
 
 use torc_record::{Ballot, Record};
 use torc_ring::NodeId;
@@ -78,7 +78,8 @@ impl Replica {
         self.send(from, self.gate(seq), promised, out);
     }
 
-    /// What was never stored here never will be: the promise sees to that.
+    /// The memory of a key's versions. The promise ensures that versions never stored here never
+    /// will be.
     fn recall(&self, at: &Locator, doubted: Ballot, register: &Register) -> Recall {
         // What a replica holds of a key only goes up.
         if matches!(&register.lookup, Lookup::Found(found) if found.ballot < doubted) {
@@ -155,9 +156,9 @@ impl Replica {
         self.send(from, self.gate(seq), Message::Accepted { tag }, out);
     }
 
-    /// A version proven chosen may pass by a promise: whoever holds the promise will
-    /// find this version at a quorum (R8). It may not pass by a collection, and not
-    /// stand in for a record that is unreadable, which may have been newer (R9).
+    /// A proven version may bypass a promise, because the holder of the promise will
+    /// find this version at a quorum (R8). It must not bypass a collection, nor replace
+    /// an unreadable record, which may have been newer (R9).
     pub(super) fn on_learn(&mut self, record: Record, disk: &impl Storage, out: &mut Vec<Effect>) {
         let at = Locator::of(&record);
         let newer = match self.register(&at, disk).lookup {
@@ -197,7 +198,7 @@ impl Replica {
         })
     }
 
-    /// Whether no version that is here can have so high a ballot.
+    /// Whether no version here can have this high a ballot.
     pub(super) fn is_above_all(&self, ballot: Ballot) -> bool {
         self.pulling.is_none() && ballot > self.top || self.mutations.has(Mutation::AcceptUnseen)
     }
@@ -214,8 +215,8 @@ impl Replica {
         self.raise_floor(evicted);
     }
 
-    /// Whether a ballot's time is one that our clock can follow (R10). A coordinator
-    /// whose clock is far ahead gets no answer: it must not drag the others along.
+    /// Whether our clock can follow a ballot's time (R10). A coordinator whose clock is
+    /// far ahead gets no answer, because it must not advance the other clocks.
     pub(super) fn is_timely(&mut self, now: Now, ballot: Ballot) -> bool {
         self.clock.observe(ballot.time, now.unix_ms).is_ok()
     }

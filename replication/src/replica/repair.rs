@@ -1,7 +1,7 @@
-//! Anti-entropy: two replicas find what they hold differently (R8).
+//! Anti-entropy: two replicas find their differences (R8).
 //!
-//! Nothing is pushed: a version that only one replica holds may never have been chosen.
-//! A difference starts an ordinary operation on that key, which finds out.
+//! They push no versions, because a version on a single replica may never have been
+//! chosen. A difference starts an ordinary operation on that key, which resolves it.
 
 use torc_ring::NodeId;
 

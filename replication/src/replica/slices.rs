@@ -5,17 +5,17 @@
 //! slices ─ through ──┐    tail of the log since `through` ─ watermarks
 //! ```
 //!
-//! Slices bypass the messages, so the fence is asked for each end:
+//! Slices bypass the messages, so both ends check the epoch:
 //! * The source serves them in the epoch that copies. In the stable epoch before, a
 //!   collection could drop a tombstone after the slices were taken and before the tail is:
 //!   what it hid would be back.
 //! * The newcomer puts them in force in that epoch only. Slices of a copy that was aborted
 //!   must not get into the next membership.
 //!
-//! Who merges takes the slices of each of its sources. The highest version of every key is
-//! among them as they lie there, side by side.
+//! A merging replica takes the slices of each of its sources: together they contain the
+//! highest version of every key.
 //!
-//! Where slices end is remembered in memory alone: after a restart all records are copied.
+//! The end of the slices is kept only in memory: after a restart, the replica copies all records.
 
 use torc_record::Epoch;
 use torc_ring::NodeId;

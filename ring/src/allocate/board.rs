@@ -1,5 +1,5 @@
-//! The ring as a sorted table of borders, and what a change to it does to the
-//! preference lists.
+//! The ring as a sorted table of borders, and the effects of a change on the preference
+//! lists.
 
 use super::levels::{LevelWalk, Levels};
 use super::score::{Effect, Score};
@@ -17,8 +17,7 @@ pub(super) struct Board<'a> {
     positions: Vec<(Border, Member)>,
 }
 
-/// Where a node could get a position. The number is the index of a position on the
-/// board.
+/// A possible place for a position. The number is the index of a position on the board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spot {
     /// Inside the arc that ends at this position, splitting it.
@@ -199,10 +198,10 @@ impl<'a> Board<'a> {
         effect
     }
 
-    /// Shows every stretch of partitions whose walks come by a spot, with the walks
-    /// as they are and as they would be if a member got a position there.
+    /// Visits every stretch of partitions whose walks pass a spot, with the present
+    /// walks and those if a member got a position there.
     ///
-    /// Goes back from the spot arc by arc, until walks end before they come to it.
+    /// Goes back from the spot arc by arc, until walks end before they reach it.
     pub(super) fn changes(
         &self,
         spot: Spot,
@@ -239,8 +238,8 @@ impl<'a> Board<'a> {
         }
     }
 
-    /// How many positions before and how many at and after an index see another
-    /// outcome if the position at `at` or the arc that ends there changes.
+    /// How many positions before an index, and how many from it on, get another outcome
+    /// if the position at `at` or its arc changes.
     pub(super) fn reach(&self, at: usize, after: usize) -> (usize, usize) {
         let mut walk = self.levels.walk();
         let seen_from = |back: &usize| {

@@ -1,23 +1,23 @@
 //! A node takes positions: joins, or grows to a higher weight.
 //!
-//! First greedily, each position where it evens the loads most; then each position
-//! is taken back in turn and put where it is best now, until none wants to move or
-//! the rounds are over. Among equally good borders a fixed shuffle decides, so that
+//! It first places each position greedily where it balances the loads most. Then it
+//! takes back each position in turn and puts it where it is best now, until none moves
+//! or the rounds are over. A fixed shuffle decides between equally good borders, so
 //! they are not all taken at one end of the ring.
 
 use super::board::{Board, Border, Spot};
 use super::score::{Effect, Gain, Score};
 use crate::walk::Member;
 
-/// How often at most every position is reconsidered.
+/// Most rounds of reconsidering every position.
 const MAX_ROUNDS: usize = 12;
 
-/// How many arcs are looked at in all these rounds, about. With 32 positions a node
-/// it is enough for all rounds up to 300 nodes; it bounds the time of a join on rings
-/// with very many positions, where the first, greedy choice is closer already.
+/// Approximate limit of arcs to examine in all rounds. With 32 positions per node, it
+/// suffices for all rounds up to 300 nodes; it limits the time of a join on rings with
+/// very many positions, where the greedy choice is already closer.
 const ARCS_LOOKED_AT: usize = 1 << 22;
 
-/// A position taken, and who had it before.
+/// A taken position and its previous owner.
 #[derive(Debug, Clone, Copy)]
 struct Seat {
     border: Border,
@@ -30,15 +30,15 @@ struct Claim<'b, 'a> {
     member: Member,
     /// Whether positions of others may be taken over.
     take_over: bool,
-    /// How many positions each member has. Nobody's last one is taken over.
+    /// Positions per member. A member's last position is never taken over.
     held: Vec<usize>,
     /// Effects of a position within each arc, and instead of each position.
     within: Vec<Option<Effect>>,
     instead: Vec<Option<Effect>>,
 }
 
-/// Gives a member `count` more positions. With `take_over` it may get positions of
-/// others; otherwise free borders alone, and fewer positions if these run out.
+/// Gives a member `count` more positions. With `take_over`, it may get positions of
+/// others; otherwise only free borders, and fewer positions if these run out.
 pub(super) fn claim(board: &mut Board<'_>, member: Member, count: usize, take_over: bool) {
     let mut claim = Claim::new(board, member, take_over);
     let mut seats = Vec::with_capacity(count);
@@ -71,7 +71,7 @@ impl<'b, 'a> Claim<'b, 'a> {
         }
     }
 
-    /// The border where one more position evens the loads most.
+    /// The border where one more position balances the loads most.
     fn best(&mut self) -> Option<(Border, Gain)> {
         let mut best: Option<(Gain, u32, Border)> = None;
         let mut consider = |gain, border| {
@@ -128,7 +128,7 @@ impl<'b, 'a> Claim<'b, 'a> {
         Seat { border, from }
     }
 
-    /// Gives a border back and says what taking it again would gain.
+    /// Returns a border; the result is the gain of taking it again.
     fn rise(&mut self, seat: Seat) -> Gain {
         let at = self.board.index_of(seat.border);
         self.held[self.member as usize] -= 1;
@@ -155,7 +155,7 @@ impl<'b, 'a> Claim<'b, 'a> {
             .gain_within(&effect, offset, self.board.arc_len(arc))
     }
 
-    /// Moves a seat to where it is best now. Says whether that is elsewhere.
+    /// Moves a seat to the best border now. Returns whether it moved.
     fn reconsider(&mut self, seat: &mut Seat) -> bool {
         let stay = self.rise(*seat);
         let better = self.best().filter(|(_, gain)| *gain < stay);

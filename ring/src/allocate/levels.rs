@@ -2,9 +2,9 @@
 //! that is possible.
 //!
 //! Level `l` is the preference list for `l + 1` replicas. In one zone, and with at
-//! least as many zones as the deepest level has replicas, the shallower lists are
-//! heads of the deepest. In between they are not (two zones and three replicas may
-//! give `a a b`, two replicas give `a b`), and every level walks by itself.
+//! least as many zones as the deepest level has replicas, the shallower lists are heads
+//! of the deepest. In between they are not (two zones and three replicas may give `a a
+//! b`, two replicas give `a b`), so every level walks by itself.
 
 use crate::walk::{Member, Members, Spread, Walk};
 
@@ -77,7 +77,7 @@ impl LevelWalk<'_> {
         self.walks.iter().all(Walk::is_complete)
     }
 
-    /// What is picked so far for `level + 1` replicas.
+    /// The nodes picked so far for `level + 1` replicas.
     pub(super) fn list(&self, level: usize) -> &[Member] {
         match self.walks.as_slice() {
             [deepest] => &deepest.picked()[..(level + 1).min(deepest.picked().len())],

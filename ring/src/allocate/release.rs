@@ -1,27 +1,27 @@
 //! A node gives up positions: leaves, or shrinks to a lower weight.
 //!
-//! Each of its borders is dropped, so that the arc falls to its successors, or handed
-//! to the node that makes loads most even; each in turn, until no choice changes or
-//! the rounds are over.
+//! It drops each border, so the arc falls to its successors, or hands it to the node
+//! that balances loads most; each in turn, until no choice changes or the rounds are
+//! over.
 //!
-//! Handing two borders that one walk passes to different nodes pushes a third node off
-//! the end of its preference list: a move between two nodes that stay. It is allowed,
-//! at a price.
+//! If two borders on one walk go to different nodes, a third node drops off the end of
+//! the preference list: a move between two staying nodes. The score allows this at a
+//! price.
 
 use super::board::{Board, Border, Spot, Stretch};
 use super::score::{Gain, Score};
 use crate::walk::Member;
 use crate::{NodeId, Placement};
 
-/// How often at most every border is reconsidered.
+/// Most rounds of reconsidering every border.
 const MAX_ROUNDS: usize = 12;
 
-/// How many choices are tried in all these rounds, about. A normal node that leaves a
-/// ring of 100 gets all rounds; it bounds the time for very heavy ones.
+/// Approximate limit of choices in all rounds. A normal node that leaves a ring of 100
+/// gets all rounds; it limits the time for very heavy nodes.
 const CHOICES_TRIED: usize = 1 << 17;
 
-/// Who keeps what: the preference list of every partition before the change, without
-/// the node that gives up.
+/// The preference list of every partition before the change, without the releasing
+/// node.
 pub(super) struct Homes {
     level: usize,
     lists: Vec<Vec<Member>>,
@@ -63,8 +63,8 @@ impl Homes {
     }
 }
 
-/// Hands `borders` on or drops them, whatever evens the loads most. `keeper` is the
-/// member that may keep them, if any; it keeps at least one.
+/// Hands `borders` to other members or drops them, whichever balances the loads most.
+/// `keeper` is the member that may keep them, if any; it keeps at least one.
 pub(super) fn release(
     board: &mut Board<'_>,
     borders: &[Border],
@@ -103,7 +103,7 @@ struct Release<'b, 'a> {
 }
 
 impl Release<'_, '_> {
-    /// Chooses who holds a border now.
+    /// Chooses the new owner of a border.
     fn reconsider(
         &mut self,
         border: Border,

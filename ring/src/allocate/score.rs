@@ -1,4 +1,4 @@
-//! How uneven a ring is, as one number, and how a change would alter it.
+//! The imbalance of a ring as one number, and the effect of a change on it.
 //!
 //! The score is the sum, over nodes and levels ([`super::levels`]), of the squared
 //! distance between load and fair share in relation to the share. All levels count,
@@ -71,7 +71,7 @@ pub(super) struct Score {
 }
 
 impl Score {
-    /// The score of a ring on which nobody holds anything yet.
+    /// The score of a ring without positions.
     pub(super) fn new(levels: &Levels<'_>, partitions: Partitions) -> Self {
         let members = levels.members();
         let all = i64::from(partitions.count()) * UNITS as i64;
@@ -132,8 +132,8 @@ impl Score {
         effect.terms.iter().map(gain).sum()
     }
 
-    /// What replicas that move without need cost: as much as one partition too many
-    /// does on a node that is an eighth above its share.
+    /// The price of replicas that move unnecessarily: that of one partition too many on
+    /// a node that is an eighth above its share.
     pub(super) fn price_of_moves(&self, replicas: i64) -> Gain {
         self.price_of_move * i128::from(replicas)
     }

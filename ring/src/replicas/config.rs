@@ -9,11 +9,12 @@
 //! | write both, read new | majority of new | majority of each |
 //!
 //! Invariants:
-//! * A member's *seat* goes to one newcomer, which takes over its votes by a snapshot.
-//!   A newcomer without a displaced replica, or of an excluded one, merges a majority.
+//! * A member's *seat* goes to one newcomer, which takes over its votes with a
+//!   snapshot. A newcomer that displaces no replica, or an excluded one, merges a
+//!   majority.
 //! * An excluded replica never counts, from the epoch that excludes it until the move
-//!   ends: what a merge gave to its successor is not what it holds itself.
-//! * `since` tells memberships of one node apart: what an earlier one left is void.
+//!   ends: its successor's merged copy differs from its own.
+//! * `since` distinguishes memberships of one node: data of an earlier one is void.
 
 use torc_record::{Ballot, Epoch};
 
@@ -30,13 +31,14 @@ pub struct Member {
     pub since: Epoch,
 }
 
-/// Who must copy before the new set reads, and whose place it takes; indexes into
-/// [`Config::members`]. In a set that shrinks those who stay have one too.
+/// A member that must copy before the new set reads, and the one that it displaces:
+/// indexes into [`Config::members`]. In a shrinking set, the staying members have
+/// seats, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seat {
-    /// Who comes.
+    /// The new member.
     pub newcomer: usize,
-    /// Who goes; none when the partition grows or shrinks.
+    /// The displaced member; `None` when the partition grows or shrinks.
     pub displaced: Option<usize>,
 }
 
@@ -48,17 +50,17 @@ pub struct Seat {
 /// * The next epoch: [`begin`](Self::begin), [`advance`](Self::advance),
 ///   [`exclude`](Self::exclude), [`abort`](Self::abort), in `moves.rs`.
 ///
-/// Its stored form (`form.rs`) is checked: what no steps could have led to is refused.
+/// Its stored form (`form.rs`) is checked: impossible configurations are refused.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "Form", into = "Form")]
 pub struct Config {
-    /// Which partition.
+    /// The partition.
     pub partition: Partition,
     /// Its epoch.
     pub epoch: Epoch,
     /// Its stage.
     pub stage: Stage,
-    /// An abort on its way back from reading the new set.
+    /// Whether an abort is returning from reading the new set.
     pub returning: bool,
     /// The old set in its order, then the newcomers.
     pub members: Vec<Member>,
@@ -68,15 +70,15 @@ pub struct Config {
     pub new: Votes,
     /// Members that never count.
     pub excluded: Votes,
-    /// Who takes whose place.
+    /// The seats.
     pub seats: Vec<Seat>,
-    /// Which epochs before this one were settled.
+    /// The settled epochs before this one.
     pub settled: Settled,
 }
 
 /// Getters.
 impl Config {
-    /// A stable partition whose replicas all begin now.
+    /// A stable partition whose replicas all start now.
     #[must_use]
     pub fn founded(partition: Partition, epoch: Epoch, nodes: &[NodeId]) -> Self {
         let members: Vec<_> = nodes
@@ -136,7 +138,7 @@ impl Config {
         }
     }
 
-    /// Everyone who accepts.
+    /// All members that accept.
     #[must_use]
     pub const fn acceptors(&self) -> Votes {
         if self.writes_both() {
@@ -169,8 +171,8 @@ impl Config {
         old && (!self.writes_both() || votes.is_majority_of(self.new, excluded))
     }
 
-    /// Whether a version that `holders` hold, and that is the highest any replica of a
-    /// read quorum answered, is proven chosen (R5).
+    /// Whether a version is proven chosen (R5): `holders` hold it, and no replica of a
+    /// read quorum has a higher one.
     #[must_use]
     pub fn is_chosen(&self, version: Ballot, holders: Votes, mutations: Mutations) -> bool {
         if version.epoch == self.epoch {
@@ -181,11 +183,11 @@ impl Config {
         settled && self.may_read(holders, mutations) && self.votes_not_copies(holders, mutations)
     }
 
-    /// Newcomers that merged a majority, because nobody is displaced or a dead one is, may
-    /// hold a version that few voted for. Readers of the epoch before may still go by the
-    /// votes alone, and so does everybody after an abort, when the dead one counts again. So
-    /// while the new set reads, the old set must agree; with a displaced replica its
-    /// snapshot is its vote.
+    /// Newcomers that merged a majority, because they displace no replica or a dead one, may
+    /// hold a version with few votes. Readers of the previous epoch still count votes alone,
+    /// and so do all readers after an abort, when the dead replica counts again. So while
+    /// the new set reads, the old set must agree; for a newcomer with a displaced replica,
+    /// its snapshot is its vote.
     fn votes_not_copies(&self, holders: Votes, mutations: Mutations) -> bool {
         let dead = self.not_counting(mutations);
         let mut displaced = self.seats.iter().map(|seat| seat.displaced);
@@ -197,7 +199,7 @@ impl Config {
             || holders.is_majority_of(self.old, self.not_counting(mutations))
     }
 
-    /// Members whose answers never count, and who are not asked.
+    /// Members that are not asked and never count.
     #[must_use]
     pub fn not_counting(&self, mutations: Mutations) -> Votes {
         if mutations.has(Mutation::DeadVotes) {
@@ -207,16 +209,16 @@ impl Config {
         }
     }
 
-    /// Whether this newcomer copies by merging a majority of the old set instead of by
-    /// a snapshot of the one it displaces.
+    /// Whether this newcomer merges a majority of the old set instead of copying a
+    /// snapshot of the replica that it displaces.
     #[must_use]
     pub fn merges(&self, seat: Seat) -> bool {
         seat.displaced
             .is_none_or(|index| self.excluded.contains(index))
     }
 
-    /// Whether no write can be acknowledged without this newcomer, or without this one of a set
-    /// that shrinks, which may yet be left behind: an abort brings the old set back in one step.
+    /// Whether writes need this newcomer, or this member of a shrinking set, although the move
+    /// can still do without it: an abort returns to the old set in one step.
     #[must_use]
     pub fn waits_for(&self, node: NodeId) -> bool {
         let copiers = self.copiers();
@@ -229,7 +231,7 @@ impl Config {
             && !others.is_majority_of(self.new, Votes::NONE)
     }
 
-    /// The seat a node comes to.
+    /// The seat of a newcomer.
     #[must_use]
     pub fn seat_of(&self, node: NodeId) -> Option<Seat> {
         let index = self.index(node)?;

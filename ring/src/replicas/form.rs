@@ -1,8 +1,8 @@
 //! The stored form of a configuration.
 //!
-//! A stable partition takes its number, its epoch and a pair a replica; a moving one
-//! adds its sets as bits. A form is read only if some steps could have led to it, so that
-//! no damaged or foreign file makes quorums that do not meet.
+//! A stable partition has its number, its epoch and a pair per replica; a moving one adds
+//! its sets as bits. A form is accepted only if some steps could have led to it, so no
+//! damaged or foreign file can create quorums that do not intersect.
 
 use serde::{Deserialize, Serialize};
 use torc_record::Epoch;
@@ -10,12 +10,12 @@ use torc_record::Epoch;
 use super::{Config, MAX_MEMBERS, Member, Seat, Settled, Stage, Votes};
 use crate::{NodeId, Partition};
 
-/// A configuration that no steps lead to. Nothing of it can be used.
+/// An impossible configuration. No part of it is usable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an impossible configuration: {0}")]
 pub struct MalformedConfig(pub(super) &'static str);
 
-/// What is written of a [`Config`].
+/// The stored form of a [`Config`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Form {
     #[serde(rename = "p")]
@@ -30,7 +30,7 @@ pub(super) struct Form {
     moving: Option<Moving>,
 }
 
-/// What is written of a [`Config`] that is not stable.
+/// The stored form of the move of a [`Config`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Moving {
     stage: Stage,
@@ -110,7 +110,7 @@ impl Config {
     /// Whether some steps from a founded partition could have led here.
     ///
     /// # Errors
-    /// [`MalformedConfig`] says what contradicts what.
+    /// [`MalformedConfig`] with the contradiction.
     pub fn check(&self) -> Result<(), MalformedConfig> {
         let refuse = |why| Err(MalformedConfig(why));
         let nodes = |i: usize| self.members[..i].iter().map(|member| member.node);

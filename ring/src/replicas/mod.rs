@@ -1,10 +1,10 @@
-//! The replicas of a partition: who they are in an epoch, their quorums, and the way
-//! from one epoch to the next.
+//! The replicas of a partition: members of an epoch, their quorums, and the steps from
+//! one epoch to the next.
 //!
-//! [`Config`] is one epoch of one partition; [`Milestones`] is what is known of it, and
-//! decides when a [`Stage`] may be left. The topology commits them, replicas and
-//! coordinators go by them (`torc-replication`), and the simulation (`torc-sim`) proved
-//! them, rule by rule: what a [`Mutation`] breaks is caught there.
+//! [`Config`] is one epoch of one partition; [`Milestones`] is the progress in it, and
+//! decides when a [`Stage`] may end. The topology commits them, replicas and
+//! coordinators obey them (`torc-replication`), and the simulation (`torc-sim`) tests
+//! them rule by rule: it detects what each [`Mutation`] breaks.
 //!
 //! Absent on purpose: messages, ballots of registers, and which node leads.
 

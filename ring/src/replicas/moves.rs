@@ -1,7 +1,6 @@
 //! From one epoch of a partition to the next: begin, advance, exclude, abort.
 //!
-//! Every step is an epoch that the topology group commits. What must be known before a
-//! stage is left:
+//! Every step is an epoch that the topology group commits. Conditions to leave a stage:
 //!
 //! | stage | left when |
 //! |---|---|
@@ -10,16 +9,16 @@
 //! | write both, read new | a majority of old adopted it |
 //! | write both, read old, returning | a majority of new adopted it |
 //!
-//! "Every newcomer" means those who stay too when the set shrinks: a version that two of
-//! three hold may be at one of the two who stay, which is safe as long as both are asked,
-//! and not after another step. So before a smaller set reads, each of its members holds
-//! what any majority of the old set held. Those who stay do not copy it, they vote for
-//! it, by an ordinary operation on each key that differs.
+//! When the set shrinks, "every newcomer" includes the staying members: a version that
+//! two of three hold may be at only one of the two that stay, which is safe while both
+//! are asked, but not after another step. So before a smaller set reads, each of its
+//! members holds what any majority of the old set held. Staying members do not copy it;
+//! they vote for it, by an ordinary operation on each key that differs.
 //!
-//! An abort before the new set reads is one epoch back to the old set. Once the new set
-//! reads, one epoch is not enough: a reader of the new set that has not heard of the
-//! abort would miss what the old set alone accepts after it. So the abort first goes
-//! back to reading old while writing both, until a majority of the new set knows.
+//! Before the new set reads, an abort returns to the old set in one epoch. Once the new
+//! set reads, one epoch is not enough: a reader of the new set that does not know of
+//! the abort would miss later writes of the old set alone. So the abort first returns
+//! to reading old and writing both, until a majority of the new set knows.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +28,7 @@ use torc_record::Epoch;
 use super::{Config, MAX_MEMBERS, Member, Mutation, Mutations, Seat, Stage, Votes};
 use crate::NodeId;
 
-/// What a replica vouches for, of the epoch it names.
+/// A replica's progress in an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Milestone {
     /// The epoch is adopted, durably.
@@ -40,7 +39,7 @@ pub enum Milestone {
     Snapshotted(Epoch),
 }
 
-/// What is known of the present epoch.
+/// The known progress in the present epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(Votes, Votes, Votes)", into = "(Votes, Votes, Votes)")]
 pub struct Milestones {
@@ -66,8 +65,8 @@ impl From<Milestones> for (Votes, Votes, Votes) {
 }
 
 impl Milestones {
-    /// Notes what a node vouches for; whether that is news. Of another epoch than the
-    /// configuration's, or of a stranger: nothing.
+    /// Records a node's progress. Returns whether it is new. Ignores other epochs and
+    /// nodes that are not members.
     pub fn note(&mut self, config: &Config, node: NodeId, milestone: Milestone) -> bool {
         let Some(index) = config.index(node) else {
             return false;
@@ -84,7 +83,7 @@ impl Milestones {
         is_news
     }
 
-    /// Whether the stage may be left.
+    /// Whether the stage may end.
     #[must_use]
     pub fn may_advance(&self, config: &Config, mutations: Mutations) -> bool {
         let copiers = config.copiers();
@@ -108,40 +107,40 @@ impl Milestones {
     }
 }
 
-/// Why a partition cannot change like that. Nothing was changed.
+/// Why a partition cannot make this change. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum MoveError {
     /// Wait until the present move has ended, or abort it.
-    #[error("the partition is moving already: wait for it or abort it")]
+    #[error("the partition is already moving: wait for it or abort it")]
     Moving,
-    /// Nothing moves that could be aborted or continued.
+    /// There is no move to abort or continue.
     #[error("the partition is not moving")]
     NotMoving,
-    /// The new set is the old one, or the node is excluded already.
+    /// The new set equals the old one, or the node is already excluded.
     #[error("nothing would change")]
     NoChange,
-    /// No set or too many: at most five old and five new.
-    #[error("{wanted} replicas asked for: choose 1 to 5")]
+    /// The set is empty or too large: at most five old and five new members.
+    #[error("{wanted} replicas are not possible: choose 1 to 5")]
     BadSize {
         /// Replicas asked for.
         wanted: usize,
     },
-    /// A replica that stays, or is none, cannot be taken for dead in this move.
+    /// The node is not a displaced replica, so this move cannot treat it as dead.
     #[error("node {node} is not displaced by this move: replace it first")]
     NotDisplaced {
         /// The node.
         node: NodeId,
     },
-    /// Without the dead there is no majority left to merge. Wait for them to come back, or
-    /// force it: what only they held is lost then.
+    /// Without the dead nodes, no majority is left to merge. Wait for them to return, or
+    /// force the change and lose data that only they held.
     #[error(
-        "without the dead no majority of the replicas of some keys is left: wait for it to come \
-         back, or force it and lose what only it held"
+        "without the dead node, some keys have no majority of replicas left: wait for the node to come \
+         back, or force the change and lose data that only it held"
     )]
     NoMajority,
-    /// Too late to exclude: the new set reads already.
-    #[error("the new set reads already: let the move end")]
+    /// Too late to exclude, because the new set already reads.
+    #[error("the new set already reads: let the move end")]
     TooLate,
     /// Epochs only grow.
     #[error("epoch {given} does not come after {current}")]
@@ -163,7 +162,7 @@ impl Config {
         })
     }
 
-    /// Starts a move to the nodes `to`; displaced ones named in `dead` never count.
+    /// Starts a move to the nodes `to`; displaced nodes in `dead` never count.
     ///
     /// # Errors
     /// [`MoveError`]; the configuration is unchanged in any case.
@@ -208,7 +207,7 @@ impl Config {
         Ok(next)
     }
 
-    /// The stage that follows. Check [`Milestones::may_advance`] before.
+    /// The next stage. Check [`Milestones::may_advance`] first.
     ///
     /// # Errors
     /// [`MoveError::NotMoving`], [`MoveError::EpochNotLater`].
@@ -229,11 +228,12 @@ impl Config {
         Ok(self.enter(epoch, stage))
     }
 
-    /// Counts a dead, displaced replica out for the rest of the move: its successor
+    /// Excludes a dead, displaced replica for the rest of the move: its successor
     /// merges a majority of the others instead.
     ///
     /// # Errors
-    /// [`MoveError`] when it is not displaced, is excluded already, is not dead alone, or it is too late.
+    /// [`MoveError`] if it is not displaced, is already excluded, is not the only dead one, or it
+    /// is too late.
     pub fn exclude(&self, epoch: Epoch, node: NodeId) -> Result<Self, MoveError> {
         self.check_later(epoch)?;
         match self.stage {
@@ -251,12 +251,12 @@ impl Config {
         self.enter(epoch, self.stage).excluding(node)
     }
 
-    /// With what the partition can go on when these nodes never come back; none while it
-    /// needs nothing: its quorums are there without them.
+    /// The replicas with which the partition can continue without these nodes; `None` if
+    /// its quorums do not need them.
     ///
-    /// The set that reads as a whole, if that has a majority still; else those of it who are
-    /// left, perhaps nobody. What the dead alone held is lost then, and nothing else:
-    /// every later quorum is made of those who are left.
+    /// This is the whole reading set, if it still has a majority; else its surviving
+    /// members, possibly none. Then only data that the dead nodes alone held is lost,
+    /// because every later quorum consists of survivors.
     #[must_use]
     pub fn left_without(&self, dead: &BTreeSet<NodeId>) -> Option<Vec<NodeId>> {
         let indexes = dead.iter().filter_map(|node| self.index(*node));
@@ -274,8 +274,9 @@ impl Config {
         Some(self.nodes(left).collect())
     }
 
-    /// Stable on the nodes `to` at once, for what is [left](Self::left_without), or where
-    /// nothing is: who is a replica already counts with what it holds, the others begin empty.
+    /// Makes the partition stable on the nodes `to` at once, on
+    /// [survivors](Self::left_without) or without any: present replicas keep their data, the
+    /// others start empty.
     ///
     /// # Errors
     /// [`MoveError::BadSize`], [`MoveError::EpochNotLater`].
@@ -293,7 +294,7 @@ impl Config {
         Ok(next)
     }
 
-    /// Goes back to the old set; two steps once the new set reads, see the module.
+    /// Returns to the old set; in two steps once the new set reads, see the module.
     ///
     /// # Errors
     /// [`MoveError::NotMoving`], [`MoveError::EpochNotLater`].
@@ -336,7 +337,7 @@ impl Config {
         }
     }
 
-    /// Another stage of the same move.
+    /// Enters another stage of the same move.
     fn enter(&self, epoch: Epoch, stage: Stage) -> Self {
         let mut next = self.clone();
         next.close_epoch(epoch);
@@ -344,7 +345,7 @@ impl Config {
         next
     }
 
-    /// Stable on one of the two sets.
+    /// Ends the move on one of the two sets.
     fn end(&self, epoch: Epoch, set: Votes) -> Self {
         let mut next = self.clone();
         next.close_epoch(epoch);

@@ -1,8 +1,9 @@
 //! Rules that a test build can break, one at a time.
 //!
-//! A rule that no test misses is not known to be needed. The simulation switches each
-//! rule off and must then find a violation. Without the feature `mutants` a set of
-//! mutations is always empty and the compiler removes the questions.
+//! If no test fails without a rule, we do not know that the rule is needed. The
+//! simulation switches each rule off and must then find a violation. Without the
+//! feature `mutants`, a set of mutations is always empty and the compiler removes the
+//! checks.
 
 /// A rule broken on purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,7 +173,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// Those that are hunted. Others are declared above, and no seed is known that shows them.
+    /// Mutations that the simulation hunts. No seed is known that detects the others.
     pub const ALL: [Self; 80] = [
         Self::NoEpochFence,
         Self::StreamFromSurvivor,
@@ -257,7 +258,7 @@ impl Mutation {
     ];
 }
 
-/// The rules broken in this run: none, unless built with the feature `mutants`.
+/// The broken rules of this run: always empty without the feature `mutants`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Mutations {
     #[cfg(feature = "mutants")]

@@ -1,17 +1,17 @@
-//! Which epochs of a partition were settled: one set decided alone.
+//! The settled epochs of a partition, in which one set decided alone.
 //!
-//! A version of such an epoch that a majority of the set holds is chosen; one of an
-//! epoch that wrote to two sets may not be (R5). Copying counts as settled, its quorums
+//! A version of a settled epoch that a majority of the set holds is chosen; a version
+//! of an epoch with two sets may not be (R5). The copying stage is settled: its quorums
 //! are those of the old set.
 //!
-//! The epochs of one move that wrote to two sets follow each other, so a move is one
-//! range. The history is bounded: beyond [`Settled::MAX_RANGES`] the two oldest ranges
-//! become one that covers what lay between. That is safe, an epoch wrongly taken as
-//! transitional only costs the first reader of such a version a write.
+//! The epochs of one move with two sets are consecutive, so a move is one range. The
+//! history is bounded: beyond [`Settled::MAX_RANGES`], the two oldest ranges merge into
+//! one that covers the gap. This is safe: an epoch wrongly treated as transitional only
+//! costs the first reader of such a version a write.
 //!
-//! Cost: 16 bytes of RAM per move of a partition, and 5 to 8 of JSON, because each number
-//! is written as its distance from the one before. With 4,096 partitions that have moved
-//! 30 times each the stored topology grows by 1 MB, with 1,024 times by 30 MB.
+//! Cost per move of a partition: 16 bytes of RAM and 5 to 8 bytes of JSON, which stores
+//! differences of numbers. With 4,096 partitions that have moved 30 times each the stored
+//! topology grows by 1 MB, with 1,024 times by 30 MB.
 
 use torc_record::Epoch;
 
@@ -28,7 +28,7 @@ pub struct Settled {
 impl TryFrom<Vec<u64>> for Settled {
     type Error = MalformedConfig;
 
-    /// From distances: to the first epoch of a range, from there to its last, and so on.
+    /// From differences: to the first epoch of a range, from there to its last, and so on.
     fn try_from(distances: Vec<u64>) -> Result<Self, MalformedConfig> {
         const REFUSED: MalformedConfig = MalformedConfig("transitional epochs out of order");
         let pairs = distances.chunks_exact(2);
@@ -61,10 +61,10 @@ impl From<Settled> for Vec<u64> {
 }
 
 impl Settled {
-    /// Most moves told apart.
+    /// Most ranges.
     pub const MAX_RANGES: usize = 1_024;
 
-    /// Of a partition at `epoch` whose past is not known: no earlier epoch is settled.
+    /// For a partition at `epoch` with an unknown past: no earlier epoch is settled.
     #[must_use]
     pub fn unknown_before(epoch: Epoch) -> Self {
         let mut settled = Self::default();
@@ -90,8 +90,8 @@ impl Settled {
         self.transitional.is_empty()
     }
 
-    /// Notes that the epochs `first` to `last` wrote to two sets; they come after all
-    /// that were noted before.
+    /// Records that the epochs `first` to `last` wrote to two sets. They come after all
+    /// recorded ones.
     pub(crate) fn add_transitional(&mut self, first: Epoch, last: Epoch) {
         match self.transitional.last_mut() {
             Some(before) if before.1.0 + 1 >= first.0 => before.1 = last,

@@ -1,4 +1,4 @@
-//! How far a partition's move is.
+//! The stages of a partition's move.
 
 /// Stage of a partition; the table of quorums is [`super::Config`]'s.
 #[derive(
@@ -19,8 +19,8 @@ pub enum Stage {
     Stable,
     /// Newcomers copy; the old set serves.
     Copying,
-    /// Writes go to both sets, reads to the old.
+    /// Writes go to both sets, reads to the old set.
     WriteBothReadOld,
-    /// Writes go to both sets, reads to the new.
+    /// Writes go to both sets, reads to the new set.
     WriteBothReadNew,
 }

@@ -10,7 +10,7 @@ pub struct Votes(u16);
 
 /// Bits beyond [`MAX_MEMBERS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{bits:#x} is no set of {MAX_MEMBERS} members at most")]
+#[error("{bits:#x} is not a set of at most {MAX_MEMBERS} members")]
 pub struct VotesError {
     /// The bits found.
     pub bits: u16,
@@ -34,10 +34,10 @@ impl From<Votes> for u16 {
 }
 
 impl Votes {
-    /// Nobody.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// One member. An index beyond [`MAX_MEMBERS`] is nobody.
+    /// One member; empty for an index beyond [`MAX_MEMBERS`].
     #[must_use]
     pub const fn one(index: usize) -> Self {
         if index < MAX_MEMBERS {
@@ -74,7 +74,7 @@ impl Votes {
         self.0.count_ones()
     }
 
-    /// Whether nobody is in.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -104,7 +104,7 @@ impl Votes {
         other.0 & !self.0 == 0
     }
 
-    /// Whether more than half of `set` are in, of whom those in `excluded` never count.
+    /// Whether this has more than half of `set`, not counting members in `excluded`.
     #[must_use]
     pub const fn is_majority_of(self, set: Self, excluded: Self) -> bool {
         self.intersection(set).without(excluded).count() > set.count() / 2

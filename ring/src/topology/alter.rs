@@ -1,9 +1,9 @@
-//! Altering how many replicas namespaces have.
+//! Changes the number of replicas of namespaces.
 //!
-//! The id of a namespace says in which layer its keys lie, and their digests carry the id, so no
-//! key changes its layer. The number of replicas belongs to the layer: it changes for all
-//! namespaces in it at once, partition by partition, as replica sets grow and shrink when nodes
-//! come and go. The ring stays as it is.
+//! The id of a namespace determines the layer of its keys, and digests contain the id, so no key
+//! ever changes its layer. The number of replicas belongs to the layer: it changes for all of
+//! the layer's namespaces together, partition by partition, as replica sets grow and shrink when
+//! nodes join and leave. The ring does not change.
 
 use torc_record::Layer;
 
@@ -13,8 +13,8 @@ use crate::{MAX_REPLICAS, Partition};
 
 /// Getters.
 impl Topology {
-    /// The change that gives a namespace so many replicas, and with it all that
-    /// [`Topology::namespaces_in`] names.
+    /// The change that gives this number of replicas to a namespace, and to all others
+    /// in its layer ([`Topology::namespaces_in`]).
     ///
     /// # Errors
     /// [`TopologyError::UnknownNamespace`].
@@ -26,7 +26,7 @@ impl Topology {
         Ok(TransitionKind::Alter { layer, replicas })
     }
 
-    /// The namespaces that lie in a layer, by name, without those that were dropped.
+    /// The names of the namespaces in a layer, without dropped ones.
     #[must_use]
     pub fn namespaces_in(&self, layer: Layer) -> Vec<String> {
         let namespaces = self.stored.namespaces.iter();
@@ -35,8 +35,8 @@ impl Topology {
         inside.map(|(name, _)| name.clone()).collect()
     }
 
-    /// How many replicas the partitions of a layer are to have; while that is altered, how many
-    /// they were to have before.
+    /// The number of replicas of a layer's partitions; during an alteration, the number before
+    /// it.
     #[must_use]
     pub fn replicas_in(&self, layer: Layer) -> u8 {
         self.stored.layers.replicas(layer)
@@ -57,8 +57,8 @@ impl Topology {
         Err(TopologyError::NotAlone { name, others })
     }
 
-    /// How many replicas should answer for a partition now: as many as it is to have, and while
-    /// that is altered, the new number from the stage on that reads the new set.
+    /// The number of replicas that should now answer for a partition; during an alteration, the
+    /// new number once the new set reads.
     #[must_use]
     pub fn replicas_due(&self, partition: Partition) -> u8 {
         let layer = self.stored.partitions.layer(partition).unwrap_or_default();
@@ -82,7 +82,7 @@ impl Topology {
     }
 }
 
-/// What commands are made of.
+/// Parts of commands.
 impl Topology {
     pub(super) fn check_may_alter(&self, layer: Layer, replicas: u8) -> Result<(), TopologyError> {
         check_number(replicas)?;
@@ -103,14 +103,14 @@ impl Topology {
         Ok(())
     }
 
-    /// The transition that alters a layer, or goes back from there.
+    /// The running transition that alters a layer, or returns from that.
     pub(super) fn altering(&self) -> Option<(&Transition, Layer)> {
         let running = self.stored.transition.as_ref()?;
         Some((running, running.kind.alters()?))
     }
 }
 
-/// Whether a layer can have so many replicas.
+/// Checks a layer's number of replicas.
 pub(super) fn check_number(replicas: u8) -> Result<(), TopologyError> {
     if (1..=MAX_REPLICAS).contains(&replicas) {
         return Ok(());

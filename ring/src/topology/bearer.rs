@@ -1,12 +1,15 @@
-//! Bearer tokens: secrets by which clients are known, and what each of them may do.
+//! Bearer tokens: secrets that identify clients, with their permissions.
 //!
-//! A token is shown once, as `id.secret`; the topology keeps a hash of the secret. One BLAKE3 is enough: a secret is 256
-//! random bits, which nobody finds by trying, so a slow hash would only cost every request time.
+//! A token is shown once, as `id.secret`; the topology keeps a hash of the secret. One BLAKE3 is
+//! enough: a secret has 256 random bits, which nobody can guess, so a slow hash would only slow
+//! down requests.
 //!
-//! * What a token may do is fixed when it is created. Revoking removes it.
-//! * Neither ids nor hashes are in the routing table: clients never get them.
-//! * A *join token* allows nothing but to be used up by nodes, whose keys it keeps: a node that asks again is not another one.
-//! * An expiry is kept here and judged by each node's wall clock ([`BearerToken::is_expired`]).
+//! * The permissions of a token never change. Revoking removes it.
+//! * The routing table contains neither ids nor hashes: clients never get them.
+//! * A *join token* only admits nodes. It keeps their keys, so a node that asks again does not
+//!   count twice.
+//! * The topology keeps the expiry; each node judges it by its wall clock
+//!   ([`BearerToken::is_expired`]).
 //!
 //! *Token* alone means a position on the ring; these are called bearer tokens.
 
@@ -20,13 +23,13 @@ use super::{Outcome, Role, Roles, Topology, TopologyError, UnknownRole};
 
 /// Most bearer tokens of a cluster.
 pub const MAX_BEARER_TOKENS: usize = 1 << 12;
-/// Most nodes that one join token lets in.
+/// Most nodes that one join token admits.
 pub const MAX_JOIN_USES: u32 = 64;
-/// Most scopes of one.
+/// Most scopes of a token.
 pub const MAX_SCOPES: usize = 16;
 /// Longest prefix of a scope.
 pub const MAX_SCOPE_PREFIX_LEN: usize = 256;
-/// Bytes of the names and scopes of all: each node writes them with every topology.
+/// Limit of all names and scopes, bytes: each node writes them with every topology.
 const MAX_BYTES: usize = 1 << 20;
 const MAX_NAME_LEN: usize = 64;
 
@@ -38,7 +41,8 @@ const SECRET_LEN: usize = 64;
 #[serde(try_from = "String", into = "String")]
 pub struct BearerId(pub u64);
 
-/// Text that is no bearer token, or no id of one. The text is not in it: it may be a secret.
+/// Text that is not a bearer token or an id of one. Does not contain the text, which may be a
+/// secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "expected a token as `kvctl token create` prints it: 16 hexadecimal digits, a dot, and 64 more"
@@ -87,7 +91,7 @@ const fn is_digit(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// A bearer token as its holder has it. Neither `Debug` nor an error shows the secret.
+/// A bearer token with its secret. Neither `Debug` nor errors show the secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bearer {
     id: BearerId,
@@ -96,7 +100,7 @@ pub struct Bearer {
 }
 
 impl Bearer {
-    /// Of an id and 256 bits, both drawn at random.
+    /// From a random id and 256 random bits.
     #[must_use]
     pub fn new(id: u64, secret: [u8; 32]) -> Self {
         let digit = |byte: u8| char::from_digit(byte.into(), 16).unwrap_or('0');
@@ -107,7 +111,7 @@ impl Bearer {
         }
     }
 
-    /// Of an id and a secret that came apart, as Redis clients send them.
+    /// From separate id and secret, as Redis clients send them.
     ///
     /// # Errors
     /// [`MalformedBearer`].
@@ -130,7 +134,7 @@ impl Bearer {
         format!("{}.{}", self.id, self.secret)
     }
 
-    /// What the topology keeps of it. Some 100 ns.
+    /// The hash that the topology keeps. About 100 ns.
     #[must_use]
     pub fn hash(&self) -> SecretHash {
         SecretHash::of(&self.secret)
@@ -188,24 +192,24 @@ impl fmt::Debug for SecretHash {
     }
 }
 
-/// A role in one namespace, or for its keys that begin with a prefix: `read:sessions`,
+/// A role in one namespace, or for its keys with a prefix: `read:sessions`,
 /// `write:sessions/user:`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
     /// [`Role::Read`] or [`Role::Write`].
     pub role: Role,
-    /// Its name; there may be no such namespace yet.
+    /// Name of the namespace, which may not exist yet.
     pub namespace: String,
-    /// What keys begin with; empty: every key.
+    /// Prefix of the keys; empty: every key.
     pub prefix: Vec<u8>,
 }
 
-/// Text that is no scope. Nothing was changed.
+/// Text that is not a scope. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
     /// Without a namespace.
     #[error(
-        "`{0}` is no scope: write ROLE:NAMESPACE or ROLE:NAMESPACE/PREFIX, as in read:sessions/user:"
+        "`{0}` is not a scope: use ROLE:NAMESPACE or ROLE:NAMESPACE/PREFIX, for example read:sessions/user:"
     )]
     Form(String),
     /// No role.
@@ -242,12 +246,12 @@ impl fmt::Display for Scope {
     }
 }
 
-/// What the holder of a bearer token may do.
+/// The permissions of a bearer token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grants {
-    /// In every namespace.
+    /// Roles in every namespace.
     pub everywhere: Roles,
-    /// And here.
+    /// Roles in single namespaces.
     pub scopes: Vec<Scope>,
 }
 
@@ -264,7 +268,7 @@ impl Grants {
         self.allow(role, namespace, b"")
     }
 
-    /// Whether it has a role for a key. O(scopes), of which there are 16 at most.
+    /// Whether it has a role for a key. O(scopes), at most 16.
     #[must_use]
     pub fn allow(&self, role: Role, namespace: &str, key: &[u8]) -> bool {
         self.everywhere.allow(role)
@@ -273,7 +277,7 @@ impl Grants {
             })
     }
 
-    /// Whether it may know that there is a namespace of this name.
+    /// Whether it may know that a namespace of this name exists.
     #[must_use]
     pub fn know_of(&self, namespace: &str) -> bool {
         let is_meant = |scope: &Scope| scope.namespace == namespace;
@@ -294,17 +298,17 @@ impl Grants {
         for scope in &self.scopes {
             if !matches!(scope.role, Role::Read | Role::Write) {
                 return refused(
-                    "of the roles `read` and `write`: the others are for the whole cluster",
+                    "only the roles `read` and `write`: the others are for the whole cluster",
                 );
             }
             if self.everywhere.allow(scope.role) {
-                return refused("of roles that are not given for every namespace already");
+                return refused("only roles that are not already given for every namespace");
             }
             if scope.namespace.is_empty() || scope.namespace.len() > MAX_NAME_LEN {
-                return refused("of namespaces, whose names have 1 to 64 bytes");
+                return refused("namespaces with names of 1 to 64 bytes");
             }
             if scope.prefix.len() > MAX_SCOPE_PREFIX_LEN {
-                return refused("with prefixes of at most 256 bytes");
+                return refused("prefixes of at most 256 bytes");
             }
         }
         Ok(())
@@ -332,12 +336,12 @@ impl fmt::Debug for KeyDigest {
     }
 }
 
-/// What becomes of a join token.
+/// The uses of a join token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JoinUses {
-    /// How many nodes it lets in, 1 to 64.
+    /// Number of nodes that it admits, 1 to 64.
     pub most: u32,
-    /// The keys of those that it has let in.
+    /// Keys of the admitted nodes.
     pub by: Vec<KeyDigest>,
 }
 
@@ -346,20 +350,20 @@ pub struct JoinUses {
 pub struct BearerToken {
     /// For people: 1 to 64 letters, digits, `-`, `_`, `.` and `@`.
     pub name: String,
-    /// Of its secret.
+    /// Hash of its secret.
     pub hash: SecretHash,
-    /// What it may do.
+    /// Its permissions.
     pub grants: Grants,
     /// When it was created, Unix milliseconds.
     pub created_at_ms: u64,
-    /// When it ends, Unix milliseconds; none: when it is revoked.
+    /// Expiry, Unix milliseconds; `None`: valid until revoked.
     pub expires_at_ms: Option<u64>,
-    /// It is a join token.
+    /// The uses, if it is a join token.
     pub join: Option<JoinUses>,
 }
 
 impl BearerToken {
-    /// Whether it has ended, by a clock.
+    /// Whether it has expired by this clock.
     #[must_use]
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms)
@@ -385,12 +389,15 @@ impl BearerToken {
             return Err(TopologyError::setting("uses", "1 to 64"));
         }
         if self.expires_at_ms.is_none() {
-            return Err(TopologyError::setting("expiry", "needed for a join token"));
+            return Err(TopologyError::setting(
+                "expiry",
+                "required for a join token",
+            ));
         }
         if self.grants == Grants::default() {
             return Ok(());
         }
-        let allowed = "none for a join token: it lets nodes in and allows nothing else";
+        let allowed = "none for a join token, which only admits nodes";
         Err(TopologyError::setting("roles", allowed))
     }
 
@@ -403,13 +410,14 @@ impl BearerToken {
 }
 
 impl Topology {
-    /// Bearer tokens by their ids; expired ones may be among them.
+    /// Bearer tokens by their ids, expired ones included.
     #[must_use]
     pub fn bearer_tokens(&self) -> &BTreeMap<BearerId, BearerToken> {
         &self.stored.bearer_tokens
     }
 
-    /// Adds a token. Where there is no room, those go that have expired when this one was made.
+    /// Adds a token. If there is no room, first removes tokens that had expired when this one was
+    /// created.
     pub(super) fn create_bearer_token(
         &mut self,
         id: BearerId,
@@ -419,7 +427,7 @@ impl Topology {
         let tokens = &mut self.stored.bearer_tokens;
         match tokens.get(&id) {
             Some(known) if *known == new => return Ok(Outcome::Done),
-            Some(_) => return Err(TopologyError::setting("id", "one that was never given")),
+            Some(_) => return Err(TopologyError::setting("id", "a new id")),
             None => {}
         }
         let has_room = |tokens: &BTreeMap<BearerId, BearerToken>| {
@@ -440,10 +448,10 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// Whether a node with this key may come with a join token. To ask again is harmless.
+    /// Checks that a node with this key may use a join token. Repeating it is harmless.
     ///
     /// # Errors
-    /// [`TopologyError::UnknownJoinToken`], also for another secret or a token that is for clients;
+    /// [`TopologyError::UnknownJoinToken`], also for a wrong secret or a client's token;
     /// [`TopologyError::JoinTokenExpired`], [`TopologyError::JoinTokenUsed`].
     pub fn check_join_token(
         &self,
@@ -485,7 +493,7 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// Removes a token, if it is there.
+    /// Removes a token, if it exists.
     pub(super) fn revoke_bearer_token(&mut self, id: BearerId) -> Outcome {
         if self.stored.bearer_tokens.remove(&id).is_some() {
             self.advance_epoch();

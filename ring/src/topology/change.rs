@@ -1,7 +1,7 @@
-//! Transitions: begun, led from stage to stage, retreated from, aborted, ended.
+//! Starts transitions, advances their stages, retreats, aborts and ends them.
 //!
-//! One command advances any number of partitions, all to one epoch. Which step is
-//! allowed is [`Config`]'s to say; here is which one is wanted.
+//! One command advances any number of partitions, all to one epoch. [`Config`] decides
+//! whether a step is allowed; this module, which step comes next.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -81,8 +81,8 @@ impl Topology {
         Outcome::Done
     }
 
-    /// Takes the moves that writes cannot go on with without this newcomer back to
-    /// copying: an abort and another beginning, an epoch each.
+    /// Returns the moves whose writes need this newcomer to the copying stage: an abort
+    /// and a new start, an epoch each.
     pub(super) fn retreat(&mut self, node: NodeId) -> Outcome {
         let back = Epoch(self.stored.epoch.0 + 1);
         let again = Epoch(back.0 + 1);
@@ -104,8 +104,8 @@ impl Topology {
         Outcome::Done
     }
 
-    /// Counts a displaced node out of every move that has not ended; refuses where no
-    /// majority is left without it.
+    /// Excludes a displaced node from every running move; refuses if no majority is
+    /// left without it.
     pub(super) fn exclude(&mut self, node: NodeId) -> Result<Outcome, TopologyError> {
         let running = self.running()?;
         if running.dead.contains(&node) {
@@ -148,7 +148,7 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// Turns the transition round.
+    /// Reverses the transition.
     pub(super) fn abort(&mut self, number: u64, at_ms: u64) -> Result<Outcome, TopologyError> {
         let running = self.running()?;
         if running.id != number {
@@ -197,9 +197,9 @@ impl Topology {
     }
 }
 
-/// What commands are made of.
+/// Parts of commands.
 impl Topology {
-    /// Whether its replicas are those of the ring before the change, but for who was written off.
+    /// Whether its replicas are those of the ring before the change, except nodes declared dead.
     fn is_where_it_was(&self, config: &Config) -> bool {
         let nodes = self.current.nodes(config.partition);
         let may_lack = |node: &NodeId| self.stored.dead.contains(node);
@@ -220,8 +220,8 @@ impl Topology {
         })
     }
 
-    /// Who is to hold a partition when its move is done: none who was written off. If all were,
-    /// it stays with those of its replicas who are left and stay members.
+    /// The replicas of a partition after its move, without nodes declared dead. If all of them
+    /// are dead, it stays on its surviving replicas that stay members.
     pub(super) fn destination(&self, partition: Partition) -> Vec<NodeId> {
         let forward = self.stored.transition.as_ref().filter(|t| !t.aborted);
         let placement = self.target.as_ref().filter(|_| forward.is_some());
@@ -248,7 +248,7 @@ impl Topology {
         }
     }
 
-    /// Puts a configuration in force: what was known of the one before does not count.
+    /// Puts a configuration in force, and forgets the progress in the previous one.
     pub(super) fn enter(&mut self, next: Config) {
         let partition = next.partition;
         self.stored.known.insert(partition, Milestones::default());
@@ -265,7 +265,7 @@ impl Topology {
         }
     }
 
-    /// Notes a fact; the configuration it is about, unless the fact is void.
+    /// Records a fact. Returns its configuration, unless the fact is void.
     fn note(&mut self, node: NodeId, report: &Report) -> Option<Arc<Config>> {
         let partition = report.partition;
         let config = Arc::clone(self.config(partition)?);
@@ -316,7 +316,7 @@ impl Topology {
         }
     }
 
-    /// Starts a waiting move; whether it was done with that.
+    /// Starts a waiting move. Returns whether it is already done.
     fn begin_move(&mut self, partition: Partition, epoch: Epoch) -> bool {
         let Some(stable) = self.config(partition).cloned() else {
             return false;
@@ -372,7 +372,7 @@ impl Topology {
         self.raise_level();
     }
 
-    /// Notes where the lead or the order of the nodes is another than before, with the same
+    /// Records partitions whose lead or order of nodes has changed, but not their
     /// configuration.
     pub(super) fn note_reordered(&mut self, before: &[PartitionState]) {
         let epoch = self.stored.epoch;
@@ -440,7 +440,7 @@ impl Topology {
 }
 
 impl Report {
-    /// A report that carries nothing but its fact.
+    /// A report with only its fact.
     #[must_use]
     pub const fn of(config: &Config, fact: super::Fact, at_ms: u64) -> Self {
         Self {
@@ -453,7 +453,7 @@ impl Report {
 }
 
 impl super::Fact {
-    /// The same as the rules know it, and what it adds to what was moved.
+    /// The fact as a milestone, and the amount that it adds to the moved data.
     const fn milestone(self, epoch: Epoch) -> (crate::replicas::Milestone, Sizes) {
         use crate::replicas::Milestone;
         const NONE: Sizes = Sizes {

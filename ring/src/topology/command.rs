@@ -1,4 +1,4 @@
-//! What can be asked of the topology, and what nodes report to it.
+//! Commands to the topology, and reports of nodes.
 
 use serde::{Deserialize, Serialize};
 use torc_record::{DigestKey, Epoch, NamespaceId, NodeSlot};
@@ -16,7 +16,7 @@ pub enum Command {
     Found(Founding),
     /// Gives a node an id and a slot. Repeating it gives the same.
     Enrol(NewMember),
-    /// A member is reachable elsewhere now.
+    /// A member has a new address.
     Relocate {
         /// The member.
         node: NodeId,
@@ -26,9 +26,9 @@ pub enum Command {
         http_address: String,
     },
     /// A member was started. Refused unless its data directory is the member's and knows every
-    /// start that was confirmed before, or if it runs a release that does not work at the
-    /// cluster's feature level. Repeating it is harmless. An epoch only where the release is
-    /// another than before: no router sees a start.
+    /// earlier confirmed start, or if its release does not support the cluster's feature
+    /// level. Repeating it is harmless. Makes a new epoch only if the release has changed:
+    /// routers do not see starts.
     Booted {
         /// The member.
         node: NodeId,
@@ -36,7 +36,7 @@ pub enum Command {
         incarnation: Incarnation,
         /// This start.
         boot: Boot,
-        /// What it runs.
+        /// Its release.
         release: Release,
     },
     /// Starts a transition. Repeating it while it runs is harmless.
@@ -48,28 +48,29 @@ pub enum Command {
         /// The facts.
         reports: Vec<Report>,
     },
-    /// A newcomer, or a node that stays in a set that shrinks, cannot be reached: writes must
-    /// not wait for it. Changes nothing where enough others accept.
+    /// A newcomer, or a node that stays in a shrinking set, is unreachable: writes must not
+    /// wait for it. Changes nothing where enough others accept.
     Retreat {
         /// The node.
         node: NodeId,
     },
-    /// A node that the running transition displaces is dead: it has no vote in any of
-    /// its moves, and its successors merge the others instead of copying it. Refused where
-    /// no majority is left without it.
+    /// A node that the running transition displaces is dead: it has no vote in any move,
+    /// and its successors merge the others instead of copying it. Refused if no majority
+    /// is left without it.
     Exclude {
         /// The dead node.
         node: NodeId,
     },
-    /// A node is dead for good, whatever that loses: it is counted out of every partition,
-    /// and those of which no majority is left go on with what is left. Repeating it is harmless.
+    /// A node is dead for good, even if this loses data: it is excluded from every partition,
+    /// and partitions without a majority continue with their survivors. Repeating it is
+    /// harmless.
     WriteOff {
         /// The dead node.
         node: NodeId,
         /// Unix milliseconds.
         at_ms: u64,
     },
-    /// The running transition goes back: what has moved moves back. Repeating it is
+    /// Undoes the running transition: moved partitions move back. Repeating it is
     /// harmless.
     Abort {
         /// Number of the transition.
@@ -79,7 +80,7 @@ pub enum Command {
     },
     /// Creates a namespace. Repeating it while it has the same settings is harmless.
     CreateNamespace(NewNamespace),
-    /// A namespace goes, for good, and its records with it.
+    /// Drops a namespace with its records, for good.
     DropNamespace {
         /// The namespace.
         name: String,
@@ -92,15 +93,15 @@ pub enum Command {
         /// The namespace.
         namespace: NamespaceId,
     },
-    /// Gives a number to a generation of a static namespace, to be built. Repeating it gives another.
+    /// Reserves a number for a generation of a static namespace. Repeating it reserves another.
     ReserveGeneration {
         /// The namespace.
         namespace: String,
         /// Unix milliseconds.
         at_ms: u64,
     },
-    /// A reserved generation was built, or a rolled-back one is wanted again: members fetch it.
-    /// Repeating it is harmless.
+    /// Attaches a built or a rolled-back generation: members fetch it. Repeating it is
+    /// harmless.
     AttachGeneration {
         /// Its number.
         number: u32,
@@ -114,77 +115,79 @@ pub enum Command {
         /// The generation.
         number: u32,
     },
-    /// Gets are answered from this generation from now on. Refused while a member that is to hold it
-    /// is not ready. Repeating it is harmless.
+    /// Makes a generation the current one. Refused while a member that should hold it is not ready.
+    /// Repeating it is harmless.
     PromoteGeneration {
         /// The generation.
         number: u32,
     },
-    /// The current generation of a namespace is not wanted: the one before is current again.
+    /// Makes the previous generation of a namespace current again.
     RollBack {
         /// The namespace.
         namespace: String,
     },
-    /// A generation that is not current goes, for good.
+    /// Drops a generation that is not current, for good.
     DropGeneration {
         /// The generation.
         number: u32,
     },
-    /// A member acts by no topology older than this any more. Repeating it is harmless.
+    /// A member no longer acts on any older topology. Repeating it is harmless.
     Adopted {
         /// The member.
         node: NodeId,
         /// The topology.
         epoch: Epoch,
     },
-    /// Nobody waits any more for members that may not have heard which generation is current.
+    /// Stops waiting for members that may not know the current generation.
     StopWaiting {
         /// The namespace.
         namespace: String,
     },
-    /// A bearer token counts from now on. Repeating it is harmless.
+    /// Creates a bearer token. Repeating it is harmless.
     CreateBearerToken {
         /// Drawn at random.
         id: BearerId,
         /// What it is.
         token: BearerToken,
     },
-    /// A node comes with a join token. Repeating it with the same key is harmless.
+    /// Admits a node with a join token. Repeating it with the same key is harmless.
     UseJoinToken {
         /// The token.
         id: BearerId,
-        /// Of the secret that the node knows.
+        /// Hash of the node's secret.
         hash: SecretHash,
-        /// Of the node's key.
+        /// Digest of the node's key.
         by: KeyDigest,
         /// Unix milliseconds.
         at_ms: u64,
     },
-    /// A bearer token counts no more. Repeating it is harmless.
+    /// Revokes a bearer token. Repeating it is harmless.
     RevokeBearerToken {
         /// The token.
         id: BearerId,
     },
-    /// Members trust a new authority of certificates beside the old one.
+    /// Starts a rotation: members trust a new certificate authority beside the old one.
     BeginRotation {
-        /// The certificate of the one that they issue by, in PEM.
+        /// The certificate of the issuing authority, in PEM.
         old: String,
-        /// And of the new one.
+        /// The certificate of the new authority, in PEM.
         new: String,
     },
-    /// The next step of a rotation. Refused while a member has not done the one before. Repeating it is harmless.
+    /// Starts the next step of a rotation. Refused while a member has not finished the previous
+    /// one. Repeating it is harmless.
     Rotate {
         /// Its number.
         rotation: u32,
         /// The step.
         to: RotationStep,
     },
-    /// The new authority of a rotation goes again, before anybody issues by it. Repeating it is harmless.
+    /// Removes the new authority of a rotation, before it issues certificates. Repeating it is
+    /// harmless.
     AbortRotation {
         /// Its number.
         rotation: u32,
     },
-    /// A member has done a step of a rotation, and that outlasts its restart. Repeating it is harmless.
+    /// A member has durably finished a step of a rotation. Repeating it is harmless.
     RotationDone {
         /// The member.
         node: NodeId,
@@ -195,7 +198,7 @@ pub enum Command {
     },
 }
 
-/// Settings of a new cluster, fixed for its life but for the number of replicas.
+/// Settings of a new cluster, which never change except the number of replicas.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Founding {
     /// The cluster's id, drawn at random.
@@ -208,7 +211,7 @@ pub struct Founding {
     pub replicas: u8,
     /// Positions on the ring of a node of normal weight.
     pub positions: u16,
-    /// The founding members, sharing the ring from the start.
+    /// The founding members, which share the ring from the start.
     pub members: Vec<NewMember>,
 }
 
@@ -227,7 +230,7 @@ impl Founding {
     }
 }
 
-/// How much a transition is expected to move.
+/// The amount of data that a transition moves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     /// Records, tombstones included.
@@ -248,16 +251,16 @@ impl std::ops::AddAssign for Sizes {
 pub struct Proposal {
     /// What changes.
     pub kind: TransitionKind,
-    /// Epoch of the topology the plan was made on.
+    /// Epoch of the topology that the plan is based on.
     pub based_on: Epoch,
     /// Most partitions in flight at a time, at least 1.
     pub parallel: u32,
-    /// What the plan said would move.
+    /// The planned amount.
     pub planned: Sizes,
     /// Unix milliseconds.
     pub at_ms: u64,
-    /// Whether a node may leave though fewer nodes than replicas stay: the replica sets
-    /// shrink then.
+    /// Whether a node may leave although fewer nodes than replicas stay: the replica
+    /// sets then shrink.
     pub force: bool,
 }
 

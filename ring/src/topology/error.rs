@@ -61,7 +61,7 @@ pub enum TopologyError {
     },
     /// The node runs a release that does not work at the cluster's feature level.
     #[error(
-        "{who} runs release {}, which works at feature {}, but the cluster is at level {level}. \
+        "{who} runs release {}, which supports feature {}, but the cluster is at level {level}. \
          Nothing was changed: {}",
         release.version,
         release.levels,

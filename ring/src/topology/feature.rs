@@ -1,10 +1,10 @@
-//! Feature levels: which releases work beside each other.
+//! Feature levels: which releases can work together.
 //!
-//! A release works at a range of levels, and the cluster is at one that all members work at. A node
-//! whose range lacks it is refused by name. The level rises by itself once every member works at
-//! a higher one, and never goes down: what a level allows may be on disks from then on. Whoever
-//! adds what an earlier release cannot read or answer, a command, a stored form or a message,
-//! gives it the next level and uses it only from that level on.
+//! A release supports a range of levels, and the cluster is at a level that all members support.
+//! Nodes that do not support it are refused. The level rises by itself once every member supports a
+//! higher one, and never goes down, because data of that level may then be on disk. A command,
+//! stored form or message that an earlier release cannot handle gets the next level and is used
+//! only from that level on.
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 use super::stored::Stored;
 use super::{NewMember, Topology, TopologyError};
 
-/// The feature levels that a release works at, both ends included.
+/// The feature levels that a release supports, both ends included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Levels {
-    /// The lowest: that of the release before, as a rule.
+    /// The lowest: usually that of the previous release.
     pub oldest: u32,
     /// The highest.
     pub newest: u32,
 }
 
 impl Levels {
-    /// Those of this release. The only place that names them.
+    /// The levels of this release. The only place that defines them.
     pub const OURS: Self = Self {
         oldest: 1,
         newest: 1,
@@ -35,14 +35,14 @@ impl Levels {
         self.oldest <= level && level <= self.newest
     }
 
-    /// What to do where a level is not among them.
+    /// What to do if a level is not among them.
     #[must_use]
     pub fn advice(self, level: u32) -> String {
         if self.newest < level {
-            format!("start it with a release that works at level {level}")
+            format!("start it with a release that supports level {level}")
         } else {
             format!(
-                "upgrade every member to a release that works at level {} first",
+                "first upgrade every member to a release that supports level {}",
                 self.oldest
             )
         }
@@ -59,19 +59,19 @@ impl fmt::Display for Levels {
     }
 }
 
-/// What a node runs.
+/// The release of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Release {
     /// Its name, as `kvd --version` prints it.
     pub version: String,
-    /// The feature levels it works at.
+    /// The feature levels that it supports.
     pub levels: Levels,
 }
 
 impl Release {
     const MAX_VERSION_LEN: usize = 64;
 
-    /// This one.
+    /// The running release.
     #[must_use]
     pub fn ours() -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Release {
         }
     }
 
-    /// Whether a node that runs this can be in a cluster at this level; `who` names the node.
+    /// Checks that a node with this release can join a cluster at this level; `who` names the node.
     ///
     /// # Errors
     /// [`TopologyError::OtherLevel`].
@@ -115,13 +115,13 @@ impl NewMember {
 }
 
 impl Topology {
-    /// The level that every member works at.
+    /// The level that every member supports.
     #[must_use]
     pub fn feature_level(&self) -> u32 {
         self.stored.feature_level
     }
 
-    /// Raises the level to the highest that every member works at.
+    /// Raises the level to the highest that every member supports.
     pub(super) fn raise_level(&mut self) {
         let level = self.stored.highest_level();
         if level > self.stored.feature_level {
@@ -132,7 +132,7 @@ impl Topology {
 }
 
 impl Stored {
-    /// The highest level that every member works at, if there is one.
+    /// The highest level that every member supports, if any.
     pub(super) fn highest_level(&self) -> u32 {
         let members = self.members.values();
         let newest = members.map(|member| member.identity.release.levels.newest);

@@ -57,8 +57,8 @@ fn the_level_never_goes_down_and_a_member_that_cannot_work_at_it_is_refused() {
     assert_eq!(topology, before, "a refusal changes nothing");
     assert_eq!(
         refused.to_string(),
-        "node 2 (127.0.0.1:7402) runs release 0.2.0, which works at feature level 1, but the \
-         cluster is at level 2. Nothing was changed: start it with a release that works at level 2"
+        "node 2 (127.0.0.1:7402) runs release 0.2.0, which supports feature level 1, but the \
+         cluster is at level 2. Nothing was changed: start it with a release that supports level 2"
     );
     restart(&mut topology, 2, release("0.9.1", 2, 4)).unwrap();
     assert_eq!(topology.feature_level(), 2, "node 1 does not work at more");
@@ -76,9 +76,9 @@ fn a_newcomer_that_does_not_work_at_the_level_is_refused_by_name() {
     assert_eq!(topology, before);
     assert_eq!(
         refused.to_string(),
-        "the node at 127.0.0.1:7404 runs release 1.4.0, which works at feature levels 2 to 3, but \
-         the cluster is at level 1. Nothing was changed: upgrade every member to a release that \
-         works at level 2 first"
+        "the node at 127.0.0.1:7404 runs release 1.4.0, which supports feature levels 2 to 3, but \
+         the cluster is at level 1. Nothing was changed: first upgrade every member to a release \
+         that supports level 2"
     );
     let new = NewMember {
         release: release("0.3.0", 1, 2),

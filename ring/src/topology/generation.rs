@@ -1,4 +1,4 @@
-//! Generations of static namespaces: the whole content of one, immutable, replaced at once.
+//! Generations: the whole, immutable content of a static namespace, replaced at once.
 //!
 //! ```text
 //! reserved ── attach ──> attached ── promote ──> current ── promote another ──> previous
@@ -34,42 +34,42 @@ pub const MAX_GENERATIONS: usize = 256;
 
 const MAX_SOURCE_LEN: usize = 1_024;
 
-/// How far a generation is.
+/// The state of a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GenerationState {
-    /// It can be built.
+    /// Reserved, so it can be built.
     Reserved,
-    /// Members hold it, or fetch it.
+    /// Members hold or fetch it.
     Attached,
-    /// Gets are answered from it.
+    /// Nodes answer gets from it.
     Current,
-    /// Gets were answered from it until that epoch.
+    /// It was current until that epoch.
     Previous(Epoch),
-    /// It was current and was rolled back: attach it again before promoting it.
+    /// It was rolled back: attach it again before promoting it.
     RolledBack,
 }
 
 /// What a generation consists of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GenerationContent {
-    /// BLAKE3 of its manifest: names every file.
+    /// BLAKE3 of its manifest, which lists every file.
     pub manifest: [u8; 32],
-    /// Where nodes fetch it.
+    /// Where nodes fetch it from.
     pub source: String,
     /// Its keys.
     pub records: u64,
     /// Bytes of its keys and values.
     pub bytes: u64,
-    /// Where on the circle it has keys.
+    /// The arcs in which it has keys.
     pub arcs: Arcs,
 }
 
-/// Some of the arcs that partitions lie on, a bit each.
+/// A set of partition arcs, one bit each.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arcs(Vec<u8>);
 
 impl Arcs {
-    /// Those of these partitions, whatever their layer.
+    /// The arcs of these partitions, of any layer.
     pub fn of(partitions: Partitions, some: impl IntoIterator<Item = Partition>) -> Self {
         let mut bits = vec![0; (partitions.count() as usize).div_ceil(8)];
         for partition in some {
@@ -87,7 +87,7 @@ impl Arcs {
         Self(bytes)
     }
 
-    /// A bit an arc, the first of each byte its lowest.
+    /// One bit per arc, lowest bit of each byte first.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -105,28 +105,28 @@ impl Arcs {
 /// A generation of a static namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Generation {
-    /// Under which its records are stored.
+    /// The id under which its records are stored.
     pub id: NamespaceId,
-    /// Whose content it is.
+    /// Its namespace.
     pub namespace: String,
     /// The version of all of its records.
     pub ballot: Ballot,
-    /// How far it is.
+    /// Its state.
     pub state: GenerationState,
-    /// What it is; none while it is reserved.
+    /// Its content; `None` while it is reserved.
     pub content: Option<GenerationContent>,
-    /// The members that hold all that they are to hold of it.
+    /// The members that hold all of their share.
     pub ready: BTreeSet<NodeId>,
 }
 
 impl Generation {
-    /// Whether members hold it, or fetch it.
+    /// Whether members hold or fetch it.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         !matches!(self.state, GenerationState::Reserved)
     }
 
-    /// Whether it has keys in a partition. One of another layer has none.
+    /// Whether it has keys in a partition; never in one of another layer.
     #[must_use]
     pub fn has_keys_in(&self, partitions: Partitions, partition: Partition) -> bool {
         let content = self.content.as_ref().filter(|_| self.is_held());
@@ -135,12 +135,12 @@ impl Generation {
     }
 }
 
-/// A promotion, or a dropped namespace, that some members may not have heard of.
+/// A promotion, or a dropped namespace, that some members may not know of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
-    /// The topology that says what is current.
+    /// Epoch of the topology with the change.
     pub epoch: Epoch,
-    /// The members at that time, less those that have adopted it.
+    /// The members at that time that have not adopted it yet.
     pub waiting: BTreeSet<NodeId>,
 }
 
@@ -157,7 +157,7 @@ impl Topology {
         self.stored.generations.get(&number)
     }
 
-    /// The generation that gets of a namespace are answered from.
+    /// The current generation of a namespace.
     #[must_use]
     pub fn current_generation(&self, namespace: &str) -> Option<&Generation> {
         let is_it =
@@ -165,7 +165,7 @@ impl Topology {
         self.generations().find(is_it)
     }
 
-    /// The members that may still answer gets of a namespace from an older generation, or of a dropped one.
+    /// The members that may still serve an older generation of a namespace, or a dropped namespace.
     #[must_use]
     pub fn unheard(&self, namespace: &str) -> BTreeSet<NodeId> {
         let switch = self.stored.switches.get(namespace);
@@ -176,14 +176,14 @@ impl Topology {
         waiting.filter(counts).copied().collect()
     }
 
-    /// The switches that a member has to say it has heard of, by having adopted this epoch.
+    /// Whether a member must report that it has adopted this epoch, because a switch waits for it.
     #[must_use]
     pub fn must_tell(&self, node: NodeId, adopted: Epoch) -> bool {
         let mut switches = self.stored.switches.values();
         switches.any(|it| it.epoch <= adopted && it.waiting.contains(&node))
     }
 
-    /// The members that are to hold a generation and have not said that they do.
+    /// The members that should hold a generation but have not reported it.
     #[must_use]
     pub fn not_ready(&self, generation: &Generation) -> BTreeSet<NodeId> {
         let layer = generation.id.layer();
@@ -198,13 +198,13 @@ impl Topology {
         holders.into_iter().filter(lacks).collect()
     }
 
-    /// Those that members hold or fetch, by their ids.
+    /// The generations that members hold or fetch, by their ids.
     pub(super) fn held_generations(&self) -> BTreeMap<NamespaceId, Arc<Generation>> {
         let held = self.generations().filter(|it| it.is_held());
         held.map(|it| (it.id, Arc::new(it.clone()))).collect()
     }
 
-    /// A namespace as it is routed by: the keys of a static one are those of its current generation.
+    /// A namespace for routing: a static one has the id of its current generation.
     pub(super) fn as_routed(&self, name: &str, namespace: Namespace) -> Namespace {
         let current = self.current_generation(name);
         let id = current.map_or(namespace.id, |generation| generation.id);
@@ -276,7 +276,7 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// A member holds all that it is to hold of a generation.
+    /// Records that a member holds its share of a generation.
     pub(super) fn holds_generation(&mut self, node: NodeId, number: u32) -> Outcome {
         if let Some(generation) = self.stored.generations.get_mut(&number)
             && generation.is_held()
@@ -310,7 +310,7 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// The current generation is not wanted: the one before is current again.
+    /// Makes the previous generation current again.
     pub(super) fn roll_back(&mut self, namespace: &str) -> Result<Outcome, TopologyError> {
         self.static_namespace(namespace)?;
         let before = self.stored.generations.iter();
@@ -346,7 +346,7 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// A member has adopted a topology: it answers by nothing older any more.
+    /// Records that a member has adopted a topology and acts on no older one.
     pub(super) fn told_of_switches(&mut self, node: NodeId, adopted: Epoch) -> Outcome {
         for switch in self.stored.switches.values_mut() {
             if switch.epoch <= adopted {
@@ -400,7 +400,7 @@ impl Topology {
         self.wait_for_all(namespace.to_owned());
     }
 
-    /// A new epoch that every member is to adopt before nobody answers by an older one.
+    /// Makes a new epoch and waits for every member to adopt it.
     pub(super) fn wait_for_all(&mut self, namespace: String) {
         let epoch = self.advance_epoch();
         let switch = Switch {

@@ -1,7 +1,7 @@
-//! Those who may come with a bearer token now.
+//! The holders of valid bearer tokens.
 //!
-//! Derived from a topology at a time. A [`Holder`] is shared with everything that was opened in its name: once its token is
-//! revoked or has expired it says so, to who asks, for the price of one load.
+//! Derived from a topology and a time. Everything opened in its name shares a [`Holder`], which
+//! costs one load to check whether its token was revoked or has expired.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct Holder {
     pub id: BearerId,
     /// Its name.
     pub name: String,
-    /// What it may do, until it has ended.
+    /// Its permissions, until the token ends.
     pub grants: Grants,
     has_ended: AtomicBool,
 }
@@ -30,13 +30,13 @@ impl Holder {
     }
 }
 
-/// The holders of the tokens that count.
+/// The holders of valid tokens.
 #[derive(Debug, Default)]
 pub struct Holders(BTreeMap<BearerId, (SecretHash, Arc<Holder>)>);
 
 impl Holders {
-    /// Those of these tokens that have not expired by now. Whoever is in `self` and not among them has ended.
-    /// None if they are the same. O(tokens).
+    /// The holders of these tokens that have not expired. Ends those in `self` that are not among
+    /// them. `None` if nothing changes. O(tokens).
     #[must_use]
     pub fn next(&self, tokens: &BTreeMap<BearerId, BearerToken>, now_ms: u64) -> Option<Self> {
         // Join tokens are for nodes that are not in yet.
@@ -76,7 +76,8 @@ impl Holders {
         changed.then_some(Self(next))
     }
 
-    /// Who holds the token `id.secret`. None: nobody; whether the id or the secret is wrong is not told. Some 200 ns.
+    /// The holder of the token `id.secret`. `None` does not reveal whether the id or the secret is
+    /// wrong. About 200 ns.
     #[must_use]
     pub fn find(&self, text: &str) -> Option<&Arc<Holder>> {
         let (id, secret) = split(text).ok()?;

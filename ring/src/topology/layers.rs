@@ -1,8 +1,8 @@
-//! Layers in use, their numbers of replicas, and who holds the partitions of each.
+//! Layers in use, with their numbers of replicas and placements.
 //!
-//! A layer is used from its first namespace on, for ever. All namespaces of a layer have its
-//! number of replicas, which an alteration changes for all of them at once: what a key's
-//! digest says of its layer never changes. The base layer is always in use.
+//! A layer is in use from its first namespace on, for ever. All namespaces of a layer share
+//! its number of replicas; an alteration changes it for all of them, because a key's digest
+//! fixes its layer. The base layer is always in use.
 
 use std::collections::BTreeMap;
 
@@ -22,14 +22,14 @@ pub struct Layers(
 );
 
 impl Layers {
-    /// The base layer alone, with so many replicas.
+    /// The base layer alone, with this number of replicas.
     #[must_use]
     pub const fn base(replicas: u8) -> Self {
         Self([0; Layer::COUNT]).with(Layer::BASE, replicas)
     }
 
-    /// The base layer with so many replicas, and those that some namespaces lie in; none where
-    /// a number is not 1 to 5, or namespaces of one layer have different ones.
+    /// The base layer with `base` replicas, and the layers of these namespaces; `None` if a
+    /// number is not 1 to 5, or namespaces of one layer have different numbers.
     #[must_use]
     pub fn of(base: u8, namespaces: &BTreeMap<String, Namespace>) -> Option<Self> {
         let mut layers = Self::base(base);
@@ -44,14 +44,14 @@ impl Layers {
         layers.iter().all(are_right).then_some(layers)
     }
 
-    /// These, but one layer with so many replicas.
+    /// These layers, with another number of replicas for one layer.
     #[must_use]
     pub const fn with(mut self, layer: Layer, replicas: u8) -> Self {
         self.0[layer.index()] = replicas;
         self
     }
 
-    /// How many replicas the partitions of a layer are to have; 0 where it is not in use.
+    /// The number of replicas of a layer's partitions; 0 if it is not in use.
     #[must_use]
     pub const fn replicas(self, layer: Layer) -> u8 {
         self.0[layer.index()]
@@ -63,7 +63,7 @@ impl Layers {
         self.replicas(layer) != 0
     }
 
-    /// How many there are.
+    /// The number of layers in use.
     #[must_use]
     pub fn count(self) -> usize {
         self.iter().count()
@@ -83,8 +83,8 @@ impl Layers {
         })
     }
 
-    /// Where a partition stands in a table of [`Layers::partitions`]; none if its layer is
-    /// not in use.
+    /// The index of a partition in a table of [`Layers::partitions`]; `None` if its layer
+    /// is not in use.
     #[must_use]
     pub fn index(self, partitions: Partitions, partition: Partition) -> Option<usize> {
         let layer = partitions.layer(partition)?;
@@ -99,9 +99,9 @@ impl Layers {
         Some(before * partitions.count() as usize + arc)
     }
 
-    /// The layer for another namespace with so many replicas: the first in use that has as
-    /// many, the base layer before others; else the layer of that number; else any that is
-    /// not in use. None if all are, or have another number. One layer is passed over.
+    /// The layer for another namespace with this number of replicas: the first layer in
+    /// use with as many, base layer first; else the layer of that number; else any unused
+    /// layer. `None` if there is none. Skips the layer `but`.
     pub(super) fn for_another(self, replicas: u8, but: Option<Layer>) -> Option<Layer> {
         let fits = |layer: &Layer| self.replicas(*layer) == replicas && Some(*layer) != but;
         let is_free = |layer: &Layer| !self.contains(*layer);
@@ -111,7 +111,7 @@ impl Layers {
     }
 }
 
-/// One placement a layer in use.
+/// One placement per layer in use.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Placements {
     layers: Layers,
@@ -125,7 +125,7 @@ impl Placements {
         Self { layers, placements }
     }
 
-    /// The nodes of a partition, the primary first; nobody where the layer is not in use.
+    /// The nodes of a partition, the primary first; empty if the layer is not in use.
     pub(super) fn nodes(&self, partition: Partition) -> &[NodeId] {
         self.of(partition).map_or(&[], |it| it.nodes(partition))
     }

@@ -1,4 +1,4 @@
-//! Members of a cluster and the names they go by.
+//! Members of a cluster and their identifiers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -67,40 +67,40 @@ random_id! {
 }
 
 random_id! {
-    /// 128 random bits that name a data directory: a wiped disk comes back as another.
+    /// 128 random bits that name a data directory: a wiped disk gets another name.
     Incarnation
 }
 
 /// One start of a process with a data directory. The default is older than every other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Boot {
-    /// Grows with every start that the topology group confirmed.
+    /// Grows with every confirmed start.
     pub number: u64,
-    /// Drawn for this start: two copies of a directory that take the same number differ.
+    /// Random for this start: two copies of a directory that take the same number differ in it.
     pub draw: u64,
 }
 
 impl Boot {
-    /// Whether a process that knows of `known` shows that this one has an older copy of the
-    /// data directory, or a clone of it.
+    /// Whether the start `known` proves that this process has an older copy or a clone of
+    /// the data directory.
     #[must_use]
     pub const fn is_superseded_by(self, known: Self) -> bool {
         known.number > self.number || (known.number == self.number && known.draw != self.draw)
     }
 }
 
-/// Where a member stands.
+/// The state of a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberState {
-    /// Has an id, but no position on the ring yet.
+    /// It has an id but no ring positions yet.
     Joining,
-    /// Has positions on the ring.
+    /// It has ring positions.
     Active,
-    /// Is handing its partitions over and will be removed.
+    /// It is handing over its partitions and will be removed.
     Leaving,
 }
 
-/// What a node says of itself when it asks to be a member.
+/// A node's description of itself when it joins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewMember {
     /// Name of its data directory.
@@ -113,7 +113,7 @@ pub struct NewMember {
     pub zone: Zone,
     /// Share of the load, percent of a normal node.
     pub weight: Weight,
-    /// What it runs; as a member, what its last confirmed start ran.
+    /// Its release; for a member, that of its last confirmed start.
     pub release: Release,
 }
 
@@ -139,9 +139,9 @@ impl NewMember {
 pub struct Member {
     /// Its number in ballots.
     pub slot: NodeSlot,
-    /// Where it stands.
+    /// Its state.
     pub state: MemberState,
-    /// What it said of itself.
+    /// Its description of itself.
     #[serde(flatten)]
     pub identity: NewMember,
 }

@@ -1,7 +1,7 @@
-//! Commands about members: who is one, and where it is reachable.
+//! Commands about members and their addresses.
 //!
-//! A slot is given once: the ballots of a node that was removed stay on disks, and two
-//! writers of one slot could make the same ballot.
+//! A slot is assigned only once: ballots of a removed node stay on disk, and two
+//! writers with one slot could make the same ballot.
 
 use torc_record::NodeSlot;
 
@@ -115,7 +115,7 @@ impl Stored {
         Ok(id)
     }
 
-    /// How many members have positions on the ring and keep them.
+    /// The number of members that have ring positions and keep them.
     pub(super) fn active(&self) -> usize {
         let members = self.members.values();
         members.filter(|m| m.state == MemberState::Active).count()

@@ -1,4 +1,4 @@
-//! The topology: what the topology group agrees on.
+//! The topology, on which the topology group agrees.
 //!
 //! A deterministic state machine. [`Topology::apply`] takes a [`Command`] that the
 //! group has committed and either changes the topology or refuses and changes
@@ -129,13 +129,13 @@ impl Topology {
             .map(|(id, member)| (*id, member))
     }
 
-    /// The last start of a member that was confirmed.
+    /// The last confirmed start of a member.
     #[must_use]
     pub fn boot(&self, node: NodeId) -> Option<Boot> {
         self.stored.boots.get(&node).copied()
     }
 
-    /// The transition that runs.
+    /// The running transition.
     #[must_use]
     pub fn transition(&self) -> Option<&Transition> {
         self.stored.transition.as_ref()
@@ -147,7 +147,7 @@ impl Topology {
         self.stored.last_transition.as_ref()
     }
 
-    /// The replicas of one partition; none when there is no such partition in use.
+    /// The replicas of one partition; `None` if the partition is not in use.
     #[must_use]
     pub fn config(&self, partition: Partition) -> Option<&Arc<Config>> {
         let layers = self.stored.layers;
@@ -155,8 +155,8 @@ impl Topology {
         self.stored.configs.get(at)
     }
 
-    /// State of one partition: stage, lead, preference lists; none when there is no such
-    /// partition in use.
+    /// State of one partition: stage, lead, preference lists; `None` if the partition is
+    /// not in use.
     #[must_use]
     pub fn state(&self, partition: Partition) -> Option<PartitionState> {
         self.config(partition).map(|config| self.state_of(config))
@@ -177,8 +177,8 @@ impl Topology {
         }
     }
 
-    /// Whether nodes that a partition has left may delete what they hold of it: it is
-    /// stable, and a majority of its replicas has adopted that.
+    /// Whether former replicas may delete their data of a partition: it is stable, and
+    /// a majority of its replicas has adopted that.
     #[must_use]
     pub fn may_discard(&self, partition: Partition) -> bool {
         let config = self.config(partition);
@@ -186,8 +186,8 @@ impl Topology {
         stable && !self.stored.known.contains_key(&partition)
     }
 
-    /// Newcomers, and nodes that stay in a set that shrinks, without which writes to some
-    /// partition cannot be acknowledged: while one of them does not answer, [`Command::Retreat`].
+    /// Newcomers, and nodes that stay in a shrinking set, that writes to some partition need: if
+    /// one of them does not answer, use [`Command::Retreat`].
     #[must_use]
     pub fn awaited_copiers(&self) -> BTreeSet<NodeId> {
         let awaited = |(_, config): (Partition, Arc<Config>)| {
@@ -199,7 +199,7 @@ impl Topology {
         self.moving().flat_map(awaited).collect()
     }
 
-    /// What nodes and clients route by.
+    /// The routing table for nodes and clients.
     #[must_use]
     pub fn routing(&self) -> RoutingTable {
         let stored = &self.stored;
@@ -253,8 +253,8 @@ impl Topology {
         placements.find(|placement| self.gives(placement, config, set))
     }
 
-    /// Whether a set is all that the ring gives a partition, or lacks of them none but who was
-    /// written off or excluded: a partition goes on without the first of them and keeps the last.
+    /// Whether a set equals the ring's nodes for a partition, except nodes declared dead or
+    /// excluded: a partition continues without the former and keeps the latter.
     fn gives(&self, placement: &Placements, config: &Config, set: Votes) -> bool {
         let excluded = self.stored.transition.as_ref().map(|t| &t.dead);
         let may_lack = |node: &NodeId| {
@@ -263,7 +263,7 @@ impl Topology {
         lacks_only(placement.nodes(config.partition), config, set, may_lack)
     }
 
-    /// The lead that the ring gives, as long as it counts; else the first that does.
+    /// The ring's lead, if it counts; else the first node that does.
     fn lead(&self, config: &Config) -> NodeId {
         let readers = config.readers();
         let counts = |node: &NodeId| {
@@ -281,7 +281,7 @@ impl Topology {
 
 /// Commands.
 impl Topology {
-    /// The first topology of a new cluster, epoch 1, its members sharing the ring.
+    /// The first topology of a new cluster, epoch 1, whose members share the ring.
     ///
     /// # Errors
     /// [`TopologyError`] when the settings are out of range or no ring fits.
@@ -393,11 +393,11 @@ impl Topology {
         }
     }
 
-    /// What a change would move: exactly what [`Command::Begin`] will do when
-    /// it is committed at this epoch.
+    /// Plans a change: exactly what [`Command::Begin`] will do if it is committed at
+    /// this epoch.
     ///
     /// # Errors
-    /// [`TopologyError`] when the change is not possible now, or not without `force`.
+    /// [`TopologyError`] if the change is not possible now, or not without `force`.
     pub fn plan(
         &self,
         change: &TransitionKind,

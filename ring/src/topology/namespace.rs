@@ -1,4 +1,4 @@
-//! Namespaces: created, altered, dropped. The mode is for life.
+//! Creates, alters and drops namespaces. A namespace never changes its mode.
 //!
 //! Ids are given in order and never again, even after a namespace was dropped: a digest is of
 //! the id and the key, and what an id once meant is on disks. An id also says in which [layer](torc_record::Layer) the namespace lies, for ever: in the base layer if
@@ -29,7 +29,7 @@ const MAX_NAME_LEN: usize = 64;
 /// First character of the names of dropped namespaces, and of no other's.
 const DROPPED: char = '~';
 
-/// The name that a dropped namespace goes on under.
+/// The name of a dropped namespace.
 #[must_use]
 pub fn dropped_name(id: NamespaceId) -> String {
     format!("{DROPPED}{}", id.0)
@@ -41,7 +41,7 @@ pub fn is_dropped_name(name: &str) -> bool {
     name.starts_with(DROPPED)
 }
 
-/// How the replicas of a key agree. Fixed for a namespace's life.
+/// How the replicas of a key agree. A namespace never changes its mode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceMode {
     /// Every key is one register.
@@ -56,11 +56,11 @@ pub enum NamespaceMode {
 /// A namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespace {
-    /// What records and digests carry.
+    /// Its id, which is part of records and digests.
     pub id: NamespaceId,
-    /// How its replicas agree.
+    /// How the replicas of a key agree.
     pub mode: NamespaceMode,
-    /// Replicas of each of its keys: those of its layer. While that is altered, those before.
+    /// Replicas of each key, as in its layer; during an alteration, the number before it.
     pub replicas: u8,
 }
 
@@ -69,9 +69,9 @@ pub struct Namespace {
 pub struct NewNamespace {
     /// 1 to 64 of `a-z`, `0-9`, `-`, `_` and `.`.
     pub name: String,
-    /// How its replicas agree.
+    /// How the replicas of a key agree.
     pub mode: NamespaceMode,
-    /// Replicas of each key; none: as many as the base layer has.
+    /// Replicas of each key; `None`: as many as the base layer.
     pub replicas: Option<u8>,
 }
 
@@ -119,7 +119,7 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// Nobody is answered from a namespace any more, and its records go.
+    /// Drops a namespace: nodes stop serving it and delete its records.
     pub(super) fn drop_namespace(&mut self, name: &str) -> Result<Outcome, TopologyError> {
         if name == "default" {
             return Err(TopologyError::DefaultStays);
@@ -142,7 +142,7 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// A member has deleted the records of a dropped namespace in all partitions that it leads.
+    /// Records that a member has deleted a dropped namespace in all partitions that it leads.
     pub(super) fn swept(&mut self, node: NodeId, namespace: NamespaceId) -> Outcome {
         if let Some(swept) = self.stored.sweeps.get_mut(&namespace) {
             swept.insert(node);
@@ -164,7 +164,8 @@ impl Topology {
         Outcome::Done
     }
 
-    /// The namespace of this name, with its own id: gets of a static one are routed by that of a generation.
+    /// The namespace of this name, with its own id; routing uses the id of a generation for a
+    /// static one.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<Namespace> {
         self.stored.namespaces.get(name).copied()
@@ -176,8 +177,8 @@ impl Topology {
         &self.stored.sweeps
     }
 
-    /// The layer that a namespace is created in. Never one whose replicas are being altered:
-    /// which namespaces that changes was told before it began.
+    /// The layer of a new namespace. Never one that is being altered: the plan listed the
+    /// affected namespaces.
     fn layer_for(&self, new: &NewNamespace) -> Result<Layer, TopologyError> {
         let altered = self.altering().map(|(_, layer)| layer);
         let layers = self.stored.layers;
@@ -201,7 +202,7 @@ impl Topology {
         }
     }
 
-    /// Gives the layer of a namespace that was just created its partitions, all empty.
+    /// Gives the layer of a new namespace its partitions, all empty.
     fn use_layer(&mut self, layer: Layer, replicas: u8, epoch: Epoch) {
         let partitions = self.stored.partitions;
         self.stored.layers = self.stored.layers.with(layer, replicas);
@@ -220,7 +221,7 @@ impl Topology {
 }
 
 impl Stored {
-    /// Forgets dropped namespaces without records, but for the last one of each layer.
+    /// Forgets dropped namespaces without records, except the last one of each layer.
     fn forget_dropped(&mut self) {
         let dropped = self
             .namespaces
@@ -236,7 +237,8 @@ impl Stored {
         }
     }
 
-    /// Other members may lead partitions now: all say anew that they have deleted what was dropped.
+    /// After a change of leads: all members must report again that they have deleted dropped
+    /// namespaces.
     pub(super) fn sweep_anew(&mut self) {
         self.sweeps.values_mut().for_each(BTreeSet::clear);
     }

@@ -1,11 +1,11 @@
-//! Roles: what a client may do.
+//! Roles of clients.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a client may do.
+/// A client's permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Role {
@@ -13,22 +13,22 @@ pub enum Role {
     Read = 1,
     /// Write and delete keys.
     Write = 2,
-    /// See the cluster's state: status, ring, metrics, hot keys, what explains a key.
+    /// See the cluster's state: status, ring, metrics, hot keys, explanations of keys.
     Observe = 4,
     /// Change the cluster and its namespaces; includes every other role.
     Admin = 8,
 }
 
-/// Text that names no role.
+/// Text that is not a role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no role `{0}`: the roles are read, write, observe and admin")]
+#[error("unknown role `{0}`: use read, write, observe or admin")]
 pub struct UnknownRole(pub String);
 
 impl Role {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Observe, Self::Admin];
 
-    /// Its name, as certificates, scopes and flags have it.
+    /// Its name in certificates, scopes and flags.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

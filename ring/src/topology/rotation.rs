@@ -1,8 +1,9 @@
-//! Rotating the authority of a secure cluster: which authorities its nodes trust, and which one they issue by.
+//! Rotation of a secure cluster's authority: the trusted authorities and the issuing one.
 //!
-//! A rotation has three steps, and each waits until every member has done the one before. First all members trust the new
-//! authority beside the old one, and have its key. Then they issue by the new one, their own certificates first. Then they
-//! trust the new one alone. So at no time does a member show a certificate that another one does not trust.
+//! A rotation has three steps, and each waits until every member has finished the previous one.
+//! First, all members trust the new authority beside the old one, and have its key. Then the new
+//! one issues certificates, the members' own first. Then members trust the new one alone. So no
+//! member ever presents a certificate that another one does not trust.
 //!
 //! Certificates are text here: nodes read them. Keys are never in the topology.
 
@@ -16,27 +17,28 @@ use crate::NodeId;
 /// Longest certificate of an authority, in PEM. One of ours has some 700 bytes.
 pub const MAX_AUTHORITY_LEN: usize = 8 << 10;
 
-/// How far a rotation is.
+/// The step of a rotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RotationStep {
-    /// Members learn to trust the new authority beside the old one, which they issue by.
+    /// Members learn to trust the new authority beside the old one, which still issues
+    /// certificates.
     Trust,
-    /// Members issue by the new authority, and still trust the old one.
+    /// The new authority issues certificates; members still trust the old one.
     Issue,
-    /// Members trust the one authority alone. The rotation is over.
+    /// Members trust one authority alone. The rotation is over.
     Settled,
 }
 
-/// The authorities of a cluster that has begun to rotate its own at least once.
+/// The authorities of a cluster that has started at least one rotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authorities {
-    /// The number of the rotation that began last.
+    /// The number of the latest rotation.
     pub rotation: u32,
-    /// How far it is.
+    /// Its step.
     pub step: RotationStep,
-    /// What members trust, in PEM. They issue by the first.
+    /// The trusted authorities, in PEM. The first issues certificates.
     pub trusted: Vec<String>,
-    /// The members that have done the step.
+    /// The members that have finished the step.
     pub done: BTreeSet<NodeId>,
 }
 
@@ -48,13 +50,13 @@ impl Authorities {
 }
 
 impl Topology {
-    /// The authorities, once a rotation has begun. Before, every node has the one in its directory.
+    /// The authorities, once a rotation has started. Before, every node has one in its directory.
     #[must_use]
     pub fn authorities(&self) -> Option<&Authorities> {
         self.stored.authorities.as_ref()
     }
 
-    /// Members that have not done the present step of a rotation.
+    /// Members that have not finished the present step of a rotation.
     #[must_use]
     pub fn rotation_waits_for(&self) -> Vec<NodeId> {
         let Some(authorities) = self.authorities() else {
@@ -125,7 +127,7 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// Only until members issue by the new authority: nothing depends on it before.
+    /// Only until the new authority issues certificates: before, nothing depends on it.
     pub(super) fn abort_rotation(&mut self, rotation: u32) -> Result<Outcome, TopologyError> {
         let authorities = self.rotation(rotation)?;
         match authorities.step {
@@ -139,7 +141,7 @@ impl Topology {
         Ok(Outcome::Done)
     }
 
-    /// What comes late, or from a node that has been removed, counts for nothing.
+    /// Late reports, and those of removed nodes, are ignored.
     pub(super) fn rotation_done(
         &mut self,
         node: NodeId,

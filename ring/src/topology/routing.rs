@@ -1,4 +1,4 @@
-//! The routing table: what nodes and clients need to know of a topology.
+//! The routing table: the part of a topology that nodes and clients need.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use super::{ClusterId, Generation, Layers, Member, Namespace};
 use crate::replicas::{Config, Stage};
 use crate::{NodeId, Partition, Partitions, PreferenceList, Ring, Token};
 
-/// One partition: who serves it, in which epoch.
+/// One partition: its replicas and its epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionState {
-    /// Number of the topology that last changed the partition's configuration.
+    /// Epoch of the topology that last changed the partition's configuration.
     pub epoch: Epoch,
-    /// Number of the topology that last changed anything here: at least the epoch, and
-    /// more where only the order of the nodes changed since.
+    /// Epoch of the topology that last changed anything here: at least `epoch`, and
+    /// more if only the order of the nodes has changed since.
     pub changed: Epoch,
     /// Its stage.
     pub stage: Stage,
-    /// The node that operations go to; a replica of the set that reads.
+    /// The node to which operations go; a replica of the reading set.
     pub lead: NodeId,
     /// The preference list; the old one while the partition moves.
     pub nodes: PreferenceList,
@@ -30,7 +30,7 @@ pub struct PartitionState {
 }
 
 impl PartitionState {
-    /// The state of a configuration whose nodes are in no other order than its own.
+    /// The state of a configuration, with the nodes in its own order.
     #[must_use]
     pub fn of(config: Config, lead: NodeId) -> Self {
         let list = |set| PreferenceList::from(config.nodes(set).collect::<Vec<_>>());
@@ -60,7 +60,7 @@ impl PartitionState {
     }
 }
 
-/// Routes keys to nodes. Immutable; a newer topology gives a newer table.
+/// Routes keys to nodes. Immutable; a newer topology has a newer table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoutingTable {
     /// The cluster's id.
@@ -69,47 +69,48 @@ pub struct RoutingTable {
     pub digest_key: DigestKey,
     /// Number of the topology.
     pub epoch: Epoch,
-    /// The feature level that every member works at.
+    /// The feature level that every member supports.
     pub feature_level: u32,
     /// Number of partitions of each layer.
     pub partitions: Partitions,
-    /// The layers in use, and how many replicas the partitions of each are to have.
+    /// The layers in use, with their numbers of replicas.
     pub layers: Layers,
     /// Members by id.
     pub members: BTreeMap<NodeId, Member>,
     /// Positions on the ring.
     pub ring: Ring,
-    /// One state a partition of the layers in use, in the order of their numbers.
+    /// One state per partition of the layers in use, in the order of their numbers.
     pub states: Vec<PartitionState>,
     /// Namespaces by name. The id of a static one is that of its current generation.
     pub namespaces: BTreeMap<String, Namespace>,
-    /// The generations that members hold or fetch, by their ids. Clients know none.
+    /// The generations that members hold or fetch, by their ids. Empty for clients.
     pub generations: BTreeMap<NamespaceId, Arc<Generation>>,
-    /// The authorities that members trust, in PEM, once the cluster has begun to rotate its own; none before.
+    /// The authorities that members trust, in PEM, once the cluster has started to rotate its own;
+    /// empty before.
     pub authorities: Vec<String>,
 }
 
 impl RoutingTable {
-    /// The partition that a namespace's key of this digest lies in.
+    /// The partition of a namespace's key with this digest.
     #[must_use]
     pub fn partition_of(&self, namespace: NamespaceId, digest: &Digest) -> Partition {
         self.partitions.holding(namespace, Token::of(digest))
     }
 
-    /// State of a partition; none when there is no such partition in use.
+    /// State of a partition; `None` if the partition is not in use.
     #[must_use]
     pub fn state(&self, partition: Partition) -> Option<&PartitionState> {
         self.states
             .get(self.layers.index(self.partitions, partition)?)
     }
 
-    /// The generations that have keys in a partition: each of its replicas is to hold a slice of them.
+    /// The generations with keys in a partition, whose replicas hold a slice of each.
     pub fn generations_in(&self, partition: Partition) -> impl Iterator<Item = &Arc<Generation>> {
         let all = self.generations.values();
         all.filter(move |it| it.has_keys_in(self.partitions, partition))
     }
 
-    /// The partitions of which a node is to hold a slice of a generation, whatever stage they are in.
+    /// The partitions in which a node should hold a slice of a generation, in any stage.
     pub fn due(&self, node: NodeId, generation: &Generation) -> impl Iterator<Item = Partition> {
         let mine = move |config: &&Arc<Config>| {
             config.index(node).is_some()
@@ -119,7 +120,7 @@ impl RoutingTable {
         configs.filter(mine).map(|config| config.partition)
     }
 
-    /// How many replicas the partitions of the base layer are to have.
+    /// The number of replicas of the base layer.
     #[must_use]
     pub const fn replicas(&self) -> u8 {
         self.layers.replicas(Layer::BASE)

@@ -1,7 +1,7 @@
-//! What of a topology is written to disk and sent in snapshots; the rest is derived.
+//! The stored part of a topology, for the disk and for snapshots; the rest is derived.
 //!
-//! The form has a version, and another one is refused. Whatever is read is checked:
-//! configurations, ring and transition must fit each other.
+//! The form has a version; other versions are refused. Reading checks that
+//! configurations, ring and transition are consistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::{AllocateError, NodeId, NodeSpec, Partition, Partitions, Placement, R
 /// Version of the stored form.
 pub(super) const VERSION: u32 = 7;
 
-/// Stored bytes that are no topology, though they have its form. Replace the node by
+/// Stored bytes with the form of a topology that are inconsistent. Replace the node by
 /// one with an empty data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a malformed topology: {0}")]
 pub struct MalformedTopology(pub(super) &'static str);
 
-/// What is written to disk and sent in snapshots.
+/// The stored form.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Stored {
     pub(super) version: u32,
@@ -65,14 +65,14 @@ pub(super) struct Stored {
     pub(super) known: BTreeMap<Partition, Milestones>,
     /// Where the order of the nodes changed after the configuration did, and when.
     pub(super) reordered: BTreeMap<Partition, Epoch>,
-    /// Members that were written off.
+    /// Members that were declared dead.
     pub(super) dead: BTreeSet<NodeId>,
     pub(super) transition: Option<Transition>,
     pub(super) last_transition: Option<Transition>,
 }
 
 impl Topology {
-    /// Adds what is derived.
+    /// Adds the derived part.
     pub(super) fn over(stored: Stored) -> Self {
         let current = stored.placements(&stored.ring);
         let transition = stored.transition.as_ref();
@@ -84,7 +84,7 @@ impl Topology {
         }
     }
 
-    /// Checks what was read.
+    /// Checks the consistency.
     fn checked(self) -> Result<Self, MalformedTopology> {
         let stored = &self.stored;
         let base = stored.layers.replicas(Layer::BASE);
@@ -95,12 +95,12 @@ impl Topology {
         }
         if !stored.all_work_at_the_level() {
             return Err(MalformedTopology(
-                "a member that does not work at the cluster's feature level",
+                "a member that does not support the cluster's feature level",
             ));
         }
         let wanted = stored.layers.count() * stored.partitions.count() as usize;
         if stored.configs.len() != wanted {
-            return Err(MalformedTopology("not one configuration a partition"));
+            return Err(MalformedTopology("not one configuration per partition"));
         }
         stored.check_ring(&stored.ring)?;
         if let Some(transition) = &stored.transition {
@@ -191,14 +191,14 @@ impl Stored {
         Ok(())
     }
 
-    /// Those of some nodes who were not written off, in the same order.
+    /// These nodes without those declared dead, in the same order.
     pub(super) fn living(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let living = nodes.iter().filter(|node| !self.dead.contains(node));
         living.copied().collect()
     }
 
-    /// The same, but all of them where every one was written off: what is to be in use needs
-    /// a place.
+    /// The same, but all of them if every one was declared dead, because a partition in use
+    /// needs nodes.
     pub(super) fn living_or_all(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let living = self.living(nodes);
         if living.is_empty() {
@@ -246,7 +246,7 @@ impl Stored {
         self.placements_of(ring, layers, &specs)
     }
 
-    /// The ring that a change leads to: the same one where only replicas come or go.
+    /// The ring after a change: the same ring if only the number of replicas changes.
     pub(super) fn allocate(&self, kind: &TransitionKind) -> Result<Ring, AllocateError> {
         let Some(change) = kind.change() else {
             return Ok(self.ring.clone());
@@ -274,7 +274,7 @@ impl Stored {
         )
     }
 
-    /// Makes the target of a transition that is done the present.
+    /// Makes the target of a finished transition the present state.
     pub(super) fn adopt_target(&mut self, transition: &Transition) {
         self.ring = transition.target.clone();
         self.sweep_anew();

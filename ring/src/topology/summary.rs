@@ -1,4 +1,4 @@
-//! A ring as it stands, for people and programs.
+//! A summary of the ring, for people and programs.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Member, MemberState, PartitionState, RoutingTable, Stage};
 use crate::{NodeId, Partition, Token};
 
-/// A ring, and who has which part of it. Serialises to the JSON of `kvctl ring` and `/ring`.
+/// A ring and its owners. Serialises to the JSON of `kvctl ring` and `/ring`.
 #[derive(Debug, Clone, Serialize)]
 pub struct RingSummary {
     /// The cluster's id.
@@ -47,9 +47,9 @@ pub struct NodeSummary {
     pub state: &'static str,
     /// Positions on the ring.
     pub positions: u32,
-    /// Partitions whose preference list it is first in.
+    /// Partitions of which it is the primary.
     pub primaries: u32,
-    /// Partitions whose preference list names it.
+    /// Partitions of which it is a replica.
     pub replicas: u32,
     /// Partitions it leads.
     pub leads: u32,
@@ -60,7 +60,7 @@ pub struct NodeSummary {
 pub struct Position {
     /// Hexadecimal.
     pub token: String,
-    /// Whose it is.
+    /// Its node.
     pub node: NodeId,
 }
 
@@ -71,9 +71,9 @@ pub struct Stages {
     pub stable: u32,
     /// Newcomers copy.
     pub copying: u32,
-    /// Written on both sides, read on the old.
+    /// Writing to both, reading from the old.
     pub write_both_read_old: u32,
-    /// Written on both sides, read on the new.
+    /// Writing to both, reading from the new.
     pub write_both_read_new: u32,
 }
 
@@ -82,20 +82,20 @@ pub struct Stages {
 pub struct MovingPartition {
     /// Its number.
     pub partition: u32,
-    /// How far it is.
+    /// Its stage.
     #[serde(serialize_with = "stage_name")]
     pub stage: Stage,
     /// Its epoch.
     pub epoch: u64,
-    /// Who leads it.
+    /// Its lead.
     pub lead: NodeId,
-    /// Who serves it.
+    /// Its nodes.
     pub nodes: Vec<NodeId>,
-    /// Who will.
+    /// Its new nodes.
     pub next_nodes: Vec<NodeId>,
 }
 
-/// Letters that nodes are drawn with; with more nodes they repeat.
+/// Letters of nodes in pictures; with more nodes they repeat.
 const MARKS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
 impl RingSummary {

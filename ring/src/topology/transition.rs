@@ -1,9 +1,9 @@
-//! A transition: from one ring or number of replicas to the next, partition by partition,
+//! A transition from one ring or number of replicas to the next, partition by partition,
 //! stage by stage.
 //!
-//! How far one partition is, its [`Config`](crate::replicas::Config) tells; here is which
-//! partitions wait, move and are done. An abort turns the transition round: those that
-//! wait are done, those that moved or had moved go back, by the same stages.
+//! A partition's [`Config`](crate::replicas::Config) has its stage; this module tracks
+//! which partitions wait, move and are done. An abort reverses the transition: waiting
+//! partitions are done, moving and moved ones return, by the same stages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,29 +13,29 @@ use torc_record::Layer;
 use super::{Proposal, Sizes};
 use crate::{Change, NodeId, Partition, Ring, TransitionPlan, Weight};
 
-/// What changes.
+/// The kind of change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TransitionKind {
     /// The node gets its share of the ring.
     Join(NodeId),
     /// The node's share goes to the others, then it is removed.
     Leave(NodeId),
-    /// A new node takes the positions of another, which is then removed.
+    /// A new node takes over the positions of another, which is then removed.
     Replace {
-        /// Who goes.
+        /// The old node.
         old: NodeId,
-        /// Who comes.
+        /// The new node.
         new: NodeId,
     },
-    /// The node's share grows or shrinks to another weight.
+    /// The node's share changes to another weight.
     Reweight {
         /// The node.
         node: NodeId,
         /// Its weight afterwards.
         weight: Weight,
     },
-    /// Every partition of a layer gets another number of replicas, on the same ring, and
-    /// every namespace in it has that number when the transition has ended.
+    /// Every partition of a layer gets another number of replicas, on the same ring; so
+    /// has every namespace in it when the transition has ended.
     Alter {
         /// The layer.
         layer: Layer,
@@ -45,8 +45,8 @@ pub enum TransitionKind {
 }
 
 impl TransitionKind {
-    /// The node that comes, goes or changes; of a replacement, the one that comes. None
-    /// where no node does.
+    /// The node that joins, leaves or changes; for a replacement, the new node. `None`
+    /// for an alteration.
     #[must_use]
     pub const fn node(&self) -> Option<NodeId> {
         match self {
@@ -58,7 +58,7 @@ impl TransitionKind {
         }
     }
 
-    /// The member that is removed when the transition has ended.
+    /// The member that is removed at the end of the transition.
     #[must_use]
     pub const fn removes(&self) -> Option<NodeId> {
         match self {
@@ -67,7 +67,7 @@ impl TransitionKind {
         }
     }
 
-    /// The member that has positions only when the transition has ended.
+    /// The member that gets positions at the end of the transition.
     #[must_use]
     pub const fn admits(&self) -> Option<NodeId> {
         match self {
@@ -97,25 +97,25 @@ impl TransitionKind {
     }
 }
 
-/// How far a partition of a transition is.
+/// The progress of a partition in a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Move {
-    /// Not begun: stable where it was.
+    /// Not started: stable in its old place.
     Waiting,
     /// In one of the stages.
     Moving,
-    /// Stable where it is to be.
+    /// Stable in its new place.
     Done,
 }
 
 /// A change in progress, or one that ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transition {
-    /// Its number: the epoch it began in.
+    /// Its number: the epoch of its start.
     pub id: u64,
-    /// What changes.
+    /// The kind of change.
     pub kind: TransitionKind,
-    /// The ring when it is done, unless it is aborted; the same one where replicas are altered.
+    /// The ring at the end, unless it is aborted; the same ring for an alteration.
     pub target: Ring,
     /// Most partitions in flight at a time.
     pub parallel: u32,
@@ -131,11 +131,11 @@ pub struct Transition {
     pub started_at_ms: u64,
     /// Unix milliseconds; none while it runs.
     pub ended_at_ms: Option<u64>,
-    /// Displaced nodes that were declared dead: they have no vote where they go.
+    /// Displaced nodes that were declared dead and have no vote.
     pub dead: BTreeSet<NodeId>,
     /// The namespaces whose replicas are altered, by name.
     pub namespaces: Vec<String>,
-    /// Whether it was aborted and goes back, or went.
+    /// Whether it was aborted.
     pub aborted: bool,
 }
 
@@ -171,7 +171,7 @@ impl Transition {
         self.moves.values().all(|moving| *moving == Move::Done)
     }
 
-    /// The next waiting moves, as many as the bound leaves room for.
+    /// The next waiting moves, as many as `parallel` allows.
     pub(super) fn due(&self) -> Vec<Partition> {
         let (_, moving) = self.counts();
         let free = self.parallel.saturating_sub(moving) as usize;

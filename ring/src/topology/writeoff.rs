@@ -1,12 +1,12 @@
-//! Nodes that are written off: declared dead for good, whatever that loses.
+//! Nodes that are written off: declared dead for good, even if this loses data.
 //!
-//! A node that a change displaces and that is dead is excluded from its moves as long as
-//! a majority is left without it (`change.rs`). Where several are dead that is not so, and
-//! not every one of them is displaced by the change that runs. So whoever is written off is
-//! counted out of every partition at once: one that keeps its quorums goes on as it is, one
-//! that does not goes on with the replicas that are left, one that has none left goes on
-//! empty where the change that runs leads. If everybody is dead whom the ring places it on, it
-//! stays with those of its replicas who are left, until the ring places it elsewhere.
+//! A change excludes a dead, displaced node from its moves as long as a majority is left
+//! without it (`change.rs`). With several dead nodes, no majority may be left, and the running
+//! change may not displace all of them. So a node that is written off is excluded from every
+//! partition at once: a partition with its quorums continues as before; one without them
+//! continues with its surviving replicas; one without survivors continues empty, where the
+//! running change places it. If all nodes of the ring's placement are dead, a partition stays
+//! on its surviving replicas until the ring places it elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,20 @@ use super::{MemberState, Move, Outcome, Topology, TopologyError};
 use crate::replicas::{Config, Mutations, Stage};
 use crate::{NodeId, Partition};
 
-/// Epochs that a recovery leaves out: the lost majority may have committed some of them, and no
-/// number may name two topologies.
+/// Epochs that a recovery skips: the lost majority may have committed some of them, and an
+/// epoch must not name two topologies.
 const RECOVERY_GAP: u64 = 1 << 20;
-/// More namespaces, or generations, than anybody makes in what a log may lack.
+/// More namespaces or generations than could have been created in missing log entries.
 const ID_GAP: u32 = 1 << 16;
 
-/// What partitions with one number of replicas lose without some nodes.
+/// The losses of partitions with the same number of replicas without some nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Losses {
-    /// Replicas that each is to have.
+    /// Their number of replicas.
     pub replicas: u8,
     /// Partitions that keep a majority: nothing is lost.
     pub majority: u32,
-    /// Partitions with replicas left, but no majority: writes that only the dead had
+    /// Partitions with replicas left but no majority: writes that only dead nodes
     /// acknowledged are lost.
     pub minority: u32,
     /// Partitions without any replica left: all their keys are lost.
@@ -37,14 +37,13 @@ pub struct Losses {
 }
 
 impl Topology {
-    /// Nodes that were written off and are members still.
+    /// Nodes that were written off but are still members.
     #[must_use]
     pub fn written_off(&self) -> &BTreeSet<NodeId> {
         &self.stored.dead
     }
 
-    /// What writing these nodes off loses beside those that are written off already; one entry
-    /// per layer in use. O(partitions).
+    /// The losses of writing off these nodes too; one entry per layer in use. O(partitions).
     #[must_use]
     pub fn losses(&self, nodes: &BTreeSet<NodeId>) -> Vec<Losses> {
         let dead = &self.stored.dead | nodes;
@@ -72,9 +71,9 @@ impl Topology {
         self.stored.layers.iter().map(of_layer).collect()
     }
 
-    /// Goes on after the majority of the topology group was lost, in an epoch above all that it
-    /// may have committed, with these members written off, joining ones included. No command: it
-    /// follows no log.
+    /// Continues after the loss of the topology group's majority, in an epoch above all that it
+    /// may have committed, with these members written off, joining ones included. Not a command:
+    /// it is not in a log.
     ///
     /// # Errors
     /// [`TopologyError::UnknownNode`]; nothing was changed.
@@ -132,7 +131,8 @@ impl Topology {
         self.finish_if_done(at_ms);
     }
 
-    /// How a partition goes on without a node that was just written off; none if as it is.
+    /// A partition's new configuration without a node that was just written off; `None` if it does
+    /// not change.
     fn without(&self, partition: Partition, node: NodeId, epoch: Epoch) -> Option<Config> {
         let config = self.config(partition)?;
         let index = config.index(node)?;
@@ -147,8 +147,8 @@ impl Topology {
         config.exclude(epoch, node).ok()
     }
 
-    /// How a partition goes on that lost its quorums to those who were written off: with who
-    /// is left, or empty where it moves to; none if it stays.
+    /// The new configuration of a partition that lost its quorums to nodes written off: on
+    /// its survivors, or empty on its destination; `None` if it does not change.
     pub(super) fn go_on(&self, partition: Partition, epoch: Epoch) -> Option<Config> {
         let config = self.config(partition)?;
         let mut to = config.left_without(&self.stored.dead)?;
@@ -160,7 +160,7 @@ impl Topology {
         config.go_on_with(epoch, &to).ok()
     }
 
-    /// Whether its replicas are those who are to hold it.
+    /// Whether its replicas are its destination.
     fn is_at_home(&self, config: &Config) -> bool {
         let to = self.destination(config.partition);
         let is_in = |node: &NodeId| super::stored::is_in(config, config.old, *node);

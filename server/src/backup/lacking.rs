@@ -1,4 +1,4 @@
-//! What a replica lacks of what a quorum knows.
+//! Finds the records that a quorum knows and a replica lacks.
 
 use std::collections::HashMap;
 

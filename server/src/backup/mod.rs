@@ -1,23 +1,26 @@
-//! Backups: what this node copies of some partitions to where a backup lies.
+//! Backups: copies some partitions from this node to the backup's storage.
 //!
-//! A replica's slices are not the acknowledged state: what others have accepted may be missing in them. So for each
-//! partition this node first asks whether a quorum holds just what its store does; if not, it lists what a quorum
-//! knows, as a scan does, and what its own replica lacks goes into
-//! the backup as a slice of its own (`lacking`). Then it flushes, and copies the slices of its store, but for those
-//! that an earlier backup has.
+//! A replica's slices are not the whole acknowledged state: they may lack records that other
+//! replicas accepted. So for each partition this node first asks whether a quorum holds exactly the
+//! records of its store. If not, it lists the quorum's records, as a scan does, and writes those
+//! that its own replica lacks into a separate slice (`lacking`). Then it flushes, and copies the
+//! slices of its store except those that an earlier backup has.
 //!
-//! Why every write that was acknowledged before the backup began is in it: a listing that begins later tells it, or a
-//! newer one of its key. Either the replica had that already, and then its slices have it after a flush that began
-//! later still; or the backup has it from the listing. The replica's records are only ever replaced by newer ones,
-//! as long as the node stays a reader of the partition in the same epoch, which is looked at again once its slices
-//! are held.
+//! Why a backup has every write acknowledged before it started: a later listing returns that write,
+//! or a newer one of its key. Either the replica already had it, so its slices have it after a
+//! still later flush; or the backup has it from the listing. A replica replaces records only by
+//! newer ones while the node is a reader of the partition in the same epoch; the node checks this
+//! again once it holds the slices.
 //!
-//! A backup of some namespaces alone has what a listing tells of them, because slices hold the records of all.
+//! A backup of selected namespaces uses listings alone, because slices mix the records of all
+//! namespaces.
 //!
-//! One backup is written at a time, at the pace of transfers, and by threads that serve nobody. Who asked is told of
-//! the progress; when it goes away the work ends, and packs that were sent stay for the next one who asks.
+//! A node writes one backup at a time, at the rate limit of transfers, on threads that serve no
+//! requests. It streams its progress to the caller and stops when the caller disconnects; a later
+//! request reuses the packs sent so far.
 //!
-//! Absent: which node writes what, and what a backup needs to be whole (`kvctl backup create`, `torc-backup`).
+//! Absent on purpose: the assignment of partitions to nodes, and when a backup is complete (`kvctl
+//! backup create`, `torc-backup`).
 
 mod lacking;
 
@@ -99,7 +102,7 @@ pub(crate) async fn start(
         let messages = writing.messages.clone();
         let running = Box::pin(writing.run(partitions));
         let ended = cancel.run_until_cancelled(running).await;
-        let stopping = || Err(Fault::new(Reason::NotServing, "the node stops"));
+        let stopping = || Err(Fault::new(Reason::NotServing, "the node is stopping"));
         let ended = ended.unwrap_or_else(stopping);
         // The caller's next request may come at once.
         drop(place);
@@ -120,7 +123,7 @@ async fn pass_on(
         .ok()
         .filter(|_| !request.passed_on);
     let recipient = recipient.ok_or_else(|| {
-        let message = format!("there is no node {node} here: fetch the topology");
+        let message = format!("there is no node {node} at this address: refresh the topology");
         Fault::new(Reason::StaleEpoch, message).at(table.epoch)
     })?;
     let mut client = shared.peers.cluster(&recipient)?;
@@ -151,7 +154,7 @@ fn checked_partitions(
 ) -> Result<BTreeSet<Partition>, Fault> {
     let partitions: BTreeSet<Partition> = wanted.iter().copied().map(Partition).collect();
     if partitions.is_empty() || partitions.len() != wanted.len() {
-        let message = "no partition, or one of them twice";
+        let message = "the request lists no partition, or one twice";
         return Err(Fault::new(Reason::Invalid, message));
     }
     for partition in &partitions {
@@ -231,7 +234,7 @@ impl Writing {
             .membership()
             .map(|it| it.cluster.to_string());
         if cluster.as_ref() != Some(&plan.cluster) {
-            let message = format!("backup {} is of cluster {}", plan.name, plan.cluster);
+            let message = format!("backup {} belongs to cluster {}", plan.name, plan.cluster);
             return Err(Fault::new(Reason::Refused, message));
         }
         if plan.only {
@@ -405,7 +408,7 @@ impl Writing {
             let slice = self.shared.store.generation(partition, generation.id);
             slices.push(slice.ok_or_else(|| {
                 let message = format!(
-                    "the slice of generation {} in partition {partition} is not here yet",
+                    "this node does not have the slice of generation {} in partition {partition} yet: retry",
                     generation.id.number()
                 );
                 Fault::new(Reason::NotServing, message)
@@ -495,16 +498,16 @@ fn make_empty(dir: &Path) -> std::io::Result<()> {
 }
 
 fn gone() -> Fault {
-    Fault::new(Reason::Deadline, "the caller is gone")
+    Fault::new(Reason::Deadline, "the caller has disconnected")
 }
 
 fn unreachable(partition: Partition) -> Fault {
-    let message = format!("too few replicas of partition {partition} can be reached: try again");
+    let message = format!("too few replicas of partition {partition} respond: retry");
     Fault::new(Reason::OwnerUnreachable, message)
 }
 
 fn failed(what: &str) -> Fault {
-    Fault::new(Reason::Internal, format!("{what} has failed: report this"))
+    Fault::new(Reason::Internal, format!("{what} failed: report this"))
 }
 
 fn fault_of(error: &BackupError) -> Fault {

@@ -1,5 +1,5 @@
-//! The authorities that nodes trust, and the steps of rotating the cluster's own. What a step asks of each node is in
-//! `rotation`.
+//! The authorities that nodes trust, and the steps of a rotation. `rotation` has each node's part
+//! in a step.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -76,7 +76,7 @@ pub(super) async fn rotate(
     };
     let command = match action {
         RotationAction::Unspecified => {
-            return Err(Fault::new(Reason::Invalid, "`action` says what to do"));
+            return Err(Fault::new(Reason::Invalid, "`action` is missing"));
         }
         RotationAction::Begin if known.is_some_and(|known| under_way(&known)) => None,
         RotationAction::Begin => Some(begin(own, known).await?),
@@ -123,7 +123,7 @@ async fn begin(own: &Arc<OwnAuthority>, known: Option<&Authorities>) -> Result<C
     if let (Some(old), Some(new)) = (trusted.into_iter().next(), new) {
         return Ok(Command::BeginRotation { old, new });
     }
-    let message = "this node has not ended the rotation before, or its ca.pem holds further authorities: try again, or \
+    let message = "this node has not finished the previous rotation, or its ca.pem holds further authorities: retry, or \
                    ask another node";
     let fault = Fault::new(Reason::NotServing, message);
     Err(fault.retry_after(Duration::from_secs(1)))
@@ -144,9 +144,9 @@ async fn all_answer(shared: &Arc<Shared>, topology: &Topology) -> Result<(), Fau
 fn rotatable(shared: &Shared) -> Result<&Arc<OwnAuthority>, Fault> {
     shared.own_authority.as_ref().ok_or_else(|| {
         let message = if shared.tls.is_some() {
-            "the nodes of this cluster have certificates from files (--tls-cert), so Torc does not rotate their authority: \
-             put both authorities into the file --tls-ca of every node and client, then replace the certificates, then take the \
-             old authority out; nodes read replaced files within 10 s"
+            "the nodes of this cluster use certificate files (--tls-cert), so Torc does not rotate their authority: \
+             put both authorities into the --tls-ca file of every node and client, then replace the certificates, then remove the \
+             old authority; nodes reload replaced files within 10 s"
         } else {
             "this cluster runs without TLS and has no authority"
         };

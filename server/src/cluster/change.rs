@@ -1,11 +1,11 @@
-//! Join, leave, replace, reweight and alter: planned or begun; and taking back what runs.
+//! Plans, starts and aborts joins, leaves, replacements, reweights and alterations.
 //!
-//! Only the leader of the topology group plans, on a topology it knows to be current; every
-//! other node passes the request on to it. A change that is refused is refused before
-//! anything is committed: it is rehearsed on a copy of the topology.
+//! Only the leader of the topology group plans, on a topology that it knows to be current;
+//! every other node forwards the request to it. A refusal comes before anything is
+//! committed: the leader first applies the change to a copy of the topology.
 //!
-//! A node that goes takes part in its going. One that does not answer would be waited for,
-//! so the caller has to say that it is dead for good: from then on it never counts.
+//! A leaving node takes part in the change. If it does not answer, the change would block,
+//! so the caller must declare it dead for good: from then on, the cluster ignores it.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -407,8 +407,8 @@ async fn write_off_at_once(
     };
     declare_dead(shared, requested, deadline).await?;
     let message = format!(
-        "node {node} is written off: no partition waits for it any more. Transition {} goes on \
-         without it: repeat this command when that has ended",
+        "declared node {node} dead: no partition waits for it any more. Transition {} continues \
+         without it: repeat this command when it has ended",
         running.id
     );
     Err(Fault::new(Reason::Refused, message))
@@ -423,7 +423,7 @@ async fn check_answers(shared: &Shared, node: NodeId) -> Result<(), Fault> {
     let is_it = |it: &IdentifyResponse| it.node == node.0 && it.cluster_id[..] == table.cluster.0;
     answer.filter(is_it).map(drop).ok_or_else(|| {
         let message = format!(
-            "node {node} ({address}) does not answer, and would be waited for: start it, or \
+            "node {node} ({address}) does not answer, so the change would block: restart it, or \
              declare it dead for good with `--dead`"
         );
         Fault::new(Reason::Refused, message)

@@ -1,8 +1,8 @@
-//! Letting nodes in that come with a join token.
+//! Admits nodes that present a join token.
 //!
-//! The one call for which nobody has to be known. So it is bounded before it costs anything: attempts by address, then
-//! lengths, then the token, in constant time; only then a signature is verified, the topology group asked and a certificate
-//! signed.
+//! This is the only call without authentication, so cheap checks come first: attempts by address,
+//! then lengths, then the token, in constant time. Only then does the node verify a signature, ask
+//! the topology group and sign a certificate.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn vet<'a>(
 ) -> Result<(&'a OwnAuthority, Bearer, SigningRequest), Fault> {
     let own = own_authority(shared)?;
     if !shared.attempts.may(caller.from, Instant::now()) {
-        let message = "too many nodes ask to be let in from this address: try again";
+        let message = "too many join attempts from this address: retry later";
         let fault = Fault::new(Reason::Overloaded, message);
         return Err(fault.retry_after(Duration::from_secs(1)));
     }
@@ -65,13 +65,13 @@ fn vet<'a>(
     }
     if let Some(name) = request.names.iter().find(|name| !is_name(name)) {
         return Err(invalid(format!(
-            "`{name}` is no hostname and no IP address"
+            "`{name}` is neither a hostname nor an IP address"
         )));
     }
     let unknown = || denied(&TopologyError::UnknownJoinToken);
     let bearer: Bearer = request.token.parse().map_err(|_| unknown())?;
     let topology = shared.group.topology().ok_or_else(|| {
-        let message = "the node belongs to no cluster yet: ask another one, or wait";
+        let message = "this node belongs to no cluster yet: use another node, or wait";
         Fault::new(Reason::NotServing, message).retry_after(Duration::from_millis(500))
     })?;
     // Whose key it is does not matter yet: a token that is used up may be this node's own.
@@ -92,11 +92,11 @@ fn vet<'a>(
 pub(super) fn own_authority(shared: &Shared) -> Result<&OwnAuthority, Fault> {
     shared.own_authority.as_deref().ok_or_else(|| {
         let message = if shared.tls.is_some() {
-            "the nodes of this cluster have certificates from files (--tls-cert), and cannot issue any: ask whoever \
-             has the authority for one (`kvctl cert issue --node`)"
+            "the nodes of this cluster use certificate files (--tls-cert) and cannot issue certificates: ask the person who \
+             has the authority to issue one (`kvctl cert issue --node`)"
         } else {
-            "this cluster runs without TLS, so there is nothing to be let into: start the node without --join, then \
-             `kvctl join-node` adds it"
+            "this cluster runs without TLS and needs no join token: start the node without --join, then add it with \
+             `kvctl join-node`"
         };
         Fault::new(Reason::Refused, message)
     })

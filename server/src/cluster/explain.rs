@@ -1,8 +1,8 @@
-//! Where a key lives and why, and what each of its replicas holds.
+//! Explains where a key lives and why, and what each of its replicas holds.
 //!
-//! Every replica is asked what it holds by itself, so that a key is explained too while its
-//! lead does not answer. Nothing is read by a quorum: versions may differ while a write is
-//! under way, or while a replica lags behind.
+//! The node asks each replica separately, so it can explain a key while the lead does not
+//! answer. This is not a quorum read: versions may differ while a write is in progress or a
+//! replica lags behind.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! The value of a field of JSON values, in a form in which equal values have equal bytes.
+//! Encodes the value of a JSON field so that equal values have equal bytes.
 //!
 //! | JSON | equal to |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Generations of static namespaces: reserved, attached, promoted, rolled back, dropped, listed.
+//! Reserves, attaches, promotes, rolls back, drops and lists generations of static namespaces.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -87,7 +87,8 @@ async fn reserve(
         Outcome::Reserved { number } => topology.generation(number),
         _ => None,
     };
-    let reserved = reserved.ok_or_else(|| Fault::unknown("the generation was dropped at once"))?;
+    let reserved =
+        reserved.ok_or_else(|| Fault::unknown("another request has dropped the new generation"))?;
     let digest_key = topology.routing().digest_key.of_generation(reserved.id);
     Ok(ChangeGenerationResponse {
         generation: Some(to_wire(&topology, reserved)),
@@ -116,7 +117,7 @@ fn name_of(shared: &Shared, number: u32) -> Result<String, Fault> {
     let topology = shared.group.topology();
     let generation = topology.as_ref().and_then(|it| it.generation(number));
     let name = generation.map(|generation| generation.namespace.clone());
-    name.ok_or_else(|| Fault::unknown("the generation was dropped meanwhile"))
+    name.ok_or_else(|| Fault::unknown("another request has dropped the generation"))
 }
 
 /// Returns when no member answers from an older generation any more, or a little before the deadline.
@@ -157,7 +158,7 @@ fn content_of(asked: AttachGeneration) -> Result<GenerationContent, Fault> {
     let manifest = manifest.map_err(|_| Fault::from(WireError::Field { field: "manifest" }))?;
     if !asked.source.starts_with("file:///") {
         let message =
-            "the source of a generation is a directory that every node can read: file:///DIR";
+            "the source of a generation must be a directory that every node can read: file:///DIR";
         return Err(Fault::new(Reason::Invalid, message));
     }
     Ok(GenerationContent {

@@ -1,5 +1,5 @@
-//! Requests that only the leader of the topology group carries out: every other node passes
-//! them on to it, once.
+//! Forwards requests that only the leader of the topology group carries out. A request is
+//! forwarded at most once.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub(super) fn leader_elsewhere<T>(
     let no_leader = || {
         Fault::new(
             Reason::NoTopologyLeader,
-            "the topology group has no leader now: try again",
+            "the topology group has no leader now: retry",
         )
         .retry_after(Duration::from_millis(300))
     };

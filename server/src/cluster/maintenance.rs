@@ -1,4 +1,4 @@
-//! Flush and compaction at once, instead of when they are due.
+//! Starts flushes and compactions on request.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -62,7 +62,7 @@ async fn one(
 ) -> Result<NodeMaintenance, Fault> {
     let left = deadline.saturating_duration_since(Instant::now());
     let late = |_| {
-        let message = format!("node {node} has not finished in time: it goes on by itself");
+        let message = format!("node {node} has not finished in time; it continues by itself");
         Fault::new(Reason::Deadline, message)
     };
     if shared.identity.node() == Some(node) {
@@ -82,7 +82,12 @@ async fn one(
     let answer = answer.map_err(|status| Fault::from_status(&status))?;
     let done = answer.into_inner().nodes.into_iter();
     let mut done = done.filter(|done| done.node == node.0);
-    let nothing = || Fault::new(Reason::Internal, format!("node {node} answered nothing"));
+    let nothing = || {
+        Fault::new(
+            Reason::Internal,
+            format!("node {node} sent an empty answer"),
+        )
+    };
     done.next().ok_or_else(nothing)
 }
 
@@ -105,7 +110,7 @@ async fn own(shared: &Shared, work: Work, node: NodeId) -> Result<NodeMaintenanc
     let failed = |_| {
         Fault::new(
             Reason::Internal,
-            "the work ended without an outcome: report this",
+            "the task ended without a result: report this",
         )
     };
     let done: Result<_, StoreError> = working.await.map_err(failed)?;

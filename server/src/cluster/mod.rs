@@ -1,11 +1,12 @@
 //! The `Cluster` service: topology, changes of it, namespaces, status, explain.
 //!
-//! * `change`: join, leave, replace, reweight, alter, abort; `plan`: what they would move;
-//!   `newcomer`: the node that comes; `leader`: who plans.
-//! * `namespace`: creating one. `tokens`: bearer tokens. `enrol`: nodes that come with one. `authority`: its rotation.
-//! * `status`, `explain`: what is so now; both ask the other members. `maintenance`: flush and
-//!   compaction at once.
-//! * `sketch_keys`: the keys of namespaces, so that they can be compared.
+//! * `change`: join, leave, replace, reweight, alter, abort; `plan`: their plans;
+//!   `newcomer`: checks of the joining node; `leader`: forwarding to the leader.
+//! * `namespace`: creating and dropping. `tokens`: bearer tokens. `enrol`: nodes with a join
+//!   token. `authority`: its rotation.
+//! * `status`, `explain`: the present state; both ask the other members. `maintenance`:
+//!   flush and compaction on request.
+//! * `sketch_keys`: sketches of namespaces' keys, to compare them.
 
 mod authority;
 mod change;
@@ -351,7 +352,7 @@ impl Cluster for ClusterService {
         &self,
         _: Request<WriteBackupRequest>,
     ) -> Result<Response<Self::WriteBackupStream>, Status> {
-        let message = "this node was built without the feature backup";
+        let message = "this node was built without the feature `backup`";
         Err(Fault::new(Reason::Refused, message).into())
     }
 }

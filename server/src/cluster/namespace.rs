@@ -1,4 +1,4 @@
-//! Creating and dropping a namespace.
+//! Creates and drops namespaces.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum NamespaceError {
     /// More than any cluster has.
-    #[error("{asked} replicas asked for: choose 1 to 5, or leave it out")]
+    #[error("{asked} replicas are not possible: choose 1 to 5, or omit the number")]
     Replicas { asked: u32 },
 }
 

@@ -1,4 +1,4 @@
-//! A node that is to become a member: who it is, whether it may, and telling it its id.
+//! Checks a node that is to become a member, and tells it its id.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub(super) fn check_newcomer(
     let (ours, theirs) = (shared.settings.partitions.count(), newcomer.partitions);
     if theirs != ours {
         return refuse(format!(
-            "the node at {address} was started with --partitions {theirs}, this cluster has {ours}: \
+            "the node at {address} was started with --partitions {theirs}, but this cluster has {ours}: \
              start it with an empty data directory and --partitions {ours}"
         ));
     }

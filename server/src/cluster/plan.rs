@@ -1,5 +1,5 @@
-//! What a change would move, as of now: computed by the topology's own code, so that the
-//! plan that is shown is the plan that runs.
+//! Plans a change with the topology's own code, so the plan shown equals the plan that
+//! runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -325,7 +325,7 @@ async fn summaries_of(shared: &Shared, node: NodeId) -> Result<Vec<PartitionSumm
     );
     let answer = client.summarize(request).await.map_err(|status| {
         let message = format!(
-            "node {node} does not tell what it holds ({})",
+            "node {node} did not report its holdings ({})",
             status.message()
         );
         Fault::new(Reason::OwnerUnreachable, message)

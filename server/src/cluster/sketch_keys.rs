@@ -1,14 +1,14 @@
-//! The keys of one or two namespaces, or a field of their JSON values, as sketches, so that a client can tell what
-//! they share.
+//! Sketches the keys of one or two namespaces, or a field of their JSON values, so a client can
+//! estimate their overlap.
 //!
-//! A node reads the partitions that it is told to, so that over the cluster each key counts once: whoever asks names
-//! each partition to one node. Sketches of two namespaces are comparable because keys go into them by a digest of
-//! their bytes alone, not by the namespace's.
+//! The caller assigns each partition to one node, so each key of the cluster counts once. Sketches
+//! of two namespaces are comparable, because a key enters them by a digest of its bytes alone,
+//! without the namespace.
 //!
-//! Pages are read from this replica's own copy, which may lack the last writes. It is no snapshot.
+//! The node reads its own replica, which may lack the latest writes. The result is not a snapshot.
 //!
-//! Work is done page by page on threads that serve no requests, for a few callers at a time, and stops when
-//! the caller is gone.
+//! It works page by page on threads that serve no requests, for a few callers at a time, and stops
+//! when the caller disconnects.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -95,7 +95,7 @@ async fn pass_on(
         .ok()
         .filter(|_| !request.passed_on);
     let recipient = recipient.ok_or_else(|| {
-        let message = format!("there is no node {node} here: fetch the topology");
+        let message = format!("there is no node {node} at this address: refresh the topology");
         Fault::new(Reason::StaleEpoch, message).at(table.epoch)
     })?;
     let address = recipient.address();
@@ -132,7 +132,7 @@ fn checked_partitions(table: &RoutingTable, wanted: &[u32]) -> Result<Vec<Partit
     partitions.dedup();
     let is_known = |partition: &Partition| table.state(*partition).is_some();
     if partitions.len() != wanted.len() || !partitions.iter().all(is_known) {
-        let message = "partitions that are not there, or one of them twice";
+        let message = "the request lists a partition that does not exist, or one twice";
         return Err(Fault::new(Reason::Invalid, message));
     }
     Ok(partitions)
@@ -173,12 +173,12 @@ fn checked_namespaces(
     seed: u64,
 ) -> Result<Vec<Set>, Fault> {
     if wanted.is_empty() || wanted.len() > MAX_NAMESPACES {
-        let message = format!("sketches of 1 to {MAX_NAMESPACES} namespaces at a time");
+        let message = format!("ask for sketches of 1 to {MAX_NAMESPACES} namespaces at a time");
         return Err(Fault::new(Reason::Invalid, message));
     }
     let set = |wanted: &SketchedNamespace| {
         if wanted.weights.len() > MAX_KEY_WEIGHTS {
-            let message = format!("weights of {MAX_KEY_WEIGHTS} keys at most");
+            let message = format!("send weights of at most {MAX_KEY_WEIGHTS} keys");
             return Err(Fault::new(Reason::Invalid, message));
         }
         let weight = |weight: &torc_proto::v1::KeyWeight| {
@@ -188,13 +188,14 @@ fn checked_namespaces(
         };
         let namespace = find_namespace(table, &wanted.name)?;
         if namespace.is_generation() {
-            let message = "static namespaces cannot be compared: compare what they are built from";
+            let message =
+                "static namespaces cannot be compared: compare the files they are built from";
             return Err(Fault::new(Reason::Invalid, message));
         }
         let on = Some(wanted.on.as_str()).filter(|on| !on.is_empty());
         let on = on.map(|on| {
             let too_long = || {
-                let message = format!("a field's name of more than {MAX_FIELD_LEN} bytes");
+                let message = format!("a field's name has at most {MAX_FIELD_LEN} bytes");
                 Fault::new(Reason::Invalid, message)
             };
             Field::new(on).ok_or_else(too_long)

@@ -1,4 +1,4 @@
-//! What the cluster is doing, as far as the answering node can learn.
+//! The status of the cluster, as far as the answering node knows it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -158,7 +158,7 @@ async fn ask_with_load(shared: &Shared, node: NodeId, load_ms: u64) -> Result<No
     answer.nodes.into_iter().next().ok_or_else(|| {
         Fault::new(
             torc_proto::Reason::NotServing,
-            "the node knows nothing of itself yet",
+            "the node has not determined its own status yet: retry",
         )
     })
 }

@@ -1,8 +1,8 @@
-//! Where a node may connect because a client said so: not to the machine's own metadata service,
-//! nor to what is no single machine.
+//! Restricts the addresses to which a client may make a node connect: no metadata services, and
+//! only addresses of single machines.
 //!
-//! A name is resolved once, and the address that was checked is the one that is connected to: else a name
-//! could lead elsewhere the second time. Private networks are allowed, clusters live there.
+//! The node resolves a name once and connects to the address that it checked: a second resolution
+//! could give another address. Private networks are allowed, because clusters live there.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(super) async fn resolve(address: &str) -> Result<SocketAddr, Fault> {
     found.find(is_allowed).ok_or_else(|| {
         let message = format!(
             "`{address}` is a link-local, metadata, multicast, broadcast or unspecified address, or has \
-             port 0: no node is there, and nothing was changed; name the node's gRPC address"
+             port 0, where no node can be, and nothing was changed: use the node's gRPC address"
         );
         Fault::new(Reason::Refused, message)
     })

@@ -1,4 +1,4 @@
-//! Bearer tokens: created, listed, revoked.
+//! Creates, lists and revokes bearer tokens.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ pub(crate) async fn create(
     deadline: Instant,
 ) -> Result<CreateTokenResponse, Fault> {
     if shared.tls.is_none() {
-        let message = "without TLS a token protects nothing, and nobody may send one: start the nodes \
+        let message = "without TLS, a token protects nothing, and nodes refuse tokens: start the nodes \
                        with --secure, or with --tls-cert, --tls-key and --tls-ca";
         return Err(Fault::new(Reason::Refused, message));
     }

@@ -1,4 +1,4 @@
-//! From settings as given to settings checked: defaults, bounds, and what goes together.
+//! Checks raw settings: defaults, bounds and combinations.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -46,9 +46,9 @@ impl RawSettings {
         };
         let settings = Settings {
             given,
-            data_dir: self
-                .data_dir
-                .ok_or_else(|| problem("data-dir", "say where to keep the data"))?,
+            data_dir: self.data_dir.ok_or_else(|| {
+                problem("data-dir", "is missing: choose a directory for the data")
+            })?,
             grpc_addr: self.grpc_addr.unwrap_or(loopback(7400)),
             http_addr: self.http_addr.unwrap_or(loopback(7480)),
             advertise_addr: host_port("advertise-addr", self.advertise_addr)?,
@@ -129,7 +129,7 @@ impl RawSettings {
         settings.check_exposure()?;
         settings.check_advertised()?;
         if !settings.found_with.is_empty() && !settings.bootstrap {
-            return Err(problem("found-with", "goes with --bootstrap"));
+            return Err(problem("found-with", "needs --bootstrap"));
         }
         Ok(settings)
     }
@@ -144,7 +144,7 @@ impl RawSettings {
             ));
         }
         let Some(endpoint) = self.otlp_endpoint.clone() else {
-            let why = "goes with --otlp-endpoint";
+            let why = "needs --otlp-endpoint";
             let is_alone = self.trace_ratio.is_some();
             return if is_alone {
                 Err(problem("trace-ratio", why))
@@ -153,7 +153,7 @@ impl RawSettings {
             };
         };
         if cfg!(not(feature = "otlp")) {
-            let why = "this kvd was built without traces: build it with `--features otlp`, or leave this out";
+            let why = "this kvd was built without traces: build it with `--features otlp`, or remove this setting";
             return Err(problem("otlp-endpoint", why));
         }
         let uri = endpoint.parse::<http::Uri>();
@@ -161,7 +161,7 @@ impl RawSettings {
             uri.map_err(|error| problem("otlp-endpoint", format!("`{endpoint}`: {error}")))?;
         if uri.scheme_str() != Some("http") || uri.port_u16().is_none() {
             let why = format!(
-                "`{endpoint}` is not http://HOST:PORT. To send traces encrypted, run a collector on this machine that does"
+                "`{endpoint}` is not http://HOST:PORT. To encrypt traces, send them through a collector on this machine"
             );
             return Err(problem("otlp-endpoint", why));
         }
@@ -196,23 +196,24 @@ impl RawSettings {
         let join = join.transpose().map_err(|error| problem("join", error))?;
         let is_asked_for = self.secure == Some(true) || join.is_some() || self.authority.is_some();
         if is_asked_for && has_files {
-            let why = "goes without --tls-cert, --tls-key and --tls-ca";
+            let why = "cannot be combined with --tls-cert, --tls-key and --tls-ca";
             return Err(problem("secure", why));
         }
         if join.is_some() && self.secure == Some(false) {
             return Err(problem(
                 "join",
-                "is for secure clusters: leave --secure=false out",
+                "needs a secure cluster: remove --secure=false",
             ));
         }
         if self.authority.is_some() && (join.is_some() || has_files || self.secure == Some(false)) {
             return Err(problem(
                 "authority",
-                "goes with --secure, and without --join and --tls-cert",
+                "needs --secure, and cannot be combined with --join or --tls-cert",
             ));
         }
         if join.is_some() && self.bootstrap == Some(true) {
-            let why = "goes without --bootstrap: a node founds a cluster or gets into one";
+            let why =
+                "cannot be combined with --bootstrap: a node either founds a cluster or joins one";
             return Err(problem("join", why));
         }
         let is_found = self.secure.is_none() && !has_files && is_there();
@@ -224,7 +225,7 @@ impl RawSettings {
             .as_ref()
             .is_some_and(|with| !with.is_empty());
         if founds_with && self.authority.is_none() && !is_there() {
-            let why = "the other nodes of a new secure cluster come with --join: leave this out, or give all of them one \
+            let why = "the other nodes of a new secure cluster use --join: remove this setting, or give all founders the same \
                        --authority";
             return Err(problem("found-with", why));
         }
@@ -264,10 +265,10 @@ fn tls(
             tls12: tls12.unwrap_or(false),
         })),
         [None, None, None] if tls12.is_none() => Ok(None),
-        [None, None, None] => Err(problem("tls-12", "goes with --tls-cert")),
-        [None, _, _] => Err(problem("tls-cert", "goes with --tls-key and --tls-ca")),
-        [_, None, _] => Err(problem("tls-key", "goes with --tls-cert and --tls-ca")),
-        [_, _, None] => Err(problem("tls-ca", "goes with --tls-cert and --tls-key")),
+        [None, None, None] => Err(problem("tls-12", "needs --tls-cert")),
+        [None, _, _] => Err(problem("tls-cert", "needs --tls-key and --tls-ca")),
+        [_, None, _] => Err(problem("tls-key", "needs --tls-cert and --tls-ca")),
+        [_, _, None] => Err(problem("tls-ca", "needs --tls-cert and --tls-key")),
     }
 }
 
@@ -366,7 +367,7 @@ fn databases(given: Vec<String>) -> Result<BTreeMap<u32, String>, ConfigError> {
         if databases.insert(number, namespace).is_some() {
             return Err(problem(
                 "resp-db",
-                format!("database {number} is named twice"),
+                format!("database {number} is listed twice"),
             ));
         }
     }

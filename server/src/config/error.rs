@@ -1,4 +1,4 @@
-//! Why settings are refused.
+//! Errors in settings.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub enum ConfigError {
     /// Serving beyond this machine without protection must be asked for.
     #[error(
         "{address} is not a loopback address, and connections are neither encrypted nor authenticated: \
-         bind 127.0.0.1, add --secure, give --tls-cert, --tls-key and --tls-ca, or add --insecure if the network is trusted"
+         bind 127.0.0.1, add --secure, set --tls-cert, --tls-key and --tls-ca, or add --insecure if you trust the network"
     )]
     Exposed {
         /// The address in question.

@@ -1,7 +1,7 @@
 //! Settings of a node: from flags, `TORC_*` variables and a TOML file, in that order
 //! of precedence.
 //!
-//! [`RawSettings`] is what was given, [`Settings`] what was found good; `check` leads from one to the other.
+//! `check` turns [`RawSettings`], as given, into valid [`Settings`].
 
 mod check;
 mod error;

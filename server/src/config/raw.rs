@@ -1,4 +1,4 @@
-//! The settings as they are given: flags, variables and keys of the file.
+//! The settings as given: flags, environment variables and keys of the file.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use serde::Deserialize;
 use super::ConfigError;
 use crate::variables;
 
-/// Everything that can be set, not yet checked. A name is the same as a flag
+/// All settings, unchecked. A setting has the same name as a flag
 /// (`--grpc-addr`), a variable (`TORC_GRPC_ADDR`) and a key of the file (`grpc-addr`).
 #[derive(Debug, Clone, Default, Args, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct RawSettings {
-    /// Where the node keeps its data; created when missing
+    /// Directory for the node's data; created if missing
     #[arg(long, env = "TORC_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Address to serve gRPC on [default: 127.0.0.1:7400]
@@ -25,20 +25,19 @@ pub struct RawSettings {
     /// Address to serve HTTP on [default: 127.0.0.1:7480]
     #[arg(long, env = "TORC_HTTP_ADDR", value_name = "IP:PORT")]
     pub http_addr: Option<SocketAddr>,
-    /// How others reach this node's gRPC [default: the gRPC address]
+    /// gRPC address of this node as clients and nodes reach it [default: the gRPC address]
     #[arg(long, env = "TORC_ADVERTISE_ADDR", value_name = "HOST:PORT")]
     pub advertise_addr: Option<String>,
-    /// How others reach this node's HTTP [default: the HTTP address]
+    /// HTTP address of this node as clients and nodes reach it [default: the HTTP address]
     #[arg(long, env = "TORC_ADVERTISE_HTTP_ADDR", value_name = "HOST:PORT")]
     pub advertise_http_addr: Option<String>,
-    /// Address to serve Redis clients on; not served unless given (docs/redis.md)
+    /// Address to serve Redis clients on (docs/redis.md) [default: none, do not serve them]
     #[arg(long, env = "TORC_RESP_ADDR", value_name = "IP:PORT")]
     pub resp_addr: Option<SocketAddr>,
-    /// How others reach this node's address for Redis clients [default: that address]
+    /// Address of this node as Redis clients reach it [default: the address of --resp-addr]
     #[arg(long, env = "TORC_ADVERTISE_RESP_ADDR", value_name = "HOST:PORT")]
     pub advertise_resp_addr: Option<String>,
-    /// The namespace that Redis clients SELECT by a number, comma separated; database 0 is `default`
-    /// unless said otherwise [default: 0=default]
+    /// Namespaces that Redis clients SELECT by number, separated by commas [default: 0=default]
     #[arg(
         long,
         env = "TORC_RESP_DB",
@@ -46,16 +45,16 @@ pub struct RawSettings {
         value_delimiter = ','
     )]
     pub resp_db: Option<Vec<String>>,
-    /// Where to write who changed the cluster and who was denied what, JSON lines; 8 files of 16 MiB at
-    /// most [default: audit/audit.log in the data directory]
+    /// File for the audit log of changes and denied requests, JSON lines; at most 8 files of 16 MiB
+    /// [default: audit/audit.log in the data directory]
     #[arg(long, env = "TORC_AUDIT_LOG", value_name = "FILE")]
     pub audit_log: Option<PathBuf>,
     /// Found a new cluster if this node belongs to none
     #[arg(long, env = "TORC_BOOTSTRAP", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
     pub bootstrap: Option<bool>,
-    /// With --bootstrap: found the cluster together with these nodes (HOST:PORT of their gRPC,
-    /// comma separated), waiting until all of them answer
+    /// With --bootstrap: found the cluster together with these nodes (gRPC addresses,
+    /// separated by commas); waits until all of them answer
     #[arg(
         long,
         env = "TORC_FOUND_WITH",
@@ -66,40 +65,43 @@ pub struct RawSettings {
     /// Failure domain of this node [default: default]
     #[arg(long, env = "TORC_ZONE")]
     pub zone: Option<String>,
-    /// Share of the load, percent of a normal node [default: 100]
+    /// Share of the load, percent of a normal node's [default: 100]
     #[arg(long, env = "TORC_WEIGHT", value_name = "PERCENT")]
     pub weight: Option<u32>,
-    /// Partitions of the cluster, a power of two; the same on every node, fixed for ever
+    /// Partitions of the cluster, a power of two; the same on every node, cannot be changed later
     /// [default: 4096]
     #[arg(long, env = "TORC_PARTITIONS", value_name = "COUNT")]
     pub partitions: Option<u32>,
-    /// Copies of every record, 1 to 5, fixed when the cluster is founded [default: 3]
+    /// With --bootstrap: replicas of each key, 1 to 5; later, use `kvctl namespace alter` [default:
+    /// 3]
     #[arg(long, env = "TORC_REPLICAS", value_name = "COUNT")]
     pub replicas: Option<u8>,
-    /// With --bootstrap: positions on the ring of a node of normal weight [default: 32]
+    /// With --bootstrap: ring positions of a node of normal weight [default: 32]
     #[arg(long, env = "TORC_POSITIONS", value_name = "COUNT")]
     pub positions: Option<u16>,
-    /// Encrypt every connection: PEM file of this node's certificate, read again when it changes
+    /// Encrypt every connection: PEM file of this node's certificate, reloaded when it changes
     #[arg(long, env = "TORC_TLS_CERT", value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
     /// PEM file of the certificate's private key
     #[arg(long, env = "TORC_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// PEM file of the authorities whose certificates nodes and clients must show
+    /// PEM file of the authorities that must have issued the certificates of nodes and clients
     #[arg(long, env = "TORC_TLS_CA", value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
-    /// Encrypt every connection with certificates that the node keeps in its data directory: with --bootstrap
-    /// the node makes an authority and prints the first tokens, with --join it gets a certificate from its
-    /// cluster; later neither is needed [default: whether the data directory has certificates]
+    /// Encrypt every connection with certificates that the node keeps in its data directory. With
+    /// --bootstrap, the node creates an authority and prints the first tokens; with --join, it gets
+    /// a certificate from its cluster. Restarts need neither [default: whether the data directory
+    /// has certificates]
     #[arg(long, env = "TORC_SECURE", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
     pub secure: Option<bool>,
-    /// With --secure: a directory with the cluster's authority, ca.pem and ca-key.pem (`kvctl ca create`), for nodes
-    /// that found a cluster together; read once, at the first start
+    /// With --secure, for nodes that found a cluster together: directory of the cluster's
+    /// authority, ca.pem and ca-key.pem (`kvctl ca create`); read only at the first start
     #[arg(long, env = "TORC_AUTHORITY", value_name = "DIR")]
     pub authority: Option<PathBuf>,
-    /// Get into a secure cluster with a token that `kvctl token create --join` printed; `kvctl join-node` then
-    /// moves data to the node. Others may see the command line: rather use TORC_JOIN
+    /// Join a secure cluster with a token from `kvctl token create --join`; `kvctl join-node` then
+    /// moves data to the node. Other users of this machine can see the command line, so prefer
+    /// TORC_JOIN
     #[arg(
         long,
         env = "TORC_JOIN",
@@ -107,15 +109,15 @@ pub struct RawSettings {
         hide_env_values = true
     )]
     pub join: Option<Secret>,
-    /// Speak TLS 1.2 too, not 1.3 alone [default: false]
+    /// Also allow TLS 1.2, not only 1.3 [default: false]
     #[arg(long, env = "TORC_TLS_12", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
     pub tls_12: Option<bool>,
-    /// Serve on other addresses than loopback although nothing is encrypted or authenticated
+    /// Serve on addresses other than loopback without encryption and authentication
     #[arg(long, env = "TORC_INSECURE", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
     pub insecure: Option<bool>,
-    /// Most memory for records that are not flushed yet, MiB: a flush starts at half
+    /// Memory limit for records that are not flushed yet, MiB: a flush starts at half
     /// of it, and at the limit writes wait for the flush [default: 512]
     #[arg(long, env = "TORC_MEMTABLE_LIMIT_MIB", value_name = "MIB")]
     pub memtable_limit_mib: Option<u64>,
@@ -128,96 +130,98 @@ pub struct RawSettings {
     /// Flush the memtable at least this often, in seconds, unless it holds less than 4 MiB [default: 300]
     #[arg(long, env = "TORC_FLUSH_AFTER_S", value_name = "SECONDS")]
     pub flush_after_s: Option<u64>,
-    /// Most bytes per second that flushes write, MiB [default: 512]
+    /// Write rate limit of flushes, MiB per second [default: 512]
     #[arg(long, env = "TORC_FLUSH_MIB_PER_S", value_name = "MIB")]
     pub flush_mib_per_s: Option<u64>,
-    /// Most slices of a partition that compaction leaves [default: 8]
+    /// Slices per partition above which compaction merges them [default: 8]
     #[arg(long, env = "TORC_MOST_SLICES", value_name = "COUNT")]
     pub most_slices: Option<usize>,
-    /// Most bytes per second that compaction writes, MiB [default: 128]
+    /// Write rate limit of compaction, MiB per second [default: 128]
     #[arg(long, env = "TORC_COMPACT_MIB_PER_S", value_name = "MIB")]
     pub compact_mib_per_s: Option<u64>,
-    /// About how much one compaction reads, and so the disk space that it needs, MiB [default: 256]
+    /// Approximate amount that one compaction reads, which is also the disk space that it needs,
+    /// MiB [default: 256]
     #[arg(long, env = "TORC_COMPACT_JOB_MIB", value_name = "MIB")]
     pub compact_job_mib: Option<u64>,
     /// Compact each partition into one slice after this many seconds without writes [default: 10]
     #[arg(long, env = "TORC_COMPACT_WHEN_IDLE_S", value_name = "SECONDS")]
     pub compact_when_idle_s: Option<u64>,
-    /// Start although the end of the log is damaged and acknowledged writes may be lost: only
-    /// where the other replicas are lost too, or there are none [default: false]
+    /// Start although the end of the commit log is damaged, which may lose acknowledged
+    /// writes. Use it only if there are no other replicas or they are lost, too [default:
+    /// false]
     #[arg(long, env = "TORC_CUT_DAMAGED_LOG", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
     pub cut_damaged_log: Option<bool>,
-    /// Share of absent keys that a Bloom gate lets through, 0.0001 to 0.5 [default: 0.01]
+    /// False positive rate of Bloom gates, 0.0001 to 0.5 [default: 0.01]
     #[arg(long, env = "TORC_GATE_RATE", value_name = "SHARE")]
     pub gate_rate: Option<f64>,
-    /// Most bytes a second this node sends to new owners of partitions, MiB [default: 256]
+    /// Rate limit for sending partitions to new owners, MiB per second [default: 256]
     #[arg(long, env = "TORC_TRANSFER_MIB_PER_S", value_name = "MIB")]
     pub transfer_mib_per_s: Option<u64>,
-    /// Most partitions this node copies at a time [default: 16]
+    /// Partitions that this node copies at a time, at most [default: 16]
     #[arg(long, env = "TORC_TRANSFER_PARALLEL", value_name = "COUNT")]
     pub transfer_parallel: Option<usize>,
-    /// Most connections of clients at a time, on each port; one address may have three quarters of
-    /// them [default: a third of the files that the process may open, with --resp-addr a quarter, at
-    /// most 10000]
+    /// Client connections at a time on each port, at most; one address may have three quarters of
+    /// them [default: a third of the process's open file limit, with --resp-addr a quarter, at most
+    /// 10000]
     #[arg(long, env = "TORC_MAX_CONNECTIONS", value_name = "COUNT")]
     pub max_connections: Option<usize>,
-    /// Most requests under way on one connection [default: 1024]
+    /// Concurrent requests on one connection, at most [default: 1024]
     #[arg(long, env = "TORC_MAX_STREAMS", value_name = "COUNT")]
     pub max_streams: Option<u32>,
-    /// Most operations under way on this node; more are refused at once, to be tried again
+    /// Concurrent operations on this node, at most; it refuses more, and clients retry
     /// [default: 4096]
     #[arg(long, env = "TORC_MAX_OPERATIONS", value_name = "COUNT")]
     pub max_operations: Option<usize>,
-    /// Most bytes of clients' requests and answers in memory at a time, MiB; more are refused, to be
-    /// tried again. At least 64 [default: 256]
+    /// Memory limit for requests and answers of clients, MiB, at least 64; the node refuses more,
+    /// and clients retry [default: 256]
     #[arg(long, env = "TORC_IN_FLIGHT_MIB", value_name = "MIB")]
     pub in_flight_mib: Option<usize>,
-    /// Threads that serve gRPC connections [default: one a core]
+    /// Threads that serve gRPC connections [default: one per core]
     #[arg(long, env = "TORC_WORKER_THREADS", value_name = "COUNT")]
     pub worker_threads: Option<usize>,
-    /// Count accesses, so that hot keys can be asked for [default: true]
+    /// Count accesses, as `kvctl hot-keys` needs [default: true]
     #[arg(long, env = "TORC_HOT_KEYS", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
     pub hot_keys: Option<bool>,
-    /// Shortest time of which hot keys are told apart [default: 5]
+    /// Time resolution of hot keys, seconds [default: 5]
     #[arg(long, env = "TORC_HOT_KEYS_INTERVAL_S", value_name = "SECONDS")]
     pub hot_keys_interval_s: Option<u64>,
-    /// Most disk for the history of hot keys, MiB; with less, older times are kept more
-    /// coarsely [default: 16]
+    /// Disk limit for the history of hot keys, MiB; the less, the coarser are older
+    /// intervals [default: 16]
     #[arg(long, env = "TORC_HOT_KEYS_HISTORY_MIB", value_name = "MIB")]
     pub hot_keys_history_mib: Option<u64>,
-    /// Keys with 1/k of the accesses to their namespace are hot [default: 1000]
+    /// A key is hot if it has 1/K of the accesses to its namespace [default: 1000]
     #[arg(long, env = "TORC_HOT_KEYS_K", value_name = "K")]
     pub hot_keys_k: Option<u32>,
-    /// How far an estimate may exceed the truth, as a share of the namespace's accesses; at most
-    /// 1/(2k), the same at all nodes [default: 1/(2k)]. Each namespace takes k KiB and 16
-    /// log2(1/delta)/epsilon bytes at most in each worker thread: together at most 4 MiB, of 8
-    /// namespaces at a time
+    /// Error bound of estimates, as a share of the namespace's accesses; at most 1/(2k), the
+    /// same on all nodes [default: 1/(2k)]. Each worker thread needs up to k KiB and 16
+    /// log2(1/delta)/epsilon bytes per namespace, for at most 8 namespaces at a time and at most
+    /// 4 MiB
     #[arg(long, env = "TORC_HOT_KEYS_EPSILON", value_name = "SHARE")]
     pub hot_keys_epsilon: Option<f64>,
-    /// With what probability an estimate may exceed the truth by more; the same at all nodes
-    /// [default: 0.03125]
+    /// Probability that an estimate exceeds this bound; the same on all nodes [default:
+    /// 0.03125]
     #[arg(long, env = "TORC_HOT_KEYS_DELTA", value_name = "PROBABILITY")]
     pub hot_keys_delta: Option<f64>,
-    /// Take down the digests of hot keys only, never the keys; a history that tells keys is
-    /// removed [default: false]
+    /// Record only digests of hot keys, never keys; enabling this deletes history that
+    /// contains keys [default: false]
     #[arg(long, env = "TORC_HOT_KEYS_REDACT", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
     pub hot_keys_redact: Option<bool>,
-    /// Send traces of operations to this collector, which speaks OTLP by gRPC: http://HOST:PORT, usually port
-    /// 4317. The same on every node, or traces have gaps (docs/traces.md)
+    /// OTLP gRPC collector to send traces to: http://HOST:PORT, usually port 4317. Set it on every node, or
+    /// traces have gaps (docs/traces.md)
     #[arg(long, env = "TORC_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
-    /// Share of operations that are traced if their clients say nothing, 0 to 1; those whose clients say that
-    /// they are sampled always are [default: 0.001]
+    /// Share of operations to trace, 0 to 1; operations that their client samples are always traced
+    /// [default: 0.001]
     #[arg(long, env = "TORC_TRACE_RATIO", value_name = "SHARE")]
     pub trace_ratio: Option<f64>,
-    /// Log each operation that takes longer than this, with what it was and its trace id, never its key; some
-    /// lines a second at most. Not unless given
+    /// Log operations that take longer than this, in milliseconds, with their trace ids but not
+    /// their keys; at most a few lines per second [default: log none]
     #[arg(long, env = "TORC_SLOW_MS", value_name = "MS")]
     pub slow_ms: Option<u64>,
-    /// For tests: how long certificates are valid that this node issues
+    /// For tests: lifetime of certificates that this node issues
     #[arg(
         long,
         env = "TORC_TEST_CERTIFICATE_LIFE_S",
@@ -225,18 +229,18 @@ pub struct RawSettings {
         hide = true
     )]
     pub test_certificate_life_s: Option<u64>,
-    /// For tests: a file that says which links between nodes are cut
+    /// For tests: file with the links between nodes to cut
     #[arg(long, env = "TORC_TEST_LINK_FAULTS", value_name = "FILE", hide = true)]
     pub test_link_faults: Option<PathBuf>,
-    /// For tests: a file that says how wrong the wall clock is
+    /// For tests: file with the error of the wall clock
     #[arg(long, env = "TORC_TEST_CLOCK_SHIFT", value_name = "FILE", hide = true)]
     pub test_clock_shift: Option<PathBuf>,
-    /// For tests: a file that says how slow and faulty the disk is
+    /// For tests: file with the faults of the disk
     #[arg(long, env = "TORC_TEST_DISK_FAULTS", value_name = "FILE", hide = true)]
     pub test_disk_faults: Option<PathBuf>,
 }
 
-/// A setting that nothing shows.
+/// A setting that is never printed.
 #[derive(Clone, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(pub(super) String);
@@ -287,7 +291,7 @@ impl RawSettings {
         toml::from_str(text).map_err(malformed)
     }
 
-    /// Takes from `fallback` what is not set here.
+    /// Fills unset settings from `fallback`.
     #[must_use]
     pub fn or(self, fallback: Self) -> Self {
         Self {

@@ -201,8 +201,7 @@ impl Settings {
         });
         for (setting, bound, advertised) in pairs.into_iter().chain(resp) {
             if bound.ip().is_unspecified() && advertised.is_none() {
-                let why =
-                    format!("{bound} is no address that others can connect to: say HOST:PORT");
+                let why = format!("other nodes cannot connect to {bound}: set HOST:PORT");
                 return Err(problem(setting, why));
             }
         }

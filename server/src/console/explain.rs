@@ -1,4 +1,4 @@
-//! An explanation as JSON. The fields are those of `kvctl explain`, without its `members` and `excluded`.
+//! An explanation as JSON, with the fields of `kvctl explain` except `members` and `excluded`.
 
 use serde_json::{Value, json};
 use torc_proto::v1::{ExplainResponse, Holding, SliceTrace, SliceVerdict, Stage, Version};

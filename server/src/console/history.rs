@@ -1,7 +1,7 @@
-//! What a node carried out in the last hour: a sample every five seconds.
+//! The operations of a node in the last hour, in samples of five seconds.
 //!
-//! Samples begin at multiples of five seconds of Unix time, so that those of several nodes can be added
-//! up. Pure: the time comes in as an argument.
+//! Samples start at multiples of five seconds of Unix time, so those of several nodes can be added.
+//! Pure: the time is an argument.
 
 use std::collections::VecDeque;
 

@@ -1,16 +1,17 @@
-//! The console: one page for people that shows what the cluster is doing.
+//! The console: a web page that shows the state of the cluster.
 //!
-//! * `history`: what a node carried out in the last hour; every node samples its own.
-//! * `model`, `explain`: what is shown, as JSON; the members' answers added up.
+//! * `history`: the operations of a node in the last hour; every node samples its own.
+//! * `model`, `explain`: the content as JSON, from the members' answers.
 //! * `stream`: the live state, to a bounded number of viewers; `page`: HTML, CSS and JavaScript.
 //!
 //! Invariants:
-//! * It reads only, and each of its addresses is for those who may see `/status` and `/hot-keys`.
-//! * The page takes nothing from anywhere else, and no text becomes markup: names of nodes and keys are
-//!   a stranger's.
-//! * For the live state the members are asked once every two seconds while anybody looks, however many do.
+//! * It only reads, and its paths need the same roles as `/status` and `/hot-keys`.
+//! * The page loads nothing from other hosts, and no text becomes markup: names of nodes and keys
+//!   are untrusted.
+//! * While there are viewers, however many, the node asks the members for the live state every
+//!   two seconds.
 //!
-//! Absent on purpose: changing anything, and what Prometheus is for: more than an hour, and alerts.
+//! Absent on purpose: changes, and what Prometheus does better: longer history and alerts.
 
 mod explain;
 mod history;
@@ -170,7 +171,7 @@ async fn show_explanation(
         _ => None,
     };
     let Some(key) = key else {
-        let advice = "give either key or key_base64\n";
+        let advice = "pass either key or key_base64\n";
         return (StatusCode::BAD_REQUEST, advice).into_response();
     };
     let request = ExplainRequest {

@@ -1,4 +1,4 @@
-//! What the console shows, as JSON: made of what the members tell, and nothing else.
+//! The content of the console as JSON, made only from the members' answers.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! The live state, by server-sent events.
+//! The live state as server-sent events.
 //!
-//! One task asks the members while anybody looks, and every viewer gets the newest state. A viewer
-//! that reads slowly misses states and holds one of them at most; one that reads nothing for long
-//! loses its connection (`connections.rs`).
+//! While there are viewers, one task asks the members, and every viewer gets the newest state. A
+//! slow viewer misses states and holds at most one in memory; a viewer that stops reading loses
+//! its connection (`connections.rs`).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub(super) async fn events(
     let Ok(place) = Arc::clone(&stream.places).try_acquire_owned() else {
         let retry = [(header::RETRY_AFTER, "10")];
         let why = format!(
-            "{MOST_STREAMS} consoles look at this node: try again later, or use another node\n"
+            "this node already serves {MOST_STREAMS} consoles: retry later, or use another node\n"
         );
         return (StatusCode::SERVICE_UNAVAILABLE, retry, why).into_response();
     };

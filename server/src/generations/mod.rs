@@ -1,13 +1,13 @@
-//! Brings the slices of generations to this node, drops those of generations that are gone, and tells
-//! the topology group.
+//! Fetches the slices of generations to this node, deletes those of dropped generations, and
+//! reports to the topology group.
 //!
-//! What is to be here follows from the topology that this node has adopted, and is looked at again
-//! and again: a partition that it is to hold, a generation that has keys there, and no slice of it in the
-//! store that can be read. So it does not matter why it is missing: the generation was attached, the
-//! partition is on its way here, the disk has lost it, or the node was killed in between.
+//! The node repeatedly compares its store with the adopted topology: for each partition that it
+//! holds and each generation with keys there, it needs a readable slice. So the reason for a
+//! missing slice does not matter: a newly attached generation, a moving partition, a lost disk, or
+//! a kill.
 //!
-//! A slice comes from another replica that is ready, as in a move; else from where the generation
-//! was built (`source`).
+//! It copies a slice from another replica that is ready, as in a move; otherwise from the
+//! directory where the generation was built (`source`).
 
 mod source;
 
@@ -39,7 +39,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             if let (Ok(table), Some(me)) = (shared.routing(), shared.identity.node())
                 && let Err(fault) = look(&shared, &table, me).await
             {
-                tracing::warn!(%fault, "generations of static namespaces are not complete here yet");
+                tracing::warn!(%fault, "slices of static namespaces are still missing on this node; retrying");
             }
             // Fails only when the node stops.
             let _ = tokio::time::timeout(LOOK, adopted.changed()).await;
@@ -204,7 +204,7 @@ async fn copy(
     let received = receive(shared, &shared.recipient(from)?, request).await?;
     let ingest = received.ingest.ok_or_else(|| {
         let message =
-            format!("node {from} does not hold the slice of partition {partition} either");
+            format!("node {from} does not have the slice of partition {partition} either");
         Fault::new(Reason::NotServing, message)
     })?;
     let published = ingest.publish().await;
@@ -212,5 +212,5 @@ async fn copy(
 }
 
 fn failed(what: &str) -> Fault {
-    Fault::new(Reason::Internal, format!("{what} has failed: report this"))
+    Fault::new(Reason::Internal, format!("{what} failed: report this"))
 }

@@ -1,4 +1,4 @@
-//! Slices from where a generation was built: a directory that this node can read.
+//! Reads slices from the directory where a generation was built.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ fn open(generation: &Generation) -> Result<(PathBuf, Manifest), Fault> {
     let dir = PathBuf::from(dir.unwrap_or_default());
     let manifest = Manifest::read(&dir).map_err(|error| {
         let message = format!(
-            "the source of generation {} cannot be read: {error}",
+            "cannot read the source of generation {}: {error}",
             generation.id.number()
         );
         Fault::new(Reason::NotServing, message)
@@ -81,7 +81,7 @@ fn open(generation: &Generation) -> Result<(PathBuf, Manifest), Fault> {
     if content.is_none_or(|content| content.manifest != manifest.digest()) {
         return Err(unfit(
             &dir,
-            "holds another generation than the one that was attached",
+            "holds a different generation than the attached one",
         ));
     }
     if (target.namespace, target.ballot) != (generation.id, generation.ballot) {
@@ -90,7 +90,7 @@ fn open(generation: &Generation) -> Result<(PathBuf, Manifest), Fault> {
     if manifest.shape != Shape::Values {
         return Err(unfit(
             &dir,
-            "is keyless: nodes hold generations of values only",
+            "is keyless: nodes serve only generations of the shape `values`",
         ));
     }
     Ok((dir, manifest))
@@ -113,7 +113,7 @@ fn read_file(
     let mut publishing: Vec<Publishing> = Vec::with_capacity(slices.len());
     for (partition, slice) in slices {
         if shared.cancel.is_cancelled() {
-            return Err(Fault::new(Reason::NotServing, "the node stops"));
+            return Err(Fault::new(Reason::NotServing, "the node is stopping"));
         }
         let ingest = read_slice(shared, runtime, partition, &slice);
         let mut ingest = ingest.map_err(|error| store_fault(&error))?;

@@ -1,4 +1,4 @@
-//! The cluster's answer: every member's window, added up, and all candidates asked of the sum.
+//! The cluster's answer: adds every member's window and estimates all candidates on the sum.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn check_window(window_ms: u64) -> Result<u64, Fault> {
         1..=MAX_WINDOW_MS => Ok(window_ms),
         _ => Err(Fault::new(
             Reason::Invalid,
-            "a window of more than 24 hours: what was counted before is not kept",
+            "a window has at most 24 hours, because nodes keep no older counts",
         )),
     }
 }
@@ -92,7 +92,7 @@ fn check_course(course: &HotCourse) -> Result<(Grid, Vec<Digest>), Fault> {
         || course.from_ms > u64::MAX / 2
     {
         let message = format!(
-            "the course of 0 to {} keys over 1 to {} steps of 1 ms to 24 hours",
+            "ask for the history of 0 to {} keys in 1 to {} steps of 1 ms to 24 hours",
             series::MAX_KEYS,
             series::MAX_STEPS
         );
@@ -132,7 +132,7 @@ async fn own_course(
 }
 
 fn stopping(_: tokio::sync::AcquireError) -> Fault {
-    Fault::new(Reason::NotServing, "the node is stopping: try another one")
+    Fault::new(Reason::NotServing, "the node is stopping: use another node")
 }
 
 /// Up to some hundred intervals are merged on a thread that serves no requests.
@@ -209,13 +209,13 @@ pub(crate) async fn answer(
         0 => USUAL_TOP,
         top @ 1..=MAX_TOP => top,
         top => {
-            let message = format!("the top {top} keys: ask for {MAX_TOP} at most");
+            let message = format!("cannot list {top} keys: ask for at most {MAX_TOP}");
             return Err(Fault::new(Reason::Invalid, message));
         }
     };
     if request.steps > series::MAX_STEPS {
         let message = format!(
-            "{} steps: ask for {} at most",
+            "cannot draw {} steps: ask for at most {}",
             request.steps,
             series::MAX_STEPS
         );
@@ -236,9 +236,12 @@ pub(crate) async fn answer(
         let table = Arc::clone(&table);
         move || gathered.add_up(&table, me, namespace, top, redact)
     };
-    let mut answer = tokio::task::spawn_blocking(adding)
-        .await
-        .map_err(|_| Fault::new(Reason::Internal, "adding nodes up failed: report this"))??;
+    let mut answer = tokio::task::spawn_blocking(adding).await.map_err(|_| {
+        Fault::new(
+            Reason::Internal,
+            "adding the nodes' counts failed: report this",
+        )
+    })??;
     if request.steps > 0 {
         answer.history = asking.history(&answer, request.steps).await;
     }
@@ -309,8 +312,8 @@ impl Asking<'_> {
         };
         let read = tokio::task::spawn_blocking(read).await.ok().flatten();
         read.ok_or_else(|| {
-            let message = "its counts are damaged, or made in another way: give all nodes the same \
-                           --hot-keys-epsilon, --hot-keys-delta and release";
+            let message = "its counts are damaged or incompatible: use the same \
+                           --hot-keys-epsilon, --hot-keys-delta and release on all nodes";
             Fault::new(Reason::Internal, message)
         })
     }

@@ -1,4 +1,4 @@
-//! How busy each part of the token circle is: accesses per second, averaged over some time.
+//! The load of each part of the token circle: accesses per second, as a moving average.
 
 use std::time::Duration;
 

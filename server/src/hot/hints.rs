@@ -1,7 +1,8 @@
-//! Which keys are hot at this node now, so that its answers can say so.
+//! The keys that are hot at this node now, for hints in its answers.
 //!
-//! A key becomes hot with a hundredth of the node's accesses in an interval, and stays so while it has a thousandth:
-//! a key whose gets are spread over several nodes, or shared by those who want it, has fewer of them here than before.
+//! A key becomes hot with a hundredth of the node's accesses in an interval, and stays hot while it
+//! has a thousandth. The lower limit is needed because clients spread and share the gets of a hot
+//! key, so fewer arrive here.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};

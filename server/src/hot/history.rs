@@ -1,12 +1,12 @@
-//! The intervals of the past: an index of all, the bytes of the last minutes in memory,
-//! the bytes of all in sled.
+//! Past intervals: an index of all and the bytes of the last minutes in memory; the
+//! bytes of all in sled.
 //!
 //! Invariants:
-//! * The bytes of all intervals together stay within the budget, the oldest being kept
-//!   in the longest pieces ([`Retention`]).
-//! * An interval counts once: when two are merged, the result is stored before they are
-//!   removed, and what lies within another one when the node starts is removed.
-//! * What sled has lost or damaged is forgotten; the rest stays.
+//! * All intervals together stay within the budget; the oldest ones are the longest
+//!   ([`Retention`]).
+//! * An interval counts once: a merged interval is stored before its parts are
+//!   removed, and a start removes intervals that lie within another.
+//! * Intervals that sled has lost or damaged are forgotten; the rest stays.
 //!
 //! One task changes the index; any may read it.
 
@@ -155,7 +155,7 @@ impl History {
             scratch.delete(TREE, &bytes_of(key)).await;
         }
         if !found.is_empty() {
-            tracing::info!(intervals = found.len(), "history of hot keys found");
+            tracing::info!(intervals = found.len(), "loaded the history of hot keys");
         }
         let found = found
             .into_iter()

@@ -1,4 +1,4 @@
-//! The cluster's answer as JSON, for HTTP. The fields are those that `kvctl` prints.
+//! The cluster's answer as JSON, for HTTP, with the fields that `kvctl` prints.
 
 use std::fmt::Write as _;
 

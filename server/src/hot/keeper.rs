@@ -1,4 +1,4 @@
-//! The task that has the trackers cut every few seconds and keeps what they counted.
+//! The task that cuts the trackers' intervals every few seconds and keeps them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -126,7 +126,7 @@ impl Keeper {
             match (&mut sum, delivery.interval) {
                 (Some(sum), Some(interval)) => {
                     if let Err(error) = sum.merge(interval) {
-                        tracing::error!(%error, "a tracker counts in another way: report this");
+                        tracing::error!(%error, "a tracker's counts are incompatible: report this");
                     }
                 }
                 (None, interval) => sum = interval,

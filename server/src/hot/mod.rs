@@ -7,26 +7,27 @@
 //!                     answer ◀─ all members' windows added up ◀─ window ◀───────┘
 //! ```
 //!
-//! * `trackers`: counting; each gRPC worker has a tracker for itself, without a lock.
-//! * `keeper`: the task that has the trackers cut, and keeps what they counted.
-//! * `history`: the intervals of the past, thinned with age; `series`: one key's course through them.
+//! * `trackers`: counting; each gRPC worker has its own tracker, without a lock.
+//! * `keeper`: the task that cuts the trackers' intervals and keeps them.
+//! * `history`: past intervals, coarser with age; `series`: a key's accesses over time.
 //! * `gather`: the cluster's answer; `json`: the same for HTTP.
-//! * `heat`: how busy each part of the token circle is.
-//! * `hints`: what is hot here now, so that answers to gets can say so.
+//! * `heat`: the load of each part of the token circle.
+//! * `hints`: the keys that are hot now, for hints in answers to gets.
 //!
-//! What is an access: a get (single, of a batch, of a session), a put, a delete, counted
-//! once, where it was answered: by the lead of the key's partition, or by whoever had the
-//! record for a stale get. Scans and transfers are none.
+//! An access is a get (single, in a batch or in a session), a put or a delete. The node
+//! that answers it counts it once: the lead of the key's partition or, for a stale get,
+//! the node that had the record. Scans and transfers are not accesses.
 //!
 //! Invariants:
-//! * Everything here is best effort: losing any of it loses counts, never a record.
-//! * All nodes of a cluster seed and shape their sketches alike, so that they can be added up.
-//! * A key is hot by its share of its own namespace; hints and the majority of the metrics are of all namespaces together.
-//! * Where keys are redacted, their bytes are not taken down at all, so that they cannot be found
-//!   in answers, files or memory; what other nodes tell of them is left out of answers.
+//! * Everything here is best effort: a loss affects counts, never records.
+//! * All nodes of a cluster use the same seed and shape for sketches, so sketches can be added.
+//! * A key is hot by its share of its own namespace; hints and most metrics cover all namespaces
+//!   together.
+//! * With redaction, a node does not record key bytes at all, so no answer, file or memory
+//!   contains them; its answers also leave out keys that other nodes send.
 //!
-//! Absent on purpose: the sketches themselves (`torc-sketch`), and acting on what is hot: clients do, who are told by a
-//! hint in every answer.
+//! Absent on purpose: the sketches themselves (`torc-sketch`), and acting on hot keys: clients do
+//! that, after a hint in the answer.
 
 mod gather;
 mod heat;
@@ -156,13 +157,13 @@ impl Hot {
     /// What it counts with, once it counts.
     fn options(&self) -> Result<HotKeysOptions, Fault> {
         if !self.settings.enabled {
-            let message = "counting accesses is switched off at this node (--hot-keys false)";
+            let message = "this node does not count accesses (--hot-keys false)";
             return Err(Fault::new(Reason::Refused, message));
         }
         let begun = self.cuts.borrow().as_ref().map(|cut| cut.options);
         let begun = begun.filter(|_| self.history.has_begun());
         begun.ok_or_else(|| {
-            let message = "the node has not begun to count accesses yet: try again";
+            let message = "the node has not started to count accesses yet: retry";
             Fault::new(Reason::NotServing, message).retry_after(Duration::from_millis(100))
         })
     }

@@ -1,7 +1,8 @@
-//! How accesses came over time: the estimates of some keys in each interval of the history, laid on a grid of equal steps.
+//! Accesses over time: the estimates of some keys in each interval of the history, mapped to equal
+//! steps.
 //!
-//! An interval that lies in several steps is spread over them by time: older intervals are longer, so that steps of long ago
-//! are smoother than they were.
+//! An interval that covers several steps is spread over them by time. Older intervals are longer,
+//! so old steps are smoothed.
 
 use torc_proto::v1::HotSeries;
 use torc_record::Digest;

@@ -1,8 +1,8 @@
-//! Counting accesses, one tracker a worker thread.
+//! Counts accesses with one tracker per worker thread.
 //!
-//! A tracker lives in its thread and is used by it alone: an access costs the sketch's
-//! own time and no lock or atomic operation. It is cut by a task on the same thread,
-//! when the keeper asks for it.
+//! Only its thread uses a tracker, so an access costs the sketch's own time, without a
+//! lock or atomic operation. When the keeper asks, a task on the same thread cuts the
+//! interval.
 
 use std::cell::RefCell;
 use std::sync::Arc;

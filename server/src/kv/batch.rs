@@ -1,5 +1,5 @@
-//! Batches: every item succeeds or fails on its own, all are under way at once, and
-//! they are answered in order.
+//! Batches: all items run concurrently, each succeeds or fails on its own, and answers
+//! come in order.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ async fn allowed<I: Item>(
 }
 
 fn full() -> Fault {
-    let message = "the answer is full: ask for the rest of the batch again";
+    let message = "the answer is full: send the remaining items in another batch";
     Fault::new(Reason::Overloaded, message)
 }
 
@@ -118,7 +118,8 @@ pub(super) async fn put(
 
 fn check_count(items: usize) -> Result<(), Fault> {
     if items > MAX_BATCH_ITEMS {
-        let message = format!("a batch of {items} items, at most {MAX_BATCH_ITEMS} are allowed");
+        let message =
+            format!("the batch has {items} items, but at most {MAX_BATCH_ITEMS} are allowed");
         return Err(Fault::new(Reason::Invalid, message));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What callers are told of operations that did not succeed.
+//! The faults of operations that did not succeed.
 
 use torc_proto::{Fault, Reason};
 use torc_replication::Outcome;
@@ -14,18 +14,18 @@ pub(super) fn of(outcome: Outcome, condition: Option<Condition>, partition: Part
             Fault::new(Reason::ConditionNotMet, unmet(condition, version))
         }
         Outcome::Unknown => Fault::unknown(
-            "too few replicas confirmed the write in time; it may still take effect: get the \
+            "too few replicas confirmed the write in time. It may still take effect: get the \
              key before you retry",
         ),
         Outcome::Overtaken => Fault::unknown(
-            "another write of the key overtook this one, and too few replicas remember whether this \
+            "another write of the key overtook this one, and too few replicas know whether this \
              one took effect: get the key before you retry",
         ),
         Outcome::OutOfSpace => Fault::new(
             Reason::OutOfSpace,
             format!(
-                "too few replicas of partition {partition} have space on their disks; nothing was \
-                 changed: free space on the nodes that `kvctl status` calls full, and try again"
+                "too few replicas of partition {partition} have disk space, and nothing was \
+                 changed: free space on the nodes that `kvctl status` shows as full, and retry"
             ),
         ),
         _ => no_quorum(partition),
@@ -40,14 +40,14 @@ fn unmet(condition: Option<Condition>, version: Option<torc_record::Ballot>) -> 
         (Some(Condition::IfVersion(wanted)), None) => {
             format!("the key has no value, so it is not at version {wanted}")
         }
-        _ => "the key has a value already".to_owned(),
+        _ => "the key already has a value".to_owned(),
     }
 }
 
 /// No quorum of the partition's replicas answered.
 pub(crate) fn no_quorum(partition: Partition) -> Fault {
     let message = format!(
-        "too few replicas of partition {partition} can be reached; nothing was changed: try again"
+        "too few replicas of partition {partition} respond, and nothing was changed: retry"
     );
     Fault::new(Reason::OwnerUnreachable, message)
 }

@@ -1,4 +1,4 @@
-//! What clients ask of one key: get, put and delete, seen alike.
+//! Operations on one key: a common form of get, put and delete.
 
 use std::time::Duration;
 
@@ -187,7 +187,7 @@ impl Item for GetRequest {
             }),
             Some(get_result::Outcome::Fault(wire)) => Err(wire.into()),
             None => Err(Fault::unknown(
-                "a node left an item unanswered: get the key before you retry",
+                "a node did not answer an item, so its outcome is unknown: get the key before you retry",
             )),
         };
         let results = received(answer)?.results;
@@ -247,7 +247,7 @@ impl Item for PutRequest {
             (ttl_ms, 0) => Some(unix_ms().saturating_add(ttl_ms)),
             (0, at_ms) => Some(at_ms),
             _ => {
-                let message = "ttl_ms and expires_at_ms say when the value expires: set one";
+                let message = "both ttl_ms and expires_at_ms are set: set one";
                 return Err(Fault::new(Reason::Invalid, message));
             }
         };
@@ -286,7 +286,7 @@ impl Item for PutRequest {
             Some(put_result::Outcome::Ok(ok)) => Ok(ok),
             Some(put_result::Outcome::Fault(wire)) => Err(wire.into()),
             None => Err(Fault::unknown(
-                "a node left an item unanswered: get the key before you retry",
+                "a node did not answer an item, so its outcome is unknown: get the key before you retry",
             )),
         };
         let results = received(answer)?.results;

@@ -1,10 +1,10 @@
-//! The `Kv` service: what clients call.
+//! The `Kv` service, which clients call.
 //!
-//! * `request`: bounds, namespace, digest, partition; nothing else looks at raw requests.
-//! * `item`: get, put and delete seen alike. `run`: their one way, alone or in a batch.
-//! * `started`: what is counted, traced and logged of an operation.
-//! * `fault`: what callers are told of what did not succeed.
-//! * `batch`, `session`: many operations at once. `scan`, and `search` for what it leaves out.
+//! * `request`: checks limits, namespace, digest and partition; no other module reads raw requests.
+//! * `item`: a common form of get, put and delete. `run`: their single path, alone or in a batch.
+//! * `started`: counts, traces and logs an operation.
+//! * `fault`: the faults of operations that did not succeed.
+//! * `batch`, `session`: many operations at once. `scan`, with `search` to filter by value.
 
 mod batch;
 mod fault;

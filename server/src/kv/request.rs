@@ -1,4 +1,4 @@
-//! From a request to a checked target: bounds, namespace, digest, partition.
+//! Turns a request into a checked target: limits, namespace, digest, partition.
 
 use bytes::Bytes;
 use torc_proto::v1::{self, Consistency};
@@ -21,7 +21,7 @@ pub(super) struct Target {
 /// How the replicas of a key agree, by its namespace's mode and the quorum that was asked for.
 fn rules_of(mode: NamespaceMode, asked: i32) -> Result<Rules, Fault> {
     let asked = v1::Quorum::try_from(asked).map_err(|_| {
-        let message = "the request names a quorum that this version does not know";
+        let message = "the request has a quorum that this release does not know";
         Fault::new(Reason::Invalid, message)
     })?;
     let quorum = match asked {
@@ -35,12 +35,12 @@ fn rules_of(mode: NamespaceMode, asked: i32) -> Result<Rules, Fault> {
         NamespaceMode::Static if asked == v1::Quorum::Unspecified => Ok(Rules::Static),
         NamespaceMode::Linearizable => Err(Fault::new(
             Reason::Invalid,
-            "a quorum is chosen in eventual namespaces only; this one is linearizable: leave \
-             it out",
+            "only eventual namespaces allow a choice of quorum, but this one is linearizable: \
+             omit it",
         )),
         NamespaceMode::Static => Err(Fault::new(
             Reason::Invalid,
-            "a quorum is chosen in eventual namespaces only; this one is static: leave it out",
+            "only eventual namespaces allow a choice of quorum, but this one is static: omit it",
         )),
     }
 }
@@ -88,8 +88,9 @@ impl Target {
             .as_ref()
             .is_some_and(|route| route.partition != partition.0)
         {
-            let message =
-                format!("the key lies in partition {partition}, not in the one routed to");
+            let message = format!(
+                "the key belongs to partition {partition}, but the request was routed to another"
+            );
             return Err(Fault::new(Reason::Invalid, message));
         }
         Ok(Self {
@@ -104,15 +105,15 @@ impl Target {
     /// Refuses what the namespace's mode cannot promise.
     pub(super) fn check_write(&self, condition: Option<Condition>) -> Result<(), Fault> {
         if self.rules == Rules::Static {
-            let message = "a static namespace is replaced as a whole, with `kvctl generation \
-                           promote`: nothing is written to it, and nothing was changed";
+            let message = "a static namespace accepts no writes, and nothing was changed: replace its content with `kvctl generation \
+                           promote`";
             return Err(Fault::new(Reason::Invalid, message));
         }
         if condition.is_none() || self.rules == Rules::Linearizable {
             return Ok(());
         }
-        let message = "an eventual namespace knows no conditions, because the last writer wins: \
-                       leave the condition out, or use a linearizable namespace";
+        let message = "an eventual namespace does not support conditions, because the last writer wins: \
+                       omit the condition, or use a linearizable namespace";
         Err(Fault::new(Reason::Invalid, message))
     }
 
@@ -122,7 +123,7 @@ impl Target {
         if asked != Consistency::Linearizable || !is_eventual {
             return Ok(());
         }
-        let message = "an eventual namespace is not read linearizably: leave the consistency out, \
+        let message = "an eventual namespace has no linearizable reads: omit the consistency, \
                        or use a linearizable namespace";
         Err(Fault::new(Reason::Invalid, message))
     }
@@ -132,15 +133,15 @@ impl Target {
 pub(super) fn foreign_digest() -> Fault {
     Fault::new(
         Reason::DigestMismatch,
-        "the digest is not this key's in this cluster, and nothing was changed: refresh the \
-         topology for the digest key, or leave the digest out",
+        "the digest does not match the key in this cluster, and nothing was changed: refresh the \
+         topology to get the digest key, or omit the digest",
     )
 }
 
 /// The sender's topology and this node's say differently what is current.
 fn other_generation(table: &RoutingTable, name: &str) -> Fault {
     let message = format!(
-        "the digest is of another generation of `{name}` than the current one: refresh the \
+        "the digest belongs to an older generation of `{name}`: refresh the \
          topology and retry"
     );
     Fault::new(Reason::StaleEpoch, message).at(table.epoch)

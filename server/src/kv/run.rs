@@ -1,9 +1,10 @@
-//! The one way of every operation on keys, alone or in a batch: checked, then carried out here
-//! or sent to the node that leads its partition.
+//! The single path of all operations on keys, alone or in a batch: each is checked, then
+//! carried out here or sent to the lead of its partition.
 //!
-//! An item that came with a route is for this node. Any other goes to its lead, which is only
-//! the cheapest: any node can coordinate. What the lead certainly did not do, and a get that it
-//! does not answer soon, is carried out here, and tried again while the topology moves.
+//! An item with a route is for this node. Other items go to their lead, which is only the
+//! cheapest choice: any node can coordinate. This node carries out items that the lead
+//! certainly did not do, and gets that the lead does not answer soon, and retries them while
+//! the topology changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -405,7 +406,7 @@ async fn send<I: Item>(
     let answers: Vec<_> = match I::send(shared, &to, items, call).await {
         Ok(answers) if answers.len() == count => answers,
         Ok(_) => all(Fault::unknown(
-            "a node answered another batch: get the keys before you retry, and report this",
+            "a node answered a different batch, so the outcome is unknown: get the keys before you retry, and report this",
         )),
         Err(fault) => all(fault),
     };
@@ -445,7 +446,10 @@ impl Attempts {
         let _ = tokio::time::timeout(self.backoff, changes.changed()).await;
         self.backoff = (self.backoff * 2).min(LONGEST_BACKOFF);
         if Instant::now() >= self.deadline {
-            return Err(Fault::new(Reason::Deadline, "the time is over: try again"));
+            return Err(Fault::new(
+                Reason::Deadline,
+                "the deadline has passed: retry",
+            ));
         }
         Ok(())
     }

@@ -1,4 +1,5 @@
-//! Substring search in the values of a scan (`torc-sketch`): which records have a match, and where.
+//! Substring search in the values of a scan (`torc-sketch`): finds the records that match, and
+//! where.
 //!
 //! Values are searched where they lie in the store of this node, and only those that match are copied: see
 //! [`torc_replication::FilteredPage`]. This happens on a thread that serves no requests, in steps of bounded work,

@@ -1,11 +1,12 @@
 //! Sessions: many operations in flight on one bidirectional stream.
 //!
-//! What has arrived is carried out together: one visit to each coordinator for a burst of
-//! messages, and one wake-up for the outcomes of a burst.
+//! Messages that have arrived are carried out together: one visit to each coordinator per
+//! burst, and one wake-up for its outcomes.
 //!
-//! A session that is old asks for operations to come on another one. One whose node is about
-//! to stop asks for them to go to other nodes, and goes on; when the node closes it reads
-//! nothing more, answers what it has read, and says so: what has no answer then was not begun.
+//! An old session asks the client to open another. When its node is about to stop, a session
+//! asks the client to use other nodes, and continues. When the node closes the session, it
+//! stops reading, answers everything that it has read, and says so: the client then knows that
+//! unanswered operations were not started.
 
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
@@ -178,7 +179,7 @@ impl Session {
                 self.begin(id, delete, Operation::Delete, call, table);
             }
             None => {
-                let message = "the message holds no operation";
+                let message = "the message has no operation";
                 let fault = Fault::new(Reason::Invalid, message);
                 self.answer(id, Err::<Answer, _>(fault));
             }

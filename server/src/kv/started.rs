@@ -1,4 +1,4 @@
-//! An operation from its arrival to its end: what is counted, traced and logged of it.
+//! Counts, traces and logs an operation from its arrival to its end.
 
 use std::time::Instant;
 

@@ -1,5 +1,6 @@
-//! What a node does because partitions move, besides its replicas: receives sealed slices,
-//! reports the facts that let the topology go to the next stage, and watches newcomers.
+//! A node's part in moving partitions, apart from its replicas: receives sealed slices,
+//! reports the facts that advance the topology to the next stage, and watches receiving
+//! nodes.
 
 mod reporter;
 pub(crate) mod retreat;

@@ -1,4 +1,4 @@
-//! Reports facts to the topology group: many at once, until they are committed or void.
+//! Reports facts to the topology group in batches, until they are committed or obsolete.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -84,7 +84,7 @@ async fn commit_all(shared: &Shared, mut facts: mpsc::UnboundedReceiver<Report>)
         match shared.group.propose(command, now + PROPOSE_TIMEOUT).await {
             Ok(_) => known.told(&reports, Instant::now()),
             Err(error) => {
-                tracing::debug!(%error, facts = reports.len(), "not reported yet");
+                tracing::debug!(%error, facts = reports.len(), "facts not reported yet; retrying");
                 tokio::time::sleep(RETRY).await;
             }
         }

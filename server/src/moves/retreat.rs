@@ -1,5 +1,5 @@
-//! The topology leader's watch over those who copy: writes must not wait for one that
-//! cannot be reached.
+//! The topology leader watches nodes that copy: writes must not wait for an unreachable
+//! one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 *count + 1
             };
             if *count >= STRIKES {
-                tracing::warn!(%node, "a node that copies does not answer: its moves go back to copying");
+                tracing::warn!(%node, "a receiving node does not answer: its moves return to the copying stage");
                 let deadline = Instant::now() + PROPOSE_TIMEOUT;
                 if shared
                     .group

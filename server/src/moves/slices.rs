@@ -1,4 +1,4 @@
-//! The bulk of a transfer: the source's slices, received as they are.
+//! The bulk of a transfer: receives the source's slices byte for byte.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub(crate) async fn receive(
             metrics.transfer_received_bytes.inc_by(bytes.len() as u64);
             taken += bytes.len() as u64;
             if bytes.is_empty() {
-                let message = "the source sends messages without anything";
+                let message = "the source sent an empty message";
                 return Err(Fault::new(Reason::Corrupt, message));
             }
             pieces.push(bytes);
@@ -82,7 +82,7 @@ pub(crate) async fn receive(
         .await?;
     }
     if next(&mut messages).await?.is_some() {
-        let message = "the source sends more than it has announced";
+        let message = "the source sent more than it had announced";
         return Err(Fault::new(Reason::Corrupt, message));
     }
     received.ingest = Some(ingest);
@@ -111,12 +111,12 @@ async fn next(
 ) -> Result<Option<CopySlicesResponse>, Fault> {
     let message = tokio::time::timeout(MESSAGE_TIMEOUT, messages.message()).await;
     message
-        .map_err(|_| Fault::new(Reason::OwnerUnreachable, "the source has fallen silent"))?
+        .map_err(|_| Fault::new(Reason::OwnerUnreachable, "the source stopped sending"))?
         .map_err(|status| Fault::from_status(&status))
 }
 
 fn hung_up() -> Fault {
-    Fault::new(Reason::OwnerUnreachable, "the source hung up")
+    Fault::new(Reason::OwnerUnreachable, "the source closed the stream")
 }
 
 /// Does what writes and reads files where it may wait for them.
@@ -127,6 +127,6 @@ async fn work<T: Send + 'static>(
     let turn = shared.ingests.acquire().await;
     let done = spawn_blocking(work).await;
     drop(turn);
-    done.map_err(|_| Fault::new(Reason::Internal, "receiving a slice has failed"))?
+    done.map_err(|_| Fault::new(Reason::Internal, "receiving a slice failed"))?
         .map_err(|error| store_fault(&error))
 }

@@ -1,4 +1,4 @@
-//! A bound on bytes per second, shared by everything that transfers.
+//! A limit on bytes per second that all transfers share.
 
 use std::time::{Duration, Instant};
 

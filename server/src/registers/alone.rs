@@ -1,6 +1,6 @@
-//! Gets that need nobody else. Of a partition whose only reader is this node the store is read, and
-//! the configuration looked at before and after; of a generation the store alone is read, because
-//! nothing of it changes.
+//! Gets that need no other node. If this node is the only reader of a partition, it reads its store
+//! and checks the configuration before and after. A generation never changes, so its gets read only
+//! the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,4 +1,4 @@
-//! The replicas of a node begin when it hears of a topology in which it has a place.
+//! Starts a node's replicas when it learns of the first topology in which it has a place.
 
 use std::sync::Arc;
 

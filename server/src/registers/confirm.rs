@@ -1,5 +1,5 @@
-//! Many keys at once: what this node's replicas hold of them, with one visit to the store, and
-//! whether they hold what another node's replicas do.
+//! Reads many keys from this node's replicas with one visit to the store, and compares them
+//! with another node's replicas.
 
 use torc_record::Epoch;
 use torc_replication::{

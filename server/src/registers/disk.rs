@@ -1,4 +1,4 @@
-//! The store as a replica sees it: one partition of it, in the terms of `torc-replication`.
+//! The store as a replica sees it: one partition, with the types of `torc-replication`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -75,7 +75,7 @@ impl Storage for Disk<'_> {
             .scan_readable(self.partition, after.as_ref(), limits);
         page.map_or_else(
             |error| {
-                tracing::error!(%error, partition = %self.partition, "a partition cannot be read");
+                tracing::error!(%error, partition = %self.partition, "cannot read a partition");
                 self.met_damage.set(true);
                 Scanned::default()
             },
@@ -109,7 +109,7 @@ impl Storage for Disk<'_> {
                     };
                 }
                 Err(error) => {
-                    tracing::error!(%error, partition = %self.partition, "a tail cannot be read");
+                    tracing::error!(%error, partition = %self.partition, "cannot read a partition's tail");
                     self.met_damage.set(true);
                     return Scanned::default();
                 }

@@ -1,4 +1,4 @@
-//! What this node's replicas hold of generations.
+//! Reads generations from this node's replicas.
 
 use std::sync::Arc;
 

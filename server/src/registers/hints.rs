@@ -1,11 +1,12 @@
-//! Hints: what nodes have missed of writes that this node coordinated, kept until they take
-//! it.
+//! Hints: writes that this node coordinated and other nodes missed, kept until those nodes
+//! accept them.
 //!
-//! In memory, bounded, and in sled, so that a restart keeps them. What changed is written
-//! by one task, the newest state of each hint once; losing any of it costs a comparison.
+//! Hints are bounded in memory and also stored in sled, so they survive a restart. One
+//! task writes the newest state of each changed hint; a lost hint costs only a comparison
+//! of replicas.
 //!
-//! A node that seems out of reach is tried with one hint at a time, and with many as soon as
-//! it takes one.
+//! A node that seems unreachable gets one hint at a time, and many as soon as it accepts
+//! one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Pages of a partition as a quorum holds it, for scans: asks replicas for pages, and
-//! reads by operations of their own what [`ScanRound`] says must be.
+//! Pages of a partition as a quorum knows it, for scans: asks replicas for pages, and
+//! reads the keys that [`ScanRound`] marks with separate operations.
 
 use std::collections::HashMap;
 use std::sync::Arc;

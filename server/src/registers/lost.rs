@@ -1,12 +1,11 @@
-//! What damaged places held is had from the other replicas: see [`LostStretch`] for the rule,
-//! `store/src/repair.rs` for the store's part.
+//! Recovers the content of damaged places from the other replicas: see [`LostStretch`] for
+//! the rule, `store/src/repair.rs` for the store's part.
 //!
-//! Until it is vouched for, a place is unknown: this replica abstains for every key that leads
-//! there. Nothing is vouched for while a key that was listed is in doubt here.
+//! Until a place is vouched for, its content is unknown: this replica abstains for every key
+//! that leads there. No place is vouched for while a listed key is in doubt here.
 //!
-//! Not repaired: what a replica alone has lost where nobody else has a copy, and a stretch in
-//! which so many replicas have lost records that the rest are too few to list it. `kvctl
-//! replace-node` ends the latter.
+//! Not repaired: records without another copy, and a stretch in which so many replicas have
+//! lost records that too few are left to list it. `kvctl replace-node` solves the latter.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,8 +69,8 @@ impl Floors {
 pub(super) enum Unsupplied {
     /// A quorum of the others is needed, but for this replica.
     #[error(
-        "too few of the other replicas say what they hold of it: {raising:?} have not raised their \
-         floors or cannot sum up their copies, {listing:?} have not listed theirs"
+        "too few other replicas have listed their records of it: {raising:?} have not raised their \
+         floors or cannot summarise their copies, {listing:?} have not listed theirs"
     )]
     TooFew {
         /// Who did not answer the first question.
@@ -83,7 +82,7 @@ pub(super) enum Unsupplied {
     #[error("the partition is moving")]
     Moving,
     /// Keys that others hold there could not be reconciled.
-    #[error("{keys} keys that may have been in it could not be reconciled")]
+    #[error("could not reconcile {keys} keys that may have been in it")]
     InDoubt {
         /// How many.
         keys: usize,
@@ -92,7 +91,7 @@ pub(super) enum Unsupplied {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The node stops.
-    #[error("the node stops")]
+    #[error("the node is stopping")]
     Stopped,
 }
 

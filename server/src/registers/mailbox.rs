@@ -1,4 +1,4 @@
-//! Where outcomes of operations are told: many at a time, with one wake-up.
+//! Delivers outcomes of operations: many at a time, with one wake-up.
 
 use std::future::poll_fn;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What registers count: `torc_register_*`, and for `eventual` namespaces `torc_eventual_*`
+//! Metrics of registers: `torc_register_*`, and for `eventual` namespaces `torc_eventual_*`
 //! and `torc_hints_*`.
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -80,7 +80,7 @@ impl RegisterMetrics {
         let operations = Family::<Labels, Counter>::default();
         registry.register(
             "register_operations",
-            "Operations that this node coordinated to their end: fast ones took one round trip",
+            "Operations that this node coordinated to the end; fast ones took one round trip",
             operations.clone(),
         );
         let of = |kind, path| operations.get_or_create(&Labels { kind, path }).clone();
@@ -100,11 +100,11 @@ impl RegisterMetrics {
             writes,
             unknown: counter(
                 "register_unknown",
-                "Writes whose outcome stayed open when their time was over",
+                "Writes with an unknown outcome at their deadline",
             ),
             unavailable: counter(
                 "register_unavailable",
-                "Operations that changed nothing for want of a quorum",
+                "Operations that changed nothing, for lack of a quorum",
             ),
             reconciled: counter(
                 "register_reconciled",
@@ -112,15 +112,15 @@ impl RegisterMetrics {
             ),
             reconciles_dropped: counter(
                 "register_reconciles_dropped",
-                "Keys to reconcile that were dropped because the queue was full; found again later",
+                "Keys to reconcile that a full queue dropped; a later comparison finds them again",
             ),
             fetched: counter(
                 "register_fetched",
-                "Messages handled after their keys were read from the disk",
+                "Messages that had to wait for a disk read",
             ),
             foreign_digests: counter(
                 "register_foreign_digests",
-                "Records met that lie under the digest of another key",
+                "Records found under the digest of another key",
             ),
             eventual,
             hints,
@@ -157,7 +157,7 @@ fn eventual(registry: &mut Registry) -> EventualMetrics {
     let operations = Family::<KindLabels, Counter>::default();
     registry.register(
         "eventual_operations",
-        "Operations of eventual namespaces that this node coordinated to their end",
+        "Operations of eventual namespaces that this node coordinated to the end",
         operations.clone(),
     );
     let of = |kind| operations.get_or_create(&KindLabels { kind }).clone();
@@ -176,7 +176,7 @@ fn eventual(registry: &mut Registry) -> EventualMetrics {
         ),
         unavailable: counter(
             "eventual_unavailable",
-            "Operations of eventual namespaces that changed nothing for want of a quorum",
+            "Operations of eventual namespaces that changed nothing, for lack of a quorum",
         ),
         reconciled: counter(
             "eventual_reconciled",
@@ -194,7 +194,7 @@ fn hints(registry: &mut Registry) -> HintMetrics {
     );
     registry.register(
         "hints_held_bytes",
-        "Bytes of keys and values in the hints that are kept",
+        "Bytes of keys and values in hints",
         held_bytes.clone(),
     );
     let mut counter = |name: &str, help: &str| {
@@ -205,10 +205,10 @@ fn hints(registry: &mut Registry) -> HintMetrics {
     HintMetrics {
         held,
         held_bytes,
-        sent: counter("hints_sent", "Hints that their node has taken"),
+        sent: counter("hints_sent", "Hints that their node has accepted"),
         dropped: counter(
             "hints_dropped",
-            "Hints given up: for want of room, or because their node takes them no more",
+            "Hints dropped for lack of space, or because their node no longer needs them",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! The replicas and coordinators of this node: what drives the state machines of
+//! The replicas and coordinators of this node: drives the state machines of
 //! `torc-replication`, for both modes and any number of replicas.
 //!
 //! ```text
@@ -7,25 +7,25 @@
 //!                   └── answers ◀─── links ◀───────┘
 //! ```
 //!
-//! * `operate`: how operations come in, one or many at a time; `mailbox`: how outcomes go out.
-//! * `shard`: some partitions: their coordinator, their replicas, who waits.
-//! * `turn`: inputs of a shard and all that follows from them, handed over together.
-//! * `replica_slot`: one partition's replica, and what waits for its batches to be durable.
-//! * `alone`: gets of a partition whose only reader is this node; `confirm`: those that need
-//!   only the word of other readers.
-//! * `metrics`: what is counted. `spans`: what is traced.
-//! * `slices`: sealed slices on their way to a newcomer.
+//! * `operate`: starts operations, one or many at a time; `mailbox`: delivers outcomes.
+//! * `shard`: some partitions: their coordinator, their replicas, waiting callers.
+//! * `turn`: inputs of a shard and all of their effects, handed over together.
+//! * `replica_slot`: one partition's replica, and messages that wait for its batches to be durable.
+//! * `alone`: gets of a partition whose only reader is this node; `confirm`: gets that
+//!   need only a confirmation of other readers.
+//! * `metrics`: counters. `spans`: traces.
+//! * `slices`: sealed slices on their way to a receiving node.
 //! * `listing`: pages of a partition for scans.
 //! * `disk`: the store as a replica sees it.
-//! * `upkeep`: time passing: deadlines, retries, comparison, collection, repair.
-//! * `scrub`: damage is looked for. `lost`: what was there is had from the other replicas.
-//! * `hints`: what nodes have missed of `eventual` namespaces.
+//! * `upkeep`: periodic work: deadlines, retries, comparison, collection, repair.
+//! * `scrub`: finds damage. `lost`: recovers lost records from the other replicas.
+//! * `hints`: writes of `eventual` namespaces that nodes have missed.
 //!
 //! Invariants:
-//! * What is said, stored and answered goes out in the order in which it was decided: see
+//! * Messages, writes and answers leave in the order in which they were decided: see
 //!   `turn`.
-//! * No two shards are locked at a time, and nothing is waited for under a shard's lock.
-//! * All operations of a key at this node go through one coordinator, so that no ballot is
+//! * A thread locks at most one shard at a time, and never waits under a shard's lock.
+//! * All operations of a key at this node go through one coordinator, so no ballot is
 //!   issued twice.
 //!
 //! Absent on purpose: every rule of replication.

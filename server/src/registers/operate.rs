@@ -1,4 +1,4 @@
-//! How operations come in, one or many at a time, and how their callers wait.
+//! Starts operations, one or many at a time, and lets their callers wait.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! What replicas want read from the disk, and waits for that: each thing once, and first what a
-//! caller waits for.
+//! Disk reads that replicas have requested, and the messages that wait for them. Reads each
+//! item once, and those with waiting callers first.
 
 use std::collections::VecDeque;
 

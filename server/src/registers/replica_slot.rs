@@ -1,4 +1,5 @@
-//! A replica slot: one partition's replica at this node, and what waits for its batches.
+//! A replica slot: one partition's replica at this node, and the messages that wait for its
+//! batches.
 
 use std::sync::Arc;
 

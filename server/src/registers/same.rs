@@ -1,4 +1,4 @@
-//! Whether this node's replica of a partition lacks something, for backups.
+//! Checks for backups whether this node's replica of a partition lacks a record.
 
 use std::sync::Arc;
 use std::time::Instant;

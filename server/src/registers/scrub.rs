@@ -1,10 +1,10 @@
-//! Finds damage before a request meets it, and has it repaired. A background thread reads one
-//! partition after another from end to end, at a limited rate; a partition in which a request
-//! met damage is read soon after.
+//! Finds damage before a request meets it, and starts the repair. A background thread reads
+//! one partition after another from end to end, at a limited rate; a partition in which a
+//! request met damage comes next.
 //!
-//! A key that can still be read is reconciled by itself, which takes a quorum of the others. Of
-//! places whose key cannot be read the others list what they hold there (`lost`), and so of keys
-//! of `eventual` namespaces, which keep their ballots.
+//! A key that is still readable is reconciled by itself, which takes a quorum of the others. For
+//! places with an unreadable key, and for keys of `eventual` namespaces, which keep their
+//! ballots, the others list their records (`lost`).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ impl Registers {
         let mut report = self.scrub(partition).await?;
         if report.damaged > 0 {
             let (slices, places) = (report.damaged, report.unreadable.len());
-            tracing::warn!(%partition, slices, places, "damage was found; the other replicas repair it");
+            tracing::warn!(%partition, slices, places, "found damage; repairing it from the other replicas");
         }
         let known = known_keys(&report.unreadable);
         if !known.is_empty() {
@@ -67,13 +67,13 @@ impl Registers {
         let supplied = self.supply(partition, &left).await;
         match &supplied {
             Ok(()) => {
-                tracing::info!(%partition, places, "the other replicas have supplied what was lost");
+                tracing::info!(%partition, places, "repaired damage from the other replicas");
             }
             Err(why) => tracing::warn!(
                 %partition,
                 places,
                 %why,
-                "what was lost is not supplied yet; asked again later"
+                "damage is not repaired yet; retrying later"
             ),
         }
         Some(supplied.is_ok())

@@ -1,8 +1,8 @@
-//! Some partitions of a node: their coordinator, this node's replicas of them, and who waits
+//! Some partitions of a node: their coordinator, this node's replicas, and callers that wait
 //! for operations.
 //!
-//! One lock covers it all, and is held for short work only: nothing below reads a stretch of
-//! the disk (see [`Reading`](torc_replication::Reading)).
+//! One lock protects a shard, and only for short work: no code under it reads long stretches
+//! of the disk (see [`Reading`](torc_replication::Reading)).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! Copying sealed slices between replicas: what a newcomer's replica wants of the one it
-//! displaces, or of those that it merges.
+//! Copies sealed slices between replicas: to a receiving node's replica from the one
+//! that it displaces, or from those that it merges.
 //!
-//! The replica says when slices may be served and when they may be put in force; it is asked
-//! under its lock, together with the store, so that no change of epoch comes between.
+//! The replica decides when slices may be served and when they may come into force. The
+//! decision and the access to the store happen under one lock, so no change of epoch comes
+//! between.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -86,10 +87,10 @@ impl Copier {
         self.shared.metrics.transfer_retries.inc();
         if fault.reason == Reason::Corrupt {
             // Records are copied one by one then, and those that cannot be read are reconciled.
-            tracing::warn!(%partition, %fault, "slices could not be copied");
+            tracing::warn!(%partition, %fault, "could not copy slices");
             return self.registers.tell(partition, Input::NoSlices { epoch });
         }
-        tracing::debug!(%partition, %fault, "copying slices; trying again");
+        tracing::debug!(%partition, %fault, "could not copy slices yet; retrying");
         tokio::time::sleep(PAUSE).await;
     }
 

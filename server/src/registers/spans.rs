@@ -1,7 +1,7 @@
-//! Spans of a shard: what its coordinator and its replicas do for operations that are traced.
+//! Spans of a shard: the work of its coordinator and replicas for traced operations.
 //!
-//! Nothing here decides anything. Operations that are not traced, which are nearly all, cost one
-//! look at two empty lists.
+//! This module makes no decisions. An untraced operation, the normal case, costs a check of two
+//! empty lists.
 
 use std::collections::VecDeque;
 use std::time::Instant;

@@ -1,12 +1,12 @@
-//! One turn of a shard: inputs, and everything that follows from them on this node, under the
-//! shard's lock; what is to be stored, sent and told goes out together at its end.
+//! One turn of a shard: inputs and all of their effects on this node, under the shard's lock.
+//! Writes, messages and outcomes leave together at its end.
 //!
 //! Invariants:
-//! * What a turn stores is handed over before the lock is released: so batches of a replica
-//!   reach the store in the order in which they were made.
-//! * What the turns of one caller send goes out together, once the last of them has ended: a
-//!   frame a peer, whatever the number of shards.
-//! * Nothing is waited for, and no other shard is locked, while the lock is held.
+//! * A turn hands its writes over before it releases the lock, so a replica's batches
+//!   reach the store in order.
+//! * The messages of one caller's turns leave together when the last turn has ended: one
+//!   frame per peer, whatever the number of shards.
+//! * While it holds the lock, a turn neither waits nor locks another shard.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What happens by itself: what became durable is told, deadlines pass, copies go on, keys
-//! that differ are reconciled, copies are compared, tombstones and expired values are collected.
+//! Periodic work: reports durable writes, enforces deadlines, continues copies, reconciles keys
+//! that differ, compares replicas, and collects tombstones and expired values.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -214,7 +214,7 @@ impl Registers {
                 let mut failed: Vec<bool> = vec![false; names.len()];
                 for (at, error) in failures {
                     let partition = names[at].0;
-                    tracing::warn!(%partition, %error, "a batch of a replica was not stored");
+                    tracing::warn!(%partition, %error, "could not store a replica's batch");
                     failed[at] = true;
                 }
                 // All of one shard: they were made in one turn.

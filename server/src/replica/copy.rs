@@ -1,8 +1,8 @@
-//! Streaming a partition's slices to its new owner, byte for byte.
+//! Streams a partition's slices to its new owner, byte for byte.
 //!
-//! The slices are those of one moment; they stay readable until the stream ends, whatever is
-//! flushed, compacted or dropped meanwhile. What they do not have, the new owner pulls
-//! afterwards, record by record.
+//! The slices are those of one moment; they stay readable until the stream ends, despite
+//! flushes, compactions or drops meanwhile. The new owner then pulls the remaining records
+//! one by one.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) fn start(
     request: &CopySlicesRequest,
 ) -> Result<CopyStream, Fault> {
     if request.have.len() > MAX_HAVE {
-        let what = format!("more than {MAX_HAVE} digests of slices");
+        let what = format!("send at most {MAX_HAVE} digests of slices");
         return Err(Fault::new(Reason::Invalid, what));
     }
     let sealed = sealed(shared, request)?;
@@ -93,7 +93,7 @@ async fn send(
             let read = tokio::task::spawn_blocking(move || chunk_of.read(from, CHUNK_BYTES));
             let read = match read.await {
                 Ok(read) => read.map_err(|error| store_fault(&error)),
-                Err(_) => Err(Fault::new(Reason::Internal, "reading a slice has failed")),
+                Err(_) => Err(Fault::new(Reason::Internal, "reading a slice failed")),
             };
             let mut bytes = match read {
                 Ok(bytes) => bytes,

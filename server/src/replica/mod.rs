@@ -1,4 +1,4 @@
-//! The `Replica` service: what nodes ask of one another.
+//! The `Replica` service, which nodes call on one another.
 
 mod copy;
 
@@ -116,7 +116,7 @@ impl Replica for ReplicaService {
         let service = self.shared.link_service.get().ok_or_else(|| {
             Fault::new(
                 Reason::NotServing,
-                "the node does not take part in replication yet",
+                "this node does not take part in replication yet: use another node",
             )
         })?;
         let caller = caller_of(request.extensions()).clone();
@@ -130,7 +130,7 @@ impl Replica for ReplicaService {
     ) -> Result<Response<GiveAuthorityResponse>, Status> {
         let answer = rotation::give(&self.shared, request.get_ref())?;
         let to = caller_of(request.extensions()).from;
-        tracing::info!(?to, "gave the key of an authority to another node");
+        tracing::info!(?to, "sent the key of an authority to another node");
         Ok(Response::new(answer))
     }
 }
@@ -153,8 +153,8 @@ async fn enlist(shared: &Arc<Shared>, request: &EnlistRequest) -> Result<(), Fau
     let incarnation =
         <[u8; 16]>::try_from(&request.incarnation[..]).map_err(|_| misfit("incarnation"))?;
     if Incarnation(incarnation) != shared.identity.incarnation {
-        let message = "this is another data directory than the one that joined: a wiped node \
-                       comes back as a new member";
+        let message = "this is not the data directory that joined: a wiped node \
+                       must join as a new member";
         return Err(Fault::new(Reason::Refused, message));
     }
     let membership = Membership {

@@ -1,8 +1,9 @@
-//! Requests that came together, sorted by key.
+//! Groups requests that arrived together by key.
 //!
-//! Each key of a burst becomes one operation, whatever the number of commands on it: they are applied one after the other
-//! to what was read, or to what the first of them writes. So commands on one key keep their order, those on different
-//! keys run at once, and answers go out in the order of the requests.
+//! Each key of a burst becomes one operation, however many commands it has: they apply one after
+//! the other to the value read, or to the value that the first of them writes. So commands on one
+//! key keep their order, commands on different keys run concurrently, and answers leave in the
+//! order of the requests.
 
 use std::collections::HashMap;
 
@@ -198,7 +199,7 @@ fn joined(replies: Vec<Reply>, kind: Kind) -> Reply {
             Reply::Error(text.clone())
         }
         Some(text) => Reply::Error(format!(
-            "OUTCOMEUNKNOWN some keys were written, each by itself, and some were not: {text}"
+            "OUTCOMEUNKNOWN some keys were written and some were not: {text}"
         )),
     }
 }

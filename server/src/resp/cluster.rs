@@ -1,8 +1,8 @@
-//! `CLUSTER`: which nodes serve Redis clients, and slots for clients that want some.
+//! `CLUSTER`: the nodes that serve Redis clients, and slots for cluster clients.
 //!
-//! Any node answers any key, so slots say only where a client may begin: each node with a door gets an equal run of them,
-//! in the order of their ids. Nothing is ever redirected. A node that does not answer keeps its slots until it has left
-//! the cluster: clients try another one by themselves.
+//! Any node answers any key, so slots only spread the clients: each node with --resp-addr gets an
+//! equal run of them, in the order of node ids. No node redirects. A node that does not answer
+//! keeps its slots until it has left the cluster: clients try another node by themselves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,12 +1,13 @@
 //! One connection of a Redis client: bytes in, bursts, bytes out.
 //!
-//! What has arrived is parsed as far as it is whole, carried out as one burst, and answered; then more is read. So a
-//! client that does not read its answers sends nothing more either, and one burst is all that a connection has under way.
+//! It parses the complete requests that have arrived, carries them out as one burst, answers, and
+//! reads on. So a connection has at most one burst in progress, and a client that does not read its
+//! answers cannot send more.
 //!
-//! Bounds: a request ([`Limits`]), the operations of a burst (`burst`), bytes that are read at a time. What a large request
-//! holds is charged to the node's budget before more of it is read. The first request must begin within
-//! [`FIRST_TIME`]; a request that has begun must be whole within [`REQUEST_TIME`]; answers must be taken within
-//! [`WRITE_TIME`]. Between requests a connection may be silent for as long as it likes.
+//! Limits: a request ([`Limits`]), the operations of a burst (`burst`), bytes per read. A large
+//! request is charged to the node's budget before more of it is read. The first request must start
+//! within [`FIRST_TIME`]; a request must be complete within [`REQUEST_TIME`] of its start; the
+//! client must take answers within [`WRITE_TIME`]. Between requests a connection may stay idle.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What Redis clients are told of faults: a first word that says what to do, then why.
+//! Faults as errors for Redis clients: a first word that says what to do, then the reason.
 
 use torc_proto::{Fault, Reason};
 

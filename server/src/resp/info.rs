@@ -1,4 +1,4 @@
-//! `INFO` and `CONFIG GET`: what a node tells of itself to clients and their tools.
+//! `INFO` and `CONFIG GET`: a node's description of itself for clients and tools.
 
 use bytes::Bytes;
 use torc_resp::{Pattern, Reply};

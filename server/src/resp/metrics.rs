@@ -1,4 +1,4 @@
-//! What is counted at the door of Redis clients.
+//! Metrics of the server for Redis clients.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -40,7 +40,7 @@ impl RespMetrics {
         let commands = Family::<Labels, Counter>::default();
         registry.register(
             "resp_commands",
-            "Commands of Redis clients, by how they ended",
+            "Commands of Redis clients, by result",
             commands.clone(),
         );
         let connections = Gauge::default();
@@ -65,15 +65,15 @@ impl RespMetrics {
             connections,
             protocol_errors: counter(
                 "resp_protocol_errors",
-                "Connections of Redis clients that were closed because of what they sent",
+                "Connections of Redis clients closed because of malformed or too large requests",
             ),
             combined: counter(
                 "resp_combined_writes",
-                "Read-modify-writes of Redis clients that shared a write of their key with one before",
+                "Read-modify-writes of Redis clients that shared a write with an earlier command on the key",
             ),
             conflicts: counter(
                 "resp_write_conflicts",
-                "Read-modify-writes of Redis clients that began again, because their key had changed",
+                "Read-modify-writes of Redis clients that restarted, because their key had changed",
             ),
         }
     }

@@ -1,16 +1,18 @@
-//! The door of Redis clients.
+//! The server for Redis clients.
 //!
-//! Commands on keys become gets, puts and deletes, and go the way that all operations go (`kv`): nothing here touches the
-//! store or a replica.
+//! Commands on keys become gets, puts and deletes, and take the path of all operations (`kv`): this
+//! module accesses neither the store nor a replica.
 //!
-//! * `connection`: bytes to requests, replies to bytes; bounds and times. `session`: what a connection remembers, and
-//!   commands about no key.
-//! * `burst`: requests that came together, sorted by key; `run`: carrying them out; `modify`: read-modify-writes of all
-//!   connections, each key by one task at a time.
-//! * `scan`: `SCAN` and `DBSIZE`. `cluster`: who else serves Redis clients. `info`, `table`: what nodes tell of themselves.
-//! * `errors`: what clients are told of faults; `metrics`: what is counted.
+//! * `connection`: bytes to requests, replies to bytes; limits and times. `session`: the state of
+//!   a connection, and commands without a key.
+//! * `burst`: requests that arrived together, by key; `run`: carrying them out; `modify`:
+//!   read-modify-writes of all connections, one task per key at a time.
+//! * `scan`: `SCAN` and `DBSIZE`. `cluster`: the other nodes that serve Redis clients. `info`,
+//!   `table`: descriptions of the node and its commands.
+//! * `errors`: faults as errors; `metrics`: counters.
 //!
-//! Absent on purpose: transactions, scripts, channels and values that are no strings (`docs/redis.md`).
+//! Absent on purpose: transactions, scripts, channels and values other than strings
+//! (`docs/redis.md`).
 
 mod burst;
 mod cluster;
@@ -111,7 +113,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(%error, "a connection was not accepted");
+                tracing::warn!(%error, "could not accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -120,7 +122,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
 
 async fn attend(shared: Arc<Shared>, stream: std::net::TcpStream, place: Place) {
     let stream = TcpStream::from_std(stream);
-    let stream = stream.inspect_err(|error| tracing::warn!(%error, "a connection was lost"));
+    let stream =
+        stream.inspect_err(|error| tracing::warn!(%error, "an incoming connection failed"));
     let Ok(stream) = stream else { return };
     let begun = Connection::begin(stream, Some(place), &shared, Door::Resp).await;
     let Some(connection) = begun else { return };

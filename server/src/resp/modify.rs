@@ -1,12 +1,14 @@
-//! Read-modify-writes: get with the version, compute, put or delete on that version, and again if it had changed.
+//! Read-modify-writes: get with the version, compute, put or delete on that version, and restart if
+//! it had changed.
 //!
-//! One task of this node at a time writes a key; commands of other connections on the same key wait in its *line*. The
-//! task takes all that wait, applies them one after the other, and writes what is left once. That is linearizable: all of
-//! them are under way from before the read until after the write, so all may take effect at the moment of that write.
-//! Other nodes' writes of the key make the write fail, and it begins again, with what has come since.
+//! One task of this node at a time writes a key; commands of other connections on the same key wait
+//! in its *line*. The task takes all waiting commands, applies them one after the other, and writes
+//! the result once. This is linearizable: all of them are in progress from before the read until
+//! after the write, so all may take effect at the moment of the write. If another node writes the
+//! key meanwhile, the write fails, and the task restarts with the commands that have arrived since.
 //!
-//! An answer says that a write happened, or that nothing was changed, or that this is not known. A write whose outcome is
-//! not known is never repeated.
+//! An answer says that a write happened, that nothing was changed, or that the outcome is unknown.
+//! The task never repeats a write of unknown outcome.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -294,8 +296,8 @@ fn again(served: &mut Served, line: Line) {
     let (late, rest): (Vec<_>, Vec<_>) = line.jobs.into_iter().partition(|job| job.deadline <= now);
     let fault = Fault::new(
         Reason::ConditionNotMet,
-        "the key changed each time before it could be written, until the time was over; nothing was \
-         changed: try again",
+        "other writes kept changing the key until the deadline, and nothing was \
+         changed: retry",
     );
     tell_all(late, &fault);
     if rest.is_empty() {

@@ -1,9 +1,10 @@
-//! Carrying out the groups of a burst.
+//! Carries out the groups of a burst.
 //!
 //! Each group is one operation on its key:
 //! * commands that read: a get;
-//! * commands of which the first writes whatever is there: a put or delete without a condition;
-//! * a deletion alone: a delete that tells whether there was a value; `SET … NX` alone: a conditional put;
+//! * commands of which the first overwrites unconditionally: a put or delete without a condition;
+//! * a single deletion: a delete that reports whether there was a value; a single `SET … NX`: a
+//!   conditional put;
 //! * anything else: a read-modify-write (`modify`).
 
 use std::sync::Arc;

@@ -1,9 +1,10 @@
-//! `SCAN` and `DBSIZE`: pages of the scan that the native interface has.
+//! `SCAN` and `DBSIZE`, from pages of the native scan.
 //!
-//! A cursor is a token: where on the ring the next page begins. It needs no memory here, is good at every node and after
-//! any change of the ring, and no key that is there all the time is left out. 0 is the beginning, and the end.
+//! A cursor is a token: the position on the ring where the next page starts. It takes no memory on
+//! the node, is valid on every node and after any change of the ring, and misses no key that exists
+//! throughout the scan. 0 is the start and the end.
 //!
-//! Keys of one token are given together, in one page, because a cursor cannot say which of them was the last.
+//! All keys of one token come in one page, because a cursor cannot point between them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a connection remembers, and commands that are about no key.
+//! The state of a connection, and commands without a key.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -171,7 +171,7 @@ impl Session {
             Command::Command(CommandCommand::Info(names)) => table::info(&names),
             Command::Config(ConfigCommand::Get(globs)) => info::config(&self.shared, globs),
             Command::Config(ConfigCommand::Set) => Reply::Error(
-                "ERR settings are not changed by clients: see `kvd serve --help`".to_owned(),
+                "ERR clients cannot change settings: see `kvd serve --help`".to_owned(),
             ),
             Command::Info(sections) => info::info(&self.shared, &sections),
             Command::Reset => {
@@ -189,7 +189,7 @@ impl Session {
         // No namespace has no name: who may not know of all is told nothing of numbers without one either.
         let name = known.and_then(|number| databases.get(&number));
         if !self.caller.may_know_of(name.map_or("", String::as_str)) {
-            let message = "NOPERM the token reaches no key of that database";
+            let message = "NOPERM the token's scopes include no key of that database";
             return Reply::Error(message.to_owned());
         }
         match known.filter(|number| databases.contains_key(number)) {

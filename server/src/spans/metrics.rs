@@ -1,4 +1,4 @@
-//! What is counted of spans: `torc_spans_*`.
+//! Metrics of spans: `torc_spans_*`.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -27,10 +27,10 @@ pub(crate) struct SpanMetrics {
 impl SpanMetrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let sent = Counter::default();
-        let help = "Spans of traced operations that a collector took";
+        let help = "Spans that a collector accepted";
         registry.register("spans_sent", help, sent.clone());
         let dropped = Family::<Labels, Counter>::default();
-        let help = "Spans that were lost: the queue was full, or no collector took them";
+        let help = "Spans lost, because the queue was full or no collector accepted them";
         registry.register("spans_dropped", help, dropped.clone());
         let of = |reason| dropped.get_or_create(&Labels { reason }).clone();
         Self {

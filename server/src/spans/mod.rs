@@ -1,16 +1,16 @@
-//! Traces: what became of single operations, as spans that a collector puts together.
+//! Traces of single operations, as spans that a collector assembles.
 //!
-//! A span is what one part of one node did for an operation: the request as it was served, the
+//! A span is the work of one part of one node for an operation: serving the request, the
 //! coordinator, a replica, the sync of the log. Spans of one trace come from several nodes.
 //!
-//! * Whether an operation is traced is decided before it has a span: its caller says so by a trace
-//!   context, or else a share of all is drawn. One that is not traced costs a comparison.
-//! * What has ended waits in a bounded queue for `otlp`, a thread with a runtime of its own that
-//!   sends it. Nothing that is served waits: what finds no room is dropped and counted.
-//! * State machines know nothing of it. Those who drive them know for which span an operation is
-//!   carried out or a message is handled (`registers::spans`).
+//! * The decision to trace an operation comes before its first span: the caller's trace context
+//!   decides, or else a random draw. An untraced operation costs a comparison.
+//! * Finished spans wait in a bounded queue for `otlp`, a thread with its own runtime that
+//!   sends them. No request waits: spans that do not fit are dropped and counted.
+//! * State machines do not know about spans. Their drivers keep track of the span of each
+//!   operation and message (`registers::spans`).
 //!
-//! No key and no value is in a span.
+//! Spans contain no keys and no values.
 
 mod metrics;
 #[cfg(feature = "otlp")]

@@ -1,8 +1,8 @@
-//! Sends spans to a collector, by OTLP over gRPC: a thread with a runtime of its own, so that
-//! neither a collector nor encoding takes time of those who serve.
+//! Sends spans to a collector by OTLP over gRPC, on a thread with its own runtime, so neither
+//! a slow collector nor encoding delays requests.
 //!
-//! Spans travel as they gather. What the collector does not take within a few seconds is dropped
-//! and counted: there is always more.
+//! It sends all spans that have gathered. Spans that the collector does not accept within a few
+//! seconds are dropped and counted.
 
 use std::io;
 use std::time::Duration;
@@ -134,7 +134,7 @@ impl Exporter {
             tracing::warn!(
                 spans = count,
                 why,
-                "the collector of --otlp-endpoint took no spans: they are dropped"
+                "the collector of --otlp-endpoint accepts no spans: dropping them"
             );
         }
         self.failures += 1;

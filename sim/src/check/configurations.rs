@@ -1,10 +1,10 @@
-//! The second checker: plays the history forward in real time and keeps every
-//! configuration the register could be in.
+//! The second checker: replays the history in real time and keeps every possible
+//! configuration of the register.
 //!
-//! A configuration is the register's value and which of the operations under way have
-//! taken effect. At a return only those stay in which that operation has. Nothing is
-//! pruned and nothing is searched backwards: it shares only the register's own rule
-//! with the first checker.
+//! A configuration is the register's value and the set of running operations that have
+//! taken effect. At a return, only configurations in which that operation has taken
+//! effect stay. It neither prunes nor searches backwards: it shares only the register's
+//! rule with the first checker.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! The healed cluster: every key is read once more at each of some nodes, a scan finds the
-//! same, replicas become equal by themselves, and every key can be written.
+//! Checks the healed cluster: reads every key at some nodes, compares a scan, waits until
+//! replicas are equal, and writes every key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;

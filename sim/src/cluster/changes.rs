@@ -1,8 +1,8 @@
 //! Nodes that join, leave and are replaced, one change at a time, while other faults go on.
 //!
-//! A change is begun, and looked after between faults until the cluster has carried it out.
-//! Whatever a fault does to the request, asking again is harmless; so it is repeated as long
-//! as no transition runs and the change is not there.
+//! It starts a change and checks it between faults until the cluster has carried it out.
+//! Requests are idempotent, so it repeats them while no transition runs and the change is
+//! not done.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Who asks what: each client has one operation under way at a time.
+//! The requests of clients. Each client has one operation in progress at a time.
 //!
-//! Half of the requests are for few keys, which many clients write at a time; the other
-//! keys are asked for seldom enough that their histories span several faults.
+//! Half of the requests are for a few keys, which many clients write concurrently;
+//! requests for other keys are so rare that their histories span several faults.
 
 use std::collections::HashMap;
 use std::sync::Arc;

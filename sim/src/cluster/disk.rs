@@ -1,6 +1,6 @@
-//! A disk that is small enough to be filled: a file system in memory, mounted for one node.
+//! A small disk that can be filled: a file system in memory, mounted for one node.
 //!
-//! Only root may mount. What is on it outlives the node's process, not the run.
+//! Only root may mount. Its files survive the node's process, but not the run.
 
 use std::fs::File;
 use std::io::{self, Write as _};

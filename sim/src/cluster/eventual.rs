@@ -1,8 +1,8 @@
-//! What must be true of a key whose last writer wins, as clients see it.
+//! Checks an `eventual` key's history as clients see it.
 //!
-//! * A read that begins after a write was acknowledged finds that version or a later one.
-//! * A version has one value, and was written by somebody.
-//! * Nothing is found only where something may have been deleted that late.
+//! * A read that starts after a write was acknowledged finds that version or a later one.
+//! * A version has one value, and a client wrote it.
+//! * A key is absent only if a delete may have been that late.
 
 use std::collections::BTreeMap;
 

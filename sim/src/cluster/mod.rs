@@ -1,22 +1,22 @@
-//! `torc-sim cluster`: real `kvd` processes under faults, while clients record what they see.
+//! `torc-sim cluster`: injects faults into real `kvd` processes while clients record histories.
 //!
-//! * `process`: one `kvd`: started, killed, stopped, its links cut, its clock set; `disk`: one
-//!   that can be filled.
-//! * `network`: nodes in network namespaces, where packets are cut.
+//! * `process`: one `kvd`, with its faults: kills, stops, cut links, a wrong clock; `disk`:
+//!   a disk that can be filled.
+//! * `network`: nodes in network namespaces, with cut packets.
 //! * `group`: all of them, founded as one cluster.
-//! * `wire`: how an operation reaches a node, by the client library or straight.
+//! * `wire`: sends operations, through the client library or directly to a node.
 //! * `recorder`: the histories of the keys, for the simulation's checkers.
 //! * `plain`: the same cluster without faults, for `torc-sim hostile`.
-//! * `clients`: who asks what.
-//! * `nemesis`: one fault at a time, from the seed; `probes`: whether every node serves again.
+//! * `clients`: the requests of clients.
+//! * `nemesis`: one fault at a time, from the seed; `probes`: check that every node serves again.
 //! * `changes`: nodes that join, leave and are replaced meanwhile.
-//! * `eventual`: what must be true of keys whose last writer wins.
+//! * `eventual`: the checks of `eventual` keys.
 //! * `aftermath`: the healed cluster: last reads, a scan, equal replicas.
-//! * `report`: what came of it; what is kept of a run that failed.
+//! * `report`: the results; the files of a failed run.
 //!
 //! The seed decides faults and requests, not their timing: a run is not repeatable.
 //!
-//! Left out: values that expire, machines that lose power.
+//! Absent on purpose: expiring values, and machines that lose power.
 
 mod aftermath;
 mod changes;
@@ -47,33 +47,33 @@ use process::Program;
 use recorder::Recorder;
 use report::Report;
 
-/// How a cluster is put under faults.
+/// Options of a run.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
-    /// How long faults go on [default: 5; 60 at most where something is counted].
+    /// Time to inject faults, minutes [default: 5; at most 60 with --kills or --changes].
     #[arg(long)]
     minutes: Option<f64>,
-    /// Go on until so many nodes were killed; nothing else is done but what is asked for.
+    /// Run until this many nodes were killed, without other faults unless you request them.
     #[arg(long)]
     kills: Option<u64>,
-    /// Go on until so many nodes have joined, left or been replaced; nothing else is done
-    /// but what is asked for.
+    /// Run until this many nodes have joined, left or been replaced, without other faults
+    /// unless you request them.
     #[arg(long)]
     changes: Option<u64>,
-    /// How long a stopped node stands still; some of 5 seconds if not told.
+    /// Time that a stopped node pauses, seconds. Default: random, up to 5.
     #[arg(long)]
     pause_seconds: Option<u64>,
-    /// The deadline of the library's operations; 10 where changes are counted, else 2.
+    /// Deadline of the library's operations, seconds. Default: 10 with --changes, else 2.
     #[arg(long)]
     deadline_seconds: Option<u64>,
-    /// All clients go by the library, which asks leads; else every other one goes straight to
-    /// nodes, whoever leads, so that several write a key at a time.
+    /// Use the client library, which asks leads, for all clients. Default: every other client
+    /// asks any node, so several nodes coordinate writes of one key.
     #[arg(long)]
     by_library: bool,
-    /// A rule that all nodes break: `kvd-mutant` runs instead of `kvd`.
+    /// Rule that all nodes break, by running `kvd-mutant` instead of `kvd`.
     #[arg(long)]
     mutant: Option<String>,
-    /// Nodes; as many as replicas at least.
+    /// Number of nodes, at least the number of replicas.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=9))]
     nodes: u8,
     /// Replicas of each partition.
@@ -82,29 +82,29 @@ pub(crate) struct Options {
     /// How the replicas of a key agree.
     #[arg(long, value_enum, default_value_t = Mode::Linearizable)]
     mode: Mode,
-    /// Decides faults and requests.
+    /// Seed of faults and requests.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Partitions: few, so that each is compared and collected often.
+    /// Number of partitions. With few, each is compared and collected often.
     #[arg(long, default_value_t = 64)]
     partitions: u32,
-    /// Clients at a time.
+    /// Concurrent clients.
     #[arg(long, default_value_t = 12)]
     clients: u32,
-    /// The `kvd` to run; the one beside this program if none is named.
+    /// The `kvd` to run. Default: the one beside this program.
     #[arg(long)]
     kvd: Option<PathBuf>,
-    /// Nodes live in network namespaces of their own; what faults cut and slow down is
-    /// packets, those of the topology group too. Needs root, and `ip`, `nft` and `tc`.
+    /// Run each node in its own network namespace, so faults cut and delay packets,
+    /// those of the topology group included. Needs root, `ip`, `nft` and `tc`.
     #[arg(long)]
     real_network: bool,
-    /// Only these faults, by name.
+    /// Inject only these faults, by name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<nemesis::Fault>,
-    /// Where a failing run is kept; else the directory for temporary files.
+    /// Directory to keep a failed run in. Default: the system's temporary directory.
     #[arg(long)]
     keep: Option<PathBuf>,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -114,7 +114,8 @@ pub(crate) struct Options {
 pub(crate) enum Mode {
     /// Judged by the simulation's checkers.
     Linearizable,
-    /// The last writer wins: no acknowledged write is lost, no version is another's.
+    /// The last writer wins: checks that no acknowledged write is lost, and that every version has
+    /// its own value.
     Eventual,
 }
 
@@ -137,7 +138,7 @@ impl Options {
         Duration::from_secs(self.deadline_seconds.unwrap_or(default))
     }
 
-    /// What the nodes run.
+    /// The program of the nodes.
     fn program(&self) -> Result<Program, Error> {
         let name = self.mutant.as_ref().map_or("kvd", |_| "kvd-mutant");
         let kvd = match &self.kvd {
@@ -156,18 +157,18 @@ impl Options {
     }
 }
 
-/// Why a run could not take place. What a run finds is in its [`Report`].
+/// Why a run failed to start. The findings of a run are in its [`Report`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// No program to run.
     #[error(
-        "there is no kvd at {0}: build it with `cargo build --release -p torc-server`, or name it with --kvd"
+        "no kvd at {0}: build it with `cargo build --release -p torc-server`, or pass its path with --kvd"
     )]
     NoKvd(PathBuf),
     /// No program that breaks rules.
     #[error(
-        "there is no kvd-mutant at {0}: build it with `cargo build --release -p torc-server \
-         --features mutants --bin kvd-mutant`, or name it with --kvd"
+        "no kvd-mutant at {0}: build it with `cargo build --release -p torc-server \
+         --features mutants --bin kvd-mutant`, or pass its path with --kvd"
     )]
     NoMutant(PathBuf),
     /// The machine refused something.
@@ -182,7 +183,7 @@ pub(crate) enum Error {
     #[error("the cluster did not serve within {0:?} of its start {1}")]
     NotFounded(Duration, String),
     /// The machine refused a network.
-    #[error("no network namespaces ({0}): run as root, or leave out --real-network")]
+    #[error("cannot create network namespaces ({0}): run as root, or omit --real-network")]
     NoNetwork(String),
     /// The library refused the cluster's addresses.
     #[error("no client: {0}")]
@@ -195,7 +196,7 @@ impl Error {
     }
 }
 
-/// Runs until the time is over; whether nothing was wrong.
+/// Runs until the time is over. Returns whether everything was right.
 pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

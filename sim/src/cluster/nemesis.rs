@@ -1,5 +1,5 @@
-//! One fault at a time, and a pause in which the cluster must serve again. Changes of the
-//! cluster go on meanwhile.
+//! Injects one fault at a time, each followed by a pause in which the cluster must serve
+//! again. Changes of the cluster continue meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;

@@ -1,9 +1,9 @@
-//! Nodes in network namespaces of their own: what is cut or slowed there is packets, those of
-//! the topology group too. Clients stay outside and reach every node.
+//! Nodes in their own network namespaces, where faults cut or delay packets, those of the
+//! topology group included. Clients are outside and reach every node.
 //!
-//! A bridge in a namespace of its own joins them, out of reach of this machine's packet
-//! filter. Needs root, and the programs `ip`, `nft` and `tc`. What a run made is taken away at
-//! its end; of one that was killed by SIGKILL, `ip netns` shows what is left.
+//! A bridge in a separate namespace connects them, so this machine's packet filter does not
+//! affect them. Needs root, and the programs `ip`, `nft` and `tc`. A run cleans up at its end;
+//! after SIGKILL, `ip netns` shows the leftovers.
 
 use std::io::Write as _;
 use std::net::Ipv4Addr;

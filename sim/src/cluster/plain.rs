@@ -1,4 +1,4 @@
-//! A cluster of three without faults, as others use it.
+//! A cluster of three nodes without faults, for other modules.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Whether every member carries out writes, and the library finds one that does.
+//! Checks that every member carries out writes, and that the library finds one that does.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! The histories of keys, as real clients see them.
+//! Records the histories of keys as real clients see them.
 //!
-//! A key is given up for a fresh one before it has more operations than the checkers take.
-//! Slots stand for keys: a hot one is asked for often, and its key changes often.
+//! A new key replaces a key before its history exceeds the checkers' limit. Slots stand
+//! for keys: a hot slot gets many requests, and its key changes often.
 
 use std::collections::HashMap;
 use std::fmt;

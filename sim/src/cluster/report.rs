@@ -1,4 +1,4 @@
-//! What came of a run, and what is kept of one that failed.
+//! The results of a run, and the files of a failed run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! How an operation reaches the cluster: by the library, which asks the lead, or straight to
-//! any node, so that several nodes coordinate writes of one key.
+//! Sends operations to the cluster: through the library, which asks the lead, or directly to
+//! any node, so several nodes coordinate writes of one key.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! What the descriptors say of every RPC: its path and the fields of its request.
+//! Reads the path and the request's fields of every RPC from the descriptors.
 
 use std::collections::BTreeMap;
 

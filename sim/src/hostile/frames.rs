@@ -1,4 +1,4 @@
-//! HTTP/2 by hand: frames as no library would write them.
+//! HTTP/2 frames by hand, as no library would write them.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! gRPC calls of which every byte is chosen: a connection of its own for each.
+//! gRPC calls byte by byte, each on its own connection.
 
 use std::io;
 use std::net::SocketAddr;

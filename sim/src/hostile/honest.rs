@@ -1,7 +1,7 @@
-//! The honest client: it writes keys of its own, reads them back, and is timed.
+//! The honest client: writes its own keys, reads them back, and measures latencies.
 //!
-//! Each key has one writer with one operation under way. So a read may find the last acknowledged
-//! value, or one whose write had no known outcome; anything else is a lost write.
+//! Each key has one writer with one operation at a time. So a read may find the last acknowledged
+//! value, or one of unknown outcome; anything else is a lost write.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};

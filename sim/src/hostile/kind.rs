@@ -1,4 +1,4 @@
-//! One kind of hostile client: what it does, and what has to come of it.
+//! One kind of hostile client: its action and the expected outcome.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,17 +1,16 @@
-//! `torc-sim hostile`: clients that mean harm, against three real `kvd` processes.
+//! `torc-sim hostile`: hostile clients against three real `kvd` processes.
 //!
-//! * `kind`: one kind of request or connection, and what has to come of it; `kinds`: all of them.
-//! * `descriptors`: what the interface consists of, so that a new RPC is covered by itself.
+//! * `kind`: one kind of request or connection, with its expected outcome; `kinds`: all of them.
+//! * `descriptors`: the RPCs of the interface, so new ones are covered automatically.
 //! * `grpc`, `frames`: calls and frames of HTTP/2 of which every byte is chosen.
 //! * `target`: the cluster as a stranger knows it.
-//! * `honest`: a client that must be served meanwhile; `watch`: memory and restarts.
-//! * `report`: what came of it.
+//! * `honest`: a client that nodes must serve meanwhile; `watch`: memory and restarts.
+//! * `report`: the results.
 //!
 //! The seed decides order, nodes and random bytes, not timing: a run is not repeatable.
 //!
-//! Left out: whatever an attacker needs no trick for while nodes ask nobody who he is, such as
-//! removing a member. Kinds that the service does not hold against yet are `known`, and are run
-//! only if they are asked for.
+//! Absent on purpose: attacks that need no trick without authentication, such as removing a
+//! member. Kinds that still succeed against the service are `known`, and run only on request.
 
 mod descriptors;
 mod frames;
@@ -53,48 +52,48 @@ const TRY_AGAIN: Duration = Duration::from_millis(250);
 /// Between the last hostile request and the last look at memory.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// What hostile clients do, and how much of it.
+/// Options of a run.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
-    /// Every kind so many times [default: 1, if no seconds are given].
+    /// Run every kind this many times [default: 1 without --seconds].
     #[arg(long)]
     rounds: Option<u64>,
-    /// Go on for so long.
+    /// Run for this many seconds.
     #[arg(long)]
     seconds: Option<u64>,
-    /// Only kinds whose names begin so; one that is known only by its whole name.
+    /// Run only kinds whose names start with this; a known failure needs its whole name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Hostile clients at a time.
+    /// Concurrent hostile clients.
     #[arg(long, default_value_t = 8)]
     connections: usize,
-    /// How long the honest client is measured at rest.
+    /// Time to measure the honest client at rest, seconds.
     #[arg(long, default_value_t = 5)]
     rest_seconds: u64,
-    /// Memory that a node may take beyond what it takes at rest.
+    /// Memory that a node may use above its use at rest, MiB.
     #[arg(long, default_value_t = 256 + 64)]
     budget_mib: u64,
-    /// Fail if the honest client's p99 is more times that at rest.
+    /// Fail if the honest client's p99 exceeds its p99 at rest by more than this factor.
     #[arg(long)]
     p99_ratio: Option<f64>,
-    /// Also kinds that the service is known not to hold against.
+    /// Also run kinds that are known to succeed against the service.
     #[arg(long)]
     with_known: bool,
-    /// Decides order, nodes and random bytes.
+    /// Seed of order, nodes and random bytes.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// The `kvd` to run; the one beside this program if none is named.
+    /// The `kvd` to run. Default: the one beside this program.
     #[arg(long)]
     kvd: Option<PathBuf>,
-    /// Print the kinds and do nothing.
+    /// Print the kinds and exit.
     #[arg(long)]
     list: bool,
-    /// One JSON object instead of text; with --list, one a line.
+    /// Print one JSON object instead of text; with --list, one per line.
     #[arg(long)]
     json: bool,
 }
 
-/// Why a run could not take place. What a run finds is in its [`Report`].
+/// Why a run failed to start. The findings of a run are in its [`Report`].
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// No cluster came to be.
@@ -104,13 +103,13 @@ pub(crate) enum Error {
     #[error("no client: {0}")]
     Client(#[from] torc_client::Error),
     /// A node did not say who it is.
-    #[error("node {0} does not say who it is")]
+    #[error("node {0} did not identify itself")]
     Unidentified(NodeId),
     /// The interface's descriptors cannot be read.
     #[error("descriptors: {0}")]
     Descriptors(prost::DecodeError),
     /// Nothing to do.
-    #[error("no kind begins with {0}: --list prints them")]
+    #[error("no kind starts with {0}: --list prints the kinds")]
     NoKind(String),
     /// The machine refused something.
     #[error("starting a runtime: {0}")]

@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The results of a run.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

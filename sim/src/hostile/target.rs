@@ -1,4 +1,4 @@
-//! The cluster as hostile clients see it. Nothing here is secret: nodes tell it to whoever asks.
+//! The cluster as hostile clients see it: only facts that nodes give to any caller.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

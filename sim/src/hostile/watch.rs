@@ -1,4 +1,4 @@
-//! What the processes of the nodes take, from `/proc`.
+//! Resources of the nodes' processes, from `/proc`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -30,12 +30,12 @@ impl LooseSlice {
             .split_last_chunk::<SLICE_DIGEST_LEN>()
             .ok_or("a slice is cut off")?;
         if last != digest || blake3::hash(content).as_bytes() != digest {
-            return Err("its digest is another one");
+            return Err("its digest differs from the requested one");
         }
         let header = bytes.get(..SLICE_HEADER_LEN).ok_or("a slice is cut off")?;
         let header = SliceHeader::decode(header)?;
         if header.len() != bytes.len() as u64 {
-            return Err("a slice is of another length than it says");
+            return Err("the length of a slice differs from its header");
         }
         SliceView::of(&header, &bytes)?;
         Ok(Self { header, bytes })

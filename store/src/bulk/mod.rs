@@ -1,16 +1,15 @@
-//! Files of slices made and read outside of a store: what a bulk build writes, and what nodes copy
-//! their slices from.
+//! Slice files outside of a store: a bulk build writes them, and nodes copy slices from them.
 //!
-//! A file is laid out as a segment (`store/src/segment`) whose number and salt are zero.
+//! A file has the layout of a segment (`store/src/segment`) with number and salt zero.
 //!
 //! Invariants:
-//! * The bytes depend on the records alone: whoever builds the same records, wherever and how often,
-//!   makes the same file. So files are named by their [digest](SliceFileInfo::digest).
-//! * A slice of such a file is a slice like any other: byte for byte it can be
-//!   [ingested](crate::Store::ingest) by a node.
-//! * A file is written once. What reads it checks every length before memory is spent on it.
+//! * The bytes depend on the records alone: every build of the same records gives the same file.
+//!   So files are named by their [digest](SliceFileInfo::digest).
+//! * A slice of such a file is an ordinary slice, which a node can
+//!   [ingest](crate::Store::ingest) byte for byte.
+//! * A file is written once. Readers check every length before they allocate memory for it.
 //!
-//! Absent: what a set of such files means together, which is the builder's manifest.
+//! Not here: the meaning of a set of such files, which is in the builder's manifest.
 
 mod file;
 mod loose;

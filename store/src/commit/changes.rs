@@ -1,7 +1,7 @@
-//! Changes of partitions on their way to the log, and the one report of a call.
+//! Queued changes of partitions, and the result of a call.
 //!
-//! A call is cut into parts that each fit one batch of the log. Its parts lie in the queue
-//! side by side; the report is told when the last of them is completed or dropped.
+//! A call is split into parts that each fit one log batch. Its parts are adjacent in the
+//! queue; the result is reported when the last of them is completed or dropped.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,12 +20,12 @@ const OTHERS_BYTES: usize = 128;
 
 type Told = Box<dyn FnOnce(Applied) + Send>;
 
-/// What came of a call of [`Store::apply_many`](crate::Store::apply_many).
+/// Result of a call of [`Store::apply_many`](crate::Store::apply_many).
 #[derive(Debug, Clone, Default)]
 pub struct Applied {
-    /// The places of the changes that failed, ascending, and why.
+    /// The indexes of the failed changes, ascending, and the errors.
     pub failed: Vec<(usize, StoreError)>,
-    /// The sync of the log that made the others durable, the last if there were several; none if
+    /// The log sync that made the others durable, the last one if there were several; none if
     /// nothing was written.
     pub sync: Option<LogSync>,
 }
@@ -33,7 +33,7 @@ pub struct Applied {
 /// A sync of the commit log.
 #[derive(Debug, Clone, Copy)]
 pub struct LogSync {
-    /// When it began.
+    /// When it started.
     pub began: Instant,
     /// How long it took.
     pub took: Duration,

@@ -1,4 +1,4 @@
-//! The one thread that writes the log and applies it.
+//! The thread that writes the log and applies it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

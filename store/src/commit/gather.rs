@@ -1,13 +1,13 @@
-//! Whether to wait a moment for a fuller batch.
+//! Whether to wait briefly for a fuller batch.
 //!
-//! Writers that write again as soon as they are answered fall into two halves: one is in
-//! the batch being synced, the other waits for it, and every batch holds half of what it
-//! could. Waiting for those just answered to come back joins the halves: twice the writes a
-//! sync, and one sync of latency for a write instead of one and a half.
+//! Writers that write again immediately after each answer split into two halves: one is in
+//! the batch being synced, the other waits for it, so every batch is half full. Waiting for
+//! the writers that were just answered joins the halves: twice the writes per sync, and a
+//! latency of one sync instead of one and a half.
 //!
-//! Writers that do not come back must not cost more than that is worth: the wait is a
-//! quarter of a sync at most, and after it was in vain the next ones are skipped, ever more
-//! of them, until one pays off again.
+//! Writers that do not return must not cost more than this gains: the wait is at most a
+//! quarter of a sync, and each useless wait causes more of the next ones to be skipped,
+//! until one pays off again.
 
 use std::time::Duration;
 

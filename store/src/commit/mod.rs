@@ -1,7 +1,7 @@
-//! Group commit: writes gather in a queue, one thread makes them durable batch by batch.
+//! Group commit: writes wait in a queue, and one thread makes them durable batch by batch.
 //!
-//! While a batch is being synced the next one gathers; a moment's wait may be added when it
-//! is known to pay ([`gather`]). An operation is acknowledged after its batch was synced and
+//! While a batch is synced the next one fills; a short wait may be added when it is known to
+//! pay off ([`gather`]). An operation is acknowledged after its batch was synced and
 //! applied, in that order.
 
 mod changes;

@@ -1,22 +1,23 @@
-//! Compaction: the slices of a partition become one per layer (nearly always one), so that a
-//! get asks few gates and disk is given back.
+//! Compaction merges the slices of a partition into one per layer (nearly always one), so
+//! that a get checks few gates and disk space is freed.
 //!
-//! Tiered: slices of about one size are compacted together, so that a record is written about
-//! once for each fourfold growth of its partition. Beyond a number of slices a partition is
-//! compacted whatever their sizes; when the node is idle, a partition with more than one slice
-//! of any weight is compacted into one. Segments of which little counts any more are emptied by
-//! copying their slices as they are.
+//! It is tiered: slices of similar size are compacted together, so that a record is written
+//! about once for each fourfold growth of its partition. Above a number of slices a partition
+//! is compacted whatever their sizes; when the node is idle, a partition with more than one
+//! slice of relevant size is compacted into one. Segments with few live slices are emptied by
+//! copying those slices unchanged.
 //!
-//! Slices of one layer are compacted together: what two of them hold of one digest and different
-//! keys goes on to the next layer. Each compaction leaves fewer slices in its layer and adds some to
-//! higher ones only, so compaction comes to an end.
+//! Slices of one layer are compacted together: records with the same digest but different keys go
+//! to the next layer. Each compaction leaves fewer slices in its layer and adds slices only to
+//! higher ones, so compaction terminates.
 //!
-//! What a collection dropped is left out, unless another slice may hold an older version of
-//! its key; what is damaged is left alone until somebody vouches for it.
+//! Collected records are left out, unless another slice may hold an older version of the
+//! key. Damaged slices are not compacted until
+//! [`Store::mark_repaired`](crate::Store::mark_repaired) is called.
 //!
-//! A compaction works on slices that never change, and puts its result in force only if all of
-//! them still count. It reads and writes at a limited rate, one partition at a time; its
-//! memory is that of the largest partition it merges.
+//! A compaction works on immutable slices, and its result takes effect only if all of them are
+//! still live. It reads and writes at a limited rate, one partition at a time; it needs memory
+//! for the largest partition that it merges.
 
 mod choose;
 mod job;

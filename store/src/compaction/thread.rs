@@ -51,7 +51,7 @@ fn note(shared: &Shared, error: &StoreError) {
     if !matches!(error, StoreError::Closed) {
         shared.counters.compaction_failures.add(1);
         shared.health.note(error);
-        tracing::warn!(%error, "a compaction failed; the slices stay as they were");
+        tracing::warn!(%error, "a compaction failed; the slices are unchanged");
     }
 }
 

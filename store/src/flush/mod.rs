@@ -1,19 +1,19 @@
-//! Flush: the memtable becomes slices, so that memory is freed and the log can be cut.
+//! Flush writes the memtable to slices, so that memory is freed and the log can be cut.
 //!
-//! A flush is fuzzy: it reads the memtable partition by partition while the log goes on. What
-//! makes that right:
+//! A flush is fuzzy: it reads the memtable partition by partition while writes continue. It
+//! is correct because:
 //!
-//! * First the log is rotated, after entry `through`. Of each key the flush takes the record
-//!   if its entry is one up to `through`, or none: a later one stays in the memtable, and is
-//!   in the log behind the rotation.
-//! * When the segment and the manifest that names it are durable, each slice is put in force
-//!   and the records it holds leave the memtable within one lock: a reader finds each record
-//!   in the one or the other.
-//! * A partition that was dropped meanwhile keeps nothing of it; after a crash the drop, which
-//!   is in the log behind the rotation, says so again.
-//! * What was collected is left out if no slice beneath may hold its key; if slices have
-//!   come since that was looked up, and one may, the flush is written again.
-//! * Recovery reads the slices and replays the log from the rotation on.
+//! * First the log is rotated, after entry `through`. The flush takes only records with
+//!   entries up to `through`: later ones stay in the memtable, and are in the log after the
+//!   rotation.
+//! * When the segment and its manifest are durable, each slice is published and its
+//!   records leave the memtable under one lock: a reader finds each record in one of the
+//!   two.
+//! * A partition that was dropped meanwhile gets no slice; after a crash the drop is
+//!   replayed, because it is in the log after the rotation.
+//! * Collected records are left out if no older slice may hold their keys; if a slice
+//!   that may was added since that check, the flush is repeated.
+//! * Recovery reads the slices and replays the log from the rotation.
 
 mod thread;
 

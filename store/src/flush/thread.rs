@@ -1,5 +1,5 @@
-//! The thread that flushes, on request, when enough log has gathered, and when records have
-//! waited long.
+//! The thread that flushes: on request, when the log is long enough, and when records have
+//! waited long enough.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

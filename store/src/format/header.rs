@@ -161,7 +161,7 @@ mod tests {
         assert!(
             refused
                 .to_string()
-                .starts_with("log-7 has format 4, this release reads 3"),
+                .starts_with("log-7 has format 4, but this release reads 3"),
             "{refused}"
         );
     }

@@ -1,13 +1,12 @@
-//! Ingest: slices that come from another node; and slices on their way to one.
+//! Ingest of slices from another node, and slices to be sent to one.
 //!
-//! A slice travels byte for byte. The receiver writes it where it will stay, in a segment that
-//! several ingests share, and checks it there: the digest of its bytes, the checksum of
-//! every record, and that every key is found by the index that came with it. It builds
-//! nothing. When no ingest of the segment is under way any more, the segment is completed,
-//! named by the manifest, and all its slices come into force at once.
+//! A slice is transferred byte for byte. The receiver writes it to its final place, in a
+//! segment that several ingests share, and checks it there: the digest of its bytes, the
+//! checksum of every record, and that the received index finds every key. It builds nothing.
+//! When no ingest of the segment is in progress any more, the segment is completed and added
+//! to the manifest, and all its slices take effect at once.
 //!
-//! An ingest that is given up leaves its room in the segment unused; the next compaction gives it
-//! back.
+//! An abandoned ingest leaves its space in the segment unused until the next compaction.
 
 mod buffers;
 mod file;
@@ -192,7 +191,7 @@ impl Ingest {
     fn end_slice(&mut self, region: &Region) -> Result<(), StoreError> {
         let digest = self.hasher.finalize();
         if *digest.as_bytes() != region.info.digest {
-            return Err(self.bad("its digest is another one"));
+            return Err(self.bad("its digest differs from the announced one"));
         }
         self.hasher.reset();
         self.current += 1;

@@ -130,7 +130,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         let outcome = ingest(shared, &file, &ready);
         if let Err(error) = &outcome {
             shared.health.note(error);
-            tracing::warn!(%error, "an ingest failed; its slices are not in force");
+            tracing::warn!(%error, "an ingest failed; its slices are not used");
             if !matches!(error, StoreError::Failed { .. }) {
                 shared.remove_file(file.path());
             }

@@ -1,20 +1,20 @@
 //! The commit log: numbered segments of checksummed batches.
 //!
 //! Invariants:
-//! * Sequence numbers are dense: a batch starts with the number after the last entry of
-//!   the batch before it, across segments.
-//! * A batch is written when the one before it has been synced, so at most one batch, the
-//!   last of the last segment, can be torn.
-//! * A segment has its name only after its header was synced, and gets a successor only
-//!   after it was cut to its last batch and synced. So every segment has a good header,
-//!   and every segment but the last ends exactly with a batch.
-//! * Each opening of the store starts a new segment: nothing is ever appended behind what
-//!   an earlier process wrote, torn or not.
-//! * The last frame is written again and synced before it is believed: the sync of whoever
-//!   wrote it may have failed.
+//! * Sequence numbers have no gaps: a batch starts with the number after the last
+//!   entry of the previous batch, across segments.
+//! * A batch is written after the previous one was synced, so at most one batch can be
+//!   torn: the last of the last segment.
+//! * A segment gets its name only after its header was synced, and a successor only
+//!   after it was cut to its last batch and synced. So every segment has a valid
+//!   header, and every segment but the last ends exactly with a batch.
+//! * Each opening of the store starts a new segment: nothing is ever appended to what
+//!   an earlier process wrote.
+//! * The last frame is written again and synced before it is used, because its writer's
+//!   sync may have failed.
 //!
-//! From these follows what a reader may forgive: bad bytes at the end of the last segment
-//! with no frame behind them, and nothing else.
+//! So a reader tolerates only bad bytes at the end of the last segment with no frame
+//! after them.
 
 mod replay;
 mod segment;

@@ -8,7 +8,7 @@ use crate::log::SegmentInfo;
 use crate::{LogTail, Seq, StoreError};
 
 const LOST_BATCH: &str =
-    "the last batch was whole once and is damaged, so that acknowledged writes may be lost";
+    "the last batch is damaged although it was complete once, so acknowledged writes may be lost";
 
 /// What is to be read back.
 #[derive(Debug)]
@@ -82,11 +82,7 @@ impl Replay<'_> {
         let header = *reader.header();
         let fits = header.number == number && header.partitions == self.partitions.count();
         if !fits {
-            return Err(StoreError::corrupt(
-                &path,
-                0,
-                "it does not fit the store it is in",
-            ));
+            return Err(StoreError::corrupt(&path, 0, "it belongs to another store"));
         }
         if header.seq != end.last_seq {
             return Err(StoreError::corrupt(

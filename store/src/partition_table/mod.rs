@@ -1,16 +1,16 @@
-//! The partition table: what a node holds of each partition. That is its part of the memtable,
-//! an ordered map in memory of the recent records, and the slices that the others were flushed to.
+//! The partition table: the data of each partition. That is its part of the memtable, an ordered
+//! map in memory of the recent records, and the slices with the flushed ones.
 //!
 //! Invariants:
 //! * Only entries whose log batch has been synced are applied, in log order, by one
 //!   thread; so a reader sees durable data only.
-//! * A record of the memtable supersedes every version of its key in the slices: a read that
-//!   finds it there need not look further.
-//! * Among slices the highest ballot wins; the order of the slices means nothing.
-//! * Summaries and the byte count follow every change within the same lock. `sealed` is what
-//!   the slices alone come to, superseded versions left out; `summary` is all. Both count
-//!   what was collected and is not gone yet; see [`collected`].
-//! * Slices of generations lie apart (`generations`): no memtable is above them, they are in no sum,
+//! * A record of the memtable supersedes every version of its key in the slices: a read
+//!   that finds one is done.
+//! * Among slices the highest ballot wins; their order does not matter.
+//! * Summaries and the byte count are updated under the same lock as every change.
+//!   `sealed` covers the slices alone, without superseded versions; `summary` covers all.
+//!   Both include collected records that are still stored; see [`collected`].
+//! * Slices of generations are separate (`generations`): they have no memtable and are in no sum,
 //!   no scan and no compaction. A generation has one slice in each partition where it has keys.
 //! * No lock is held while a file is read, but to publish slices to a partition whose
 //!   memtable already has records (a newcomer's). None is held across more than

@@ -1,8 +1,8 @@
-//! Slices that come into force.
+//! Publication of slices.
 //!
-//! All of these are called by whoever holds the manifest's lock, after the manifest that
-//! names the slices is durable: so the slices of a partition change under one hand only,
-//! but for drops, which may come at any time and win.
+//! All of these are called with the manifest's lock held, after the manifest with the
+//! slices is durable. So changes of a partition's slices are serial, except for drops,
+//! which can happen at any time and win.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

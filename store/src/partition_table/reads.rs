@@ -1,10 +1,11 @@
 //! Single reads and batches of them.
 //!
-//! A get asks the memtable; then, slice by slice, the gate, the MPHF, the offset, and reads the
-//! record in that place, which is the key's or a stranger's. The highest ballot is the answer.
+//! A get checks the memtable; then, slice by slice, the gate, the MPHF and the offset, and
+//! reads the record at that place, which may be of another key. The highest ballot is the
+//! answer.
 //!
-//! Who must not wait for the disk asks for what is in the page cache: an answer is given if all
-//! records that matter are there.
+//! Callers that must not wait for the disk use the cached variants: they answer if all needed
+//! records are in the page cache.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

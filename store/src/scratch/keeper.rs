@@ -141,7 +141,7 @@ impl Keeper {
     fn start_over(&self, trouble: &str) -> Backing {
         self.losses.fetch_add(1, Ordering::Relaxed);
         let memory_only = |why: &str| {
-            tracing::warn!(%trouble, %why, "the scratch store is lost and kept in memory only");
+            tracing::warn!(%trouble, %why, "the scratch store was lost; a new one is kept in memory only");
             Backing::Memory(Memory::default())
         };
         if is_in_use(trouble) {
@@ -153,7 +153,7 @@ impl Keeper {
                 Err(why) => memory_only(&why),
                 Ok(backing) => {
                     let aside = aside.display();
-                    tracing::warn!(%trouble, %aside, "the scratch store is lost and starts empty");
+                    tracing::warn!(%trouble, %aside, "the scratch store was lost; a new one starts empty");
                     backing
                 }
             },

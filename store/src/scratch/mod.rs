@@ -1,18 +1,18 @@
-//! The scratch store: state that a node may lose and rebuild, such as the history of hot keys
+//! The scratch store: state that a node can lose and rebuild, such as the history of hot keys
 //! and hints for unreachable replicas.
 //!
-//! sled 0.34 is behind it, and is not trusted: its `flush` is no fsync, it can refuse to
-//! open after a crash, and on damaged files it may return an error, panic, or never come
-//! back. So one thread owns it, every call into it is guarded, and when anything goes wrong
-//! its directory is set aside as `NAME.broken-N`, a fresh one is started, and the loss is
-//! logged and counted. If that cannot be had either, the state is kept in memory only.
+//! It uses sled 0.34 and does not trust it: `flush` is no fsync, it can fail to open after
+//! a crash, and on damaged files it may return an error, panic, or hang. So one thread owns
+//! it and guards every call. On any failure its directory is renamed to `NAME.broken-N`, a
+//! new one is started, and the loss is logged and counted. If that fails too, the state is
+//! kept in memory only.
 //!
 //! Invariants:
-//! * Nothing here fails towards the caller: the worst is that a value is gone.
-//! * No file of the store is touched: losing all of this loses no record and no promise.
-//! * A read sees the writes that were answered before it, unless there was a loss.
+//! * No call returns an error: at worst a value is lost.
+//! * No file of the store is touched: losing all scratch state loses no record and no promise.
+//! * A read sees all earlier completed writes, unless there was a loss.
 //!
-//! Absent on purpose: anything whose loss could be noticed by a client.
+//! Deliberately not here: state whose loss a client could notice.
 
 mod backing;
 mod keeper;
@@ -26,13 +26,13 @@ use tokio::sync::oneshot;
 
 use self::keeper::{Keeper, Request};
 
-/// Keys with their values, in the order of keys.
+/// Keys with their values, in key order.
 pub type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The scratch store: small ordered trees, by name. Cheap to clone; all clones are one.
+/// The scratch store: small ordered trees, by name. Cheap to clone; clones share one store.
 ///
-/// Every method waits for the one thread that owns the files, some microseconds. Dropping
-/// the last clone stops the thread once everything is written out.
+/// Every method waits a few microseconds for the thread that owns the files. Dropping the
+/// last clone stops the thread after everything is written.
 #[derive(Debug, Clone)]
 pub struct Scratch {
     requests: mpsc::Sender<Request>,
@@ -40,8 +40,8 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Starts with what a directory holds, which is made when something is put. Does not wait
-    /// for it to be opened and never fails: see the module on what happens instead.
+    /// Starts with the contents of a directory, which is created on the first put. Never
+    /// waits for the open and never fails: the module says what happens instead.
     #[must_use]
     pub fn open(dir: impl Into<PathBuf>) -> Self {
         let (requests, inbox) = mpsc::channel();
@@ -50,12 +50,12 @@ impl Scratch {
         let thread = std::thread::Builder::new().name("torc-scratch".to_owned());
         if let Err(error) = thread.spawn(move || keeper.run(&inbox)) {
             losses.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(%error, "the scratch store has no thread: nothing is kept in it");
+            tracing::warn!(%error, "cannot start the thread of the scratch store: it stores nothing");
         }
         Self { requests, losses }
     }
 
-    /// Sets a value. It is on the disk about a second later, if at all.
+    /// Sets a value. It reaches the disk about a second later, if at all.
     pub async fn put(&self, tree: &str, key: &[u8], value: &[u8]) {
         let (tree, key, value) = (tree.to_owned(), key.to_vec(), value.to_vec());
         self.ask(|done| Request::Put {
@@ -81,7 +81,7 @@ impl Scratch {
         self.ask(|done| Request::Delete { tree, key, done }).await;
     }
 
-    /// All of a tree, in the order of keys. Meant for small trees.
+    /// All of a tree, in key order. For small trees.
     pub async fn list(&self, tree: &str) -> Pairs {
         let tree = tree.to_owned();
         self.ask(|done| Request::List { tree, done })
@@ -89,18 +89,18 @@ impl Scratch {
             .unwrap_or_default()
     }
 
-    /// Hands what was put so far to the operating system.
+    /// Passes all values put so far to the operating system.
     pub async fn write_out(&self) {
         self.ask(|done| Request::WriteOut { done }).await;
     }
 
-    /// How often state was lost since this was opened.
+    /// How often state was lost since opening.
     #[must_use]
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::Relaxed)
     }
 
-    /// Writes everything out and lets go of the files. Other clones find nothing from then on.
+    /// Writes everything and releases the files. After that, other clones find nothing.
     pub async fn close(self) {
         self.ask(|done| Request::Close { done }).await;
     }

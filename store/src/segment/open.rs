@@ -69,7 +69,7 @@ fn open_slices(
         return Err(StoreError::corrupt(
             &path,
             size,
-            "it has not the length that the manifest says",
+            "its length differs from the manifest",
         ));
     }
     check_header(&*reader, file, partitions, &path)?;
@@ -107,7 +107,7 @@ fn open_slices(
                     offset = place.at,
                     partition = place.partition.0,
                     what,
-                    "a slice is damaged: its partition is refused until it is copied anew"
+                    "a slice is damaged: its partition is refused until it is copied again"
                 );
             }
             Arc::new(slice)
@@ -133,7 +133,7 @@ fn check_header(
         Ok(_) => Err(StoreError::corrupt(
             path,
             0,
-            "it is not the one the manifest names",
+            "it is not the segment in the manifest",
         )),
         Err(error @ StoreError::Corrupt { .. }) => {
             tracing::warn!(%error, "the header is not needed");
@@ -168,7 +168,7 @@ fn rows(
     };
     let rows = table::walk(Reader::new(all), partitions);
     if rows.len() == file.rows as usize {
-        tracing::warn!(file = %path.display(), damage, "the table of a segment was made anew");
+        tracing::warn!(file = %path.display(), damage, "rebuilt the table of a segment");
         return Ok(rows);
     }
     Err(StoreError::corrupt(path, file.table_at, damage))
@@ -194,7 +194,7 @@ fn check_slice(reader: &dyn FsFile, row: &Row, partitions: Partitions) -> Result
         && header.partitions == partitions
         && header.len() == row.len;
     if !is_it {
-        return Err("not the slice that the table says");
+        return Err("not the slice in the table");
     }
     if header.index_len() > index.len() {
         index = read_file(reader, row.at, header.index_len())?;

@@ -304,7 +304,7 @@ impl Slice {
         if header.partition == self.partition() && header.len() == self.len() {
             Ok(())
         } else {
-            Err("not the slice that the table says")
+            Err("not the slice in the table")
         }
     }
 
@@ -394,7 +394,7 @@ impl Slice {
                 offset = self.at,
                 partition = self.partition().0,
                 what,
-                "a slice is damaged: what it holds is refused until the partition is copied anew"
+                "a slice is damaged: its keys are refused until the partition is copied again"
             );
         }
         StoreError::Damaged {

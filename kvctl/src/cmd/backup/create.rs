@@ -1,4 +1,4 @@
-//! `kvctl backup create`: has nodes write parts until none is missing, then writes the manifest.
+//! `kvctl backup create`: makes nodes write parts until none is missing, then writes the manifest.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,29 +18,31 @@ use crate::input;
 use crate::out::{Out, note};
 use crate::text;
 
-/// Partitions in one request: what is done again when a node dies in the middle.
+/// Partitions per request. If the node dies, another node repeats them.
 const TOGETHER: usize = 256;
-/// Nodes may be restarted meanwhile.
+/// How long a node may be down, for example for a restart.
 const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(500);
-/// The longest time without a word from a node.
+/// The longest silence of a node.
 const SILENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where backups lie.
+    /// Where the backups are.
     #[arg(value_name = "URL")]
     url: String,
-    /// Go on with this backup, which was begun and not finished.
+    /// Continue this unfinished backup.
     #[arg(long, value_name = "NAME", conflicts_with = "full")]
     resume: Option<String>,
-    /// Only this namespace, or these: nodes gather its records, so that every such backup copies all of them.
+    /// Back up only this namespace; repeat the option for several. Such a backup always copies all
+    /// of their records.
     #[arg(long, value_name = "NAMESPACE", conflicts_with_all = ["resume", "full"])]
     only: Vec<String>,
-    /// Copy every slice anew, whatever earlier backups have.
+    /// Copy every slice, even if an earlier backup has it.
     #[arg(long)]
     full: bool,
-    /// The most that each node copies in a second, for example 50MiB. As much as its transfers may, if not given.
+    /// Bytes per second that each node may copy, for example 50MiB. Default: the node's transfer
+    /// limit.
     #[arg(long, value_name = "SIZE", value_parser = args::size)]
     rate: Option<u64>,
 }
@@ -63,7 +65,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     let client = global.client_within(SILENCE)?;
     let table = client.topology().await?;
     if table.digest_key == DigestKey::WITHHELD {
-        let what = "a backup takes the roles `read` and `admin`, in every namespace";
+        let what = "a backup needs the roles `read` and `admin` in every namespace";
         return Err(Failure::OutOfBounds(what.to_owned()));
     }
     let writing = match &args.resume {
@@ -72,7 +74,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
             let here = table.cluster.to_string();
             if writing.plan.cluster != here {
                 return Err(Failure::Usage(format!(
-                    "backup {name} is of cluster {}, and this is {here}",
+                    "backup {name} belongs to cluster {}, but this is cluster {here}",
                     writing.plan.cluster
                 )));
             }
@@ -98,7 +100,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         done = directing.run() => done,
         () = stop => Err(Failure::Interrupted),
     };
-    let how = || format!("go on with `--resume {name}`: what was copied stays");
+    let how = || format!("copied slices stay: continue with `--resume {name}`");
     done.map_err(|failure| failure.after(how()))?;
     let written = directing.written;
     let backup = directing.writing.finish().await;
@@ -133,7 +135,7 @@ async fn begin(location: &Location, table: &RoutingTable, args: &Args) -> Result
         .find(|name| !table.namespaces.contains_key(*name));
     if let Some(name) = unknown {
         return Err(Failure::Usage(format!(
-            "there is no namespace `{name}`: see `kvctl namespace list`"
+            "no namespace `{name}`: see `kvctl namespace list`"
         )));
     }
     let cluster = table.cluster.to_string();
@@ -195,14 +197,14 @@ struct Directing<'a> {
     written: BackupProgress,
 }
 
-/// What became of what one node was asked for.
+/// The outcome of one node's request.
 struct Asked {
     parts: Vec<(String, BackupProgress)>,
     failed: Option<torc_client::Error>,
 }
 
 impl Directing<'_> {
-    /// Asks until no partition is missing, or none has come for long.
+    /// Asks until no partition is missing, or until no partition has come for [`PATIENCE`].
     async fn run(&mut self) -> Result<(), Failure> {
         let bar = input::bar(None);
         let mut progressed = Instant::now();
@@ -239,9 +241,9 @@ impl Directing<'_> {
                 if progressed.elapsed() > PATIENCE {
                     return Err(error.into());
                 }
-                note(format_args!("{error}; trying again"));
+                note(format_args!("{error}; retrying"));
                 tokio::time::sleep(PAUSE).await;
-                // Who failed a while ago may be well again.
+                // Nodes that failed a while ago may have recovered.
                 if failed.len() >= table.members.len() {
                     failed.clear();
                 }
@@ -249,7 +251,7 @@ impl Directing<'_> {
         }
     }
 
-    /// Has a node write parts, one after the other, until one fails.
+    /// Makes a node write parts, one after the other, until one fails.
     async fn ask(
         &self,
         node: NodeId,
@@ -284,7 +286,7 @@ impl Directing<'_> {
     }
 }
 
-/// Who is to write each partition: its lead, or another replica where the lead has failed.
+/// Assigns each partition to a writer: its lead, or another replica if the lead has failed.
 fn by_writer(
     table: &RoutingTable,
     partitions: &BTreeSet<Partition>,

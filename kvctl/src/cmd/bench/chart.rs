@@ -7,7 +7,7 @@ use super::workload::Kind;
 
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// Latency by percentile where there was one run, and against the load where there were several.
+/// Latency by percentile for one run, latency against load for several.
 pub(super) fn plot(runs: &[Run]) -> Plot {
     match runs {
         [run] => by_percentile(run),
@@ -30,7 +30,7 @@ fn by_percentile(run: &Run) -> Plot {
             let us = histogram.value_at_quantile(1.0 - one_of.recip());
             (one_of, us as f64 / 1_000.0)
         };
-        // Beyond the number of requests a percentile says nothing.
+        // A percentile finer than one request means nothing.
         let len = histogram.len() as f64;
         plot.measured(
             kind.name(),
@@ -48,7 +48,7 @@ fn steps() -> impl Iterator<Item = f64> {
 fn against_load(runs: &[Run]) -> Plot {
     let mut plot = Plot::new(
         "Latency against load, from when requests were due",
-        Axis::linear("operations a second that were answered"),
+        Axis::linear("operations per second, answered"),
         Axis::log("latency, ms"),
     );
     for kind in Kind::ALL {

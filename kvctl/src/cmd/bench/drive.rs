@@ -1,4 +1,4 @@
-//! Sends the requests of a benchmark, by so many workers.
+//! Sends the requests of a benchmark with concurrent workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ use super::schedule::Schedule;
 use super::tally::{Outcome, Tally};
 use super::workload::{Kind, Request, Workload, key};
 
-/// What the workers share.
+/// State that the workers share.
 pub(super) struct Driver {
     pub(super) client: Client,
     pub(super) workload: Arc<Workload>,
@@ -30,7 +30,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    /// Sends all requests; what came of them, and the first error.
+    /// Sends all requests. Returns their results and the first error.
     pub(super) async fn run(self, concurrency: u32, rate: Option<u64>) -> (Run, Option<Error>) {
         let driver = Arc::new(self);
         let mut workers = JoinSet::new();
@@ -58,7 +58,7 @@ impl Driver {
         (run, first_error)
     }
 
-    /// One request after the other; the first error.
+    /// Sends one request after the other. Returns the first error.
     async fn work(&self) -> Option<Error> {
         let mut first_error = None;
         loop {
@@ -83,7 +83,8 @@ impl Driver {
         }
     }
 
-    /// Sends a request and notes what came of it, and how long that took since it was due; its first error.
+    /// Sends a request and records its outcome and the time since it was due. Returns its first
+    /// error.
     async fn send(&self, request: Request, due: Duration) -> Option<Error> {
         let (client, value) = (&self.client, &self.workload.value);
         match request {
@@ -131,7 +132,7 @@ impl Driver {
         }
     }
 
-    /// Gets a key, then puts it, as YCSB does: without a condition. What was there.
+    /// Gets a key, then puts it without a condition, as YCSB does. Returns whether it had a value.
     async fn modify(&self, key: bytes::Bytes) -> Result<Option<()>, Error> {
         let found = self.client.get(key.clone()).await?;
         self.client.put(key, self.workload.value.clone()).await?;
@@ -153,7 +154,7 @@ fn found<T>(value: Option<T>) -> Outcome {
     value.map_or(Outcome::NotFound, |_| Outcome::Done)
 }
 
-/// The results of a batch; if it failed as a whole, that failure for each.
+/// One result per operation of a batch; if the whole batch failed, its failure for each.
 fn each<T>(
     results: Result<Vec<Result<T, Error>>, Error>,
     count: usize,

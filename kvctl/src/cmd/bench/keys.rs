@@ -1,4 +1,4 @@
-//! Which keys a benchmark asks for, and which it has added.
+//! The keys that a benchmark reads and adds.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use crate::cmd::generate_urls::Random;
 /// Exponent of YCSB's Zipf distribution.
 const EXPONENT: f64 = 0.99;
 
-/// How often each key is asked for.
+/// Distribution of the requests over keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Law {
-    /// All alike.
+    /// Every key equally often.
     Uniform,
-    /// By Zipf's law with exponent 0.99, as in YCSB: one key of a million gets 7 % of all.
+    /// Zipf's law with exponent 0.99, as in YCSB: one key of a million gets 7 % of the requests.
     Zipf,
-    /// By Zipf's law, the newest keys most, as in YCSB's workload D.
+    /// Zipf's law with the newest keys first, as in YCSB's workload D.
     Latest,
 }
 
@@ -23,7 +23,7 @@ pub(super) enum Law {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Popularity {
     law: Law,
-    /// Keys that are there from the start, at least 1.
+    /// Keys that exist from the start, at least 1.
     keys: u64,
     zipf: Zipf,
 }
@@ -37,12 +37,12 @@ impl Popularity {
         }
     }
 
-    /// The number of a key, where `known` are there. Which keys are popular depends on the seed alone.
+    /// Draws the number of a key, out of `known`. Only the seed decides which keys are popular.
     pub(super) fn number(&self, seed: u64, known: u64, random: &mut Random) -> u64 {
         match self.law {
             Law::Uniform => random.next() % known.max(self.keys),
-            // A rank is a place in some order of the keys: the same one in every run of a seed. Added keys
-            // would shift it, so that they are left out.
+            // A rank is a place in a permutation of the keys, the same in every run of a seed.
+            // Added keys would shift it, so it leaves them out.
             Law::Zipf => {
                 let rank = self.zipf.rank(|| random.next());
                 Random::of(seed, rank).next() % self.keys
@@ -56,20 +56,20 @@ impl Popularity {
     }
 }
 
-/// Numbers of keys that are added while others are asked for.
+/// Numbers of keys that are added while others are read.
 ///
-/// A key is known once it and all below it were dealt with: nobody asks for a key that is still
-/// under way.
+/// A key is known once it and all below it were stored or failed. So no request reads a key
+/// that is still being stored.
 #[derive(Debug)]
 pub(super) struct Added {
     next: u64,
     known: u64,
-    /// Dealt with, above `known`.
+    /// Stored or failed, above `known`.
     beyond: BTreeSet<u64>,
 }
 
 impl Added {
-    /// Behind so many keys.
+    /// Starts after this many keys.
     pub(super) const fn behind(keys: u64) -> Self {
         Self {
             next: keys,
@@ -84,7 +84,7 @@ impl Added {
         self.next - 1
     }
 
-    /// The key of a number was stored, or it failed: it is not tried again.
+    /// Marks a key as stored or failed. Nothing retries it.
     pub(super) fn done(&mut self, number: u64) {
         self.beyond.insert(number);
         while self.beyond.remove(&self.known) {
@@ -92,12 +92,12 @@ impl Added {
         }
     }
 
-    /// Keys that may be asked for.
+    /// Keys that requests may read.
     pub(super) const fn known(&self) -> u64 {
         self.known
     }
 
-    /// Keys that may be there.
+    /// Keys that may exist.
     pub(super) const fn taken(&self) -> u64 {
         self.next
     }

@@ -1,4 +1,4 @@
-//! What a benchmark found.
+//! The results of a benchmark.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(super) struct Report {
     workload: Option<&'static str>,
     seconds: f64,
     concurrency: u32,
-    /// Operations a second that were asked for.
+    /// The requested rate, operations per second.
     rate: Option<u64>,
     batch: u32,
     keys: u64,
@@ -27,7 +27,7 @@ pub(super) struct Report {
     operations_per_s: f64,
     /// Operations that failed.
     failed: u64,
-    /// Operations that were due and that nobody was free to send.
+    /// Operations that were due but not sent, because all workers were busy.
     not_sent: Option<u64>,
     gets: Row,
     puts: Row,
@@ -36,20 +36,20 @@ pub(super) struct Report {
     read_modify_writes: Option<Row>,
     /// Failed operations by kind.
     errors: BTreeMap<&'static str, u64>,
-    /// What the first of each kind said.
+    /// The first error message of each kind.
     messages: BTreeMap<&'static str, String>,
 }
 
-/// Requests of one kind. Latencies are of requests, failed ones included; without any,
-/// they are null.
+/// Requests of one kind. Latencies are per request, failed ones included; null without
+/// requests.
 #[derive(Debug, Serialize)]
 struct Row {
     /// Operations that succeeded.
     operations: u64,
     operations_per_s: f64,
-    /// Operations on keys that had no value; null where that is not asked.
+    /// Operations on keys that had no value; null for kinds that do not look.
     not_found: Option<u64>,
-    /// Records that scans returned; null for others.
+    /// Records that scans returned; null for other kinds.
     records: Option<u64>,
     requests: u64,
     mean_us: Option<f64>,
@@ -159,7 +159,7 @@ impl Report {
         }
         if let Some(not_sent @ 1..) = self.not_sent {
             paragraphs.push(format!(
-                "{} operations were due and not sent: all {} requests were under way. Latencies leave them out; \
+                "{} operations were due but not sent, because {} requests were in flight. Latencies leave them out: \
                  raise --concurrency or lower --rate",
                 text::count(not_sent),
                 self.concurrency
@@ -183,7 +183,7 @@ impl Report {
         let workload = self.workload.map(|name| format!("YCSB {name}: "));
         let asked = self.rate.map(|rate| format!(" of {}", text::count(rate)));
         format!(
-            "{}{} operations in {}: {}{} a second, {} requests under way, {} a request, values of {}",
+            "{}{} operations in {}: {}{} per second, {} concurrent requests, {} per request, values of {}",
             workload.unwrap_or_default(),
             text::count(self.operations),
             text::duration(Duration::from_secs_f64(self.seconds)),
@@ -202,7 +202,7 @@ pub(super) struct Run {
     pub(super) rate: Option<u64>,
     pub(super) elapsed: Duration,
     pub(super) tally: Tally,
-    /// Operations that were due and not sent; none without a rate.
+    /// Operations that were due but not sent; `None` without a rate.
     pub(super) not_sent: Option<u64>,
 }
 
@@ -306,7 +306,7 @@ mod tests {
         tally.errors.insert("deadline", 2);
         tally.messages.insert("deadline", "too late".to_owned());
         let expected = "\
-3 operations in 500 ms: 6 a second, 64 requests under way, 1 a request, values of 100 B
+3 operations in 500 ms: 6 per second, 64 concurrent requests, 1 per request, values of 100 B
 
      done  a second     mean      p50      p99    p99.9      max
 get     2         4   426 us     1 us   850 us   850 us   850 us
@@ -337,10 +337,10 @@ first deadline: too late";
         let report = Report::new(&core, 8, &run);
         crate::out::assert_documented(&report);
         let text = report.describe();
-        let head = "YCSB e: 2 operations in 500 ms: 4 of 4,000 a second, 8 requests under way";
+        let head = "YCSB e: 2 operations in 500 ms: 4 of 4,000 per second, 8 concurrent requests";
         assert!(text.starts_with(head), "{text}");
         assert!(text.contains("scans returned 40 records"), "{text}");
-        let not_sent = "1,500 operations were due and not sent: all 8 requests were under way";
+        let not_sent = "1,500 operations were due but not sent, because 8 requests were in flight";
         assert!(text.contains(not_sent), "{text}");
     }
 

@@ -1,24 +1,24 @@
-//! When requests are sent. Pure: times count from the start of the run.
+//! When to send requests. Pure: times count from the start of the run.
 
 use std::time::Duration;
 
-/// Begin of requests, and end.
+/// When requests start and when the run ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Schedule {
-    /// No request begins later.
+    /// No request starts later.
     pub(super) duration: Option<Duration>,
-    /// Requests a second; none: each when an earlier one was answered.
+    /// Requests per second; `None`: each as soon as an earlier one was answered.
     pub(super) rate: Option<f64>,
 }
 
 impl Schedule {
-    /// When the request of a number is due; none where it is when somebody is free to send it.
+    /// When request `number` is due; `None` if as soon as a worker is free.
     pub(super) fn due(&self, number: u64) -> Option<Duration> {
         let seconds = number as f64 / self.rate?;
         Some(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
     }
 
-    /// Whether the request of a number is sent if somebody is free now.
+    /// Whether a free worker may send request `number` now.
     pub(super) fn sends(&self, number: u64, now: Duration) -> bool {
         let Some(end) = self.duration else {
             return true;
@@ -26,7 +26,7 @@ impl Schedule {
         now < end && self.due(number).is_none_or(|due| due < end)
     }
 
-    /// Of so many requests at most, those that are due within a run that took so long.
+    /// How many of at most `most` requests were due within `elapsed`.
     pub(super) fn all_due(&self, most: u64, elapsed: Duration) -> Option<u64> {
         let seconds = self.duration.unwrap_or(elapsed).as_secs_f64();
         let due = (seconds * self.rate?).ceil() as u64;

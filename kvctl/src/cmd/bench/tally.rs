@@ -1,4 +1,4 @@
-//! What came of requests, counted while they run.
+//! Counts the outcomes of requests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::workload::Kind;
 pub(super) struct Latencies(Option<Histogram<u64>>);
 
 impl Latencies {
-    /// Longer ones count as this: one hour.
+    /// Longer latencies count as this: one hour.
     pub(super) const MAX_US: u64 = 3_600_000_000;
 
     fn took(&mut self, time: Duration) {
@@ -22,7 +22,7 @@ impl Latencies {
         }
     }
 
-    /// None where there was no request.
+    /// `None` without requests.
     pub(super) fn histogram(&self) -> Option<&Histogram<u64>> {
         self.0.as_ref().filter(|histogram| !histogram.is_empty())
     }
@@ -35,7 +35,7 @@ impl Default for Latencies {
     }
 }
 
-/// What came of the requests of one kind.
+/// Results of the requests of one kind.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counts {
     pub(super) latencies: Latencies,
@@ -47,14 +47,14 @@ pub(super) struct Counts {
     pub(super) records: u64,
 }
 
-/// What came of the requests of all workers.
+/// Results of all workers' requests.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     kinds: BTreeMap<Kind, Counts>,
     pub(super) errors: BTreeMap<&'static str, u64>,
-    /// What the first error of each kind said.
+    /// The first error message of each kind.
     pub(super) messages: BTreeMap<&'static str, String>,
-    /// Requests that were sent.
+    /// Requests sent.
     pub(super) requests: u64,
 }
 
@@ -70,7 +70,7 @@ pub(super) enum Outcome {
 }
 
 impl Tally {
-    /// Notes a request and the outcome of each of its operations; its first error.
+    /// Records a request and the outcome of each of its operations. Returns its first error.
     pub(super) fn note(
         &mut self,
         kind: Kind,
@@ -96,7 +96,7 @@ impl Tally {
         first_error
     }
 
-    /// Of a kind; none where no request was of it.
+    /// The results of a kind; `None` if no request was of it.
     pub(super) fn of(&self, kind: Kind) -> Option<&Counts> {
         self.kinds.get(&kind)
     }

@@ -1,5 +1,5 @@
-//! Which requests a benchmark sends: a pure function of the seed, the request's number and the
-//! keys that are known, so that two runs ask for the same.
+//! The requests of a benchmark: a pure function of the seed, the request's number and the
+//! known keys, so two runs send the same requests.
 
 use std::str::FromStr;
 
@@ -9,10 +9,10 @@ use torc_client::ScanCursor;
 use super::keys::Popularity;
 use crate::cmd::generate_urls::Random;
 
-/// Most records of a scan, as in YCSB; the least is 1, and all lengths are alike.
+/// The longest scan, records, as in YCSB. Lengths are uniform, from 1.
 const LONGEST_SCAN: u64 = 100;
 
-/// How many requests of each kind there are among their sum.
+/// Requests of each kind, as parts of their sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mix {
     gets: u32,
@@ -34,7 +34,7 @@ impl Mix {
         }
     }
 
-    /// Whether some requests need keys that are there.
+    /// Whether some requests need existing keys.
     pub(super) const fn reads(&self) -> bool {
         self.gets + self.scans + self.modifies > 0
     }
@@ -79,7 +79,7 @@ impl FromStr for Mix {
     }
 }
 
-/// A kind of requests.
+/// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Get,
@@ -107,14 +107,14 @@ impl Kind {
 /// What to send.
 #[derive(Debug)]
 pub(super) struct Workload {
-    /// YCSB's name of it, if it has one.
+    /// Its name in YCSB, if any.
     pub(super) name: Option<&'static str>,
     pub(super) seed: u64,
-    /// Keys that are there from the start, at least 1.
+    /// Keys that exist from the start, at least 1.
     pub(super) keys: u64,
     pub(super) popularity: Popularity,
     pub(super) mix: Mix,
-    /// Operations altogether, at most.
+    /// The limit of operations.
     pub(super) operations: u64,
     /// Gets or puts in one request, at least 1.
     pub(super) batch: u32,
@@ -128,7 +128,7 @@ pub(super) enum Request {
     Put(Bytes),
     BatchGet(Vec<Bytes>),
     BatchPut(Vec<Bytes>),
-    /// Of a key that is not there yet.
+    /// Of a new key.
     Insert,
     Scan {
         after: ScanCursor,
@@ -148,13 +148,12 @@ impl Request {
 }
 
 impl Workload {
-    /// How many requests there are.
+    /// The number of requests.
     pub(super) fn requests(&self) -> u64 {
         self.operations.div_ceil(u64::from(self.batch))
     }
 
-    /// The request of a number, where `known` keys may be asked for; none beyond the last. The last batch may be
-    /// smaller.
+    /// Request `number`, over `known` keys; `None` beyond the last. The last batch may be smaller.
     pub(super) fn request(&self, number: u64, known: u64) -> Option<Request> {
         let before = number.checked_mul(u64::from(self.batch))?;
         let operations = self
@@ -180,7 +179,7 @@ impl Workload {
         })
     }
 
-    /// The place of a key's number on the ring, always the same.
+    /// Where a scan starts for a key's number: always the same place on the ring.
     fn place(&self, number: u64) -> ScanCursor {
         let token = Random::of(self.seed, number).next();
         // Eight bytes are a position.
@@ -188,7 +187,7 @@ impl Workload {
     }
 }
 
-/// The key of a number, 18 bytes below 10^12.
+/// The key of a number: 18 bytes for numbers below 10^12.
 pub(super) fn key(number: u64) -> Bytes {
     Bytes::from(format!("bench-{number:012}"))
 }

@@ -3,9 +3,9 @@
 //! Source: Cooper, Silberstein, Tam, Ramakrishnan, Sears, "Benchmarking cloud serving systems with YCSB", 2010,
 //! and the files `workloada` to `workloadf` of its repository.
 //!
-//! What differs: a value is one string of 1,000 bytes instead of ten fields of 100, and an update writes all of it.
-//! Keys lie in the order of the ring, so a scan begins at a place of the ring that belongs to the key. Zipf's law
-//! chooses among the keys that are there from the start.
+//! What differs: a value is one string of 1,000 bytes instead of ten fields of 100, and an update
+//! writes all of it. Scans follow the order of the ring, so a scan starts at a position derived
+//! from its key. Zipf's law chooses among the initial keys.
 
 use super::keys::Law;
 use super::workload::Mix;

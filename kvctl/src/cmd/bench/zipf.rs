@@ -3,7 +3,7 @@
 //! Source: Hörmann, Derflinger, "Rejection-inversion to generate variates from monotone discrete
 //! distributions", 1996.
 
-/// Ranks 0 to n - 1, of which rank r comes with probability proportional to (r + 1)^-s.
+/// Draws ranks from 0 to n - 1; rank r with a probability proportional to (r + 1)^-s.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Zipf {
     count: f64,
@@ -11,12 +11,12 @@ pub(super) struct Zipf {
     /// Where the integral of the hat begins and ends.
     first: f64,
     last: f64,
-    /// Closer to a whole number than this, nothing is rejected.
+    /// A draw closer to a whole number than this is never rejected.
     sure: f64,
 }
 
 impl Zipf {
-    /// Of at least one rank; the exponent is positive and not 1.
+    /// A distribution of at least one rank; the exponent is positive and not 1.
     pub(super) fn new(count: u64, exponent: f64) -> Self {
         let mut zipf = Self {
             count: count.max(1) as f64,
@@ -31,7 +31,7 @@ impl Zipf {
         zipf
     }
 
-    /// The rank for a stretch of random words.
+    /// Draws a rank.
     pub(super) fn rank(&self, mut random: impl FnMut() -> u64) -> u64 {
         loop {
             // 53 bits: all that a float holds between 0 and 1.
@@ -51,7 +51,7 @@ impl Zipf {
         rank.powf(-self.exponent)
     }
 
-    /// Of the weight, up to a constant.
+    /// The integral of the weight, up to a constant.
     fn integral(&self, at: f64) -> f64 {
         (at.powf(1.0 - self.exponent) - 1.0) / (1.0 - self.exponent)
     }

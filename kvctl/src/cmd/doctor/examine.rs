@@ -1,4 +1,4 @@
-//! The examination itself: a pure function of what the nodes tell.
+//! The checks: a pure function of the cluster's status.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use torc_client::{ClusterStatus, MemberState, Namespace, NodeId, NodeStatus};
 
 use crate::text;
 
-/// Clocks that differ by more are told of; a node does not follow one that is 500 ms ahead.
+/// Report clocks that differ by more. A node refuses to follow a clock that is 500 ms ahead.
 const MOST_SKEW_MS: u64 = 250;
 const MS_PER_DAY: u64 = 24 * 3_600_000;
-/// A certificate that ends sooner is told of.
+/// Report a certificate that expires sooner.
 const CERTIFICATE_DAYS: u64 = 14;
-/// A disk with less free space is told of, and one with less than a tenth of what its slices take.
+/// Report a disk with less free space, or with less than a tenth of the size of its slices.
 const LEAST_FREE_BYTES: u64 = 1 << 30;
-/// So many replicas outlive a node.
+/// With this many replicas, a namespace survives the loss of a node.
 const SAFE_REPLICAS: u32 = 3;
 
 /// What is wrong, and what to do.
@@ -22,7 +22,7 @@ const SAFE_REPLICAS: u32 = 3;
 pub(super) struct Finding {
     pub(super) check: &'static str,
     pub(super) level: Level,
-    /// The node that it is of, if it is of one.
+    /// The node with the problem, if it is one node's.
     pub(super) node: Option<NodeId>,
     pub(super) what: String,
     pub(super) advice: String,
@@ -34,11 +34,11 @@ pub(super) struct Finding {
 pub(super) enum Level {
     /// Keys cannot be read or written, or soon cannot.
     Critical,
-    /// The next failure may cost more than it has to.
+    /// The next failure may do more harm than necessary.
     Warning,
 }
 
-/// Everything that is wrong, the worst first.
+/// All problems, the worst first.
 pub(super) fn examine(
     status: &ClusterStatus,
     namespaces: &[Namespace],
@@ -75,8 +75,8 @@ fn of_cluster(status: &ClusterStatus, skew_ms: u64) -> Vec<Finding> {
             "clock_skew",
             Level::Warning,
             format!("the clocks of the nodes differ by {skew_ms} ms"),
-            "run an NTP client on every node: writes through a node that is 500 ms ahead fail, and where \
-             the last writer wins, clocks decide who that is",
+            "run an NTP client on every node. Writes through a node that is 500 ms ahead fail, and in an \
+             eventual namespace, clocks decide which write wins",
         ));
     }
     if status.topology_leader.is_none() {
@@ -94,7 +94,7 @@ fn of_cluster(status: &ClusterStatus, skew_ms: u64) -> Vec<Finding> {
             "releases_differ",
             Level::Warning,
             format!("the nodes run different releases: {}", releases.join(", ")),
-            "finish the upgrade, one node after the other: until then the older release's abilities count",
+            "finish the upgrade, one node after the other; until then, the cluster uses the older release's features",
         ));
     }
     findings.extend(zones(status));
@@ -126,8 +126,8 @@ fn zones(status: &ClusterStatus) -> Option<Finding> {
             zones.len()
         ),
     };
-    let advice = "replace nodes by ones with another `--zone`, so that a rack or building that fails takes \
-                  one replica of a key";
+    let advice = "replace nodes with nodes of another `--zone`, so that the failure of a rack or building takes down only \
+                  one replica of each key";
     Some(finding("zones", Level::Warning, what, advice))
 }
 
@@ -142,7 +142,7 @@ fn of_replicas(status: &ClusterStatus, namespaces: &[Namespace]) -> Vec<Finding>
                 "{} have no quorum: their keys cannot be read or written",
                 text::counted(count, "partition")
             ),
-            "start the nodes that are down; for one that is lost for good see `kvctl replace-node --help`",
+            "start the nodes that are down; for a node lost for good, see `kvctl replace-node --help`",
         ));
     }
     if let Some(count) = told(status.under_replicated) {
@@ -150,7 +150,7 @@ fn of_replicas(status: &ClusterStatus, namespaces: &[Namespace]) -> Vec<Finding>
             "under_replicated",
             Level::Warning,
             format!(
-                "{} have fewer replicas that answer than they are to have",
+                "{} lack live replicas",
                 text::counted(count, "partition")
             ),
             "start the nodes that are down, or replace them; if there are fewer nodes than replicas, add nodes",
@@ -160,18 +160,18 @@ fn of_replicas(status: &ClusterStatus, namespaces: &[Namespace]) -> Vec<Finding>
     for namespace in namespaces.iter().filter(|it| !it.is_dropped) {
         let Namespace { name, replicas, .. } = namespace;
         let what = match *replicas {
-            1 => format!(
-                "namespace `{name}` has one replica: a node that is lost takes its keys along"
-            ),
-            // Two are worth more than one only while both run: a write needs a majority.
+            1 => format!("namespace `{name}` has one replica: if a node is lost, so are its keys"),
+            // A write needs a majority, which is both of two.
             2 if nodes >= SAFE_REPLICAS as usize => {
-                format!("namespace `{name}` has two replicas: a node that is down stops its keys")
+                format!(
+                    "namespace `{name}` has two replicas: while a node is down, its keys cannot be read or written"
+                )
             }
             _ => continue,
         };
         let replicas = SAFE_REPLICAS.min(nodes as u32);
         let advice = if nodes >= SAFE_REPLICAS as usize {
-            format!("`kvctl namespace alter {name} --replicas {replicas}`; first look at `--plan`")
+            format!("run `kvctl namespace alter {name} --replicas {replicas}`, first with `--plan`")
         } else {
             format!(
                 "add nodes until there are {SAFE_REPLICAS}, then alter the namespace; or keep backups"
@@ -188,7 +188,7 @@ fn dead(node: &NodeStatus) -> Finding {
         node.problem.as_deref().unwrap_or("no answer"),
     );
     let advice = format!(
-        "start it again; if it is lost for good, `kvctl replace-node {id} HOST:PORT --dead`, or \
+        "restart it; if it is lost for good, run `kvctl replace-node {id} HOST:PORT --dead` or \
          `kvctl leave-node {id} --dead`"
     );
     Finding {
@@ -209,12 +209,12 @@ fn of_node(node: &NodeStatus, status: &ClusterStatus, now_ms: u64) -> Vec<Findin
         .flatten()
         .collect();
     if !node.ready && node.member.state == MemberState::Active {
-        let why = node.problem.as_deref().unwrap_or("it does not say why");
+        let why = node.problem.as_deref().unwrap_or("it gives no reason");
         findings.push(finding(
             "not_ready",
             Level::Critical,
             format!("node {id} does not serve its partitions: {why}"),
-            "look at its log",
+            "read its log",
         ));
     }
     if node.damaged_slices > 0 {
@@ -223,7 +223,7 @@ fn of_node(node: &NodeStatus, status: &ClusterStatus, now_ms: u64) -> Vec<Findin
             "damaged",
             Level::Warning,
             format!("node {id} has {slices}"),
-            "check its disk, and replace the node if there are more: what was lost comes back from other replicas",
+            "check its disk; if the number grows, replace the node. Lost records come back from other replicas",
         ));
     }
     if !node.exposed.is_empty() {
@@ -231,7 +231,7 @@ fn of_node(node: &NodeStatus, status: &ClusterStatus, now_ms: u64) -> Vec<Findin
         findings.push(finding(
             "exposed",
             Level::Warning,
-            format!("node {id} serves {doors} to other machines without TLS: who reaches it may do everything"),
+            format!("node {id} serves {doors} to other machines without TLS: anyone who reaches it may do everything"),
             "give it --tls-cert, --tls-key and --tls-ca, or bind 127.0.0.1",
         ));
     }
@@ -245,15 +245,15 @@ fn of_node(node: &NodeStatus, status: &ClusterStatus, now_ms: u64) -> Vec<Findin
 fn disk(node: &NodeStatus) -> Option<Finding> {
     let id = node.member.id;
     if node.disk_full {
-        let what = format!("the disk of node {id} is full: it stores nothing");
-        let advice = "make space; it goes on by itself";
+        let what = format!("the disk of node {id} is full: it refuses writes");
+        let advice = "free some space; it resumes by itself";
         return Some(finding("disk", Level::Critical, what, advice));
     }
     let free = node.free_bytes?;
     (free < LEAST_FREE_BYTES.max(node.slice_bytes / 10)).then(|| {
         let what = format!("the disk of node {id} has {} left", text::bytes(free));
         let advice =
-            "make space, or add nodes: without space it stores nothing, and compaction needs some";
+            "free some space or add nodes: a full node refuses writes, and compaction needs space";
         finding("disk", Level::Warning, what, advice)
     })
 }
@@ -262,21 +262,23 @@ fn certificate(node: &NodeStatus, now_ms: u64) -> Option<Finding> {
     let id = node.member.id;
     let left_ms = node.certificate_ends_at_ms?.saturating_sub(now_ms);
     let days = left_ms / MS_PER_DAY;
-    let advice = "replace its files: new connections use the new ones within 10 s";
+    let advice = "replace its files: new connections use them within 10 s";
     match (left_ms, days) {
         (0, _) => {
-            let what = format!("the certificate of node {id} has ended: nobody can connect");
+            let what = format!(
+                "the certificate of node {id} has expired: clients and nodes cannot connect"
+            );
             Some(finding("certificate", Level::Critical, what, advice))
         }
         (_, 0..CERTIFICATE_DAYS) => {
-            let what = format!("the certificate of node {id} ends in {days} d");
+            let what = format!("the certificate of node {id} expires in {days} d");
             Some(finding("certificate", Level::Warning, what, advice))
         }
         _ => None,
     }
 }
 
-/// Nodes that others reach and this one does not.
+/// Nodes that others reach but this one does not.
 fn links(node: &NodeStatus, status: &ClusterStatus) -> Option<Finding> {
     let id = node.member.id;
     let lives = |node: &&NodeId| reachable(status).any(|other| other.member.id == **node);
@@ -286,10 +288,10 @@ fn links(node: &NodeStatus, status: &ClusterStatus) -> Option<Finding> {
     }
     let others: Vec<_> = cut.iter().map(ToString::to_string).collect();
     let what = format!(
-        "node {id} does not reach node {}, which runs",
+        "node {id} does not reach node {}, which is up",
         others.join(", ")
     );
-    let advice = "check firewalls and routes between the two, and the addresses in `kvctl status`";
+    let advice = "check firewalls and routes between them, and the addresses in `kvctl status`";
     Some(finding("link", Level::Warning, what, advice))
 }
 

@@ -1,4 +1,4 @@
-//! Generations in a cluster.
+//! Attaches and promotes generations in a cluster.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::out::{Out, note};
 use crate::table::{Align, Table};
 use crate::text;
 
-/// Between looks at who holds a generation.
+/// How often to ask which nodes hold a generation.
 const LOOK: Duration = Duration::from_millis(200);
-/// So many looks: half a minute.
+/// After this many rounds, half a minute, say what keeps us waiting.
 const SAYS_WHY_AFTER: u32 = 150;
 
-/// What a reserved generation has to be built for.
+/// The build target of a reserved generation.
 pub(crate) fn target_of(reserved: &Reservation) -> Target {
     Target {
         namespace: reserved.generation.id,
@@ -47,7 +47,7 @@ pub(super) async fn reserve(
     show(&reserved.generation, global, out)
 }
 
-/// Attaches what was built in a directory, and waits until every node holds what it is to hold.
+/// Attaches the generation in a directory, and waits until every node holds its share.
 pub(crate) async fn attach(
     client: &Client,
     dir: &Path,
@@ -58,7 +58,7 @@ pub(crate) async fn attach(
     if !id.is_generation() {
         let dir = dir.display();
         return Err(Failure::Usage(format!(
-            "{dir} was built for no cluster: build it again with `--into NAMESPACE`"
+            "{dir} was built without a cluster: build again with `--into NAMESPACE`"
         )));
     }
     let source = if let Some(source) = source {
@@ -83,7 +83,7 @@ pub(crate) async fn attach(
         looks += 1;
         if looks == SAYS_WHY_AFTER {
             note(format_args!(
-                "still waiting for {}: if that does not end, see their logs; all nodes must be able to read {}",
+                "still waiting for {}: all nodes must be able to read {}; see their logs",
                 text::nodes(&attached.not_ready),
                 content.source
             ));
@@ -122,7 +122,7 @@ async fn heard(client: &Client, mut current: Generation) -> Result<Generation, F
     while !current.unheard.is_empty() {
         if current.unheard != named {
             note(format_args!(
-                "generation {} is current; waiting for {}, which may still answer from the one before \
+                "generation {} is current; waiting for {}, which may still answer from the previous one \
                  (`--force` does not wait)",
                 current.number,
                 text::nodes(&current.unheard)
@@ -142,7 +142,7 @@ async fn heard(client: &Client, mut current: Generation) -> Result<Generation, F
 async fn find(client: &Client, number: u32) -> Result<Generation, Failure> {
     let all = client.generations(None).await?;
     let found = all.into_iter().find(|it| it.number == number);
-    found.ok_or_else(|| Failure::Usage(format!("generation {number} was dropped meanwhile")))
+    found.ok_or_else(|| Failure::Usage(format!("another command has dropped generation {number}")))
 }
 
 pub(super) fn show(generation: &Generation, global: &Global, out: &mut Out) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! The file of a load: its rows, read ahead of what is stored, and bad rows set aside.
+//! The file of a load: reads rows ahead, and sets bad rows aside.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,14 +11,15 @@ use tokio::sync::mpsc;
 use crate::failure::Failure;
 use crate::format::{BadRow, Numbered, ReadError, Rows};
 
-/// Rows that are read before they are wanted: 64 MiB if all are of the largest.
+/// Rows that are read ahead: 64 MiB if all are of the largest size.
 const AHEAD_ROWS: usize = 64;
 
-/// Rows as they are read, or why there are no more.
+/// Rows as they are read, or the error that ended them.
 pub(super) type Incoming = mpsc::Receiver<Result<Numbered, ReadError>>;
 
-/// Reads rows on a thread of its own, because reading blocks. It ends with the rows, the
-/// first bad row that is not set aside, the receiver or the process.
+/// Reads rows on a thread of its own, because reading blocks. The thread ends with the
+/// rows, at the first bad row if `aside` is `None`, with the receiver or with the
+/// process.
 pub(super) fn spawn(rows: Rows, from_line: u64, aside: Option<Aside>) -> Incoming {
     let (sender, receiver) = mpsc::channel(AHEAD_ROWS);
     std::thread::spawn(move || send(rows, from_line, aside, &sender));
@@ -53,10 +54,10 @@ fn send(
     }
 }
 
-/// A file of bad rows: each as it was, behind a line that says where and why.
+/// A file of bad rows: each unchanged, after a line with its place and the reason.
 #[derive(Debug)]
 pub(super) struct Aside {
-    /// Of the file that is loaded.
+    /// Name of the loaded file.
     name: String,
     path: String,
     file: File,
@@ -64,14 +65,14 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// For the bad rows of the file called `name`. Rows of another load are never mixed in.
+    /// For the bad rows of the file called `name`. Never appends to another load's rows.
     pub(super) fn create(path: &Path, name: &str) -> Result<Self, Failure> {
         let failed = |source| Failure::file("write", path, source);
         let file = File::options().create(true).append(true).open(path);
         let file = file.map_err(failed)?;
         if file.metadata().map_err(failed)?.len() > 0 {
             return Err(Failure::Usage(format!(
-                "`{}` is not empty: name a new file for the bad rows",
+                "`{}` is not empty: use a new file for the bad rows",
                 path.display()
             )));
         }
@@ -83,7 +84,7 @@ impl Aside {
         })
     }
 
-    /// Counts the rows that were set aside, also while they are.
+    /// A live count of the rows that were set aside.
     pub(super) fn counter(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.rows)
     }
@@ -170,12 +171,12 @@ mod tests {
         assert_eq!(sent_with(text, Format::Csv, 1, Some(aside)), [Ok(2), Ok(6)]);
         assert_eq!(count.load(Ordering::Relaxed), 3);
         let expected = "\
-# f.csv, line 3: text behind the quote that closes a cell: write a quote inside of quotes twice
+# f.csv, line 3: text after a closing quote: inside quotes, write a quote twice
 b,\"x\"y\r
-# f.csv, line 4: the number of cells is 3 instead of 2
+# f.csv, line 4: 3 cells instead of 2
 c,\"1
 2\",\r
-# f.csv, line 7: a quote that opens here is never closed
+# f.csv, line 7: the quote that opens here is never closed
 e,\"5
 ";
         assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);

@@ -1,4 +1,4 @@
-//! `kvctl namespace alter`: gives keys another number of replicas.
+//! `kvctl namespace alter`: changes the number of replicas.
 
 use torc_client::AlterOptions;
 
@@ -7,16 +7,16 @@ use crate::cmd::change::{self, ChangeArgs};
 use crate::failure::Failure;
 use crate::out::{Out, note};
 
-/// The namespace, and what it is to have.
+/// The namespace and its new settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The namespace, as `namespace list` shows it.
     #[arg(value_name = "NAME")]
     name: String,
-    /// Replicas of each key afterwards, no more than there are nodes.
+    /// New number of replicas of each key, at most the number of nodes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5))]
     replicas: u32,
-    /// Also alter the namespaces that share partitions with this one, as the plan names them.
+    /// Also alter the namespaces that share partitions with this one; the plan names them.
     #[arg(long)]
     with_all: bool,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
         let others = others(&plan.namespaces, &name);
         if !others.is_empty() && !args.with_all {
             note(format_args!(
-                "also changes: {others}. This needs `--with-all` to be carried out"
+                "this also changes {others}: to carry it out, pass `--with-all`"
             ));
         }
         return Ok(());

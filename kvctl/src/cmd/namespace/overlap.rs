@@ -1,4 +1,4 @@
-//! `kvctl namespace overlap`: what two namespaces have in common.
+//! `kvctl namespace overlap`: estimates the keys that two namespaces share.
 
 use std::time::Duration;
 
@@ -18,11 +18,12 @@ pub(super) struct Args {
     /// The namespace to compare it with.
     #[arg(value_name = "B")]
     b: String,
-    /// How far back accesses count, for example 60s or 24h, which is the most.
+    /// How far back accesses count, for example 60s; at most 24h.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_duration)]
     window: Duration,
-    /// The size of the join on a field of JSON values, instead: of pairs of records with the same string, number or boolean
-    /// there. The name of a field at the top, or a JSON pointer such as /user/id.
+    /// Instead, estimate the join size on this field of JSON values: pairs of records with the same
+    /// string, number or boolean in it. Either a top-level field or a JSON pointer such as
+    /// /user/id.
     #[arg(long, value_name = "FIELD", conflicts_with = "window", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     on: Option<String>,
 }
@@ -47,7 +48,7 @@ pub(super) async fn run(args: Args, global: &Global, out: &mut Out) -> Result<()
     }
     out.flush()?;
     if let Some(problem) = &overlap.join_problem {
-        note(format!("without a join size: {}", text::one_line(problem)));
+        note(format!("no join size: {}", text::one_line(problem)));
     }
     Ok(())
 }
@@ -58,7 +59,7 @@ fn describe(overlap: &Overlap) -> String {
     } = overlap;
     let mut lines = vec![
         format!(
-            "shared keys  {} ± {}, which is {} of {} and {} of {}",
+            "shared keys  {} ± {}: {} of {} and {} of {}",
             text::count(shared_keys.estimate),
             text::count(shared_keys.error),
             share(shared_keys.estimate, a),
@@ -97,7 +98,7 @@ fn describe_field(join: &FieldJoin) -> String {
     let FieldJoin { a, b, on, size, .. } = join;
     [
         format!(
-            "join on {}  {} ± {} pairs of records, {} at most; of {} rows in {} and {} in {}",
+            "join on {}  {} ± {} pairs of records, at most {}; of {} rows in {} and {} in {}",
             text::one_line(on),
             size.estimate,
             size.error,
@@ -117,10 +118,10 @@ fn describe_field(join: &FieldJoin) -> String {
     .join("\n")
 }
 
-/// What joins with nothing.
+/// The records that can join with nothing.
 fn left_out(side: &FieldJoinSide) -> String {
     format!(
-        "left out of {}: {} not JSON, {} without the field, {} with null, an array or an object there",
+        "left out of {}: {} not JSON, {} without the field, {} with null, an array or an object in it",
         side.namespace,
         text::count(side.not_json),
         text::count(side.without_field),
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn both_estimates_come_with_errors_formulas_and_cost() {
         let expected = "\
-shared keys  20,103 ± 743, which is 10.1 % of urls (200,000 keys) and 20.1 % of seen (100,000 keys)
+shared keys  20,103 ± 743: 10.1 % of urls (200,000 keys) and 20.1 % of seen (100,000 keys)
              ± is 3 sqrt((|A| |B| + shared²) / (5 · 65,536)); it holds with probability 8/9 or more
 join size    6300 by the accesses of hot keys (700 in urls, 90 in seen), too high by 12 at most
              that is ε |a| |b| + e (|a| + |b|), ε = 1/32,768, e a count's error; either part fails with probability 1/32 or less
@@ -245,10 +246,10 @@ join size    6300 by the accesses of hot keys (700 in urls, 90 in seen), too hig
             bytes_moved: 600,
         };
         let expected = "\
-join on student  6 ± 1 pairs of records, 6 at most; of 3 rows in clubs and 4 in courses
+join on student  6 ± 1 pairs of records, at most 6; of 3 rows in clubs and 4 in courses
 ± is 3 sqrt((F₂(a) F₂(b) + join²) / (5 · 65,536)), F₂ the sum of rows² over values; it holds with probability 8/9 or more
-left out of clubs: 1 not JSON, 2,000 without the field, 3 with null, an array or an object there
-left out of courses: 1 not JSON, 2,000 without the field, 3 with null, an array or an object there
+left out of clubs: 1 not JSON, 2,000 without the field, 3 with null, an array or an object in it
+left out of courses: 1 not JSON, 2,000 without the field, 3 with null, an array or an object in it
 4,015 records read at 1 node, 600 B moved";
         assert_eq!(describe_field(&join), expected);
         crate::out::assert_documented(&join);

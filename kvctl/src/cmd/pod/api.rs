@@ -1,4 +1,4 @@
-//! Reads single objects of the Kubernetes API, as the pod's service account.
+//! Reads single objects of the Kubernetes API with the pod's service account.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use tower_service::Service as _;
 
 use crate::failure::Failure;
 
-/// How long one question may take.
+/// The time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Kubernetes stores no object of more than 1.5 MiB; as JSON it may be larger.
+/// Kubernetes stores objects of up to 1.5 MiB; their JSON may be larger.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
-/// Why there is no answer. Nothing was changed: only questions are asked.
+/// Why there is no answer. All requests are reads: nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
-    #[error("this is no pod of Kubernetes: {0} is not set")]
+    #[error("not in a Kubernetes pod: {0} is not set")]
     NoKubernetes(&'static str),
     #[error("cannot read {}: {source}", .path.display())]
     File {
@@ -29,21 +29,21 @@ pub(super) enum ApiError {
     },
     #[error(transparent)]
     Tls(#[from] torc_tls::TlsError),
-    #[error("Kubernetes did not answer {path}: {why}")]
+    #[error("Kubernetes did not answer GET {path}: {why}")]
     Unreachable { path: String, why: String },
     #[error(
-        "Kubernetes refused {path} with {status}: the pod's service account needs the right to get it"
+        "Kubernetes refused GET {path} with {status}: give the pod's service account the right to get it"
     )]
     Refused {
         path: String,
         status: http::StatusCode,
     },
-    #[error("Kubernetes gave an unexpected answer to {path}")]
+    #[error("unexpected answer of Kubernetes to GET {path}")]
     Malformed { path: String },
 }
 
 impl ApiError {
-    /// Whether the same question may have an answer later.
+    /// Whether a retry may help.
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -72,7 +72,8 @@ impl Api {
         }
     }
 
-    /// The object at this path. The token and the authority are read each time: Kubernetes replaces them.
+    /// Fetches the object at this path. Reads token and authority each time, because Kubernetes
+    /// replaces them.
     pub(super) async fn get(&self, path: &str) -> Result<Value, ApiError> {
         let unreachable = |why: String| ApiError::Unreachable {
             path: path.to_owned(),

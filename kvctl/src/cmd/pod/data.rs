@@ -1,8 +1,9 @@
 //! The data directory of a node that may have left the cluster.
 //!
-//! A node that has left has nothing that the cluster still needs, and the cluster does not take it back. It gets a mark. The data
-//! itself goes when the pod starts again: until then there is time to look at it. Another mark is there while the node leaves: one
-//! that was killed then knows why the cluster no longer has it. A node that was written off has neither, and keeps its data.
+//! The cluster needs nothing from a node that has left, and does not take it back. Its directory
+//! gets a mark, and the next start of the pod empties it; until then you can inspect the data. A
+//! second mark exists while the node leaves, so a node that was killed meanwhile knows why it is no
+//! member. A node that was declared dead has no mark, and keeps its data.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,11 +12,11 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::out::note;
 
-/// Only there after the node has left.
+/// Exists only after the node has left.
 const MARK: &str = "left-the-cluster";
-/// There from when the node begins to leave.
+/// Exists from the moment when the node starts to leave.
 const LEAVING: &str = "leaving-the-cluster";
-/// Made by the file system, for root alone.
+/// The file system makes it, for root alone.
 const OF_FILE_SYSTEM: &str = "lost+found";
 
 pub(super) struct DataDir(PathBuf);
@@ -25,7 +26,7 @@ impl DataDir {
         Self(path.to_owned())
     }
 
-    /// Whether no node has had its data here.
+    /// Whether the directory has never held a node's data.
     pub(super) fn is_new(&self) -> bool {
         !self.0.join("store").exists()
     }
@@ -38,7 +39,7 @@ impl DataDir {
         self.mark(LEAVING)
     }
 
-    /// It is to stay after all.
+    /// Cancels the leave: the node stays.
     pub(super) fn unmark(&self) -> Result<(), Failure> {
         let mark = self.0.join(LEAVING);
         match fs::remove_file(&mark) {
@@ -66,9 +67,7 @@ impl DataDir {
         if !mark.exists() {
             return Ok(());
         }
-        note(
-            "this node has left the cluster: its data directory is emptied, and it begins as a new one",
-        );
+        note("this node has left the cluster: emptying its data directory to start as a new node");
         let entries =
             fs::read_dir(&self.0).map_err(|source| Failure::file("read", &self.0, source))?;
         for entry in entries {

@@ -1,6 +1,7 @@
-//! The node's place in the cluster: getting one, and giving it up.
+//! Joins and leaves the cluster.
 //!
-//! Both look at what is, take the next step and look again. So both can be begun anew at any time, and go on after a kill.
+//! Both read the status, take the next step and read it again. So both can be repeated at any time,
+//! and continue after a kill.
 
 use std::time::Duration;
 
@@ -11,15 +12,15 @@ use crate::failure::{Code, Failure};
 use crate::out::note;
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Most nodes that are tried. One that answers is enough.
+/// Most nodes to try. One answer is enough.
 const MOST_PEERS: u32 = 16;
-/// A refusal may be about a change that has just ended. One that comes this often in a row is final.
+/// A refusal may concern a change that has just ended. After this many in a row, it is final.
 const REFUSALS: u32 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Member,
-    /// It was told to go, and killed before it was gone.
+    /// It was killed while it was leaving.
     Leaving,
 }
 
@@ -45,7 +46,7 @@ impl<'a> Membership<'a> {
         }
     }
 
-    /// How others reach the gRPC of the pod of this number.
+    /// The gRPC address of pod `number`.
     pub(super) fn address(&self, number: u32) -> String {
         self.peers.replace("{}", &number.to_string())
     }
@@ -54,7 +55,8 @@ impl<'a> Membership<'a> {
         self.address(self.number)
     }
 
-    /// Gets the node into the cluster, and waits until it has its share. One that `was_leaving` may be gone already.
+    /// Joins the cluster and waits until the node has its share. A node that `was_leaving` may
+    /// already have left.
     pub(super) async fn join(&self, was_leaving: bool) -> Place {
         let mut said = Said::default();
         loop {
@@ -65,9 +67,10 @@ impl<'a> Membership<'a> {
                 Some(MemberState::Leaving) => return Place::Leaving,
                 Some(MemberState::Joining) => said.say("joining the cluster"),
                 None if was_leaving && self.is_gone().await => return Place::Leaving,
-                // A founder is a member once the cluster is founded. Until then nobody can let it in.
+                // A founder becomes a member when the cluster is founded. Until then, there is no
+                // cluster to join.
                 None => match self.ask_to_join().await {
-                    Ok(()) => said.say("the cluster lets this node join"),
+                    Ok(()) => said.say("the cluster has accepted this node"),
                     Err(failure) => said.say(&format!("not in the cluster yet: {failure}")),
                 },
             }
@@ -86,10 +89,10 @@ impl<'a> Membership<'a> {
         Ok(())
     }
 
-    /// Gets the node out of the cluster, and waits until everything has moved off it.
+    /// Leaves the cluster and waits until everything has moved off the node.
     ///
     /// # Errors
-    /// What the cluster refuses for good: then the node keeps its place.
+    /// When the cluster refuses for good; the node then keeps its place.
     pub(super) async fn leave(&self) -> Result<(), Failure> {
         let (mut said, mut refusals) = (Said::default(), 0);
         loop {
@@ -118,12 +121,12 @@ impl<'a> Membership<'a> {
         }
     }
 
-    /// How far it is; none once the node is no member.
+    /// The progress; `None` once the node is no member.
     async fn step_out(&self) -> Result<Option<String>, Failure> {
         let client = self.client(self.others())?;
         let status = client.status().await?;
         let Some(own) = self.own_entry(&status) else {
-            // Whoever answered may not have heard yet that this node was let in.
+            // The node that answered may not know yet that this node was accepted.
             let own = self.ask(vec![self.own()]).await;
             let knows_more =
                 own.is_ok_and(|own| own.epoch > status.epoch && self.own_entry(&own).is_some());
@@ -131,7 +134,7 @@ impl<'a> Membership<'a> {
         };
         if let Some(running) = &status.transition {
             return Ok(Some(format!(
-                "waiting for transition {}: it has moved {} of {} partitions",
+                "waiting for transition {}: {} of {} partitions have moved",
                 running.id, running.partitions_done, running.partitions_total
             )));
         }
@@ -146,7 +149,7 @@ impl<'a> Membership<'a> {
         status.nodes.iter().find(|it| it.member.address == own)
     }
 
-    /// Pods that go before this one are scaled down after it.
+    /// The other pods. Those with lower numbers are scaled down after this one.
     fn others(&self) -> Vec<String> {
         let others = 0..self.number.max(self.founders).min(MOST_PEERS);
         let others = others.filter(|it| *it != self.number);
@@ -157,13 +160,13 @@ impl<'a> Membership<'a> {
         Ok(self.client(endpoints)?.status().await?)
     }
 
-    /// Made anew for each question: what it shows and trusts is there only once the node has started.
+    /// A new client per request: its certificates exist only once the node has started.
     fn client(&self, endpoints: Vec<String>) -> Result<Client, Failure> {
         self.global.client_at(endpoints)
     }
 }
 
-/// Says each thing once.
+/// Prints each message once.
 #[derive(Default)]
 struct Said(String);
 

@@ -1,6 +1,6 @@
-//! Ways to give keys to nodes, side by side: how even, how much moves, how fast, how large.
+//! Compares methods to place keys on nodes: balance, movement, speed, memory.
 //!
-//! What serves is [`Planned`]. The others are here to be compared with, each by the definition of its source:
+//! Torc uses [`Planned`]. The others follow the definitions of their sources:
 //!
 //! | method | source |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `maglev` | Eisenbud et al., Maglev, NSDI 2016, section 3.4 |
 //! | `anchor` | Mendelson, Vargaftik, Barabash, Lorenz, Keslassy, Orda, AnchorHash, 2021, algorithm 3 |
 //!
-//! A key is its token, uniform in 64 bits, so that no method hashes a key again where its source hashes one.
+//! A key is its token, uniform in 64 bits, so no method hashes keys where its source does.
 
 mod anchor;
 mod hashed;
@@ -30,13 +30,13 @@ use self::maglev::Maglev;
 use self::ring::{Ketama, Planned, Random};
 use crate::failure::Failure;
 
-/// A way to give keys to nodes.
+/// A way to place keys on nodes.
 pub(super) trait Placement {
-    /// The node of a key. There is one unless there are no nodes.
+    /// The node of a key. There must be at least one node.
     fn node(&self, key: u64) -> u32;
-    /// A node comes that is not there.
+    /// Adds a new node.
     fn join(&mut self, node: u32);
-    /// A node goes that is there and not the last.
+    /// Removes an existing node, never the last.
     fn leave(&mut self, node: u32);
     /// Memory, bytes.
     fn bytes(&self) -> usize;
@@ -54,7 +54,7 @@ pub(crate) enum Method {
     Anchor,
 }
 
-/// The rings, and how much is looked at.
+/// The size of the comparison.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
     pub(super) nodes: u32,
@@ -71,10 +71,10 @@ pub(super) struct Row {
     pub(super) nodes: u32,
     /// Keys of the busiest node over the mean.
     pub(super) peak_to_mean: f64,
-    /// Share of the keys that change their node when one comes, and the least possible.
+    /// Share of the keys that move when a node joins, and the minimum.
     pub(super) moved_by_join: f64,
     pub(super) least_by_join: f64,
-    /// When one in the middle goes.
+    /// When a node in the middle leaves.
     pub(super) moved_by_leave: f64,
     pub(super) least_by_leave: f64,
     pub(super) lookup_ns: f64,
@@ -111,10 +111,10 @@ impl Method {
     }
 }
 
-/// Our planned positions, then each method. `now` is a clock that does not go back.
+/// Torc's planned positions, then each method. `now` is a monotonic clock.
 ///
 /// # Errors
-/// [`Failure::Usage`] where the nodes find no place on the ring.
+/// [`Failure::Usage`] if the ring is too small for the nodes.
 pub(super) fn rows<'a>(
     size: &'a Size,
     methods: &'a [Method],

@@ -1,4 +1,4 @@
-//! What `top` shows at a moment, as facts, text and JSON.
+//! The content of `top` at one moment, as data, text and JSON.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use crate::progress::{self, ProgressRate};
 use crate::table::{Align, Table};
 use crate::text;
 
-/// What a node carried out in its last five seconds.
+/// The operations of a node in its last five seconds.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Load {
     from_ms: u64,
@@ -66,7 +66,7 @@ struct NodeLoad {
     load: Option<Load>,
 }
 
-/// All that is shown.
+/// Everything on the screen.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Frame {
     at_ms: u64,
@@ -75,12 +75,12 @@ pub(super) struct Frame {
     nodes: Vec<NodeLoad>,
     pub(super) hot: Option<HotKeys>,
     pub(super) status: ClusterStatus,
-    /// Requests a second of the cluster, oldest first.
+    /// Requests per second of the cluster, oldest first.
     #[serde(skip)]
     pub(super) past: Vec<u64>,
 }
 
-/// A column of the table of nodes, which may sort it.
+/// A column of the table of nodes, to sort by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Column {
     Node,
@@ -98,7 +98,7 @@ pub(super) enum Column {
     FreeDisk,
 }
 
-/// A node, and its load if it tells one.
+/// A node, and its load if known.
 type Row<'a> = (&'a NodeStatus, Option<&'a Load>);
 
 impl Column {
@@ -168,7 +168,7 @@ impl Column {
         }
     }
 
-    /// What the table is sorted by; text sorts by itself.
+    /// The sort key of a number column; text columns sort by their text.
     fn weight(self, (node, load): Row<'_>) -> f64 {
         let of_load = |of: fn(&Load) -> f64| load.map_or(-1.0, of);
         let us = |of: Option<u64>| of.map_or(-1.0, |us| us as f64);
@@ -238,7 +238,7 @@ impl Frame {
         }
     }
 
-    /// The nodes, sorted; the highest number first, as one looks for the busiest.
+    /// The sorted nodes, the highest number first.
     pub(super) fn rows(&self, by: Column, reverse: bool) -> Vec<Vec<String>> {
         let loads = self.nodes.iter().map(|node| node.load.as_ref());
         let mut rows: Vec<Row<'_>> = self.status.nodes.iter().zip(loads).collect();
@@ -265,7 +265,7 @@ impl Frame {
         )
     }
 
-    /// The change that runs, and how far it is.
+    /// The running change and its progress.
     pub(super) fn change(&self, pace: &ProgressRate) -> Option<String> {
         let running = self.status.transition.as_ref()?;
         let (name, who) = (progress::name(running.kind), progress::who(running));
@@ -314,7 +314,7 @@ pub(super) fn hot_rows(hot: &HotKeys) -> impl Iterator<Item = [String; 4]> + '_ 
     })
 }
 
-/// Requests a second of all nodes, sample by sample.
+/// Requests per second of all nodes, sample by sample.
 fn past(status: &ClusterStatus) -> Vec<u64> {
     let mut sums = std::collections::BTreeMap::<u64, u64>::new();
     for sample in status.nodes.iter().flat_map(|node| &node.load) {

@@ -1,4 +1,4 @@
-//! A frame on a terminal.
+//! Draws a frame on a terminal.
 
 use ratatui::Frame as Canvas;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -10,7 +10,7 @@ use super::frame::{Column, Frame, HOT_COLUMNS, hot_rows};
 use crate::progress::ProgressRate;
 use crate::table::Align;
 
-/// What the person at the keyboard has chosen, and what came in between.
+/// The user's choices and the latest problem.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) sort: Column,
@@ -24,7 +24,10 @@ const HELP: &str = " q quit   ← → sort by another column   r reverse ";
 
 pub(super) fn draw(canvas: &mut Canvas<'_>, frame: Option<&Frame>, view: &View) {
     let Some(frame) = frame else {
-        let waiting = view.problem.as_deref().unwrap_or("asking the cluster");
+        let waiting = view
+            .problem
+            .as_deref()
+            .unwrap_or("connecting to the cluster");
         canvas.render_widget(Text::from(waiting), canvas.area());
         return;
     };
@@ -69,7 +72,7 @@ fn cell(text: String, align: Align) -> Cell<'static> {
     Cell::from(Text::from(text).alignment(alignment))
 }
 
-/// Columns as wide as what is in them.
+/// Column widths that fit the cells.
 fn widths<'a>(titles: impl Iterator<Item = &'a str>, rows: &[Vec<String>]) -> Vec<Constraint> {
     let wide = |(at, title): (usize, &str)| {
         let cells = rows.iter().map(|row| row[at].chars().count());

@@ -1,4 +1,4 @@
-//! What replicas say.
+//! Handles the answers of replicas.
 
 use torc_record::{Ballot, HybridTime};
 use torc_ring::NodeId;
@@ -62,8 +62,8 @@ impl Coordinator {
         }
     }
 
-    /// Asks again, of replicas that are closed up to the expiry of what was found. Those who were
-    /// asked so in this round may still answer.
+    /// Asks again, closing replicas up to the expiry of the found value. Replicas that were
+    /// already asked this way in the round may still answer.
     fn settle_expiry(
         &mut self,
         now: Now,
@@ -171,7 +171,7 @@ impl Coordinator {
         }
     }
 
-    /// Ends a reconciliation once every replica has answered, if only that it abstains.
+    /// Ends a reconciliation once every replica has answered or abstained.
     pub(super) fn conclude_reconcile(&mut self, mut op: Box<EventualOp>, out: &mut Vec<Intent>) {
         let complete = match &op.own.step {
             Step::Reading { read, mute } => read.missing().all(|node| mute.contains(&node)),

@@ -1,4 +1,4 @@
-//! What callers are told, and what is left to do then.
+//! Ends operations: outcomes for callers, and remaining work.
 
 use super::super::table::Pending;
 use super::super::{Coordinator, Intent, Outcome};
@@ -28,7 +28,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether a write cannot be done without replicas whose disks are full.
+    /// Whether a write needs replicas whose disks are full.
     pub(super) fn lacks_space_for(&self, op: &EventualOp) -> bool {
         let (Step::Writing { write, .. }, Some(config)) = (&op.own.step, &op.config) else {
             return false;
@@ -36,7 +36,7 @@ impl Coordinator {
         !write.can_spare(self.full(config))
     }
 
-    /// The time is over: who has not confirmed is to be told later.
+    /// The time is over: keep hints for replicas that have not confirmed.
     pub(super) fn end(&mut self, op: &EventualOp, out: &mut Vec<Intent>) {
         self.lingering.remove(&op.id);
         let (Step::Writing { write, .. }, Some(record)) = (&op.own.step, &op.own.record) else {
@@ -63,7 +63,7 @@ impl Coordinator {
         }
     }
 
-    /// Everybody has answered.
+    /// Every replica has answered.
     pub(super) fn forget(&mut self, op: &EventualOp) {
         self.lingering.remove(&op.id);
     }
@@ -83,7 +83,7 @@ impl Coordinator {
         self.put_back(op);
     }
 
-    /// Nobody waits for it any more. What it may have written lingers as if it was answered.
+    /// Abandons an operation. A write that it may have sent lingers as if it had been answered.
     pub(in super::super) fn abandon_eventual(
         &mut self,
         now: Now,

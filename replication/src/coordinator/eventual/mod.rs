@@ -1,20 +1,20 @@
 //! Operations of `eventual` namespaces: last writer wins by hybrid clock.
 //!
-//! * A write is one version with one ballot: it is sent again, in a later epoch too if need
-//!   be, but never under another one. Once it is answered, those who have not confirmed
-//!   have some time left; then each is to be given a [`Hint`](crate::Hint).
-//! * A read answers with the newest of as many answers as asked for, and sends it to those
-//!   who answered with an older one.
-//! * A value that has expired is absent once a majority answers by that time too: they are told
-//!   to, as by a collection, and asked again. So no majority finds it any more, whatever the
-//!   clock says of the node that asks. A read of one replica goes by its own clock.
-//! * A reconciliation asks all replicas, and brings those that answered to the newest version.
+//! * A write is one version with one ballot: it may be resent, even in a later epoch, but
+//!   never under another ballot. Once it is answered, replicas that have not confirmed get
+//!   some more time; then the node keeps a [`Hint`](crate::Hint) for each.
+//! * A read returns the newest of the requested number of answers, and sends it to
+//!   replicas that answered with an older one.
+//! * An expired value is absent once a majority also judges by that time: the read tells them
+//!   to, as a collection does, and asks again. So no majority finds the value any more,
+//!   whatever the reading node's clock. A read of one replica uses its own clock.
+//! * A reconciliation asks all replicas, and sends the newest version to those that answered.
 //!
-//! Invariant: a write whose version may be at a replica is never called unavailable, but
-//! unknown.
+//! Invariant: if a replica may hold a write's version, the outcome is unknown, never
+//! unavailable.
 //!
-//! * `quorum`: a read and a write. `rounds`: asking. `answers`: what replicas say. `ends`:
-//!   what callers are told, and who is to get a hint.
+//! * `quorum`: a read and a write. `rounds`: questions. `answers`: answers of replicas.
+//!   `ends`: outcomes and hints.
 
 mod answers;
 mod ends;
@@ -30,21 +30,21 @@ use super::{Condition, Coordinator, Intent, Op, Operation, Outcome, Request, new
 use crate::{Content, Message, Now, OpId, Votes};
 pub use quorum::{EventualRead, EventualWrite, Quorum};
 
-/// Bounds of operations in `eventual` namespaces.
+/// Limits of operations in `eventual` namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventualOptions {
-    /// The first pause before those who are silent are asked again; doubles up to 16 times.
+    /// The first pause before silent replicas are asked again; doubles up to 16 times.
     pub resend_ms: u64,
-    /// How long a reconciliation waits for all replicas before a majority is enough.
+    /// How long a reconciliation waits for all replicas before a majority suffices.
     pub reconcile_ms: u64,
-    /// How long an answered write waits for those who have not confirmed.
+    /// How long an answered write waits for replicas that have not confirmed.
     pub linger_ms: u64,
-    /// Most answered writes that wait so; beyond, the oldest wait no longer.
+    /// Most answered writes that wait; beyond, the oldest stop waiting.
     pub lingering: usize,
 }
 
 impl EventualOptions {
-    /// What nodes run with.
+    /// The settings of nodes.
     pub const DEFAULT: Self = Self {
         resend_ms: 50,
         reconcile_ms: 500,
@@ -53,7 +53,7 @@ impl EventualOptions {
     };
 }
 
-/// What an operation is at.
+/// The step of an operation.
 #[derive(Debug, Default)]
 pub(super) enum Step {
     /// For the clock or the topology.
@@ -61,12 +61,12 @@ pub(super) enum Step {
     Waiting,
     Reading {
         read: EventualRead,
-        /// Who answered that it has no say.
+        /// Replicas that abstained.
         mute: Vec<NodeId>,
     },
     Writing {
         write: EventualWrite,
-        /// Who was asked in this round, and has not said that it did nothing.
+        /// Replicas asked in this round that have not denied any effect.
         in_doubt: Votes,
     },
     HandingOver,
@@ -80,13 +80,14 @@ pub(super) struct Eventual {
     pub(super) quorum: Quorum,
     /// A write's version, once it has one.
     record: Option<Record>,
-    /// A round that is over may have stored it.
+    /// Whether an earlier round may have stored it.
     maybe_stored: bool,
     pub(super) is_answered: bool,
-    /// What a delete that is to tell found before.
+    /// Whether a reporting delete found a value.
     existed: Option<bool>,
-    /// Up to where replicas are closed before they tell what they hold: no write at or below is
-    /// confirmed afterwards that they do not tell of, and what has expired by its time stays so.
+    /// The ballot up to which replicas close before they answer: afterwards they confirm no
+    /// write at or below it that their answer lacks, and values expired by its time stay
+    /// expired.
     closes: Ballot,
     step: Step,
     resends: u32,
@@ -182,7 +183,7 @@ fn is_not_in_doubt(op: &mut EventualOp, node: NodeId) {
     }
 }
 
-/// What the caller of a write is told.
+/// The outcome of a write.
 fn written(op: &EventualOp, version: Ballot) -> Outcome {
     Outcome::Written {
         version,
@@ -191,7 +192,7 @@ fn written(op: &EventualOp, version: Ballot) -> Outcome {
     }
 }
 
-/// Whether a delete has yet to find out if there is a value.
+/// Whether a delete must still find out if there is a value.
 const fn asks_first(op: &EventualOp) -> bool {
     let tells = matches!(
         op.request,

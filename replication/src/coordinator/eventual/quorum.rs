@@ -1,11 +1,11 @@
-//! Reads and writes of `eventual` namespaces, each on its way through one round.
+//! Reads and writes of `eventual` namespaces, each in one round.
 //!
-//! A write is stored where it is newer, a read returns the newest of the answers; how
-//! many must answer is the request's choice. There are no promises and no rounds, so
-//! concurrent writes are lost, all but one. Never mix these with registers on one key.
+//! Replicas store a write if it is newer; a read returns the newest answer; the request
+//! chooses how many must answer. Without promises, only one of several concurrent
+//! writes survives. Never mix these with registers on one key.
 //!
-//! While a partition moves, as many of the new set as of the old must have stored a
-//! write, so that a move loses nothing that was acknowledged.
+//! While a partition moves, a write needs as many replicas of the new set as of the old
+//! one, so a move loses no acknowledged write.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use torc_ring::NodeId;
 
 use crate::{Config, Content, Envelope, Held, Locator, Message, Mutation, Mutations, Tag, Votes};
 
-/// Below every version that was ever written.
+/// Below every written version.
 const LOWEST: Ballot = Ballot {
     epoch: Epoch(0),
     time: HybridTime(1),
@@ -34,7 +34,7 @@ pub enum Quorum {
 }
 
 impl Quorum {
-    /// Whether these members of a set are enough. Excluded ones do not count, and are not
+    /// Whether these members of a set suffice. Excluded members neither count nor are
     /// waited for.
     fn is_met(self, votes: Votes, set: Votes, excluded: Votes, mutations: Mutations) -> bool {
         let count = votes.intersection(set).without(excluded).count();
@@ -47,8 +47,8 @@ impl Quorum {
     }
 }
 
-/// A write on its way. Ask for [`sends`](Self::sends), take the answers, and when the
-/// time is over keep a [`Hint`](crate::Hint) for each of [`missing`](Self::missing).
+/// A running write. Ask for [`sends`](Self::sends), take the answers, and at the
+/// deadline keep a [`Hint`](crate::Hint) for each of [`missing`](Self::missing).
 #[derive(Debug, Clone)]
 pub struct EventualWrite {
     config: Arc<Config>,
@@ -57,7 +57,7 @@ pub struct EventualWrite {
     quorum: Quorum,
     mutations: Mutations,
     stored: Votes,
-    /// Who will not store it, ever.
+    /// Replicas that will never store it.
     refused: Votes,
 }
 
@@ -95,7 +95,7 @@ impl EventualWrite {
             .collect()
     }
 
-    /// Notes that a replica has stored it; whether the write is done.
+    /// Records that a replica has stored it. Returns whether the write is done.
     pub fn on_stored(&mut self, from: NodeId) -> bool {
         if let Some(index) = self.config.index(from) {
             self.stored.insert(index);
@@ -103,7 +103,7 @@ impl EventualWrite {
         self.is_met(self.stored)
     }
 
-    /// Notes that a replica will not store it, ever; whether the write can still be done.
+    /// Records that a replica will never store it. Returns whether the write can still succeed.
     pub fn on_refused(&mut self, from: NodeId) -> bool {
         if let Some(index) = self.config.index(from) {
             self.refused.insert(index);
@@ -111,7 +111,7 @@ impl EventualWrite {
         self.is_met(self.config.acceptors().without(self.refused))
     }
 
-    /// Whether it can be done without these members.
+    /// Whether the write can succeed without these members.
     pub(super) fn can_spare(&self, votes: Votes) -> bool {
         self.is_met(self.config.acceptors().without(votes))
     }
@@ -133,13 +133,13 @@ impl EventualWrite {
     }
 }
 
-/// A read on its way.
+/// A running read.
 #[derive(Debug, Clone)]
 pub struct EventualRead {
     config: Arc<Config>,
     quorum: Quorum,
     mutations: Mutations,
-    /// Who is asked.
+    /// The asked replicas.
     wanted: Votes,
     answers: Vec<(NodeId, Held)>,
     answered: Votes,
@@ -160,8 +160,8 @@ impl EventualRead {
         }
     }
 
-    /// A read that asks all replicas, those that only write included: what one of them cannot
-    /// read is given to it again, and where they are closed a move undoes nothing.
+    /// A read that asks all replicas, including those that only write: it repairs their
+    /// unreadable records, and a move does not undo closing them.
     pub(super) fn of_both(config: Arc<Config>, quorum: Quorum, mutations: Mutations) -> Self {
         let all = config.readers().union(config.acceptors());
         let wanted = all.without(config.excluded);
@@ -176,8 +176,9 @@ impl EventualRead {
         self.config.nodes(self.wanted.without(self.answered))
     }
 
-    /// Takes an answer to `Read` with the value; the newest version once enough are
-    /// there. It may be a tombstone or have expired: the caller judges by its clock.
+    /// Takes an answer to `Read` with the value. Returns the newest version once there
+    /// are enough answers. It may be a tombstone or have expired: the caller judges by
+    /// its clock.
     pub fn on_holding(&mut self, from: NodeId, held: Held) -> Option<&Held> {
         let index = self.config.index(from);
         let index = index.filter(|at| self.wanted.contains(*at))?;
@@ -224,7 +225,7 @@ impl EventualRead {
         });
     }
 
-    /// Whether as many have answered as this.
+    /// Whether this quorum has answered.
     pub(super) fn is_met_by(&self, quorum: Quorum) -> bool {
         let Config { excluded, .. } = *self.config;
         quorum.is_met(
@@ -235,13 +236,12 @@ impl EventualRead {
         )
     }
 
-    /// Whether those who have answered have a member in common with every majority that
-    /// confirms a write.
+    /// Whether the answers intersect every majority that confirms a write.
     pub(super) fn is_majority(&self) -> bool {
         self.is_majority_of_both(self.answered)
     }
 
-    /// Whether such a majority answers that what expires then is absent.
+    /// Whether such a majority treats values that expire then as absent.
     pub(super) fn agrees_on_expiry(&self, at_ms: u64) -> bool {
         let agree = |(_, held): &&(NodeId, Held)| held.collecting.time.unix_ms() >= at_ms;
         let agreed = self.answers.iter().filter(agree);
@@ -271,8 +271,8 @@ impl EventualRead {
             .map(|(node, _)| *node)
     }
 
-    /// What those that are behind are sent, each once; `others` answered that they have no
-    /// say on the key, and `closed` is what the round has closed.
+    /// The repairs for replicas that are behind, one each. `others` abstained, and the
+    /// round has closed replicas up to `closed`.
     pub(super) fn repairs(
         &mut self,
         at: &Locator,
@@ -324,8 +324,8 @@ impl EventualRead {
             .collect()
     }
 
-    /// The latest time of a collection that any who answered has begun. Not that of the highest
-    /// ballot: a later epoch may have an earlier clock.
+    /// The latest time of a collection that any answering replica has started. Not that of the
+    /// highest ballot, because a later epoch may have an earlier clock.
     pub(super) fn collecting(&self) -> HybridTime {
         let all = self.answers.iter().map(|(_, held)| held.collecting.time);
         all.max().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Asking replicas, by the newest configuration.
+//! Asks replicas, by the newest configuration.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{EventualOp, EventualRead, EventualWrite, Quorum, Step, asks_first, i
 use crate::{Config, Message, Mutation, Now, Tag, Votes};
 
 impl Coordinator {
-    /// Asks everybody by the newest configuration, or waits for what that needs.
+    /// Asks all replicas of the newest configuration, or waits for its requirements.
     pub(in super::super) fn begin_round(
         &mut self,
         now: Now,
@@ -97,7 +97,7 @@ impl Coordinator {
         }
     }
 
-    /// Asks those who have not answered in this round.
+    /// Asks replicas that have not answered in this round.
     pub(super) fn ask(&self, op: &mut EventualOp, out: &mut Vec<Intent>) {
         let Some(config) = op.config.clone() else {
             return;

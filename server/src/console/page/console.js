@@ -38,10 +38,10 @@ function attention({ status }) {
     const who = `Node ${node.id}`;
     if (!node.reachable) add("bad", `${who} does not answer: ${node.problem}`);
     else if (!node.ready && node.state === "active") add("", `${who} is not ready: ${node.problem}`);
-    if (node.disk_full) add("bad", `${who}: its disk is full. It stores nothing until there is space.`);
+    if (node.disk_full) add("bad", `${who}: its disk is full. It refuses writes until there is space.`);
     if (node.damaged_slices) add("", `${who}: ${count(node.damaged_slices)} slices are damaged. Check its disk.`);
     const days = node.certificate_ends_at_ms ? (node.certificate_ends_at_ms - state.now.at_ms) / 86.4e6 : Infinity;
-    if (days < 14) add(days < 0 ? "bad" : "", days < 0 ? `${who}: its certificate has ended.` : `${who}: its certificate ends in ${Math.floor(days)} days. Replace its files.`);
+    if (days < 14) add(days < 0 ? "bad" : "", days < 0 ? `${who}: its certificate has expired.` : `${who}: its certificate expires in ${Math.floor(days)} days. Replace its files.`);
     if (node.exposed?.length) add("", `${who} serves ${node.exposed.join(", ")} to other machines without TLS.`);
   }
   show($("attention").firstElementChild, list);
@@ -159,11 +159,11 @@ function memory({ status }) {
   const bits = (it, field) => [bytes(it[field]), it.sealed_keys ? h("small", {}, `${((8 * it[field]) / it.sealed_keys).toFixed(1)} bits per key`) : null];
   table("memory", [
     { name: "node", of: (it) => [swatch(colour(it.id)), `${it.id}`] },
-    { name: "sealed keys", help: "Counted once for each slice that has them", num: true, of: (it) => count(it.sealed_keys) },
+    { name: "sealed keys", help: "Counted once per slice", num: true, of: (it) => count(it.sealed_keys) },
     ...PARTS.map(([name, field, help]) => ({ name, help, num: true, of: (it) => (field === "memtable_bytes" ? [bytes(it[field]), h("small", {}, `of ${bytes(it.memtable_limit_bytes)}`)] : bits(it, field)) })),
     { name: "index", help: "All but the memtable", num: true, of: (it) => bits(it, "index_bytes") },
     { name: "process", help: "Resident memory", num: true, of: (it) => bytes(it.rss_bytes) },
-    { name: "slices", help: "In all; of the partition that has most", num: true, of: (it) => [count(it.slices), h("small", {}, `${it.most_slices} at most`)] },
+    { name: "slices", help: "In all; of the partition with the most", num: true, of: (it) => [count(it.slices), h("small", {}, `${it.most_slices} at most`)] },
     { name: "on disk", help: "Slices, and the commit log", num: true, of: (it) => [bytes(it.slice_bytes), h("small", {}, `log ${bytes(it.log_bytes)}`)] },
     { name: "flushes", help: "Memtable to slices, since it started", num: true, of: (it) => count(it.flushes) },
     { name: "compactions", help: "Several slices to one, since it started", num: true, of: (it) => count(it.compactions) },
@@ -184,7 +184,7 @@ function generations({ status }) {
     { name: "data", help: "Bytes of keys and values", num: true, of: (it) => bytes(it.payload_bytes) },
     { name: "waits for", help: "Nodes that still fetch it, or may answer from an older one", of: (it) => waits(it) || "nobody" },
   ], all, "no generations");
-  show($("backups"), writing.length ? `A backup is written by node ${writing.join(", ")}.` : "No backup is written now.");
+  show($("backups"), writing.length ? `A backup is running on node ${writing.join(", ")}.` : "No backup is written now.");
 }
 
 function heat({ heat, status }) {

@@ -1,4 +1,4 @@
-//! Floods of small frames that cost a client less than a node that would believe them.
+//! Floods of small frames that cost a client less than a careless node.
 
 use super::super::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM,

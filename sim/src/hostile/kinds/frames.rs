@@ -1,4 +1,4 @@
-//! Single frames of HTTP/2 that must not be.
+//! Single invalid HTTP/2 frames.
 
 use super::super::frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PREFACE, PRIORITY,

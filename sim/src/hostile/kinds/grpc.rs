@@ -1,4 +1,4 @@
-//! gRPC as it should not be: heads, headers and bodies.
+//! Invalid gRPC: heads, headers and bodies.
 
 use bytes::Bytes;
 use prost::Message as _;

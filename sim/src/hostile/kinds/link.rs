@@ -1,8 +1,8 @@
-//! `Replica.Link` by those who are no replicas: greetings that are not theirs, and frames that are
-//! cut, repeated, out of order or about things that are not there.
+//! `Replica.Link` from outsiders: stolen greetings, and frames that are cut, repeated, out of
+//! order or about unknown objects.
 //!
-//! A node cannot tell yet who greets it with what every node tells to whoever asks. So a stream of
-//! another member's can be taken over here; that member opens it again.
+//! Without authentication, a node cannot recognise a greeting made of public facts. So an outsider
+//! can take over a member's stream here; the member reopens it.
 
 use std::time::Duration;
 

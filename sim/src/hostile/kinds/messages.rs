@@ -1,5 +1,5 @@
-//! Kinds that follow from the descriptors: for each RPC, requests that are no message, or one that
-//! is too long, too deep or too full. A new RPC is covered by itself.
+//! Kinds from the descriptors: for each RPC, requests that are malformed, too long, too deep or
+//! too full. New RPCs are covered automatically.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Requests that mean another cluster or another node, for each service.
+//! Requests for a different cluster or node, for each service.
 
 use bytes::Bytes;
 use tonic::Code;

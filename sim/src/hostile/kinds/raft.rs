@@ -1,4 +1,4 @@
-//! Messages of the topology group that no member sent: forged terms and votes, JSON that is none.
+//! Forged messages of the topology group: terms, votes, malformed JSON.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! Requests at the port of Redis clients that announce much, never end, or cost more than they are long.
+//! Requests at the port of Redis clients that announce large sizes, never end, or cost much more
+//! than their length.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Connections that say nothing, or not enough, up to the descriptors of a node.
+//! Silent or incomplete connections, up to a node's descriptor limit.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Calls that begin in order and go on badly: slow, unread, abandoned.
+//! Calls that start correctly and then misbehave: slow, unread, abandoned.
 
 use std::time::Duration;
 

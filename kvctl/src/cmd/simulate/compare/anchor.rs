@@ -1,24 +1,26 @@
-//! AnchorHash: arrays that remember the order in which buckets went.
+//! AnchorHash: arrays that record the order in which buckets were removed.
 //!
-//! Of a fixed number of buckets some work. A key whose bucket does not goes on to one that worked when that bucket
-//! went, and so on. Any bucket may go, and only its keys move; the one that went last comes back first.
+//! Of a fixed number of buckets, some are working. A key of a removed bucket goes to a bucket that
+//! was working at the time of the removal, and so on. Any bucket can be removed, and only its keys
+//! move; the bucket removed last returns first.
 
 use super::{Placement, mixed_with};
 
-/// Buckets for each node, so that nodes may come; where none is left, all are laid out again, which moves most keys.
+/// Buckets per node, to leave room for joins. When none is left, the layout starts again, which
+/// moves most keys.
 const ROOM: usize = 2;
 
 /// Arrays A, W, L and K and the stack R, as the source names them.
 pub(super) struct Anchor {
-    /// How many buckets worked after this one went; 0: it works.
+    /// How many buckets were working after this one was removed; 0: it is working.
     a: Vec<u32>,
-    /// Working buckets in the first places.
+    /// Working buckets first.
     w: Vec<u32>,
-    /// Where a bucket is in `w`.
+    /// The position of a bucket in `w`.
     l: Vec<u32>,
-    /// What took the place of a bucket that went.
+    /// What replaced a removed bucket.
     k: Vec<u32>,
-    /// Buckets that went, the last one last.
+    /// Removed buckets, the latest last.
     r: Vec<u32>,
     working: usize,
     /// The node of each bucket.

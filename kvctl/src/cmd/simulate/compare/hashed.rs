@@ -32,8 +32,9 @@ impl Placement for Modulo {
     }
 }
 
-/// A key jumps from bucket to bucket as buckets are added. Only the last bucket can go: when another node leaves, the last
-/// one's node takes its bucket, so that both nodes' keys move.
+/// A key jumps from bucket to bucket as buckets are added. Only the last bucket can be removed:
+/// when another node leaves, the last bucket's node takes over its bucket, so both nodes' keys
+/// move.
 pub(super) struct Jump {
     nodes: Vec<u32>,
 }
@@ -77,7 +78,7 @@ impl Placement for Jump {
     }
 }
 
-/// Each node bids a hash of itself and the key; the highest has it.
+/// Each node bids a hash of itself and the key; the highest bid wins.
 pub(super) struct Rendezvous {
     nodes: Vec<u32>,
 }

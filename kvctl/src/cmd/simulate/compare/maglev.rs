@@ -1,8 +1,8 @@
-//! Maglev: a table that nodes fill in turn, each in the order of a permutation of its own.
+//! Maglev: nodes fill a table in turn, each in the order of its own permutation.
 
 use super::{Placement, mixed_with};
 
-/// Slots for each node, at least: the source's 100, so that nodes differ by 1 % at most.
+/// Least slots per node: the source's 100, so that nodes differ by at most 1 %.
 const SLOTS: usize = 100;
 
 /// A table of nodes; its length is a prime.
@@ -12,7 +12,7 @@ pub(super) struct Maglev {
 }
 
 impl Maglev {
-    /// The table grows with the nodes it begins with, and keeps its length.
+    /// Sizes the table for the initial nodes; it keeps this length.
     pub(super) fn of(nodes: u32) -> Self {
         // There is a prime between a number and its double (Bertrand).
         let least = SLOTS * (nodes as usize + 1);

@@ -1,4 +1,4 @@
-//! Rings: planned positions as they serve, random ones, and ketama's.
+//! Rings: Torc's planned positions, random positions, and ketama's.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use torc_ring::{Change, NodeId, NodeSpec, Ring, Token, Weight, Zone, allocate};
 use super::{Placement, Size, mixed_with};
 use crate::failure::Failure;
 
-/// Points in order, each with its node: the successor of a key has it.
+/// Points in order, each with its node. The successor of a key owns it.
 struct Points<T> {
     points: Vec<(T, u32)>,
 }
@@ -33,7 +33,7 @@ impl<T: Ord + Copy> Points<T> {
     }
 }
 
-/// The lecture's ring: each node at some hashes of its name.
+/// The textbook ring: each node at some hashes of its name.
 pub(super) struct Random {
     points: Points<u64>,
     positions: u16,
@@ -73,10 +73,10 @@ impl Placement for Random {
     }
 }
 
-/// Digests of a node's name and a number; each has four points.
+/// Digests of a node's name and a number, of four points each.
 const DIGESTS: u32 = 40;
 
-/// libketama's continuum, with BLAKE3 in the place of MD5.
+/// libketama's continuum, with BLAKE3 instead of MD5.
 pub(super) struct Ketama {
     points: Points<u32>,
 }
@@ -117,7 +117,8 @@ impl Placement for Ketama {
     }
 }
 
-/// Ours: positions planned on partition borders, and a table of partitions, one replica each.
+/// Torc's ring: positions planned on partition borders, and a table of partitions, one replica
+/// each.
 #[derive(Clone)]
 pub(super) struct Planned {
     ring: Ring,
@@ -128,7 +129,7 @@ pub(super) struct Planned {
 
 impl Planned {
     /// # Errors
-    /// [`Failure::Usage`] where a node, or one more, finds no place.
+    /// [`Failure::Usage`] if the ring is too small for the nodes and one more.
     pub(super) fn of(size: &Size) -> Result<Self, Failure> {
         let mut planned = Self {
             ring: Ring::new(),
@@ -183,7 +184,7 @@ impl Planned {
 impl Placement for Planned {
     fn node(&self, key: u64) -> u32 {
         let shift = 64 - self.table.len().trailing_zeros();
-        // A table of one has no bits to choose by.
+        // A table of one entry has no index bits.
         self.table[key.checked_shr(shift).unwrap_or(0) as usize]
     }
 

@@ -1,5 +1,4 @@
-//! HTTP/1 at the port of health and metrics: what proxies and servers have read in two ways, and
-//! what takes no end.
+//! HTTP/1 at the port of health and metrics: ambiguous requests, and endless ones.
 
 mod texts;
 

@@ -1,4 +1,4 @@
-//! Requests whose length or lines can be read in two ways.
+//! Requests with ambiguous lengths or lines.
 
 use super::super::super::kind::Kind;
 use super::{ONCE, REFUSED, WAITED_FOR, request, with};

@@ -1,4 +1,4 @@
-//! Operations at their bounds and beyond, digests and routes that are not the key's.
+//! Operations at their limits and beyond, with wrong digests and routes.
 
 mod bounds;
 
