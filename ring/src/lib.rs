@@ -21,6 +21,11 @@
 //! how data moves (`torc-replication`) and how topology is agreed on
 //! (`torc-group`).
 
+#![cfg_attr(
+    test,
+    allow(clippy::cast_possible_truncation, reason = "tests count small numbers")
+)]
+
 mod allocate;
 mod layered;
 mod lead;

@@ -4,6 +4,8 @@
 //! placements alone, and carrying out its moves on the first gives the lists of the
 //! second.
 
+#![expect(clippy::cast_precision_loss, reason = "a ratio for reports")]
+
 use torc_record::Layer;
 
 use crate::{Balance, NodeId, Partition, Partitions, Placement, PreferenceList};

@@ -5,6 +5,11 @@
 //! partitions wait, move and are done. An abort turns the transition round: those that
 //! wait are done, those that moved or had moved go back, by the same stages.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a partition has at most one move"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
