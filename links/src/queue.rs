@@ -1,5 +1,10 @@
 //! What waits for one peer: first in, first out, bounded by count and by bytes.
 
+#![expect(
+    clippy::cast_possible_wrap,
+    reason = "a queue has fewer than 2^63 messages"
+)]
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
