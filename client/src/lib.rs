@@ -74,6 +74,11 @@
 //! Absent on purpose: caching of values (they would be stale), and timers that hold
 //! operations back to fill batches.
 
+#![cfg_attr(
+    test,
+    allow(clippy::cast_possible_truncation, reason = "tests count small numbers")
+)]
+
 mod admin;
 mod answers;
 mod backup;

@@ -4,6 +4,11 @@
 //! Every partition is named to one node, so that each key counts once. What a node could not do is named again, to
 //! another replica where there is one, by the topology known then, until the deadline; nothing is left out silently.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "nodes and MAX_KEY_WEIGHTS are few"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt as _};
