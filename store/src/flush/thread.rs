@@ -1,6 +1,12 @@
 //! The thread that flushes, on request, when enough log has gathered, and when records have
 //! waited long.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "nanoseconds for a counter; `as` saturates"
+)]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
