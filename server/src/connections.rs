@@ -7,6 +7,13 @@
 //! is written to it. Other members of the cluster need no
 //! place: there are few, and without them nothing is replicated.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a share of the connections; `as` saturates"
+)]
+
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;

@@ -1,6 +1,8 @@
 //! How long requests took: a histogram that a request is counted in without a lock, and that can be
 //! read as numbers as well as by Prometheus.
 
+#![expect(clippy::cast_precision_loss, reason = "figures")]
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,9 +25,10 @@ struct Counts {
 impl Latencies {
     pub(crate) fn observe(&self, elapsed: Duration) {
         // Rounded up: a time is at most the bound of its bucket.
-        let bucket = bucket_of(elapsed.as_nanos().div_ceil(1_000) as u64);
+        let bucket =
+            bucket_of(u64::try_from(elapsed.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX));
         self.0.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        let ns = elapsed.as_nanos() as u64;
+        let ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         self.0.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 

@@ -1,6 +1,11 @@
 //! What a change would move, as of now: computed by the topology's own code, so that the
 //! plan that is shown is the plan that runs.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a partition has at most one move"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! What the console shows, as JSON: made of what the members tell, and nothing else.
 
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};

@@ -1,5 +1,12 @@
 //! How busy each part of the token circle is: accesses per second, averaged over some time.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "estimates, `as` saturates, and a part is below PARTS"
+)]
+
 use std::time::Duration;
 
 use parking_lot::Mutex;

@@ -3,6 +3,12 @@
 //! An interval that lies in several steps is spread over them by time: older intervals are longer, so that steps of long ago
 //! are smoother than they were.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "figures, and usize has 64 bits"
+)]
+
 use torc_proto::v1::HotSeries;
 use torc_record::Digest;
 use torc_sketch::hot_keys::HotKeysOptions;

@@ -1,5 +1,10 @@
 //! What clients ask of one key: get, put and delete, seen alike.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a batch has at most MAX_BATCH_ITEMS"
+)]
+
 use std::time::Duration;
 
 use futures::future::join_all;

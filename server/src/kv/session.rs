@@ -7,6 +7,11 @@
 //! to stop asks for them to go to other nodes, and goes on; when the node closes it reads
 //! nothing more, answers what it has read, and says so: what has no answer then was not begun.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a session has fewer than 2^32 requests"
+)]
+
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
 use std::sync::Arc;

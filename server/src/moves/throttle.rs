@@ -1,5 +1,7 @@
 //! A bound on bytes per second, shared by everything that transfers.
 
+#![expect(clippy::cast_precision_loss, reason = "a rate")]
+
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;

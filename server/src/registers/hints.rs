@@ -7,6 +7,11 @@
 //! A node that seems out of reach is tried with one hint at a time, and with many as soon as
 //! it takes one.
 
+#![expect(
+    clippy::cast_possible_wrap,
+    reason = "hints are bounded far below 2^63"
+)]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! How operations come in, one or many at a time, and how their callers wait.
 
+#![expect(clippy::cast_possible_truncation, reason = "WINDOW is small")]
+
 use std::sync::Arc;
 use std::time::Instant;
 

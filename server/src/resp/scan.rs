@@ -5,6 +5,12 @@
 //!
 //! Keys of one token are given together, in one page, because a cursor cannot say which of them was the last.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "an estimate"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

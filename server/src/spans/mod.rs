@@ -12,6 +12,13 @@
 //!
 //! No key and no value is in a span.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a share of all traces; `as` saturates"
+)]
+
 mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
