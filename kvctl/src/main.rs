@@ -14,6 +14,13 @@
 //! Absent on purpose: the wire protocol and routing (`torc-client`), and a configuration file
 //! but for the profiles of `kvctl login`: without one, endpoints come from flags or `TORC_ENDPOINTS`.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures for people; `as` saturates"
+)]
+
 mod args;
 mod cli;
 mod cmd;

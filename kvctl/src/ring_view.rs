@@ -4,6 +4,11 @@
 //! of the preference lists of its partitions, so that a picture drawn during a join
 //! shows how far it is.
 
+#![expect(
+    clippy::cast_possible_wrap,
+    reason = "there are fewer than 2^63 partitions"
+)]
+
 mod circle;
 mod describe;
 

@@ -262,7 +262,7 @@ async fn patiently<T>(
 
 /// SIGTERM, then SIGKILL.
 async fn stop(node: &mut Child) -> Result<(), Failure> {
-    let id = node.id().and_then(|id| Pid::from_raw(id as i32));
+    let id = node.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     if let Some(id) = id {
         // One that has just ended needs no signal.
         let _ = kill_process(id, Signal::TERM);
