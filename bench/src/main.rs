@@ -12,6 +12,14 @@
 //!
 //! Absent on purpose: thresholds, and tests that assert on measurements.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures for people; `as` saturates"
+)]
+
 mod bulk;
 mod cleanup;
 mod cli;

@@ -79,7 +79,7 @@ impl BuildOptions {
             let buckets = (bytes / self.file_bytes() + 1)
                 .next_power_of_two()
                 .max(least);
-            buckets.min(u64::from(MOST_RUNS)) as u32
+            u32::try_from(buckets).map_or(MOST_RUNS, |buckets| buckets.min(MOST_RUNS))
         });
         self.plan_of(target, buckets)
     }
@@ -336,7 +336,7 @@ impl Build {
                         return Err(error);
                     }
                 }
-                let done = gathered.len() as u32;
+                let done = u32::try_from(gathered.len()).unwrap_or(of);
                 progress(Progress::Gathered { done, of });
             }
             Ok(())

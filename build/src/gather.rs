@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use torc_record::Digest;
+use torc_record::{Digest, to_usize};
 use torc_ring::Partition;
 use torc_store::bulk::SliceFileWriter;
 
@@ -98,7 +98,7 @@ fn ranges(run: &Path, plan: &Plan) -> Result<Vec<RangeInclusive<Partition>>, Bui
 fn load(run: &Path, plan: &Plan, range: &RangeInclusive<Partition>) -> Result<Vec<u8>, BuildError> {
     let len = std::fs::metadata(run).map_err(BuildError::io("read", run))?;
     // As much at most as the ranges were made for.
-    let mut rows = Vec::with_capacity(len.len().min(plan.file_bytes) as usize);
+    let mut rows = Vec::with_capacity(to_usize(len.len().min(plan.file_bytes)));
     each(run, plan.shape, |row, bytes| {
         if range.contains(&plan.target.partition(&row.digest())) {
             rows.extend_from_slice(bytes);

@@ -11,6 +11,11 @@
 //!
 //! Sets are kept in memory, checked when they are opened; a payload is read from the file.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "payloads, tables and rows of a table are fewer than 2^32, and usize has 64 bits"
+)]
+
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;

@@ -114,6 +114,10 @@ impl Plan {
     }
 
     /// The bucket of a digest: like a partition, a range of tokens.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "it is less than the number of buckets"
+    )]
     pub(crate) fn bucket(&self, digest: &Digest) -> u32 {
         let bits = self.buckets.trailing_zeros();
         digest.high().checked_shr(u64::BITS - bits).unwrap_or(0) as u32

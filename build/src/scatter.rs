@@ -3,6 +3,11 @@
 //! A bucket's *run* is a file of records in their stored form, one after the other, in the order of
 //! the rows.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "there are at most MOST_RUNS"
+)]
+
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,10 @@
 //! What is built is what was given: every key, no other, the same bytes in any order and after any
 //! interruption; and what is wrong is named.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "tests count small numbers"
+)]
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::collections::{BTreeMap, HashMap};

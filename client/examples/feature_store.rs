@@ -8,6 +8,7 @@
 //! A ranking service has a few milliseconds. It asks for all items by one batch with a deadline, takes what is there,
 //! and ranks an item that is new, or whose node does not answer in time, by the average. Only a read may be given up
 //! like this: it changes nothing. In front of the rest, `--endpoint URL` names a node of the cluster.
+#![allow(clippy::cast_precision_loss, reason = "small numbers and figures")]
 #![expect(clippy::print_stdout, reason = "the output of a program")]
 
 mod common;

@@ -9,6 +9,12 @@
 //!
 //! A bucket is read, changed and put on condition that it is still the version that was read: a compare-and-set. The clock
 //! is the caller's, so servers whose clocks differ see a bucket fuller or emptier by what flows in meanwhile.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "small numbers and figures"
+)]
 #![expect(clippy::print_stdout, reason = "the output of a program")]
 
 mod common;

@@ -7,6 +7,8 @@ use torc_proto::v1;
 use torc_proto::v1::cluster_client::ClusterClient;
 use torc_ring::NodeId;
 
+use torc_record::to_millis;
+
 use crate::call::request;
 use crate::client::checked_key;
 use crate::retry::Nature;
@@ -34,7 +36,7 @@ impl Client {
     /// # Errors
     /// As `status`.
     pub async fn status_with_load(&self, load: Duration) -> Result<ClusterStatus, Error> {
-        let load_ms = load.as_millis() as u64;
+        let load_ms = to_millis(load);
         let sending = |channel, budget| async move {
             let message = v1::StatusRequest {
                 local: false,

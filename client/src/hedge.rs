@@ -10,6 +10,13 @@
 //!   load would not help slow nodes.
 //! * No get is hedged within its first [`LEAST_DELAY`].
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "estimates of times, and `as` saturates"
+)]
+
 use std::time::Duration;
 
 /// Never hedge earlier, however fast other gets are.

@@ -71,6 +71,11 @@
 //! Absent on purpose: caching of values (they would be stale), and timers that delay
 //! operations to fill batches.
 
+#![cfg_attr(
+    test,
+    allow(clippy::cast_possible_truncation, reason = "tests count small numbers")
+)]
+
 mod admin;
 mod answers;
 mod backup;

@@ -4,6 +4,11 @@
 //! Each partition is assigned to one node, so each key counts once. If a node fails, its partitions
 //! go to other replicas, by the newest topology, until the deadline; nothing is left out silently.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "nodes and MAX_KEY_WEIGHTS are few"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt as _};

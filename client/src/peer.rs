@@ -16,6 +16,8 @@ use torc_proto::{Fault, Reason, deepest};
 use torc_ring::topology::ClusterId;
 use torc_tls::Connector;
 
+use torc_record::to_millis;
+
 use crate::breaker::{BreakerState, CircuitBreaker};
 use crate::builder::Config;
 
@@ -194,7 +196,7 @@ impl Peer {
 
     /// Records an answer.
     pub(crate) fn heard(&self) {
-        let now_ms = self.born.elapsed().as_millis() as u64;
+        let now_ms = to_millis(self.born.elapsed());
         self.heard_ms.store(now_ms, Ordering::Relaxed);
         if self.mute.load(Ordering::Relaxed) {
             self.recovered();
@@ -203,7 +205,7 @@ impl Peer {
 
     /// Whether the peer has answered anything since `at`.
     pub(crate) fn was_heard_since(&self, at: Instant) -> bool {
-        let at_ms = at.saturating_duration_since(self.born).as_millis() as u64;
+        let at_ms = to_millis(at.saturating_duration_since(self.born));
         self.heard_ms.load(Ordering::Relaxed) > at_ms
     }
 

@@ -199,7 +199,7 @@ impl Shared {
         let request = v1::SessionRequest {
             id,
             operation: Some(operation),
-            timeout_ms: budget.as_millis().clamp(1, u128::from(u32::MAX)) as u32,
+            timeout_ms: u32::try_from(budget.as_millis()).unwrap_or(u32::MAX).max(1),
             trace: trace.map(|trace| trace.to_wire()).unwrap_or_default(),
         };
         state.requests.as_ref()?.send(request).ok()?;

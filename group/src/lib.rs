@@ -28,6 +28,11 @@
 //! Source: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm",
 //! 2014; joint consensus as in its section 6.
 
+#![cfg_attr(
+    test,
+    allow(clippy::cast_possible_truncation, reason = "tests count small numbers")
+)]
+
 mod cuts;
 mod deadline;
 mod error;

@@ -193,10 +193,10 @@ impl Reign {
 
 /// Whether a majority answered recently, so a change can be committed.
 fn majority_answers(metrics: &Metrics) -> bool {
-    let presence = PRESENCE.as_millis() as u64;
+    let presence = PRESENCE.as_millis();
     metrics
         .millis_since_quorum_ack
-        .is_some_and(|silent| silent < presence)
+        .is_some_and(|silent| u128::from(silent) < presence)
 }
 
 fn caught_up(metrics: &Metrics, node: NodeId) -> bool {

@@ -7,6 +7,8 @@
 //! Reads links, "from, to" a line with a tab or blanks between. Without a flag, prints the ten pages with the highest `PageRank`. `--edges` prints
 //! each link as two ids; `--ids` prints the table back, id and URL. Ids are 0 to n - 1, without gaps, and the same for the same set of URLs.
 
+#![allow(clippy::cast_precision_loss, reason = "small numbers and figures")]
+
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _, stdin, stdout};
 

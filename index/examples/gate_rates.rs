@@ -3,6 +3,7 @@
 //! `cargo run --release -p torc-index --example gate_rates`. Prints the rows of the table in
 //! the documentation of `torc_index::gate`.
 
+#![allow(clippy::cast_precision_loss, reason = "small numbers and figures")]
 #![expect(
     clippy::print_stdout,
     clippy::disallowed_methods,

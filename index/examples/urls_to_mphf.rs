@@ -8,6 +8,8 @@
 //! `build` reads lines, of which the same may come twice, and writes their function to FILE. `look-up` prints the slot of each line, which is its own among
 //! the lines that the function was built of; another line gets some slot, too. With `--gigahash` it is the function of the paper.
 
+#![allow(clippy::cast_precision_loss, reason = "small numbers and figures")]
+
 use std::io::{BufRead as _, Write as _, stdin, stdout};
 
 use torc_index::gigahash::{GigaHash, Settings};

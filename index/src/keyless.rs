@@ -18,6 +18,11 @@
 //!
 //! Invariants: no member is missed; any bytes are refused or answer without panic.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a fingerprint has at most 32 bits, and usize has 64"
+)]
+
 use torc_record::Digest;
 
 use crate::mphf::mix;
@@ -151,7 +156,7 @@ impl<'a> KeylessSet<'a> {
     /// The probability that a stranger is taken for a member: 2^-f.
     #[must_use]
     pub fn rate(&self) -> f64 {
-        0.5_f64.powi(self.bits as i32)
+        0.5_f64.powi(self.bits.cast_signed())
     }
 
     /// The member's number, below [`KeylessSet::len`] and its own: where what belongs to it may be kept. None for a stranger, but for a few.

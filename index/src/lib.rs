@@ -17,6 +17,15 @@
 //! Absent on purpose: where slices lie and how they are checked (`torc-store`), threads,
 //! files, clocks and randomness.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "tests count small numbers"
+    )
+)]
+
 pub mod gate;
 pub mod gigahash;
 mod keyless;

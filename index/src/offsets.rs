@@ -19,6 +19,11 @@
 //! A lookup touches one place in the blocks and one in the bit vector. Beyond the bits above,
 //! the positions cost half a bit a number.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a table has at most MAX_LEN offsets, positions fit 32 bits, and usize has 64"
+)]
+
 /// Offsets to a block.
 const BLOCK: usize = 64;
 const HEAD_LEN: usize = 8;

@@ -4,6 +4,11 @@
 //! not built on (a stranger) gets some slot below `n` too: whoever asks compares the key, or
 //! asks the Bloom gate first.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a function has fewer than 2^32 slots"
+)]
+
 use torc_record::Digest;
 
 /// A minimal perfect hash function over digests.

@@ -3,6 +3,11 @@
 //! Partition `p` of 2^k is the digests whose token's top `k` bits are `p`. Slots count up
 //! through the partitions, so the slots of one are together, as its records are.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "at most 2^24 parts and fewer than 2^32 slots"
+)]
+
 use torc_record::Digest;
 
 use crate::mphf::batch::{self, Parts};

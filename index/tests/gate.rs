@@ -1,6 +1,11 @@
 //! The Bloom gate keeps its promise: nothing given to it is refused, and strangers pass as
 //! rarely as asked for.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "tests count small numbers"
+)]
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a failing test")]
 
 use proptest::prelude::*;

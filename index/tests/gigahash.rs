@@ -1,6 +1,11 @@
 //! GigaHash: every key has its own slot, whatever the sizes, encodings and jobs; hostile bytes
 //! do no harm.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "tests count small numbers"
+)]
 #![expect(clippy::unwrap_used, reason = "a helper that fails is a failing test")]
 
 use proptest::prelude::*;

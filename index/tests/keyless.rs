@@ -1,5 +1,7 @@
 //! Keyless sets: members are found, each at its own number; strangers as rarely as stated; hostile bytes do no harm.
 
+#![allow(clippy::cast_precision_loss, reason = "tests count small numbers")]
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;

@@ -1,5 +1,10 @@
 //! The minimal perfect hash function through its public interface.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "tests count small numbers"
+)]
 #![expect(clippy::unwrap_used, reason = "a test may fail")]
 
 use proptest::prelude::*;

@@ -15,6 +15,13 @@
 //! except the profiles of `kvctl login`: without one, endpoints come from flags or
 //! `TORC_ENDPOINTS`.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures for people; `as` saturates"
+)]
+
 mod args;
 mod cli;
 mod cmd;

@@ -3,6 +3,11 @@
 //! The picture shows the current state: an arc has the colour and letter of the primary
 //! of its partitions, so during a join the picture shows the progress.
 
+#![expect(
+    clippy::cast_possible_wrap,
+    reason = "there are fewer than 2^63 partitions"
+)]
+
 mod circle;
 mod describe;
 

@@ -1,5 +1,10 @@
 //! The pictures of the book, drawn from a real ring and a real slice. `TORC_BLESS=1 cargo test -p torc-kvctl --test
 //! pictures` draws them anew; without it, a picture that no longer is what the code gives fails.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "tests count small numbers"
+)]
 #![allow(missing_docs)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

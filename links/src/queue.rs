@@ -1,5 +1,10 @@
 //! The queue of messages to a peer: first in, first out, bounded by count and bytes.
 
+#![expect(
+    clippy::cast_possible_wrap,
+    reason = "a queue has fewer than 2^63 messages"
+)]
+
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -2,6 +2,13 @@
 //!
 //! `torc-bench theory --plot` and `kvctl hot-keys --plot` draw with it. Absent on purpose: files.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "pixels and ticks are small"
+)]
+
 use std::fmt::{self, Write as _};
 
 const WIDTH: f64 = 720.0;

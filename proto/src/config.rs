@@ -17,6 +17,10 @@ const IMPOSSIBLE: WireError = WireError::Topology {
 
 /// A configuration, without what the partition's state says beside it.
 #[must_use]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a seat is a position among the members"
+)]
 pub(crate) fn config_to_wire(config: &Config) -> v1::Config {
     let is_moving = config.stage != Stage::Stable;
     let bits = |votes: Votes| u16::from(votes).into();

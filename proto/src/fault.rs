@@ -306,7 +306,7 @@ impl From<Fault> for crate::v1::Fault {
             message: shortened(fault.message),
             maybe_applied: fault.maybe_applied,
             epoch: fault.epoch.map_or(0, |epoch| epoch.0),
-            retry_after_ms: fault.retry_after.map_or(0, |wait| wait.as_millis() as u64),
+            retry_after_ms: fault.retry_after.map_or(0, torc_record::to_millis),
         }
     }
 }

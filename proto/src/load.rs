@@ -3,6 +3,13 @@
 //! Counts of several nodes and times can be added, and percentiles are computed from the sum. A
 //! percentile is the upper bound of its bucket, so at most twice too high.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a percentile is an estimate"
+)]
+
 /// The upper bound of the first bucket, microseconds.
 pub const FIRST_BOUND_US: u64 = 10;
 /// Buckets: the last but one ends at 10.5 s, the last has no bound.

@@ -126,7 +126,7 @@ impl Layer {
 
     /// All of them, in order.
     pub fn all() -> impl Iterator<Item = Self> {
-        (0..Self::COUNT as u8).map(Self)
+        (0..1 << Self::BITS).map(Self)
     }
 }
 

@@ -20,6 +20,7 @@ mod digest;
 mod key;
 mod record;
 mod sum;
+mod width;
 
 pub use ballot::{Ballot, Epoch, HybridTime, NodeSlot, ParseBallotError};
 pub use clock::{ClockError, HybridClock, MAX_CLOCK_SKEW_MS};
@@ -27,3 +28,4 @@ pub use digest::{DIGEST_LEN, Digest, DigestKey};
 pub use key::{Key, KeyError, Layer, MAX_KEY_LEN, NamespaceId};
 pub use record::{MAX_VALUE_LEN, Record, RecordError, State};
 pub use sum::{PageSum, entry_sum};
+pub use width::{to_millis, to_usize};

@@ -416,7 +416,7 @@ fn scan(mut args: Args) -> Result<Command, CommandError> {
     Ok(Command::Scan {
         cursor,
         pattern,
-        count: count.min(LARGEST_PAGE) as usize,
+        count: usize::try_from(count.min(LARGEST_PAGE)).map_err(|_| CommandError::Syntax)?,
         is_string,
     })
 }

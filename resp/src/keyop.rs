@@ -214,6 +214,12 @@ impl KeyOp {
     }
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "both lie within the value"
+)]
 fn range(value: Option<Bytes>, start: i64, end: i64) -> Bytes {
     let value = value.unwrap_or_default();
     let len = value.len() as i64;

@@ -13,6 +13,15 @@
 //!
 //! Source: the Redis serialization protocol specification, RESP2 and RESP3; replies and errors are those of Redis 7.2.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        reason = "tests count small numbers"
+    )
+)]
+
 mod args;
 mod command;
 mod connection;

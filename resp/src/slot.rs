@@ -7,9 +7,9 @@ pub const SLOTS: u16 = 16_384;
 
 const TABLE: [u16; 256] = {
     let mut table = [0; 256];
-    let mut byte = 0;
+    let mut byte: u16 = 0;
     while byte < 256 {
-        let mut crc = (byte as u16) << 8;
+        let mut crc = byte << 8;
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 0x8000 == 0 {
@@ -19,7 +19,7 @@ const TABLE: [u16; 256] = {
             };
             bit += 1;
         }
-        table[byte] = crc;
+        table[byte as usize] = crc;
         byte += 1;
     }
     table

@@ -53,6 +53,10 @@ impl Spec {
 
     /// Whether so many arguments may be, the name included.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_wrap,
+        reason = "a command has fewer than 2^63 arguments"
+    )]
     pub const fn takes(&self, arguments: usize) -> bool {
         let arguments = arguments as i64;
         arguments == self.arity || self.arity < 0 && arguments >= -self.arity

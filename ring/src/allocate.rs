@@ -47,6 +47,8 @@
 
 use std::collections::BTreeMap;
 
+use torc_record::to_usize;
+
 use crate::share::{self, UNITS};
 use crate::walk::{Member, Members};
 use crate::{NodeId, NodeSpec, Partition, Partitions, Placement, Ring, RingError};
@@ -241,6 +243,10 @@ impl Planner<'_> {
         self.reweight(&after, new)
     }
 
+    #[expect(
+        clippy::cast_possible_wrap,
+        reason = "there are at most as many positions as partitions"
+    )]
     fn reweight(&self, before: &Ring, node: NodeId) -> Result<Ring, AllocateError> {
         check_placed(before, node)?;
         let members = self.members(before, None);
@@ -248,12 +254,12 @@ impl Planner<'_> {
         let levels = Levels::new(&members, self.depth());
         let mut board = Board::new(before, self.partitions, &levels)?;
         let borders: Vec<_> = board.borders_of(member).collect();
-        let share = share::of_leads(&members, self.partitions)[member as usize] as i64;
+        let share = share::of_leads(&members, self.partitions)[member as usize].cast_signed();
         let excess = board.score().excess(0, member);
         // Positions to give up, as many as the excess of load is worth; or to take.
         let surplus = borders.len() as i64 * excess / (share + excess).max(1);
         if surplus < 0 {
-            return self.claim(before, &members, member, surplus.unsigned_abs() as usize);
+            return self.claim(before, &members, member, to_usize(surplus.unsigned_abs()));
         }
         if surplus > 0 && members.len() > 1 {
             let homes = Homes::new(&self.placement(before), node, &board);
@@ -285,6 +291,10 @@ impl Planner<'_> {
         by_weight.min(share * 4 / 5 / UNITS).max(1) as usize
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "it is less than the number of partitions"
+    )]
     fn evenly_spaced(&self, node: NodeId, count: usize) -> Result<Ring, RingError> {
         let mut ring = Ring::new();
         let all = self.partitions.count() as usize;

@@ -20,6 +20,11 @@
 //! Absent on purpose: clocks, randomness (seeds are arguments), threads and files; the
 //! movement of data (`torc-replication`) and agreement on the topology (`torc-group`).
 
+#![cfg_attr(
+    test,
+    allow(clippy::cast_possible_truncation, reason = "tests count small numbers")
+)]
+
 mod allocate;
 mod layered;
 mod lead;

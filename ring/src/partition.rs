@@ -75,6 +75,7 @@ impl Partitions {
     /// # Errors
     /// [`PartitionsError`] unless `count` is a power of two from 1 to
     /// [`Partitions::MAX_COUNT`].
+    #[expect(clippy::cast_possible_truncation, reason = "it is at most 31")]
     pub const fn new(count: u32) -> Result<Self, PartitionsError> {
         if count.is_power_of_two() && count <= Self::MAX_COUNT {
             Ok(Self {
@@ -93,6 +94,10 @@ impl Partitions {
 
     /// The partition of the base layer that a token lies in: its top bits. Constant time.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "it is less than the number of partitions"
+    )]
     pub const fn of(self, token: Token) -> Partition {
         match token.0.checked_shr(self.token_bits()) {
             Some(index) => Partition(index as u32),
@@ -117,8 +122,8 @@ impl Partitions {
     #[must_use]
     pub const fn layer(self, partition: Partition) -> Option<Layer> {
         let number = partition.0 >> self.bits;
-        if number < Layer::COUNT as u32 {
-            Layer::new(number as u8)
+        if number <= 0xff {
+            Layer::new((number & 0xff) as u8)
         } else {
             None
         }

@@ -11,6 +11,8 @@
 //! Shares count in 1/65,536 of a partition, in integers, and are found by bisection;
 //! their sum may be off by a few of these units.
 
+#![expect(clippy::cast_precision_loss, reason = "a share for reports")]
+
 use crate::Partitions;
 use crate::walk::{Member, Members, Spread};
 

@@ -111,7 +111,7 @@ impl Simulation {
     }
 
     fn next_row(&mut self) -> Option<Result<Row, AllocateError>> {
-        let size = self.specs.len() as u32;
+        let size = u32::try_from(self.specs.len()).unwrap_or(u32::MAX);
         if self.failed || size >= self.growth.nodes {
             return None;
         }

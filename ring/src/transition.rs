@@ -3,6 +3,8 @@
 //! The plan shown is the plan that runs: it is computed from the two placements alone,
 //! and applying its moves to the first gives the lists of the second.
 
+#![expect(clippy::cast_precision_loss, reason = "a ratio for reports")]
+
 use torc_record::Layer;
 
 use crate::{Balance, NodeId, Partition, Partitions, Placement, PreferenceList};

@@ -12,6 +12,11 @@
 //! to the picks and removes at most one other: this is why a join moves nothing between
 //! two old nodes.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a member has a number of 32 bits"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{NodeId, NodeSpec, Ring, Zone};

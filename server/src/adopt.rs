@@ -69,7 +69,10 @@ fn adopt(shared: &Arc<Shared>, me: NodeId, topology: &Topology, tasks: &TaskTrac
         registers.discard_where(|partition| topology.may_discard(partition));
     }
     shared.adopted.send_replace(table.epoch);
-    shared.metrics.topology_epoch.set(table.epoch.0 as i64);
+    shared
+        .metrics
+        .topology_epoch
+        .set(table.epoch.0.cast_signed());
     tracing::debug!(epoch = %table.epoch, "adopted a topology");
     if known.is_none() {
         tell_of_the_beginning(shared, me, &table);

@@ -9,6 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use torc_record::to_millis;
 
 const READ_EVERY: Duration = Duration::from_millis(100);
 
@@ -19,7 +20,7 @@ static SHIFT_MS: AtomicI64 = AtomicI64::new(0);
 pub(crate) fn unix_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
+        .map_or(0, to_millis)
         .saturating_add_signed(SHIFT_MS.load(Ordering::Relaxed))
 }
 
@@ -29,7 +30,9 @@ pub(crate) fn unix_ns_of(moment: std::time::Instant) -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let at = since.unwrap_or_default().saturating_sub(moment.elapsed());
     let shift_ns = SHIFT_MS.load(Ordering::Relaxed).saturating_mul(1_000_000);
-    (at.as_nanos() as u64).saturating_add_signed(shift_ns)
+    u64::try_from(at.as_nanos())
+        .unwrap_or(u64::MAX)
+        .saturating_add_signed(shift_ns)
 }
 
 /// Reads the file now, so that a node begins with the clock it is to have, and then again

@@ -6,6 +6,13 @@
 //! its greeting does not come in time, or if it is HTTP/1 and does not read its answers. Other
 //! members of the cluster need no place: they are few, and replication needs them.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a share of the connections; `as` saturates"
+)]
+
 use std::collections::HashMap;
 use std::io;
 use std::net::IpAddr;

@@ -8,6 +8,8 @@ use torc_proto::{Fault, Reason};
 use torc_ring::topology::Role;
 use torc_tls::{JoinToken, PinnedToken};
 
+use torc_record::to_millis;
+
 use crate::cluster::{issuer_of, tokens};
 use crate::shared::Shared;
 use crate::tls_dir::OwnAuthority;
@@ -54,7 +56,7 @@ async fn create(shared: &Arc<Shared>, own: &OwnAuthority) -> Result<FirstUse, Fa
     let join = CreateTokenRequest {
         name: "first-join".to_owned(),
         join_uses: 1,
-        lifetime_ms: JOIN_TIME.as_millis() as u64,
+        lifetime_ms: to_millis(JOIN_TIME),
         ..CreateTokenRequest::default()
     };
     let deadline = || Instant::now() + PROPOSE_TIME;

@@ -1,5 +1,7 @@
 //! A lock-free histogram of request times, readable as numbers and by Prometheus.
 
+#![expect(clippy::cast_precision_loss, reason = "figures")]
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,9 +24,10 @@ struct Counts {
 impl Latencies {
     pub(crate) fn observe(&self, elapsed: Duration) {
         // Rounded up: a time is at most the bound of its bucket.
-        let bucket = bucket_of(elapsed.as_nanos().div_ceil(1_000) as u64);
+        let bucket =
+            bucket_of(u64::try_from(elapsed.as_nanos().div_ceil(1_000)).unwrap_or(u64::MAX));
         self.0.buckets[bucket].fetch_add(1, Ordering::Relaxed);
-        let ns = elapsed.as_nanos() as u64;
+        let ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         self.0.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 

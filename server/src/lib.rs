@@ -27,6 +27,15 @@
 //! * [`mutants`]: rules that a test build breaks.
 //! * [`playground`]: a whole cluster in one process.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "tests count small numbers"
+    )
+)]
+
 mod admission;
 mod adopt;
 mod attempts;

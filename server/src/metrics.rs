@@ -360,7 +360,7 @@ impl Readouts {
 
     fn set(&self, readings: &Readings) {
         for (gauge, read) in &self.gauges {
-            gauge.set(read(readings) as i64);
+            gauge.set(read(readings).cast_signed());
         }
         let counters = self.counters.lock();
         for (counter, read) in counters.iter() {

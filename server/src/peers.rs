@@ -21,6 +21,10 @@ const MAX_PEER_MESSAGE_LEN: usize = 2 * MAX_MESSAGE_LEN;
 const CHANNELS: usize = 4;
 /// A message with a piece of a slice comes in one frame, not in eight of the usual size: each
 /// costs a system call on either side.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a message is shorter than 4 GiB"
+)]
 const MAX_FRAME_LEN: u32 = MESSAGE_BYTES as u32 + (1 << 10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 

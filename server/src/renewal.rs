@@ -72,7 +72,7 @@ pub(crate) async fn run(shared: Arc<Shared>, tls: Arc<NodeTls>) {
         let since_epoch = end.duration_since(UNIX_EPOCH).unwrap_or_default();
         metrics
             .tls_certificate_end
-            .set(since_epoch.as_secs() as i64);
+            .set(since_epoch.as_secs().cast_signed());
         let left = end.duration_since(SystemTime::now()).unwrap_or_default();
         let is_due = warned.is_none_or(|at| at.elapsed() > WARN_EVERY);
         if left < WARN_BEFORE && is_due {

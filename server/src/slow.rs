@@ -10,6 +10,8 @@ use prometheus_client::metrics::counter::Counter;
 use torc_proto::{Fault, TraceContext};
 use torc_ring::Partition;
 
+use torc_record::to_millis;
+
 use crate::metrics::Operation;
 
 const LINES_A_SECOND: u32 = 20;
@@ -89,7 +91,7 @@ impl SlowLog {
         tracing::warn!(
             operation = ended.operation.name(),
             partition = partition().map(|partition| partition.0),
-            took_ms = ended.took.as_millis() as u64,
+            took_ms = to_millis(ended.took),
             outcome,
             trace_id = ended.trace.map(|trace| trace.trace_id_text()),
             left_out,

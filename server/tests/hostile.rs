@@ -1,5 +1,10 @@
 //! Clients that mean harm, against a process of its own: its memory stays where it was, and others
 //! go on being served.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "tests count small numbers"
+)]
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
 //! Hot keys and searching scans, as any client sees them: real nodes, real sockets.
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
 //! Redis clients at real nodes over real sockets, partitions with three replicas.
+#![allow(clippy::cast_possible_wrap, reason = "tests count small numbers")]
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,

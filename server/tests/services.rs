@@ -1,5 +1,6 @@
 //! The gRPC services as any client in any language sees them: real nodes, real sockets,
 //! requests made by hand.
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,

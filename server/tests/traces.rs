@@ -1,4 +1,5 @@
 //! Traces: three real nodes and a collector that speaks OTLP.
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![cfg(feature = "otlp")]
 #![allow(missing_docs)]
 #![allow(

@@ -14,6 +14,13 @@
 //! one partition (partitions share nothing but clocks), `eventual` namespaces (simulated
 //! beside their machines: `replication/tests/eventual.rs`), overload.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a test of small numbers"
+)]
+
 mod answers;
 mod campaign;
 pub mod check;

@@ -1,5 +1,13 @@
 //! `torc-sim`: runs seeds, hunts mutants, replays a seed; injects faults into real processes.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "figures for people"
+)]
+
 #[cfg(feature = "cluster")]
 mod cluster;
 #[cfg(feature = "cluster")]

@@ -187,7 +187,7 @@ impl World {
     pub(crate) fn add_node(&mut self) {
         let number = self.nodes.len();
         let skew = self.faults.skew_ms;
-        let error = self.rng.between(0, 2 * skew) as i64 - skew as i64;
+        let error = self.rng.between(0, 2 * skew).cast_signed() - skew.cast_signed();
         let node = Node::new(number as u64 + 1, error, self.mutations);
         self.nodes.push(node);
         self.schedule(0, Event::Start { node: number });

@@ -3,6 +3,7 @@
 //!
 //! `TORC_FOREIGN_OPERATIONS` says how many operations, 1,500 unless it is set. Skipped, and said
 //! so, where there is no `python3`.
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![cfg(feature = "cluster")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -8,6 +8,13 @@
 //! whose digest says yes, and the origin if there is none. A cache's own set changes with every object, so it is a filter with deletion;
 //! what it sends is the plain filter of that, every 1,000 requests. Prints who answered, and what the digests cost.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "small numbers and figures"
+)]
+
 use std::collections::{HashSet, VecDeque};
 use std::io::{BufRead as _, IsTerminal as _, Write as _, stdin, stdout};
 

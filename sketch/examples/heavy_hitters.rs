@@ -10,6 +10,13 @@
 //!
 //! As a judge feeds it: with `--judge` the first word is K, and only the heavy words are printed, one a line, in byte order.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "small numbers and figures"
+)]
+
 use std::io::{BufRead as _, IsTerminal as _, Write as _, stdin, stdout};
 
 use torc_record::{Digest, DigestKey, NamespaceId};

@@ -11,6 +11,8 @@
 //! As a judge feeds it: with `--judge` the standard input has the text and then the pattern, each as its number of rows and of columns
 //! and then its cells, in any number of pieces; only the occurrences are printed.
 
+#![allow(clippy::cast_possible_truncation, reason = "small numbers and figures")]
+
 use std::io::{Read as _, Write as _, stdin, stdout};
 
 use torc_sketch::SeedStream;

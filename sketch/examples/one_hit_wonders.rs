@@ -7,6 +7,13 @@
 //! Reads requests, an object's name a line, or makes some up where there is a terminal. Runs a cache of OBJECTS (1,000) objects that
 //! forgets what was not used longest, once as it is and once behind a Bloom filter, and prints hits and writes of both.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "small numbers and figures"
+)]
+
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead as _, IsTerminal as _, Write as _, stdin, stdout};
 

@@ -58,20 +58,20 @@ impl<'a> Reader<'a> {
 /// The inverse of [`Reader::varint`].
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        out.push(value as u8 | 0x80);
+        out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    out.push((value & 0x7f) as u8);
 }
 
 /// Signed to unsigned so that small absolute values stay small.
 pub(crate) const fn zigzag(value: i64) -> u64 {
-    (value << 1 ^ value >> 63) as u64
+    (value << 1 ^ value >> 63).cast_unsigned()
 }
 
 /// The inverse of [`zigzag`].
 pub(crate) const fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
+    (value >> 1).cast_signed() ^ -(value & 1).cast_signed()
 }
 
 #[cfg(test)]

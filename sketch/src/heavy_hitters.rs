@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use torc_record::Digest;
+use torc_record::{Digest, to_usize};
 
 use crate::count_min::{CombineError, CountMin, Shape};
 
@@ -116,6 +116,7 @@ impl<T> HeavyHitters<T> {
 
     /// k.
     #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "it was given as a u32")]
     pub const fn k(&self) -> u32 {
         self.k as u32
     }
@@ -171,7 +172,7 @@ impl<T> HeavyHitters<T> {
     fn raise_threshold(&mut self) {
         let total = self.sketch.total().max(0).unsigned_abs();
         let threshold = total.div_ceil(self.k);
-        self.threshold = threshold as i64;
+        self.threshold = threshold.cast_signed();
         self.raised_after = i64::try_from(threshold.saturating_mul(self.k)).unwrap_or(i64::MAX);
     }
 
@@ -180,7 +181,7 @@ impl<T> HeavyHitters<T> {
         let (sketch, threshold) = (&self.sketch, self.threshold);
         self.candidates
             .retain(|digest, _| sketch.estimate(digest) >= threshold);
-        let fewest = (4 * self.k as usize).max(FEWEST_SWEPT);
+        let fewest = (to_usize(4 * self.k)).max(FEWEST_SWEPT);
         self.swept_at = fewest.max(2 * self.candidates.len());
     }
 

@@ -37,6 +37,17 @@
 //! | `edit` | a string under insertion and deletion, hashed and compared at any time |
 //! | `pattern_hashes` | a search for patterns of which only hashes are kept |
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "tests count small numbers"
+    )
+)]
+
 pub mod bloom;
 mod bytes;
 pub mod count_min;

@@ -15,6 +15,8 @@
 //! Linear, as its sketches are: the sum over the parts of a set is the sketch of the set, if each key is in one part.
 //! Keys come in as digests that are the same in both sets, so not those that a namespace's keys are placed by: [`digest_of`].
 
+#![expect(clippy::cast_precision_loss, reason = "estimates")]
+
 use torc_record::{Digest, DigestKey, NamespaceId};
 
 use crate::InnerProduct;

@@ -1,5 +1,6 @@
 //! Hot keys of several nodes over windows, against exact counts.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 use std::collections::HashMap;

@@ -57,7 +57,8 @@ impl SyncTimes {
         let seconds = took.as_secs_f64();
         let bucket = SYNC_BOUNDS.partition_point(|bound| *bound < seconds);
         self.buckets[bucket].add(1);
-        self.nanos.add(took.as_nanos() as u64);
+        self.nanos
+            .add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 
     pub(crate) fn count(&self) -> u64 {

@@ -26,6 +26,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use torc_ring::Partitions;
 
+use torc_record::to_usize;
+
 use crate::StoreError;
 use crate::error::is_out_of_descriptors;
 use crate::format::FORMAT_VERSION;
@@ -206,7 +208,7 @@ impl Directory {
                 "longer than such a file can be",
             ));
         }
-        let mut bytes = vec![0; size as usize];
+        let mut bytes = vec![0; to_usize(size)];
         let mut read = 0;
         while read < bytes.len() {
             let more = file.read_at(&mut bytes[read..], read as u64);

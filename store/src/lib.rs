@@ -49,6 +49,15 @@
 //! (`torc-replication`), clocks beyond measuring, the network. There are no transactions
 //! over several keys: a batch is atomic in the log, not for readers.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "tests count small numbers"
+    )
+)]
+
 pub mod bulk;
 mod commit;
 mod compaction;

@@ -23,6 +23,11 @@
 //! * Each packed record is an allocation of its own. A slice of a batch buffer would be
 //!   cheaper to make, and one surviving record would keep a whole batch in memory.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "lengths are at most MAX_VALUE_LEN and MAX_KEY_LEN"
+)]
+
 use std::fmt;
 use std::sync::Arc;
 

@@ -32,9 +32,11 @@
 //! Damage that loses nothing (the order, the digest, an index beside a whole header) heals by
 //! such a compaction alone.
 
+#![expect(clippy::cast_precision_loss, reason = "a rate")]
+
 use std::time::{Duration, Instant};
 
-use torc_record::{Ballot, Digest, DigestKey};
+use torc_record::{Ballot, Digest, DigestKey, to_usize};
 use torc_ring::Partition;
 
 use crate::segment::Slice;
@@ -224,7 +226,7 @@ fn check_bytes(
             return Err(StoreError::Closed);
         }
         let len = PIECE_LEN.min(end - at);
-        match slice.read(at, len as usize) {
+        match slice.read(at, to_usize(len)) {
             Ok(piece) => hasher.update(&piece),
             Err(what) => return Ok(Err(what)),
         };

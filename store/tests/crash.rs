@@ -7,6 +7,12 @@
 //! it, exactly: every acknowledged write and nothing that was never issued. Then the store
 //! goes on, crashes again, and must still hold everything.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "tests count small numbers"
+)]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;

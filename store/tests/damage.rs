@@ -1,6 +1,7 @@
 //! Damaged files: every flipped bit is reported or harmless, never wrong data. What bits
 //! flipped in slices do is in `rot.rs`.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;

@@ -1,5 +1,6 @@
 //! Disks that fail, fill up, or are in use.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;

@@ -4,6 +4,7 @@
 //! here, remove the old fixture, and run
 //! `cargo test -p torc-store --test fixtures -- --ignored`.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;

@@ -1,6 +1,7 @@
 //! Slices of generations: found beside the records of other namespaces, never written to, never
 //! compacted, gone as a whole.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;

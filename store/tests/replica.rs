@@ -1,5 +1,10 @@
 //! Batches of replicas against a plain map, under flushes, compactions, restarts and crashes.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "tests count small numbers"
+)]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;

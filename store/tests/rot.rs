@@ -1,6 +1,7 @@
 //! Bits that flip in slices: what is served is right or refused, never wrong and never absent.
 //! `TORC_FLIP_STEP=1` flips every bit.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;

@@ -1,5 +1,6 @@
 //! Changes of many partitions that are handed over in one call.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;

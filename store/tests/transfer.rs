@@ -1,5 +1,11 @@
 //! Copying a partition while it is written to: pages, then tails, and nothing is missed.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "tests count small numbers"
+)]
 #![allow(clippy::unwrap_used, reason = "a test fails where it panics")]
 
 mod common;

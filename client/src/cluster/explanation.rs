@@ -77,6 +77,10 @@ pub struct Quorum {
 impl Quorum {
     /// A majority of a set.
     #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a partition has few replicas"
+    )]
     pub fn majority_of(nodes: &[NodeId]) -> Self {
         Self {
             needed: nodes.len() as u32 / 2 + 1,

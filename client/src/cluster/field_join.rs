@@ -1,5 +1,11 @@
 //! The join of two namespaces on a field of their values.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "estimates, and `as` saturates"
+)]
+
 use serde::Serialize;
 use torc_sketch::InnerProduct;
 

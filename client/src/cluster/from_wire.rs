@@ -297,8 +297,8 @@ fn quorums(stage: Stage, old: &[NodeId], new: &[NodeId]) -> (Quorum, Vec<Quorum>
 }
 
 fn excluded(config: &v1::Config) -> Vec<NodeId> {
-    let members = config.members.iter().enumerate();
-    let is_in = |index: usize| config.excluded.checked_shr(index as u32).unwrap_or(0) & 1 == 1;
+    let members = (0..).zip(&config.members);
+    let is_in = |index: u32| config.excluded.checked_shr(index).unwrap_or(0) & 1 == 1;
     let excluded = members.filter(|(index, _)| is_in(*index));
     excluded.map(|(_, member)| NodeId(member.node)).collect()
 }

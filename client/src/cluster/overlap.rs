@@ -1,5 +1,11 @@
 //! The overlap of two namespaces.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "estimates, and `as` saturates"
+)]
+
 use serde::Serialize;
 use torc_sketch::overlap::{self as sketch, KeySet};
 

@@ -1,5 +1,7 @@
 //! A few [`Node`]s and the topology they agree on.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

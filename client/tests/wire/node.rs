@@ -1,6 +1,8 @@
 //! A small honest node: records in memory, the epoch fence, forwarding. What it is
 //! told to do wrong, it does once for every time it is told.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};

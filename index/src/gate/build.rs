@@ -1,5 +1,10 @@
 //! Setting the bits.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "probes are at most MAX_PROBES, 24"
+)]
+
 use super::parts::Parts;
 use super::sizing::{BLOCK_BYTES, GateSize};
 use super::{FORMAT, TRAILER_BYTES};

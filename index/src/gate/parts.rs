@@ -40,8 +40,8 @@ impl Parts {
         let low = digest.low();
         Self {
             block: (low >> 32) as u32,
-            g1: low as u32,
-            g2: digest.high() as u32,
+            g1: (low & 0xffff_ffff) as u32,
+            g2: (digest.high() & 0xffff_ffff) as u32,
         }
     }
 

@@ -7,6 +7,13 @@
 //! [`GateSize`] decides bytes that nodes compare, so it must come out alike on every host: it
 //! uses only `+ - * /`, which IEEE 754 fixes to the last bit, and no logarithm of the library.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "estimates: f64 counts keys and bits exactly up to 2^53, and `as` saturates"
+)]
+
 use super::GateError;
 
 /// Bytes of a block: one cache line.

@@ -60,6 +60,11 @@
 //!
 //! Absent on purpose: reading and splitting text and the paper's own 64-bit fingerprints (a digest comes in), and threads.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "fewer than 2^32 keys, at most 511 of them and 1,073 vertices in a bucket, codes of at most 13 bits; usize has 64"
+)]
+
 mod assemble;
 mod bits;
 mod error;

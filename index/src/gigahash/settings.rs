@@ -91,6 +91,10 @@ impl Settings {
 
     /// The paper's `c` as a number, rounded to 1/1024.
     #[must_use]
+    #[expect(
+        clippy::cast_sign_loss,
+        reason = "`as` saturates, and `check` refuses the bounds"
+    )]
     pub fn with_vertices_per_key(self, c: f64) -> Self {
         Self {
             vertices_per_1024_keys: (c * 1024.0).round() as u16,

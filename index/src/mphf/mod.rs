@@ -1,5 +1,10 @@
 //! The minimal perfect hash function of one partition.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "fewer than 2^32 keys, so as many slots and buckets; hashes are cut to 32 bits; usize has 64"
+)]
+
 pub(crate) mod batch;
 mod build;
 pub(crate) mod direct;

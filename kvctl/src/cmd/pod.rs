@@ -268,7 +268,7 @@ async fn patiently<T>(
 
 /// SIGTERM, then SIGKILL.
 async fn stop(node: &mut Child) -> Result<(), Failure> {
-    let id = node.id().and_then(|id| Pid::from_raw(id as i32));
+    let id = node.id().and_then(|id| Pid::from_raw(id.cast_signed()));
     if let Some(id) = id {
         // It may have just exited.
         let _ = kill_process(id, Signal::TERM);

@@ -1,5 +1,7 @@
 //! Replicas altered under load: what grows survives a lost node, and what shrinks loses nothing.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
+
 use serde_json::Value;
 use torc_client::{Client, NamespaceMode};
 

@@ -1,5 +1,11 @@
 //! Joins and leaves under load, and with processes killed in the middle.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "tests count small numbers"
+)]
+
 use std::collections::BTreeMap;
 
 use torc_client::{Client, ClusterStatus, SliceVerdict};

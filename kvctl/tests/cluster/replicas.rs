@@ -1,5 +1,7 @@
 //! Clusters whose partitions have three replicas: nobody is missed, and nothing moves unseen.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
+
 use std::collections::BTreeSet;
 
 use torc_client::Client;

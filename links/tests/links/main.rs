@@ -1,4 +1,10 @@
 //! Links between nodes, over real sockets.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    reason = "tests count small numbers"
+)]
 #![allow(missing_docs)]
 #![allow(
     clippy::unwrap_used,

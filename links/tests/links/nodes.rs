@@ -1,6 +1,8 @@
 //! Nodes that have nothing but links: each with a runtime of its own, so that it can be
 //! killed.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -84,7 +84,7 @@ pub(super) fn known_to_wire(known: KnownPage) -> wire::KnownPage {
         next: known.next.map(key_id_to_wire),
         count: known.count,
         sum_high: (known.sum >> 64) as u64,
-        sum_low: known.sum as u64,
+        sum_low: (known.sum << 64 >> 64) as u64,
     }
 }
 
@@ -231,7 +231,7 @@ pub(super) fn sums_to_wire(sums: &[RangeSum]) -> Bytes {
         bytes.put_u64_le(sum.range.last);
         bytes.put_u64_le(sum.count);
         bytes.put_u64_le((sum.sum >> 64) as u64);
-        bytes.put_u64_le(sum.sum as u64);
+        bytes.put_u64_le((sum.sum << 64 >> 64) as u64);
     }
     bytes.freeze()
 }

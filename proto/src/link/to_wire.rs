@@ -154,7 +154,7 @@ fn message_to_wire(message: Message) -> (Tag, Wire) {
         } => untagged(Wire::GcSum(wire::GcSum {
             upto: unless_zero(upto),
             sum_high: (sum >> 64) as u64,
-            sum_low: sum as u64,
+            sum_low: (sum << 64 >> 64) as u64,
             collected: unless_zero(collected),
         })),
         Message::Compare { collected, sums } => untagged(Wire::Compare(wire::Compare {

@@ -114,6 +114,10 @@ impl<'a> Board<'a> {
     }
 
     /// The border `offset` partitions into the arc that ends at a position.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "it is less than the number of partitions"
+    )]
     pub(super) fn border_within(&self, at: usize, offset: i64) -> Border {
         let start = i64::from(self.positions[at].0) - self.arc_len(at);
         (start + offset).rem_euclid(i64::from(self.partitions.count())) as Border

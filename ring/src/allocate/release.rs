@@ -55,8 +55,12 @@ impl Homes {
             };
             for step in 1..=len {
                 let home = &self.lists[board.border_within(arc, skipped + step) as usize];
-                let missing = |list: &[Member]| home.iter().filter(|m| !list.contains(m)).count();
-                driven_out += missing(after) as i64 - missing(before) as i64;
+                let missing = |list: &[Member]| {
+                    home.iter()
+                        .map(|m| i64::from(!list.contains(m)))
+                        .sum::<i64>()
+                };
+                driven_out += missing(after) - missing(before);
             }
         });
         driven_out

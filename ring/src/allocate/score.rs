@@ -72,9 +72,13 @@ pub(super) struct Score {
 
 impl Score {
     /// The score of a ring without positions.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a depth is a number of replicas, a u8"
+    )]
     pub(super) fn new(levels: &Levels<'_>, partitions: Partitions) -> Self {
         let members = levels.members();
-        let all = i64::from(partitions.count()) * UNITS as i64;
+        let all = i64::from(partitions.count()) * UNITS.cast_signed();
         let mut score = Self {
             members: members.len(),
             excess: Vec::new(),
@@ -89,7 +93,7 @@ impl Score {
                 LEVEL_PRICE
             };
             for share in share::of_replicas(members, &spread, partitions) {
-                let share = share.max(1) as i64;
+                let share = share.max(1).cast_signed();
                 score.excess.push(-share);
                 score
                     .price
@@ -111,14 +115,14 @@ impl Score {
     /// Counts an effect at `offset` as having happened.
     pub(super) fn apply(&mut self, effect: &Effect, offset: i64) {
         for term in &effect.terms {
-            self.excess[term.slot] += (term.fixed + offset * term.sliding) * UNITS as i64;
+            self.excess[term.slot] += (term.fixed + offset * term.sliding) * UNITS.cast_signed();
         }
     }
 
     /// Counts an effect at `offset` as undone.
     pub(super) fn revert(&mut self, effect: &Effect, offset: i64) {
         for term in &effect.terms {
-            self.excess[term.slot] -= (term.fixed + offset * term.sliding) * UNITS as i64;
+            self.excess[term.slot] -= (term.fixed + offset * term.sliding) * UNITS.cast_signed();
         }
     }
 
@@ -156,6 +160,10 @@ impl Score {
             square += slope * slope * price;
         }
         let bottom = (-linear).div_euclid(2 * square);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "it is clamped below `len`, an i64"
+        )]
         let below = bottom.clamp(1, i128::from(len - 1)) as i64;
         let above = (below + 1).min(len - 1);
         let at = |offset| (offset, self.gain_within(effect, offset, len));

@@ -180,7 +180,7 @@ impl Config {
 }
 
 fn fits(set: Votes) -> bool {
-    (1..=MAX_MEMBERS as u32 / 2).contains(&set.count())
+    (1..=MAX_MEMBERS / 2).contains(&(set.count() as usize))
 }
 
 /// Whether these are the members of the set, each once.

@@ -5,6 +5,11 @@
 //! which partitions wait, move and are done. An abort reverses the transition: waiting
 //! partitions are done, moving and moved ones return, by the same stages.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a partition has at most one move"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};

@@ -54,6 +54,7 @@ impl Field {
 }
 
 /// An integer of 64 bits exactly, whatever it is written as; else a double.
+#[expect(clippy::cast_possible_truncation, reason = "it saturates")]
 fn number_bytes(number: &serde_json::Number) -> (u8, Vec<u8>) {
     let double = number.as_f64().unwrap_or(f64::NAN);
     let range = i128::from(i64::MIN)..=i128::from(u64::MAX);

@@ -1,6 +1,11 @@
 //! Plans a change with the topology's own code, so the plan shown equals the plan that
 //! runs.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a partition has at most one move"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

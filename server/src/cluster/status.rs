@@ -1,5 +1,10 @@
 //! The status of the cluster, as far as the answering node knows it.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "there are fewer than 2^32 partitions"
+)]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -14,6 +19,8 @@ use torc_ring::NodeId;
 use torc_ring::replicas::{Config, Mutations, Votes};
 use torc_ring::topology::{ClusterId, Member, RoutingTable, Topology, Transition};
 use torc_store::StoreHealth;
+
+use torc_record::to_millis;
 
 use super::generation;
 use super::plan::{kind_to_wire, replaced, replicas_after};
@@ -207,7 +214,7 @@ fn own(
         ready: ready.is_ok(),
         voter: is_voter(shared, id),
         version: shared.settings.release.version.clone(),
-        uptime_ms: shared.started.elapsed().as_millis() as u64,
+        uptime_ms: to_millis(shared.started.elapsed()),
         epoch: table.epoch.0,
         records: stats.records,
         tombstones: stats.tombstones,
@@ -221,7 +228,7 @@ fn own(
         index_bytes,
         certificate_ends_at_ms: shared.tls.as_ref().map_or(0, |tls| {
             let end = tls.expires().duration_since(UNIX_EPOCH);
-            end.map_or(0, |end| end.as_millis() as u64)
+            end.map_or(0, to_millis)
         }),
         resp_address: shared.resp.address().unwrap_or_default().to_owned(),
         clock_ms: unix_ms(),

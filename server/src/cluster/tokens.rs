@@ -1,5 +1,10 @@
 //! Creates, lists and revokes bearer tokens.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "no more nodes join by a token than a u32 allows"
+)]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

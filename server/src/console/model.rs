@@ -1,5 +1,7 @@
 //! The content of the console as JSON, made only from the members' answers.
 
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};

@@ -1,5 +1,12 @@
 //! The load of each part of the token circle: accesses per second, as a moving average.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "estimates, `as` saturates, and a part is below PARTS"
+)]
+
 use std::time::Duration;
 
 use parking_lot::Mutex;

@@ -4,6 +4,12 @@
 //! An interval that covers several steps is spread over them by time. Older intervals are longer,
 //! so old steps are smoothed.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "figures, and usize has 64 bits"
+)]
+
 use torc_proto::v1::HotSeries;
 use torc_record::Digest;
 use torc_sketch::hot_keys::HotKeysOptions;

@@ -1,5 +1,10 @@
 //! Operations on one key: a common form of get, put and delete.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a batch has at most MAX_BATCH_ITEMS"
+)]
+
 use std::time::Duration;
 
 use futures::future::join_all;

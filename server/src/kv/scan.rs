@@ -55,6 +55,10 @@ const READ_AHEAD_BYTES: usize = 4 * PAGE_BYTES;
 const LONG: u64 = 4_096;
 
 /// A value has at most 1 MiB, and a search at most 64 patterns.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "both fit 32 bits, as stated above"
+)]
 fn match_to_wire(found: &Match) -> ScanMatch {
     ScanMatch {
         start: found.start as u32,

@@ -8,6 +8,11 @@
 //! stops reading, answers everything that it has read, and says so: the client then knows that
 //! unanswered operations were not started.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a session has fewer than 2^32 requests"
+)]
+
 use std::collections::VecDeque;
 use std::pin::{Pin, pin};
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! A limit on bytes per second that all transfers share.
 
+#![expect(clippy::cast_precision_loss, reason = "a rate")]
+
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;

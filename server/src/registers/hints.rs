@@ -8,6 +8,11 @@
 //! A node that seems unreachable gets one hint at a time, and many as soon as it accepts
 //! one.
 
+#![expect(
+    clippy::cast_possible_wrap,
+    reason = "hints are bounded far below 2^63"
+)]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use torc_record::{Ballot, Digest, HybridTime, Key, Layer};
+use torc_record::{Ballot, Digest, HybridTime, Key, Layer, to_millis};
 use torc_replication::{
     Config, KeyId, Locator, LostStretch, Request, Rules, ScanAnswer, Sends, Stretch,
 };
@@ -164,7 +164,7 @@ impl Registers {
         let partition = config.partition;
         let highest = places.iter().map(|place| place.highest).max();
         let highest = highest.unwrap_or_default();
-        let recent = unix_ms().saturating_sub(UNDER_WAY.as_millis() as u64);
+        let recent = unix_ms().saturating_sub(to_millis(UNDER_WAY));
         let recent = HybridTime::from_unix_ms(recent);
         let (tag, mut pages) = self.listings.wait();
         let _forgotten = Forgotten(&self.listings, tag);

@@ -60,7 +60,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, mpsc};
 use torc_links::{Links, Parcel};
-use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot, Record};
+use torc_record::{DigestKey, HybridTime, NamespaceId, NodeSlot, Record, to_millis};
 use torc_replication::{
     Config, CoordinatorOptions, Envelope, Input, Locator, Lookup, Now, ReplicaOptions, Rules, Seq,
 };
@@ -378,13 +378,13 @@ impl Registers {
 
     fn now(&self) -> Now {
         Now {
-            elapsed_ms: self.started.elapsed().as_millis() as u64,
+            elapsed_ms: to_millis(self.started.elapsed()),
             unix_ms: unix_ms(),
         }
     }
 
     fn elapsed_ms(&self, at: Instant) -> u64 {
-        at.saturating_duration_since(self.started).as_millis() as u64
+        to_millis(at.saturating_duration_since(self.started))
     }
 
     /// Makes a clock reading durable, then tells the coordinators; also if there is no space.

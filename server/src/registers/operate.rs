@@ -1,5 +1,7 @@
 //! Starts operations, one or many at a time, and lets their callers wait.
 
+#![expect(clippy::cast_possible_truncation, reason = "WINDOW is small")]
+
 use std::sync::Arc;
 use std::time::Instant;
 

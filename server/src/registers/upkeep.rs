@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use torc_record::{Ballot, Digest, HybridTime, NodeSlot};
+use torc_record::{Ballot, Digest, HybridTime, NodeSlot, to_millis, to_usize};
 use torc_replication::{Collector, Envelope, Input, Locator, OutOfReach, Request, Storage};
 use torc_ring::topology::Stage;
 use torc_ring::{NodeId, Partition};
@@ -267,7 +267,7 @@ impl Registers {
         {
             let others = config.nodes(config.old);
             let others: Vec<_> = others.filter(|node| *node != self.me.node).collect();
-            if let Some(peer) = others.get(pass as usize % others.len().max(1)) {
+            if let Some(peer) = others.get(to_usize(pass) % others.len().max(1)) {
                 slot.replica.compare_with(*peer, &mut effects);
             }
         }
@@ -283,7 +283,7 @@ impl Registers {
         }
         let has_tombstones = self.store.summary(partition).tombstones > 0;
         let mut turn = self.turn(partition);
-        let older = COLLECT_OLDER_THAN.as_millis() as u64;
+        let older = to_millis(COLLECT_OLDER_THAN);
         let time = HybridTime::from_unix_ms(turn.now().unix_ms.saturating_sub(older));
         let slot = turn.slot(partition);
         if !has_tombstones && slot.replica.first_expiry_ms() > time.unix_ms() {

@@ -4,6 +4,11 @@
 //! equal run of them, in the order of node ids. No node redirects. A node that does not answer
 //! keeps its slots until it has left the cluster: clients try another node by themselves.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "there are 16,384 slots, and a name shows 32 bits of an id"
+)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -6,6 +6,12 @@
 //!
 //! All keys of one token come in one page, because a cursor cannot point between them.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "an estimate"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -220,7 +220,7 @@ impl Session {
             field("server", Reply::text("redis")),
             field("version", Reply::text(info::REDIS_VERSION)),
             field("proto", Reply::Integer(version)),
-            field("id", Reply::Integer(self.id as i64)),
+            field("id", Reply::Integer(self.id.cast_signed())),
             field("mode", Reply::text("standalone")),
             field("role", Reply::text("master")),
             field("modules", Reply::Array(Vec::new())),
@@ -255,7 +255,7 @@ impl Session {
 
     fn client(&mut self, command: ClientCommand) -> Reply {
         match command {
-            ClientCommand::Id => return Reply::Integer(self.id as i64),
+            ClientCommand::Id => return Reply::Integer(self.id.cast_signed()),
             ClientCommand::GetName if self.name.is_empty() => return Reply::Null,
             ClientCommand::GetName => return Reply::Bulk(self.name.clone()),
             ClientCommand::Info => return Reply::Text(self.about()),

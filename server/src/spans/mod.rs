@@ -12,6 +12,13 @@
 //!
 //! Spans contain no keys and no values.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a share of all traces; `as` saturates"
+)]
+
 mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;

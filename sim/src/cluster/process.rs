@@ -218,7 +218,7 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         let id = self.child.as_ref().map(Child::id);
-        if let Some(pid) = id.and_then(|id| Pid::from_raw(id as i32)) {
+        if let Some(pid) = id.and_then(|id| Pid::from_raw(id.cast_signed())) {
             // A process that has ended cannot be stopped.
             let _ = kill_process(pid, signal);
         }

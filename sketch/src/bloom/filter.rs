@@ -1,5 +1,11 @@
 //! The plain filter: bits, T probes a key.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "probes are at most MAX_PROBES, and a fill is an estimate"
+)]
+
 use torc_record::Digest;
 
 use super::BloomShape;
@@ -130,7 +136,7 @@ impl BloomFilter {
     /// The rate at which strangers are let in now: fill^T. A pass over the bits.
     #[must_use]
     pub fn rate(&self) -> f64 {
-        self.fill().powi(self.shape.probes() as i32)
+        self.fill().powi(self.shape.probes().cast_signed())
     }
 
     /// About how many different keys were inserted: `-(m/T) ln(1 - fill)` (Swamidass and Baldi 2007). A pass over the bits. Of

@@ -3,6 +3,12 @@
 //! Almeida, Baquero, Preguiça, Hutchison: Scalable Bloom Filters, 2007. Filters in a row, each for twice as many keys as
 //! the one before and at half its rate: δ/2 + δ/4 + … stays below δ. A key goes into the last; a question asks all of them.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "an estimate, and `as` saturates"
+)]
+
 use torc_record::Digest;
 
 use super::{BloomFilter, BloomShape, BloomShapeError, MAX_BITS, MIN_RATE, bits_per_key};

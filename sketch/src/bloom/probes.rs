@@ -37,7 +37,7 @@ impl Iterator for BloomProbes {
         self.left = self.left.checked_sub(1)?;
         let half = self.kept.take().unwrap_or_else(|| {
             let word = self.stream.next_u64();
-            self.kept = Some(word as u32);
+            self.kept = Some((word & 0xffff_ffff) as u32);
             (word >> 32) as u32
         });
         // Scaled without a division.

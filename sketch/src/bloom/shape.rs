@@ -1,5 +1,12 @@
 //! How many bits and probes a Bloom filter has.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "an estimate, `as` saturates, and bits are at most MAX_BITS"
+)]
+
 use super::{best_probes, bits_per_key, classic_rate};
 
 /// Most bits of one filter: half a gibibyte of them.

@@ -101,7 +101,7 @@ impl CountMin {
             limit,
         })?;
         let seed = reader.u64().ok_or(CUT_OFF)?;
-        let total = reader.u64().ok_or(CUT_OFF)? as i64;
+        let total = reader.u64().ok_or(CUT_OFF)?.cast_signed();
         let mut sketch = Self::new(shape, seed);
         sketch.total = total;
         sketch.read_counters(&mut reader)?;

@@ -14,6 +14,8 @@
 //!
 //! F₂ is the inner product of a stream with itself, estimated likewise.
 
+#![expect(clippy::cast_precision_loss, reason = "estimates")]
+
 use super::{CombineError, CountMin};
 
 /// The two estimates of <a, b>, from [`CountMin::inner_product`].

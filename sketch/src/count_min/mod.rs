@@ -28,7 +28,7 @@ pub use codec::DecodeError;
 pub use inner_product::InnerProduct;
 pub use shape::{MAX_DEPTH, MAX_WIDTH_LOG2, Shape, ShapeError};
 
-use torc_record::Digest;
+use torc_record::{Digest, to_usize};
 
 use crate::SeedStream;
 use crate::hash::MultiplyShift;
@@ -129,7 +129,7 @@ impl CountMin {
             .chunks_exact_mut(self.shape.width())
             .zip(&self.rows)
         {
-            let counter = &mut row[hash.hash(key) as usize];
+            let counter = &mut row[to_usize(hash.hash(key))];
             *counter = counter.wrapping_add(count);
         }
         self.total = self.total.wrapping_add(count);
@@ -145,7 +145,7 @@ impl CountMin {
             .chunks_exact_mut(self.shape.width())
             .zip(&self.rows)
         {
-            let counter = &mut row[hash.hash(key) as usize];
+            let counter = &mut row[to_usize(hash.hash(key))];
             *counter = counter.wrapping_add(count);
             smallest = smallest.min(*counter);
         }
@@ -162,7 +162,7 @@ impl CountMin {
             .counters
             .chunks_exact(self.shape.width())
             .zip(&self.rows);
-        let counters = rows.map(|(row, hash)| row[hash.hash(key) as usize]);
+        let counters = rows.map(|(row, hash)| row[to_usize(hash.hash(key))]);
         counters.min().unwrap_or(0)
     }
 

@@ -90,7 +90,7 @@ impl Shape {
     }
 
     fn delta_of(depth: u8) -> f64 {
-        1.0 / (1_u64 << depth) as f64
+        0.5_f64.powi(depth.into())
     }
 
     /// Counters a row.

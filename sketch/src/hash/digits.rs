@@ -8,6 +8,11 @@
 //! Slower than [`super::MultiplyShift`], because digits cost divisions: it is here as the family the
 //! theorems are proved with, for any m and for all 128 bits of a digest.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a remainder is less than the prime, a u64"
+)]
+
 use super::prime::next_prime;
 use crate::SeedStream;
 

@@ -24,7 +24,7 @@ impl DoubleHash {
     #[must_use]
     pub fn of(digest: &Digest) -> Self {
         let low = digest.low();
-        Self::new((low >> 32) as u32, low as u32)
+        Self::new((low >> 32) as u32, (low & 0xffff_ffff) as u32)
     }
 
     /// The first `count` probes among `positions`; none among no positions. Below 1 ns a probe.
@@ -56,6 +56,10 @@ pub struct Probes {
 impl Iterator for Probes {
     type Item = u32;
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "it is less than `positions`"
+    )]
     fn next(&mut self) -> Option<u32> {
         self.left = self.left.checked_sub(1)?;
         let probe = self.next;

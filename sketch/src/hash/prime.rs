@@ -9,6 +9,10 @@ use crate::SeedStream;
 
 const BASES: [u64; 12] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37];
 
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a remainder is less than the modulus"
+)]
 const fn multiply(a: u64, b: u64, modulus: u64) -> u64 {
     (a as u128 * b as u128 % modulus as u128) as u64
 }

@@ -1,5 +1,7 @@
 //! What is hot in several nodes together.
 
+#![expect(clippy::cast_precision_loss, reason = "a share for reports")]
+
 use torc_record::Digest;
 
 use super::interval::{Interval, estimate};

@@ -20,6 +20,11 @@
 //!             n  an interval in its own format
 //! ```
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "no caller keeps sketches of gigabytes"
+)]
+
 use std::collections::BTreeMap;
 
 use torc_record::{Digest, NamespaceId};

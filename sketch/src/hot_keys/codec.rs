@@ -19,6 +19,11 @@
 //!              …  the key
 //! ```
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "no caller keeps sketches of gigabytes, and a key is at most MAX_KEY_LEN"
+)]
+
 use torc_record::{DIGEST_LEN, Digest, MAX_KEY_LEN, NamespaceId};
 
 use super::interval::{Candidate, Interval};

@@ -6,6 +6,8 @@
 //!
 //! This decides; whoever keeps the intervals loads two, merges them ([`super::Interval::merge`]), stores one, and asks again.
 
+#![expect(clippy::cast_precision_loss, reason = "a ratio of ages")]
+
 use std::ops::Range;
 
 /// An interval that is kept.

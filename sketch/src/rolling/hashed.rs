@@ -6,7 +6,11 @@
 //!
 //! The first prime rolls over the text; the others are asked only where it agrees, which is hardly ever.
 
+#![expect(clippy::cast_precision_loss, reason = "an expected number of hits")]
+
 use std::collections::BTreeMap;
+
+use torc_record::to_usize;
 
 use super::window::Window;
 use super::{MAX_PATTERN_LEN, Moduli};
@@ -152,7 +156,7 @@ impl Group {
         let mut filter = vec![0; patterns.len().div_ceil(8).next_power_of_two()];
         let mask = 64 * filter.len() - 1;
         for (hashes, _) in &patterns {
-            let bit = hashes[0] as usize & mask;
+            let bit = to_usize(hashes[0]) & mask;
             filter[bit / 64] |= 1 << (bit % 64);
         }
         let (hashes, others) = patterns
@@ -189,7 +193,7 @@ impl Group {
         text: &[u8],
         found: &mut Vec<Candidate>,
     ) {
-        let bit = hash as usize & (64 * self.filter.len() - 1);
+        let bit = to_usize(hash) & (64 * self.filter.len() - 1);
         if self.filter[bit / 64] >> (bit % 64) & 1 == 0 {
             return;
         }

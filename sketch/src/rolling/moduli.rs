@@ -69,7 +69,7 @@ impl Moduli {
     /// What bounds the probability that two given strings of `len` bytes have the same hashes.
     #[must_use]
     pub fn collision_bound(&self, len: usize) -> f64 {
-        Modulus::collision_bound(len).powi(self.count() as i32)
+        Modulus::collision_bound(len).powi(i32::try_from(self.count()).unwrap_or(i32::MAX))
     }
 }
 

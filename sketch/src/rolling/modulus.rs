@@ -3,6 +3,12 @@
 //! Why 54: 256 times a hash below 4q then fits 64 bits, so that a step of the hash needs one reduction,
 //! and that may be lazy. Reductions are by multiplication with a reciprocal (Barrett 1986).
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "quotients fit 64 bits, and of products the low half is wanted"
+)]
+
 use std::ops::Range;
 
 use crate::SeedStream;

@@ -1,5 +1,10 @@
 //! Writing a file of slices.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a file has fewer than 2^32 slices, the salt is the low half, and usize has 64 bits"
+)]
+
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

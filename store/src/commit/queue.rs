@@ -1,5 +1,10 @@
 //! The queue before the committer, bounded by bytes.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "the limit is at most u32::MAX"
+)]
+
 use std::collections::VecDeque;
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use torc_record::{Ballot, Digest};
+use torc_record::{Ballot, Digest, to_usize};
 use torc_ring::{Partition, Partitions};
 
 use crate::StoreError;
@@ -35,7 +35,7 @@ impl Merged {
     ) -> Result<Self, StoreError> {
         let headers = inputs.iter().filter_map(|slice| slice.header());
         let mut merged = Self {
-            bytes: Vec::with_capacity(headers.map(|one| one.records_len as usize).sum()),
+            bytes: Vec::with_capacity(headers.map(|one| to_usize(one.records_len)).sum()),
             records: Vec::new(),
             digests: Vec::new(),
             dropped: Vec::new(),

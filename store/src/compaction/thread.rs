@@ -1,5 +1,11 @@
 //! The thread that compacts, after flushes and ingests, and when the node is idle.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "nanoseconds for a counter; `as` saturates"
+)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,6 +1,12 @@
 //! The thread that flushes: on request, when the log is long enough, and when records have
 //! waited long enough.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "nanoseconds for a counter; `as` saturates"
+)]
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,10 @@
 //! Frames: a checksummed head of 32 bytes and a checksummed body.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a body has at most MAX_BODY_LEN bytes"
+)]
+
 use crc32c::crc32c_append;
 
 use super::{MAX_BODY_LEN, u32_at, u64_at};

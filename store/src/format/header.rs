@@ -108,7 +108,7 @@ impl Header {
 pub(crate) fn draw_salt() -> u32 {
     // The standard library seeds its hash tables from the system's random numbers.
     let random = std::hash::RandomState::new().build_hasher().finish();
-    random as u32
+    (random & 0xffff_ffff) as u32
 }
 
 #[cfg(test)]

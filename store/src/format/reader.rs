@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use torc_record::to_usize;
+
 use super::frame::FRAME_MAGIC;
 use super::{FRAME_LEN, FileKind, Frame, HEADER_LEN, Header, array};
 use crate::StoreError;
@@ -113,7 +115,7 @@ impl FrameReader {
     /// # Errors
     /// [`StoreError::Io`].
     pub(crate) fn bytes_since(&mut self, from: u64) -> Result<Vec<u8>, StoreError> {
-        let len = (self.at - from) as usize;
+        let len = to_usize(self.at - from);
         let bytes = self.bytes(from, len)?;
         Ok(bytes.unwrap_or_default().to_vec())
     }
@@ -129,7 +131,7 @@ impl FrameReader {
         let mut at = start;
         while at < self.size {
             // Heads may lie across the border: windows overlap by one head.
-            let len = (self.size - at).min(WINDOW_LEN as u64) as usize;
+            let len = to_usize((self.size - at).min(WINDOW_LEN as u64));
             let bytes = self.bytes(at, len)?.unwrap_or_default();
             if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
                 tail.used_bytes = at + last as u64 + 1 - start;
@@ -165,7 +167,7 @@ impl FrameReader {
         let mut at = start;
         while at < end {
             let next = end.min((at / SECTOR_BYTES + 1) * SECTOR_BYTES);
-            let sector = self.bytes(at, (next - at) as usize)?.unwrap_or_default();
+            let sector = self.bytes(at, to_usize(next - at))?.unwrap_or_default();
             if sector.iter().all(|byte| *byte == 0) {
                 return Ok(false);
             }
@@ -228,12 +230,12 @@ impl Window {
         }
         let held = self.start..self.start + self.bytes.len() as u64;
         if at < held.start || at + len as u64 > held.end {
-            let wanted = (len.max(WINDOW_LEN) as u64).min(size - at) as usize;
+            let wanted = to_usize((len.max(WINDOW_LEN) as u64).min(size - at));
             self.start = at;
             self.bytes.resize(wanted, 0);
             read_exact(file, &mut self.bytes, at).inspect_err(|_| self.bytes.clear())?;
         }
-        let from = (at - self.start) as usize;
+        let from = to_usize(at - self.start);
         Ok(self.bytes.get(from..from + len))
     }
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use torc_record::{Digest, DigestKey};
+use torc_record::{Digest, DigestKey, to_usize};
 use torc_ring::Partition;
 
 pub use sealed::{SealedPartition, SealedSlice};
@@ -135,7 +135,7 @@ impl Ingest {
                 return Err(self.bad("more bytes than were announced"));
             };
             let left = region.info.len - self.received;
-            let now = bytes.split_to(bytes.len().min(left as usize));
+            let now = bytes.split_to(bytes.len().min(to_usize(left)));
             if self.kept_bytes + region.info.len <= MAX_KEPT {
                 self.gather(&region, now, held)?;
             } else {
@@ -155,7 +155,7 @@ impl Ingest {
         } else {
             if self.gathered.capacity() == 0 {
                 let buffers = &self.shared.ingests.buffers;
-                self.gathered = buffers.take(region.info.len as usize);
+                self.gathered = buffers.take(to_usize(region.info.len));
             }
             self.gathered.extend_from_slice(&now);
             if self.received < region.info.len {
@@ -177,7 +177,7 @@ impl Ingest {
     fn write_through(&mut self, region: &Region, now: &[u8]) -> Result<(), StoreError> {
         let left = region.info.len - self.received;
         let content_left = left.saturating_sub(SLICE_DIGEST_LEN as u64);
-        let content = now.len().min(content_left as usize);
+        let content = now.len().min(to_usize(content_left));
         self.hasher.update(&now[..content]);
         self.file.write(now, region.at + self.received)?;
         self.received += now.len() as u64;

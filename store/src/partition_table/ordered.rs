@@ -225,6 +225,12 @@ impl Ordered {
 }
 
 /// Where a token should be among `len` that are spread evenly from `first` to `last`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a guess, from which galloping starts; `as` saturates"
+)]
 fn place_of(token: u64, first: u64, last: u64, len: usize) -> usize {
     if token <= first {
         return 0;

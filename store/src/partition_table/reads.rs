@@ -309,6 +309,10 @@ impl PartitionTable {
     }
 
     /// Answers what the memtable holds; the rest, sorted by partition, is to be looked up.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a batch has fewer than 2^32 reads"
+    )]
     fn ask_memtable<'a>(
         &self,
         reads: &[(NamespaceId, Digest, &'a [u8])],

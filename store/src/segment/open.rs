@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use torc_ring::Partitions;
 
+use torc_record::to_usize;
+
 use super::slice::{Content, IndexMemory, Segment, SegmentFile, Slice};
 use super::table::{self, Row};
 use crate::bulk::SliceFileInfo;
@@ -149,7 +151,7 @@ fn rows(
     partitions: Partitions,
     path: &Path,
 ) -> Result<Vec<Row>, StoreError> {
-    let len = (file.len - file.table_at) as usize;
+    let len = to_usize(file.len - file.table_at);
     let table = if len == table::len_of(file.rows) {
         read_file(reader, file.table_at, len)
     } else {

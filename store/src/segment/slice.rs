@@ -1,5 +1,10 @@
 //! An open segment and its slices.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a slice has at most MAX_KEYS slots, and gates of a segment fewer than 2^32 lines"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;

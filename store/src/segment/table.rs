@@ -35,7 +35,9 @@ pub(crate) fn encode(rows: &[Row], number: u64) -> Vec<u8> {
             body.extend_from_slice(&row.len.to_le_bytes());
         });
     }
-    frame.finish(FrameKind::Slices, 0, number as u32).to_vec()
+    frame
+        .finish(FrameKind::Slices, 0, (number & 0xffff_ffff) as u32)
+        .to_vec()
 }
 
 /// Reads the table of a segment, whose bytes from its place to the end of the file these are.
@@ -52,7 +54,7 @@ pub(super) fn decode(
         return Err("the table of a segment is cut off");
     }
     let (head, body) = bytes.split_at(FRAME_LEN);
-    let salt = number as u32;
+    let salt = (number & 0xffff_ffff) as u32;
     let frame = Frame::decode(&array(head, 0), salt)?;
     if frame.kind != FrameKind::Slices || !frame.fits(body, salt) {
         return Err("the table of a segment fails its checksum");

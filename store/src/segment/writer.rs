@@ -1,5 +1,11 @@
 //! Writing a segment, slice after slice.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    reason = "a segment has fewer than 2^32 slices, usize has 64 bits, and a rate is an estimate"
+)]
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,5 +1,10 @@
 //! Making a slice.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "MAX_KEYS bounds the parts of an index, and LAST_LAYER the layer"
+)]
+
 use std::collections::HashMap;
 
 use torc_index::{Gate, Mphf, Offsets};

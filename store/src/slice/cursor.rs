@@ -1,5 +1,10 @@
 //! The records of a slice in ring order, from a position on.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "a slice has at most MAX_KEYS slots"
+)]
+
 use super::rest::{Reader, Reading};
 use super::view::NO_ORDER;
 use super::{Damage, SliceView, order};

@@ -105,7 +105,10 @@ impl Contents {
             keys: keys.and_then(NonZeroU32::new).ok_or(IMPOSSIBLE)?,
             tombstones: tombstones.ok_or(IMPOSSIBLE)?,
             payload_bytes: held.payload_bytes,
-            fingerprint: [held.fingerprint as u64, (held.fingerprint >> 64) as u64],
+            fingerprint: [
+                (held.fingerprint << 64 >> 64) as u64,
+                (held.fingerprint >> 64) as u64,
+            ],
         })
     }
 }
@@ -190,6 +193,10 @@ impl SliceHeader {
     }
 
     /// The header as bytes, with the checksum of the index.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a slice has at most MAX_KEYS records"
+    )]
     pub(super) fn encode(&self, index: &[&[u8]]) -> [u8; SLICE_HEADER_LEN] {
         let mut out = [0; SLICE_HEADER_LEN];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);

@@ -47,6 +47,10 @@ use crate::packed::Packed;
 pub(crate) const RECORD_CRC_LEN: usize = 4;
 
 /// The checksum of a record in a slot.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a slice has at most MAX_KEYS slots"
+)]
 fn record_crc(salt: u32, slot: usize, packed: &[u8]) -> u32 {
     crc32c::crc32c_append(salt.wrapping_add(slot as u32), packed)
 }

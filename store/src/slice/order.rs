@@ -21,13 +21,13 @@ pub(super) fn pack(slots: &[u32]) -> Vec<u8> {
         word |= u64::from(*slot) << filled;
         filled += width;
         while filled >= 8 {
-            out.push(word as u8);
+            out.push((word & 0xff) as u8);
             word >>= 8;
             filled -= 8;
         }
     }
     if filled > 0 {
-        out.push(word as u8);
+        out.push((word & 0xff) as u8);
     }
     out
 }
@@ -41,7 +41,7 @@ pub(super) fn slot_at(order: &[u8], keys: usize, place: usize) -> Option<usize> 
     let len = from.len().min(8);
     word[..len].copy_from_slice(&from[..len]);
     let slot = (u64::from_le_bytes(word) >> (at % 8)) & ((1 << width) - 1);
-    let slot = slot as usize;
+    let slot = torc_record::to_usize(slot);
     (place < keys && slot < keys).then_some(slot)
 }
 

@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use torc_record::to_usize;
+
 use super::Damage;
 use crate::fs::FsFile;
 
@@ -78,7 +80,7 @@ impl Rest<'_> {
         }
         match self {
             Self::Memory(bytes) => {
-                buf.copy_from_slice(&bytes[from as usize..][..buf.len()]);
+                buf.copy_from_slice(&bytes[to_usize(from)..][..buf.len()]);
                 Ok(())
             }
             Self::File { file, at, .. } => fill(*file, buf, at + from, how),
@@ -189,7 +191,7 @@ impl<'a> Reader<'a> {
             return Err(CUT_OFF);
         }
         if let Rest::Memory(bytes) = self.rest {
-            return Ok(&bytes[range.start as usize..range.end as usize]);
+            return Ok(&bytes[to_usize(range.start)..to_usize(range.end)]);
         }
         let mut asked = std::mem::take(&mut self.asked);
         asked.clear();
@@ -197,7 +199,7 @@ impl<'a> Reader<'a> {
         while at < range.end && len <= BLOCK_LEN {
             let block = self.block(at / BLOCK_LEN);
             let from = (at % BLOCK_LEN) as usize;
-            let until = block.len().min(from + (range.end - at) as usize);
+            let until = block.len().min(from + to_usize(range.end - at));
             let Some(piece) = block.get(from..until).filter(|piece| !piece.is_empty()) else {
                 break;
             };
@@ -206,7 +208,7 @@ impl<'a> Reader<'a> {
         }
         // Too long for a block, or beside something that cannot be read.
         let is_whole = asked.len() as u64 == len;
-        asked.resize(len as usize, 0);
+        asked.resize(to_usize(len), 0);
         self.asked = asked;
         if !is_whole {
             let read = self.rest.read(&mut self.asked, range.start, Reading::Wait);

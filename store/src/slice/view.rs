@@ -1,5 +1,10 @@
 //! Reading a slice.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "probes are at most MAX_PROBES, keys at most MAX_KEYS, and usize has 64 bits"
+)]
+
 use std::ops::Range;
 
 use torc_index::{Gate, Mphf, MphfHead, Offsets};

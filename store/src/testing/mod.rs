@@ -2,6 +2,8 @@
 //!
 //! Compiled with the feature `testing` only.
 
+#![expect(clippy::cast_possible_truncation, reason = "tests count small numbers")]
+
 mod contents;
 mod crash_fs;
 mod file;

@@ -1,5 +1,7 @@
 //! What a copy holds: all that the sender had, whatever either side did before.
 
+#![allow(clippy::cast_possible_truncation, reason = "tests count small numbers")]
+
 use crate::common::{Model, block_on, check_summaries, get, open, put, scan_all, tombstone};
 use crate::{HOME, bytes_of, copy, copy_sealed, infos, keys_of, prepare, sender, write_all};
 use bytes::Bytes;

@@ -3,6 +3,8 @@
 //! Invariants: no node is empty or has more than [`PIECE`] bytes; after [`Treap::join`] two neighbours have more than that
 //! together; `all` is the fingerprint of the whole subtree.
 
+use torc_record::to_usize;
+
 use super::{Fingerprint, Modulus, SeedStream};
 
 /// Most bytes of a node.
@@ -29,7 +31,7 @@ pub(super) struct Treap {
 }
 
 pub(super) fn len(link: &Link) -> usize {
-    link.as_ref().map_or(0, |node| node.all.len() as usize)
+    link.as_ref().map_or(0, |node| to_usize(node.all.len()))
 }
 
 fn all(link: &Link) -> Fingerprint {
