@@ -209,7 +209,7 @@ impl TopologyGroup {
         let preview = Topology::found(founding.clone())?;
         let unknown = TopologyError::UnknownNode { node };
         let myself = preview.members().get(&node).ok_or(unknown)?;
-        let address = BasicNode::new(&myself.identity.address);
+        let address = BasicNode::new(&myself.identity.peer_address);
         self.run_as(Claim::Founder(node, founding.cluster)).await?;
         if self.was_founded_by(&preview) {
             return Ok(());
@@ -372,7 +372,7 @@ impl TopologyGroup {
         disowned.or_else(|| self.inner.running.get().and_then(Running::failed))
     }
 
-    /// The gRPC service, to be served under the address that the topology has for this node.
+    /// The gRPC service, to be served under the peer address that the topology has for this node.
     #[must_use]
     pub fn service(&self) -> TopologyGroupServer<GroupService> {
         TopologyGroupServer::new(GroupService::new(self.clone()))

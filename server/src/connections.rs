@@ -5,7 +5,7 @@
 //! many of them for one address; who gets none is hung up on at once. A connection whose
 //! greeting does not come in time gives its place back, and so does one of HTTP/1 that reads nothing of what
 //! is written to it. Other members of the cluster need no
-//! place: there are few, and without them nothing is replicated.
+//! place at the peer port: there are few, and without them nothing is replicated.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 use tonic::transport::server::Connected;
+use torc_proto::Access;
 use torc_tls::{Door, NodeTls, TlsStream};
 
 use crate::caller::Caller;
@@ -128,10 +129,10 @@ impl Connection {
         door: Door,
     ) -> Option<Self> {
         let from = stream.peer_addr().ok()?.ip();
-        let (stream, caller) = match &shared.tls {
+        let (stream, mut caller) = match &shared.tls {
             None => (Stream::Plain(stream), Caller::anyone(from)),
             Some(tls) => {
-                let shaking = timeout(GREETING_TIME, shake_hands(tls, stream, door));
+                let shaking = timeout(GREETING_TIME, shake_hands(tls, stream, shared, door));
                 let shaken = tokio::select! {
                     shaken = shaking => shaken.unwrap_or_else(|late| Err(late.into())),
                     () = closes(shared) => Err(io::ErrorKind::TimedOut.into()),
@@ -142,6 +143,7 @@ impl Connection {
                 }
             }
         };
+        caller.is_on_peer_port = door == Door::Peer;
         Some(Self::greeted_within(
             GREETING_TIME,
             stream,
@@ -159,7 +161,7 @@ impl Connection {
         door: Door,
     ) -> Self {
         // The server of HTTP/1 has a timer of its own.
-        let greeting = (door == Door::Grpc).then(|| (Box::pin(sleep(time)), 0));
+        let greeting = matches!(door, Door::Grpc | Door::Peer).then(|| (Box::pin(sleep(time)), 0));
         Self {
             stream,
             caller,
@@ -197,10 +199,22 @@ impl Connection {
     }
 }
 
-async fn shake_hands(tls: &NodeTls, stream: TcpStream, door: Door) -> io::Result<(Stream, Caller)> {
+/// At the peer port only a node of this cluster gets further: nothing of HTTP/2 is read from anyone else.
+async fn shake_hands(
+    tls: &NodeTls,
+    stream: TcpStream,
+    shared: &Shared,
+    door: Door,
+) -> io::Result<(Stream, Caller)> {
     let from = stream.peer_addr()?.ip();
     let (stream, identity) = tls.accept(stream, door).await?;
     let caller = Caller::of(identity, from).map_err(io::Error::other)?;
+    if door == Door::Peer {
+        let membership = shared.identity.membership();
+        let cluster = membership.map(|membership| membership.cluster);
+        let checked = caller.check(Access::Node, cluster);
+        checked.map_err(io::Error::other)?;
+    }
     Ok((Stream::Tls(Box::new(stream)), caller))
 }
 

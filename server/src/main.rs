@@ -63,6 +63,9 @@ enum Command {
         /// Ports count up from here for gRPC
         #[arg(long, default_value_t = 7401)]
         first_grpc_port: u16,
+        /// Ports count up from here for other nodes
+        #[arg(long, default_value_t = 7501)]
+        first_peer_port: u16,
         /// Ports count up from here for HTTP
         #[arg(long, default_value_t = 7481)]
         first_http_port: u16,
@@ -129,6 +132,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             Command::Playground {
                 nodes,
                 first_grpc_port,
+                first_peer_port,
                 first_http_port,
                 first_resp_port,
                 settings,
@@ -136,6 +140,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                 let options = PlaygroundOptions {
                     nodes,
                     first_grpc_port,
+                    first_peer_port,
                     first_http_port,
                     first_resp_port,
                     settings: *settings,
