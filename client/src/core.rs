@@ -325,6 +325,7 @@ mod tests {
         let member = |number| NewMember {
             incarnation: Incarnation([number; 16]),
             address: address(number),
+            peer_address: address(number),
             http_address: String::new(),
             zone: Zone::new("z").unwrap(),
             weight: Weight::NORMAL,

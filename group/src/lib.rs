@@ -215,7 +215,7 @@ impl TopologyGroup {
         let preview = Topology::found(founding.clone())?;
         let unknown = TopologyError::UnknownNode { node };
         let myself = preview.members().get(&node).ok_or(unknown)?;
-        let address = BasicNode::new(&myself.identity.address);
+        let address = BasicNode::new(&myself.identity.peer_address);
         self.run_as(Claim::Founder(node, founding.cluster)).await?;
         if self.was_founded_by(&preview) {
             return Ok(());
@@ -378,7 +378,7 @@ impl TopologyGroup {
         disowned.or_else(|| self.inner.running.get().and_then(Running::failed))
     }
 
-    /// The gRPC service, to serve at this node's address in the topology.
+    /// The gRPC service, to serve at this node's peer address in the topology.
     #[must_use]
     pub fn service(&self) -> TopologyGroupServer<GroupService> {
         TopologyGroupServer::new(GroupService::new(self.clone()))

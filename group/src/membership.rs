@@ -281,7 +281,7 @@ async fn add(
     let enlisted = join_all(members.map(|(node, member)| async move {
         let done = timeout(ENLIST_TIMEOUT, enlister.enlist(node, member)).await;
         let done = done.unwrap_or_else(|_| Err(Fault::unknown("it did not answer in time")));
-        (node, BasicNode::new(&member.identity.address), done)
+        (node, BasicNode::new(&member.identity.peer_address), done)
     }));
     let mut learners = BTreeMap::new();
     for (node, address, done) in enlisted.await {

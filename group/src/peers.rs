@@ -242,7 +242,7 @@ impl Peers {
         let topology = self.topology.borrow().clone();
         let members = topology.as_ref().map(|topology| topology.members());
         let member = members.and_then(|members| members.get(&node));
-        let address = member.map_or(fallback, |member| member.identity.address.as_str());
+        let address = member.map_or(fallback, |member| member.identity.peer_address.as_str());
         let mut known = self.known.lock();
         if let Some(peer) = known.get(&node)
             && peer.address == address

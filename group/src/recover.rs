@@ -145,7 +145,7 @@ impl TopologyGroup {
         }
         let me = shown.node;
         let address = planned.topology.members().get(&me);
-        let address = address.map_or("", |member| member.identity.address.as_str());
+        let address = address.map_or("", |member| member.identity.peer_address.as_str());
         let alone = Membership::new(
             vec![BTreeSet::from([me.0])],
             BTreeMap::from([(me.0, BasicNode::new(address))]),

@@ -82,6 +82,7 @@ pub fn member_to_wire(id: NodeId, member: &Member) -> v1::Member {
         id: id.0,
         slot: member.slot.0.into(),
         address: member.identity.address.clone(),
+        peer_address: member.identity.peer_address.clone(),
         http_address: member.identity.http_address.clone(),
         zone: member.identity.zone.to_string(),
         weight: member.identity.weight.percent(),
@@ -232,6 +233,7 @@ fn member_from_wire(wire: v1::Member) -> Result<(NodeId, Member), WireError> {
     let identity = NewMember {
         incarnation: Incarnation([0; 16]),
         address: wire.address,
+        peer_address: wire.peer_address,
         http_address: wire.http_address,
         zone: Zone::new(wire.zone).map_err(|_| WireError::Field { field: "zone" })?,
         weight: Weight::new(wire.weight).map_err(|_| WireError::Field { field: "weight" })?,

@@ -16,9 +16,10 @@ from nodes import PATIENCE_S, Node, connected, free_run
 def three_in_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[list[str], Node]]:
     """Three nodes in one process."""
     directory = tmp_path_factory.mktemp("playground")
-    first = free_run(9)
+    first = free_run(12)
     arguments = ["playground", "--first-grpc-port", str(first)]
     arguments += ["--first-http-port", str(first + 3), "--first-resp-port", str(first + 6)]
+    arguments += ["--first-peer-port", str(first + 9)]
     node = Node(directory, arguments)
     endpoints = [f"127.0.0.1:{first + number}" for number in range(3)]
     try:
@@ -54,12 +55,13 @@ def key(request: pytest.FixtureRequest) -> bytes:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[list[str], list[Node]]]:
     """Three processes with a replica of every key each; the first one of them founded the cluster."""
-    first = free_run(6)
+    first = free_run(9)
     endpoints = [f"127.0.0.1:{first + number}" for number in range(3)]
     nodes: list[Node] = []
     try:
         for number, endpoint in enumerate(endpoints):
             arguments = ["serve", "--grpc-addr", endpoint, "--http-addr", f"127.0.0.1:{first + 3 + number}"]
+            arguments += ["--peer-addr", f"127.0.0.1:{first + 6 + number}"]
             if number == 0:
                 arguments += ["--bootstrap", f"--found-with={','.join(endpoints[1:])}"]
             nodes.append(Node(tmp_path / f"node-{number}", arguments))

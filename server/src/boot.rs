@@ -82,7 +82,7 @@ pub(crate) fn check_level(shared: &Shared, me: Membership) -> Result<(), Topolog
 pub(crate) async fn check_alone(shared: &Shared, me: Membership) -> Result<(), Fault> {
     let topology = shared.group.topology();
     let member = topology.as_ref().and_then(|it| it.members().get(&me.node));
-    let Some(address) = member.map(|member| member.identity.address.clone()) else {
+    let Some(address) = member.map(|member| member.identity.peer_address.clone()) else {
         return Ok(());
     };
     let mut client = shared.peers.stranger(&address)?;

@@ -25,6 +25,8 @@ pub(crate) struct Caller {
     who: Who,
     /// The address of the connection.
     pub(crate) from: IpAddr,
+    /// Whether it connected to the peer port.
+    pub(crate) is_on_peer_port: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -53,13 +55,17 @@ impl Caller {
         Self {
             who: Who::Unknown,
             from: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            is_on_peer_port: false,
         }
     }
 
     /// By a connection in the clear.
     pub(crate) const fn anyone(from: IpAddr) -> Self {
-        let who = Who::Anyone;
-        Self { who, from }
+        Self {
+            who: Who::Anyone,
+            from,
+            is_on_peer_port: false,
+        }
     }
 
     /// By the certificate that a TLS connection showed.
@@ -67,22 +73,25 @@ impl Caller {
     /// # Errors
     /// When it is for a cluster whose name is none.
     pub(crate) fn of(identity: Option<Identity>, from: IpAddr) -> Result<Self, String> {
+        let of = |who| Self {
+            who,
+            from,
+            is_on_peer_port: false,
+        };
         let Some(identity) = identity else {
-            let who = Who::Unknown;
-            return Ok(Self { who, from });
+            return Ok(of(Who::Unknown));
         };
         let (Identity::Node { cluster, .. } | Identity::Client { cluster, .. }) = &identity;
         let cluster = cluster.as_deref().map(ClusterId::from_str).transpose();
         let cluster = cluster.map_err(|_| format!("{identity} names no cluster"))?;
-        let who = Who::Certificate(Arc::new(Known { identity, cluster }));
-        Ok(Self { who, from })
+        Ok(of(Who::Certificate(Arc::new(Known { identity, cluster }))))
     }
 
     /// The holder of a token, on the same connection.
     pub(crate) const fn with_token(&self, holder: Arc<Holder>) -> Self {
         Self {
             who: Who::Bearer(holder),
-            from: self.from,
+            ..*self
         }
     }
 

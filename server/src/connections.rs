@@ -4,7 +4,7 @@
 //! and the store could not open files. So the number of places for connections is limited, in all
 //! and per address; a connection without a place is closed at once. A connection loses its place if
 //! its greeting does not come in time, or if it is HTTP/1 and does not read its answers. Other
-//! members of the cluster need no place: they are few, and replication needs them.
+//! members of the cluster need no place at the peer port: they are few, and replication needs them.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -26,6 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep, timeout};
 use tonic::transport::server::Connected;
+use torc_proto::Access;
 use torc_tls::{Door, NodeTls, TlsStream};
 
 use crate::caller::Caller;
@@ -134,10 +135,10 @@ impl Connection {
         door: Door,
     ) -> Option<Self> {
         let from = stream.peer_addr().ok()?.ip();
-        let (stream, caller) = match &shared.tls {
+        let (stream, mut caller) = match &shared.tls {
             None => (Stream::Plain(stream), Caller::anyone(from)),
             Some(tls) => {
-                let shaking = timeout(GREETING_TIME, shake_hands(tls, stream, door));
+                let shaking = timeout(GREETING_TIME, shake_hands(tls, stream, shared, door));
                 let shaken = tokio::select! {
                     shaken = shaking => shaken.unwrap_or_else(|late| Err(late.into())),
                     () = closes(shared) => Err(io::ErrorKind::TimedOut.into()),
@@ -148,6 +149,7 @@ impl Connection {
                 }
             }
         };
+        caller.is_on_peer_port = door == Door::Peer;
         Some(Self::greeted_within(
             GREETING_TIME,
             stream,
@@ -165,7 +167,7 @@ impl Connection {
         door: Door,
     ) -> Self {
         // The server of HTTP/1 has a timer of its own.
-        let greeting = (door == Door::Grpc).then(|| (Box::pin(sleep(time)), 0));
+        let greeting = matches!(door, Door::Grpc | Door::Peer).then(|| (Box::pin(sleep(time)), 0));
         Self {
             stream,
             caller,
@@ -203,10 +205,22 @@ impl Connection {
     }
 }
 
-async fn shake_hands(tls: &NodeTls, stream: TcpStream, door: Door) -> io::Result<(Stream, Caller)> {
+/// At the peer port only a node of this cluster gets further: nothing of HTTP/2 is read from anyone else.
+async fn shake_hands(
+    tls: &NodeTls,
+    stream: TcpStream,
+    shared: &Shared,
+    door: Door,
+) -> io::Result<(Stream, Caller)> {
     let from = stream.peer_addr()?.ip();
     let (stream, identity) = tls.accept(stream, door).await?;
     let caller = Caller::of(identity, from).map_err(io::Error::other)?;
+    if door == Door::Peer {
+        let membership = shared.identity.membership();
+        let cluster = membership.map(|membership| membership.cluster);
+        let checked = caller.check(Access::Node, cluster);
+        checked.map_err(io::Error::other)?;
+    }
     Ok((Stream::Tls(Box::new(stream)), caller))
 }
 

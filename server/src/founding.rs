@@ -87,6 +87,7 @@ fn self_as_member(shared: &Shared) -> NewMember {
     NewMember {
         incarnation: shared.identity.incarnation,
         address: shared.address.clone(),
+        peer_address: shared.peer_address.clone(),
         http_address: shared.http_address.clone(),
         zone: shared.settings.zone.clone(),
         weight: shared.settings.weight,
@@ -123,6 +124,7 @@ async fn founding_member(shared: &Shared, address: &str) -> Result<NewMember, Fa
         release: release_of(&peer),
         incarnation: Incarnation(incarnation.map_err(|_| refuse("has no name"))?),
         address: peer.address,
+        peer_address: peer.peer_address,
         http_address: peer.http_address,
         zone: Zone::new(peer.zone).map_err(|_| refuse("has a malformed zone"))?,
         weight: Weight::new(peer.weight).map_err(|_| refuse("has a malformed weight"))?,
@@ -136,16 +138,20 @@ pub(crate) async fn announce_address(shared: Arc<Shared>) {
         if let (Ok(table), Ok(node)) = (shared.routing(), shared.node()) {
             let known = table.members.get(&node).map(|member| &member.identity);
             let moved = known.is_some_and(|known| {
-                known.address != shared.address || known.http_address != shared.http_address
+                known.address != shared.address
+                    || known.peer_address != shared.peer_address
+                    || known.http_address != shared.http_address
             });
             if !moved {
                 return;
             }
             let address = shared.address.clone();
+            let peer_address = shared.peer_address.clone();
             let http_address = shared.http_address.clone();
             let command = Command::Relocate {
                 node,
                 address,
+                peer_address,
                 http_address,
             };
             let deadline = Instant::now() + PROPOSE_TIMEOUT;
@@ -180,7 +186,7 @@ impl Enlister for EnlistByRpc {
                 node: node.0,
                 incarnation: member.identity.incarnation.0.to_vec().into(),
             };
-            let mut client = self.0.peers.stranger(&member.identity.address)?;
+            let mut client = self.0.peers.stranger(&member.identity.peer_address)?;
             let answer = client.enlist(within(ASK_TIMEOUT, request)).await;
             answer
                 .map(drop)

@@ -45,17 +45,18 @@ const HEALTH_EVERY: Duration = Duration::from_millis(200);
 /// Pause after the system refused a connection (too many open files, say).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// An accepted connection, and its place.
-type Accepted = (std::net::TcpStream, Option<Place>);
+/// An accepted connection, its place, and the port that it came to.
+type Accepted = (std::net::TcpStream, Option<Place>, Door);
 type Connections = mpsc::Receiver<Accepted>;
 
-/// Starts the workers and the accepting task; all end when the node has closed.
+/// Starts the workers and the accepting tasks; all end when the node has closed.
 ///
 /// # Errors
 /// [`NodeError::Reflection`] or [`NodeError::Thread`]; what was started then ends by itself.
 pub(crate) fn serve(
     shared: &Arc<Shared>,
-    listener: TcpListener,
+    clients: TcpListener,
+    peers: TcpListener,
     tasks: &TaskTracker,
 ) -> Result<(), NodeError> {
     let (health, routes) = routes(shared)?;
@@ -73,7 +74,9 @@ pub(crate) fn serve(
     }
     // Serving begins once.
     let _ = shared.workers.set(runtimes);
-    tasks.spawn(accept(Arc::clone(shared), listener, workers));
+    for (listener, door) in [(clients, Door::Grpc), (peers, Door::Peer)] {
+        tasks.spawn(accept(Arc::clone(shared), listener, door, workers.clone()));
+    }
     Ok(())
 }
 
@@ -133,13 +136,13 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     let cancel = shared.cancel.clone();
     tokio::spawn(hot::track(Arc::clone(shared)));
     // A handshake waits for nobody else's.
-    let most = shared.settings.max_connections;
+    let most = 2 * shared.settings.max_connections;
     let incoming = ReceiverStream::new(connections)
-        .map(|(stream, place)| async move {
+        .map(|(stream, place, door)| async move {
             let stream = TcpStream::from_std(stream);
             let stream =
                 stream.inspect_err(|error| tracing::warn!(%error, "an incoming connection failed"));
-            Connection::begin(stream.ok()?, place, shared, Door::Grpc).await
+            Connection::begin(stream.ok()?, place, shared, door).await
         })
         .buffer_unordered(most)
         .filter_map(async |connection| connection.map(Ok::<_, std::io::Error>));
@@ -174,8 +177,13 @@ async fn work(shared: &Arc<Shared>, routes: Routes, connections: Connections) {
     }
 }
 
-/// Deals accepted connections out to the workers in turn.
-async fn accept(shared: Arc<Shared>, listener: TcpListener, workers: Vec<mpsc::Sender<Accepted>>) {
+/// Deals accepted connections of a port out to the workers in turn.
+async fn accept(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    door: Door,
+    workers: Vec<mpsc::Sender<Accepted>>,
+) {
     let places = Places::new(shared.settings.max_connections);
     for worker in workers.iter().cycle() {
         let accepted = tokio::select! {
@@ -188,12 +196,13 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, workers: Vec<mpsc::S
         };
         let handed_over = accepted.and_then(|(stream, from)| {
             let place = places.take(from.ip());
-            if place.is_none() && !shared.is_another_members(from.ip()) {
+            let is_peer = || door == Door::Peer && shared.is_another_members(from.ip());
+            if place.is_none() && !is_peer() {
                 shared.metrics.connections_refused.inc();
                 return Ok(None);
             }
             stream.set_nodelay(true)?;
-            Ok(Some((stream.into_std()?, place)))
+            Ok(Some((stream.into_std()?, place, door)))
         });
         match handed_over {
             Ok(Some(accepted)) => {

@@ -64,6 +64,9 @@ enum Command {
         /// gRPC port of the first node; others count up from it
         #[arg(long, default_value_t = 7401)]
         first_grpc_port: u16,
+        /// Peer port of the first node, for other nodes; others count up from it
+        #[arg(long, default_value_t = 7501)]
+        first_peer_port: u16,
         /// HTTP port of the first node; others count up from it
         #[arg(long, default_value_t = 7481)]
         first_http_port: u16,
@@ -130,6 +133,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             Command::Playground {
                 nodes,
                 first_grpc_port,
+                first_peer_port,
                 first_http_port,
                 first_resp_port,
                 settings,
@@ -137,6 +141,7 @@ fn run(command: Command) -> anyhow::Result<()> {
                 let options = PlaygroundOptions {
                     nodes,
                     first_grpc_port,
+                    first_peer_port,
                     first_http_port,
                     first_resp_port,
                     settings: *settings,

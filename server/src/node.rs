@@ -165,6 +165,7 @@ pub struct Node {
     shared: Arc<Shared>,
     tasks: TaskTracker,
     grpc_addr: SocketAddr,
+    peer_addr: SocketAddr,
     http_addr: SocketAddr,
     resp_addr: Option<SocketAddr>,
 }
@@ -184,6 +185,7 @@ impl Node {
     async fn begin(settings: Settings) -> Result<Self, NodeError> {
         let shift = settings.test_clock_shift.clone().map(clock::watch_shift);
         let (grpc_listener, grpc_addr) = bind(settings.grpc_addr).await?;
+        let (peer_listener, peer_addr) = bind(settings.peer_addr).await?;
         let (http, http_addr) = bind(settings.http_addr).await?;
         let resp = match settings.resp_addr {
             Some(address) => Some(bind(address).await?),
@@ -192,11 +194,16 @@ impl Node {
         let (resp, resp_addr) = resp.unzip();
         let bound = [Some(grpc_addr), Some(http_addr), resp_addr];
         let own_authority = prepare(&settings, bound.into_iter().flatten()).await?;
-        let opened = open(settings, own_authority, grpc_addr, http_addr, resp_addr);
+        let opened = open(
+            settings,
+            own_authority,
+            [grpc_addr, peer_addr, http_addr],
+            resp_addr,
+        );
         let shared = Arc::new(opened?);
         let tasks = TaskTracker::new();
         tasks.spawn(serve_http(Arc::clone(&shared), http));
-        grpc::serve(&shared, grpc_listener, &tasks)?;
+        grpc::serve(&shared, grpc_listener, peer_listener, &tasks)?;
         if let Some(listener) = resp {
             tasks.spawn(resp::serve(Arc::clone(&shared), listener));
         }
@@ -238,11 +245,12 @@ impl Node {
             shared.cancel.clone(),
         ));
         tasks.close();
-        tracing::info!(grpc = %grpc_addr, http = %http_addr, resp = ?resp_addr, "listening");
+        tracing::info!(grpc = %grpc_addr, peers = %peer_addr, http = %http_addr, resp = ?resp_addr, "listening");
         let node = Self {
             shared,
             tasks,
             grpc_addr,
+            peer_addr,
             http_addr,
             resp_addr,
         };
@@ -290,6 +298,12 @@ impl Node {
     #[must_use]
     pub const fn grpc_addr(&self) -> SocketAddr {
         self.grpc_addr
+    }
+
+    /// Where other nodes are served.
+    #[must_use]
+    pub const fn peer_addr(&self) -> SocketAddr {
+        self.peer_addr
     }
 
     /// Where HTTP is served.
@@ -450,8 +464,7 @@ fn store_options(settings: &Settings, dir: &DataDir) -> StoreOptions {
 fn open(
     settings: Settings,
     own_authority: Option<OwnAuthority>,
-    grpc: SocketAddr,
-    http: SocketAddr,
+    [grpc, peer, http]: [SocketAddr; 3],
     resp: Option<SocketAddr>,
 ) -> Result<Shared, NodeError> {
     let tls = settings.tls.clone();
@@ -499,6 +512,7 @@ fn open(
         .map(|traces| Tracer::begin(traces, address.clone(), metrics.spans.clone(), &cancel));
     let tracer = tracer.transpose().map_err(NodeError::Thread)?;
     Ok(Shared {
+        peer_address: settings.peer_address(peer),
         address,
         http_address: settings
             .advertise_http_addr

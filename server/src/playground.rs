@@ -19,6 +19,8 @@ pub struct PlaygroundOptions {
     pub nodes: u16,
     /// gRPC ports count up from here.
     pub first_grpc_port: u16,
+    /// Ports for other nodes count up from here.
+    pub first_peer_port: u16,
     /// HTTP ports count up from here.
     pub first_http_port: u16,
     /// Ports for Redis clients count up from here.
@@ -205,11 +207,12 @@ impl Playground {
 fn settings(options: &PlaygroundOptions, dir: &Path, number: u16) -> RawSettings {
     let local = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
     let others = 1..options.nodes;
-    let address = |n: u16| local(options.first_grpc_port + n).to_string();
+    let address = |n: u16| local(options.first_peer_port + n).to_string();
     let founder = number == 0;
     RawSettings {
         data_dir: Some(dir.join(format!("node-{}", number + 1))),
         grpc_addr: Some(local(options.first_grpc_port + number)),
+        peer_addr: Some(local(options.first_peer_port + number)),
         http_addr: Some(local(options.first_http_port + number)),
         resp_addr: Some(local(options.first_resp_port + number)),
         bootstrap: Some(founder),
@@ -236,8 +239,13 @@ fn share_authority(dir: &Path, nodes: u16) -> Result<(), TlsDirError> {
 fn check_own(settings: &RawSettings) -> Result<(), ConfigError> {
     let own = [
         ("grpc-addr", settings.grpc_addr.is_some()),
+        ("peer-addr", settings.peer_addr.is_some()),
         ("http-addr", settings.http_addr.is_some()),
         ("advertise-addr", settings.advertise_addr.is_some()),
+        (
+            "advertise-peer-addr",
+            settings.advertise_peer_addr.is_some(),
+        ),
         (
             "advertise-http-addr",
             settings.advertise_http_addr.is_some(),
@@ -255,8 +263,8 @@ fn check_own(settings: &RawSettings) -> Result<(), ConfigError> {
         Some((setting, _)) => Err(ConfigError::Setting {
             setting,
             problem:
-                "differs between the nodes of a playground: use --first-grpc-port, --first-http-port or \
-                 --first-resp-port"
+                "differs between the nodes of a playground: use --first-grpc-port, --first-peer-port, \
+                 --first-http-port or --first-resp-port"
                     .to_owned(),
         }),
         None => Ok(()),

@@ -24,6 +24,10 @@ use crate::caller::Caller;
 use crate::identity::Membership;
 use crate::shared::Shared;
 
+/// The one call of nodes that the port of clients serves: who knows one address of a node learns the
+/// other from it.
+const IDENTIFY: &str = "/torc.v1.Replica/Identify";
+
 /// A member of this node's cluster, to send a request to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Recipient {
@@ -36,7 +40,7 @@ impl Recipient {
     /// # Errors
     /// OWNER_UNREACHABLE when the node is no member.
     pub(crate) fn of(table: &RoutingTable, node: NodeId) -> Result<Self, Fault> {
-        let address = table.address(node).ok_or_else(|| {
+        let address = table.peer_address(node).ok_or_else(|| {
             let message =
                 format!("node {node} is no longer a member: refresh the topology and retry");
             Fault::new(Reason::OwnerUnreachable, message)
@@ -110,21 +114,47 @@ impl<S> Checked<S> {
         cluster: Option<ClusterId>,
     ) -> Result<(), Fault> {
         let path = request.uri().path();
+        let caller = caller_of(request.extensions());
+        if caller.is_on_peer_port {
+            check_is_of_nodes(path, request.headers())?;
+        }
         // A node's health is for everybody: what watches it has no certificate.
         if path.starts_with("/grpc.health.v1.Health/") {
             return Ok(());
         }
         let needed = Access::to(path).unwrap_or(Access::Client);
-        let caller = caller_of(request.extensions());
         let holder = holder_of(&self.shared, caller, request.headers())
             .inspect_err(|fault| self.shared.denied(caller, path, fault))?;
         let who = holder.as_ref().unwrap_or(caller);
         who.check(needed, cluster)
             .inspect_err(|fault| self.shared.denied(who, path, fault))?;
+        if needed == Access::Node && !caller.is_on_peer_port && path != IDENTIFY {
+            let address = &self.shared.peer_address;
+            let message = format!(
+                "only the peer port serves nodes, and this is the port of clients: call {address}"
+            );
+            return Err(Fault::new(Reason::PermissionDenied, message));
+        }
         if let Some(holder) = holder {
             request.extensions_mut().insert(holder);
         }
         Ok(())
+    }
+}
+
+/// Refuses whatever a client could mean: nodes that pass a client's request on name its recipient.
+fn check_is_of_nodes(path: &str, headers: &HeaderMap) -> Result<(), Fault> {
+    let names_both = [CLUSTER_HEADER, NODE_HEADER]
+        .iter()
+        .all(|name| headers.contains_key(*name));
+    match Access::to(path) {
+        Some(Access::Node) => Ok(()),
+        Some(_) if names_both => Ok(()),
+        _ => {
+            let message = "only nodes call the peer port (--peer-addr): use the node's gRPC address \
+                           for clients (--grpc-addr)";
+            Err(Fault::new(Reason::PermissionDenied, message))
+        }
     }
 }
 

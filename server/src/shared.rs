@@ -50,6 +50,7 @@ pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) address: String,
+    pub(crate) peer_address: String,
     pub(crate) http_address: String,
     /// What all connections of Redis clients share.
     pub(crate) resp: RespDoor,
@@ -206,7 +207,7 @@ impl Shared {
         };
         let me = self.identity.node();
         let others = table.members.iter().filter(|(node, _)| Some(**node) != me);
-        let mut addresses = others.map(|(_, member)| &member.identity.address);
+        let mut addresses = others.map(|(_, member)| &member.identity.peer_address);
         addresses.any(|of| of.parse().is_ok_and(|of: SocketAddr| of.ip() == address))
     }
 

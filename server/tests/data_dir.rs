@@ -202,10 +202,15 @@ async fn an_older_copy_of_a_data_directory_does_not_come_back_however_often_it_i
     assert_eq!(get(&servers, 2, "k").await.as_deref(), Some("after"));
 }
 
+fn addresses_of(node: &Node) -> [SocketAddr; 2] {
+    [node.grpc_addr(), node.peer_addr()]
+}
+
 /// Starts a node where others expect it.
-async fn start_at(dir: &Path, address: SocketAddr) -> Node {
+async fn start_at(dir: &Path, [grpc, peer]: [SocketAddr; 2]) -> Node {
     let raw = RawSettings {
-        grpc_addr: Some(address),
+        grpc_addr: Some(grpc),
+        peer_addr: Some(peer),
         ..settings(dir.to_owned())
     };
     Node::start(raw.check().unwrap()).await.unwrap()
@@ -216,7 +221,7 @@ async fn an_older_copy_of_a_voter_gets_no_vote_where_the_others_have_no_quorum_y
     let mut servers = Servers::start().await;
     let dir = |name: &str| servers.dir.path().join(name);
     let (first, original, older) = (dir("1"), dir("3"), dir("older"));
-    let addresses: Vec<_> = servers.nodes.iter().map(Node::grpc_addr).collect();
+    let addresses: Vec<_> = servers.nodes.iter().map(addresses_of).collect();
     servers.nodes.pop().unwrap().stop().await.unwrap();
     copy(&original, &older);
     servers.nodes.push(start_at(&original, addresses[2]).await);
@@ -257,7 +262,7 @@ async fn a_clone_does_not_start_beside_the_running_node() {
     for _ in 0..2 {
         let said = refused(&clone, false).await;
         assert!(said.contains("clone"), "{said}");
-        let address = servers.nodes[2].grpc_addr().to_string();
+        let address = servers.nodes[2].peer_addr().to_string();
         assert!(said.contains(&address), "{said}");
     }
     put(&servers, 2, "k", "after").await;
@@ -274,7 +279,7 @@ async fn a_clone_does_not_start_beside_the_running_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_whole_cluster_that_restarts_comes_up() {
     let mut servers = Servers::start().await;
-    let addresses: Vec<_> = servers.nodes.iter().map(Node::grpc_addr).collect();
+    let addresses: Vec<_> = servers.nodes.iter().map(addresses_of).collect();
     for round in ["one", "two", "three"] {
         put(&servers, 0, "k", round).await;
         for node in servers.nodes.drain(..) {

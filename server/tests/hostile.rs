@@ -85,6 +85,7 @@ impl Kvd {
             .args(["serve", "--bootstrap", "--partitions", "64", "--data-dir"])
             .arg(dir)
             .args(["--grpc-addr", &grpc.to_string()])
+            .args(["--peer-addr", "127.0.0.1:0"])
             .args(["--http-addr", &http.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -119,7 +119,13 @@ impl Servers {
                 .unwrap(),
         );
         let names = Names::of_node(cluster, NodeId(index as u64 + 1));
-        let mut replica = ReplicaClient::with_interceptor(self.channel(index).await, names);
+        let url = format!("http://{}", self.nodes[index].peer_addr());
+        let channel = tonic::transport::Channel::from_shared(url)
+            .unwrap()
+            .connect()
+            .await
+            .unwrap();
+        let mut replica = ReplicaClient::with_interceptor(channel, names);
         let partitions = (0..PARTITIONS).collect();
         let answer = replica.summarize(SummarizeRequest { partitions }).await;
         let summaries = answer.unwrap().into_inner().summaries.into_iter();

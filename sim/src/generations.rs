@@ -173,6 +173,7 @@ fn member(number: u8) -> NewMember {
     NewMember {
         incarnation: Incarnation([number; 16]),
         address: format!("node-{number}:1"),
+        peer_address: format!("node-{number}:2"),
         http_address: String::new(),
         zone: Zone::default(),
         weight: Weight::NORMAL,

@@ -115,6 +115,7 @@ fn a_foreign_client_sees_linearizable_histories_while_nodes_are_killed() {
             let data = dir.path().join(index.to_string());
             let mut flags = vec![
                 format!("--grpc-addr={address}"),
+                format!("--peer-addr={}", free_address()),
                 format!("--http-addr={}", free_address()),
                 format!("--data-dir={}", data.display()),
                 "--partitions=64".to_owned(),

@@ -30,8 +30,10 @@ pub struct Files {
 /// What a port speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
-    /// HTTP/2 alone.
+    /// HTTP/2 alone, for clients.
     Grpc,
+    /// HTTP/2 alone, for other nodes: a certificate is demanded.
+    Peer,
     /// HTTP/1 alone.
     Http,
     /// The protocol of Redis clients, which name no protocol when they shake hands.
@@ -52,6 +54,7 @@ struct Loaded {
     /// Of the three files; compared to see whether one was replaced.
     contents: [Vec<u8>; 3],
     grpc: Arc<ServerConfig>,
+    peer: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
     resp: Arc<ServerConfig>,
     to_nodes: Arc<ClientConfig>,
@@ -93,8 +96,8 @@ impl NodeTls {
         self.now.load().expires
     }
 
-    /// Shakes hands with whoever connected. A certificate is not demanded, but one that is shown
-    /// must be an authority's and name somebody.
+    /// Shakes hands with whoever connected. Only [`Door::Peer`] demands a certificate, but one that is
+    /// shown must be an authority's and name somebody. Whom it names the caller has to check.
     ///
     /// # Errors
     /// Whatever failed; the connection is lost then. The caller bounds the time.
@@ -106,6 +109,7 @@ impl NodeTls {
         let loaded = self.now.load_full();
         let config = match door {
             Door::Grpc => &loaded.grpc,
+            Door::Peer => &loaded.peer,
             Door::Http => &loaded.http,
             Door::Resp => &loaded.resp,
         };
@@ -153,19 +157,25 @@ fn load(files: &Files, contents: [Vec<u8>; 3], tls12: bool) -> Result<Loaded, Tl
         file: file.clone(),
         source,
     };
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
-    let verifier = verifier.allow_unauthenticated().build().map_err(|error| {
-        let source = rustls::Error::General(error.to_string());
-        TlsError::Refused {
-            file: files.authorities.clone(),
-            source,
-        }
-    })?;
-    let server = || {
+    let verifier = |door| {
+        let builder = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
+        let builder = match door {
+            Door::Peer => builder,
+            Door::Grpc | Door::Http | Door::Resp => builder.allow_unauthenticated(),
+        };
+        builder.build().map_err(|error| {
+            let source = rustls::Error::General(error.to_string());
+            TlsError::Refused {
+                file: files.authorities.clone(),
+                source,
+            }
+        })
+    };
+    let server = |door| {
         let builder = ServerConfig::builder_with_provider(provider());
         let builder = builder.with_protocol_versions(versions(tls12));
         let builder = builder.map_err(refused)?;
-        let builder = builder.with_client_cert_verifier(Arc::clone(&verifier) as _);
+        let builder = builder.with_client_cert_verifier(verifier(door)?);
         let mut config = builder
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(refused)?;
@@ -173,8 +183,10 @@ fn load(files: &Files, contents: [Vec<u8>; 3], tls12: bool) -> Result<Loaded, Tl
         config.send_tls13_tickets = 0;
         Ok(config)
     };
-    let (mut grpc, mut http, resp) = (server()?, server()?, server()?);
+    let (mut grpc, mut peer) = (server(Door::Grpc)?, server(Door::Peer)?);
+    let (mut http, resp) = (server(Door::Http)?, server(Door::Resp)?);
     grpc.alpn_protocols = vec![b"h2".to_vec()];
+    peer.alpn_protocols = vec![b"h2".to_vec()];
     http.alpn_protocols = vec![b"http/1.1".to_vec()];
     let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(versions(tls12));
@@ -192,6 +204,7 @@ fn load(files: &Files, contents: [Vec<u8>; 3], tls12: bool) -> Result<Loaded, Tl
     Ok(Loaded {
         contents,
         grpc: Arc::new(grpc),
+        peer: Arc::new(peer),
         http: Arc::new(http),
         resp: Arc::new(resp),
         to_nodes: Arc::new(to_nodes),

@@ -35,6 +35,7 @@ pub(crate) struct Node {
     leading: Vec<OsString>,
     dir: PathBuf,
     pub(crate) grpc: SocketAddr,
+    peer: SocketAddr,
     http: SocketAddr,
     extra: Vec<String>,
     process: Option<Process>,
@@ -56,6 +57,7 @@ impl Node {
             leading: Vec::new(),
             dir,
             grpc: free_address()?,
+            peer: free_address()?,
             http: free_address()?,
             extra,
             process: None,
@@ -81,6 +83,7 @@ impl Node {
                 .args(&self.leading)
                 .arg("serve")
                 .args(["--grpc-addr", &self.grpc.to_string()])
+                .args(["--peer-addr", &self.peer.to_string()])
                 .args(["--http-addr", &self.http.to_string()])
                 .arg("--data-dir")
                 .arg(self.dir.join("data"))

@@ -103,6 +103,7 @@ fn member(wire: v1::Member) -> Checked<Member> {
         id: NodeId(wire.id),
         slot: NodeSlot(slot),
         address: wire.address,
+        peer_address: wire.peer_address,
         http_address: wire.http_address,
         zone: Zone::new(wire.zone).map_err(|_| missing("zone"))?,
         weight_percent: wire.weight,
@@ -361,6 +362,7 @@ mod tests {
             id: 7,
             slot: 3,
             address: "10.0.0.7:7400".into(),
+            peer_address: "10.0.0.7:7500".into(),
             http_address: "10.0.0.7:7480".into(),
             zone: "eu-1".into(),
             weight: 100,
@@ -459,7 +461,7 @@ mod tests {
             "next_nodes": [8],
             "members": [{
                 "id": 7, "slot": 3, "address": "10.0.0.7:7400",
-                "http_address": "10.0.0.7:7480", "zone": "eu-1",
+                "peer_address": "10.0.0.7:7500", "http_address": "10.0.0.7:7480", "zone": "eu-1",
                 "weight_percent": 100, "state": "active", "release": "0.2.0",
                 "oldest_level": 1, "newest_level": 2
             }],

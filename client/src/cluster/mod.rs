@@ -68,6 +68,8 @@ pub struct Member {
     pub slot: NodeSlot,
     /// host:port of gRPC.
     pub address: String,
+    /// host:port for other nodes.
+    pub peer_address: String,
     /// host:port of HTTP.
     pub http_address: String,
     /// Failure domain.

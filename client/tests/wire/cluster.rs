@@ -203,6 +203,7 @@ fn first_table(nodes: &[Arc<Node>]) -> RoutingTable {
         let identity = NewMember {
             incarnation: Incarnation([0; 16]),
             address: node.gate.address.to_string(),
+            peer_address: node.gate.address.to_string(),
             http_address: String::new(),
             zone: Zone::default(),
             weight: Weight::NORMAL,

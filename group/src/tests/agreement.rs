@@ -12,7 +12,8 @@ use crate::{GroupError, GroupOptions, GroupRole};
 fn relocate(node: u8, address: &str) -> Command {
     Command::Relocate {
         node: NodeId(u64::from(node)),
-        address: address.to_owned(),
+        address: format!("client-{node}.invalid:1"),
+        peer_address: address.to_owned(),
         http_address: String::new(),
     }
 }
@@ -81,7 +82,8 @@ async fn an_older_copy_of_the_leader_does_not_lead_on() {
     let other = if old == 2 { 3 } else { 2 };
     let command = Command::Relocate {
         node: NodeId(u64::from(other)),
-        address: cluster.new_member(other).address,
+        address: "client.invalid:1".to_owned(),
+        peer_address: cluster.new_member(other).peer_address,
         http_address: "127.0.0.1:1".to_owned(),
     };
     cluster.propose(other, command).await;
@@ -123,7 +125,7 @@ async fn a_restart_begins_with_the_topology_that_was_seen_before() {
             "node {number}, before any message"
         );
     }
-    let address = cluster.new_member(4).address;
+    let address = cluster.new_member(4).peer_address;
     cluster.propose(3, relocate(4, &address)).await;
     assert_eq!(
         cluster.group(3).read_current(TIMEOUT).await.ok(),
@@ -171,7 +173,7 @@ async fn without_a_majority_nothing_is_promised() {
     for follower in &followers {
         cluster.crash(*follower);
     }
-    let address = cluster.new_member(3).address;
+    let address = cluster.new_member(3).peer_address;
     let group = cluster.group(leader);
     let short = Duration::from_millis(300);
     let open = group.propose(relocate(3, &address), short).await;
@@ -209,11 +211,12 @@ async fn who_is_far_behind_catches_up_by_snapshot() {
     cluster.found(3).await.unwrap();
     cluster.membership_becomes(&[1, 2, 3], &[]).await;
     cluster.crash(3);
-    let address = cluster.new_member(2).address;
+    let address = cluster.new_member(2).peer_address;
     for round in 0..30 {
         let command = Command::Relocate {
             node: NodeId(2),
-            address: address.clone(),
+            address: "client.invalid:1".to_owned(),
+            peer_address: address.clone(),
             http_address: format!("127.0.0.1:{round}"),
         };
         cluster.propose(2, command).await;
@@ -253,7 +256,7 @@ async fn a_member_is_found_where_it_moved_to() {
     let there = |t: &torc_ring::topology::Topology| {
         t.members()
             .values()
-            .any(|member| member.identity.address == address)
+            .any(|member| member.identity.peer_address == address)
     };
     cluster.all_have("the new address", there).await;
 }
@@ -275,7 +278,7 @@ async fn a_node_that_moved_finds_a_leader_that_it_never_heard_of() {
     cluster.propose(4, relocate(4, &address)).await;
     cluster
         .all_have("the new address", |t| {
-            t.members()[&NodeId(4)].identity.address == address
+            t.members()[&NodeId(4)].identity.peer_address == address
         })
         .await;
 }
@@ -286,7 +289,7 @@ async fn a_store_that_fails_stops_the_group_and_says_so() {
     let group = cluster.group(1);
     assert_eq!(group.failed(), None);
     group.inner.store.close();
-    let address = cluster.new_member(1).address;
+    let address = cluster.new_member(1).peer_address;
     let failed = group.propose(relocate(1, &address), TIMEOUT).await;
     assert!(
         matches!(failed, Err(GroupError::Failed { .. })),

@@ -49,7 +49,11 @@ struct TestEnlister {
 
 impl Enlister for TestEnlister {
     fn enlist<'a>(&'a self, node: NodeId, member: &'a Member) -> BoxFuture<'a, Result<(), Fault>> {
-        let there = self.directory.lock().get(&member.identity.address).cloned();
+        let there = self
+            .directory
+            .lock()
+            .get(&member.identity.peer_address)
+            .cloned();
         Box::pin(async move {
             let gone = || Fault::new(Reason::OwnerUnreachable, "nobody listens there");
             let (group, papers, handle) = there.ok_or_else(gone)?;

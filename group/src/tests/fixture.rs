@@ -12,7 +12,8 @@ use torc_ring::{NodeId, Partitions, Weight, Zone};
 pub(crate) fn member(number: u8, address: &str) -> NewMember {
     NewMember {
         incarnation: Incarnation([number; 16]),
-        address: address.to_owned(),
+        address: format!("client-{number}.invalid:1"),
+        peer_address: address.to_owned(),
         http_address: String::new(),
         zone: Zone::default(),
         weight: Weight::NORMAL,

@@ -21,7 +21,7 @@ async fn voters_follow_the_members_from_one_to_six_and_back() {
             .await;
     }
     for (left, voters) in (1..=5).zip([5, 3, 3, 1, 1]) {
-        let last = cluster.new_member(6).address;
+        let last = cluster.new_member(6).peer_address;
         cluster.leave(6, left).await;
         cluster
             .all_have("its departure", |t| {
@@ -35,7 +35,7 @@ async fn voters_follow_the_members_from_one_to_six_and_back() {
                 m.voters.len() == voters && m.voters.len() + m.learners.len() == members
             })
             .await;
-        assert_eq!(cluster.new_member(6).address, last);
+        assert_eq!(cluster.new_member(6).peer_address, last);
     }
     assert_eq!(cluster.group(6).voters(), [NodeId(6)].into());
     assert_eq!(

@@ -38,7 +38,7 @@ async fn ask(
 }
 
 async fn send(cluster: &Cluster, number: u8, message: RaftMessage) -> Result<Answer, Fault> {
-    let address = cluster.new_member(number).address;
+    let address = cluster.new_member(number).peer_address;
     let mut client = TopologyGroupClient::connect(format!("http://{address}"))
         .await
         .unwrap();
@@ -121,7 +121,7 @@ async fn a_forged_term_near_the_largest_ends_no_elections() {
                 leader_commit: None,
             },
         };
-        let address = cluster.new_member(number).address;
+        let address = cluster.new_member(number).peer_address;
         let client = TopologyGroupClient::connect(format!("http://{address}"));
         let message = encode(&envelope).unwrap();
         let refused = client.await.unwrap().append_entries(message).await;
@@ -132,7 +132,8 @@ async fn a_forged_term_near_the_largest_ends_no_elections() {
     let other = if leader == 1 { 2 } else { 1 };
     let command = Command::Relocate {
         node: NodeId(other.into()),
-        address: cluster.new_member(other).address,
+        address: "client.invalid:1".to_owned(),
+        peer_address: cluster.new_member(other).peer_address,
         http_address: "127.0.0.1:1".to_owned(),
     };
     cluster.propose(other, command).await;
@@ -159,7 +160,7 @@ async fn nobody_speaks_in_another_nodes_name() {
                 leader_commit: None,
             },
         };
-        let address = cluster.new_member(leader).address;
+        let address = cluster.new_member(leader).peer_address;
         let client = TopologyGroupClient::connect(format!("http://{address}"));
         let message = encode(&envelope).unwrap();
         let refused = client.await.unwrap().append_entries(message).await;

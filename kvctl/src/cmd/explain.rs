@@ -243,6 +243,7 @@ mod tests {
                 id: NodeId(2),
                 slot: NodeSlot(2),
                 address: "127.0.0.1:7402".into(),
+                peer_address: "127.0.0.1:7502".into(),
                 http_address: "127.0.0.1:7482".into(),
                 zone: Zone::default(),
                 weight_percent: 100,

@@ -309,6 +309,7 @@ pub(crate) mod tests {
                 id: NodeId(id),
                 slot: NodeSlot(id as u16),
                 address: format!("127.0.0.1:740{id}"),
+                peer_address: format!("127.0.0.1:750{id}"),
                 http_address: format!("127.0.0.1:748{id}"),
                 zone: Zone::default(),
                 weight_percent: 100,

@@ -19,6 +19,7 @@ fn member(id: u64, state: MemberState) -> (NodeId, Member) {
     let identity = NewMember {
         incarnation: Incarnation([id as u8; 16]),
         address: format!("127.0.0.1:740{id}"),
+        peer_address: format!("127.0.0.1:750{id}"),
         http_address: format!("127.0.0.1:748{id}"),
         zone: Zone::default(),
         weight: Weight::NORMAL,

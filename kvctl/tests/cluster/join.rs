@@ -208,7 +208,7 @@ async fn writes_led_elsewhere_go_on(client: &Client, address: &str) {
             .state(table.partition_of(NamespaceId::DEFAULT, &digest))
             .unwrap()
             .lead;
-        if table.address(lead) != Some(address) {
+        if table.members[&lead].identity.address != address {
             client.put(key, "v").await.unwrap();
             written += 1;
         }

@@ -122,6 +122,7 @@ fn answer(
 struct Pods {
     kubernetes: Kubernetes,
     port: u16,
+    peer_port: u16,
     running: Vec<Option<Child>>,
     dir: tempfile::TempDir,
 }
@@ -137,6 +138,7 @@ impl Pods {
         let mut pods = Self {
             kubernetes,
             port: free_address().port(),
+            peer_port: free_address().port(),
             running: Vec::new(),
             dir,
         };
@@ -180,6 +182,10 @@ impl Pods {
             .arg("--")
             .arg(kvd_path())
             .args(["serve", "--grpc-addr", &self.address(number)])
+            .args([
+                "--peer-addr",
+                &format!("127.0.0.1{number}:{}", self.peer_port),
+            ])
             .args(["--http-addr", &format!("127.0.0.1{number}:0")])
             .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
             .env("KUBERNETES_SERVICE_PORT", self.kubernetes.port.to_string())

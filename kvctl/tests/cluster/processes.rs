@@ -42,6 +42,7 @@ pub(crate) fn free_address() -> SocketAddr {
 /// One `kvd` process. Killed when dropped.
 pub(crate) struct Node {
     pub(crate) grpc: SocketAddr,
+    pub(crate) peer: SocketAddr,
     pub(crate) http: SocketAddr,
     pub(crate) resp: SocketAddr,
     dir: PathBuf,
@@ -57,6 +58,7 @@ impl Node {
         Self {
             grpc: free_address(),
             http: free_address(),
+            peer: free_address(),
             resp: free_address(),
             dir: dir.join(name),
             data: dir.join(name).join("data"),
@@ -77,6 +79,7 @@ impl Node {
         let (log, out) = (appended("log.txt"), appended("out.txt"));
         let child = Command::new(kvd_path())
             .args(["serve", "--grpc-addr", &self.grpc.to_string()])
+            .args(["--peer-addr", &self.peer.to_string()])
             .args(["--http-addr", &self.http.to_string()])
             .args(["--resp-addr", &self.resp.to_string()])
             .arg("--data-dir")
@@ -309,6 +312,7 @@ pub(crate) fn kvctl(endpoints: &[String], args: &[&str]) -> Output {
 pub(crate) struct Playground {
     child: Child,
     first_grpc_port: u16,
+    first_peer_port: u16,
     first_http_port: u16,
     pub(crate) first_resp_port: u16,
     /// What it printed.
@@ -321,29 +325,32 @@ impl Playground {
     /// Starts one on ports that are free, and waits until it has printed its welcome.
     pub(crate) async fn start(data_dir: &Path) -> Self {
         let free_run = || torc_testkit::free_run(Self::NODES).unwrap();
-        Self::start_on(free_run(), free_run(), free_run(), data_dir, &[]).await
+        let ports = [free_run(), free_run(), free_run(), free_run()];
+        Self::start_on(ports, data_dir, &[]).await
     }
 
     /// A secure one.
     pub(crate) async fn start_secure(data_dir: &Path) -> Self {
         let free_run = || torc_testkit::free_run(Self::NODES).unwrap();
         let extra = ["--secure"];
-        Self::start_on(free_run(), free_run(), free_run(), data_dir, &extra).await
+        let ports = [free_run(), free_run(), free_run(), free_run()];
+        Self::start_on(ports, data_dir, &extra).await
     }
 
-    async fn start_on(
-        first_grpc_port: u16,
-        first_http_port: u16,
-        first_resp_port: u16,
-        data_dir: &Path,
-        extra: &[&str],
-    ) -> Self {
+    async fn start_on(ports: [u16; 4], data_dir: &Path, extra: &[&str]) -> Self {
+        let [
+            first_grpc_port,
+            first_peer_port,
+            first_http_port,
+            first_resp_port,
+        ] = ports;
         let child = Command::new(kvd_path())
             .args([
                 "playground",
                 "--first-grpc-port",
                 &first_grpc_port.to_string(),
             ])
+            .args(["--first-peer-port", &first_peer_port.to_string()])
             .args([
                 "--first-http-port",
                 &first_http_port.to_string(),
@@ -360,6 +367,7 @@ impl Playground {
         let mut playground = Self {
             child,
             first_grpc_port,
+            first_peer_port,
             first_http_port,
             first_resp_port,
             welcome: String::new(),
@@ -398,8 +406,13 @@ impl Playground {
         assert!(sent.success());
         let code = self.child.wait().unwrap().code();
         *self = {
-            let (grpc, http) = (self.first_grpc_port, self.first_http_port);
-            Self::start_on(grpc, http, self.first_resp_port, data_dir, &[]).await
+            let ports = [
+                self.first_grpc_port,
+                self.first_peer_port,
+                self.first_http_port,
+                self.first_resp_port,
+            ];
+            Self::start_on(ports, data_dir, &[]).await
         };
         code
     }

@@ -22,6 +22,8 @@ pub enum Command {
         node: NodeId,
         /// host:port of gRPC.
         address: String,
+        /// host:port of its peer port.
+        peer_address: String,
         /// host:port of HTTP.
         http_address: String,
     },

@@ -105,8 +105,10 @@ pub enum MemberState {
 pub struct NewMember {
     /// Name of its data directory.
     pub incarnation: Incarnation,
-    /// host:port of gRPC, as others reach it.
+    /// host:port of gRPC, as clients reach it.
     pub address: String,
+    /// host:port of its peer port, as other nodes reach it.
+    pub peer_address: String,
     /// host:port of HTTP.
     pub http_address: String,
     /// Failure domain.
@@ -123,7 +125,10 @@ impl NewMember {
     pub(super) fn check(&self) -> Result<(), TopologyError> {
         self.release.check()?;
         let fits = |text: &str| !text.is_empty() && text.len() <= Self::MAX_ADDRESS_LEN;
-        if fits(&self.address) && self.http_address.len() <= Self::MAX_ADDRESS_LEN {
+        if fits(&self.address)
+            && fits(&self.peer_address)
+            && self.http_address.len() <= Self::MAX_ADDRESS_LEN
+        {
             Ok(())
         } else {
             Err(TopologyError::setting(

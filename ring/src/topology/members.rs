@@ -22,12 +22,7 @@ impl Topology {
                 slot: member.slot,
             });
         }
-        let mut members = self.stored.members.values();
-        if members.any(|member| member.identity.address == new.address) {
-            return Err(TopologyError::AddressTaken {
-                address: new.address,
-            });
-        }
+        self.check_free(None, &new.address, &new.peer_address)?;
         let node = self.stored.admit(new, MemberState::Joining)?;
         self.advance_epoch();
         let slot = self.stored.members[&node].slot;
@@ -38,23 +33,50 @@ impl Topology {
         &mut self,
         node: NodeId,
         address: String,
+        peer_address: String,
         http_address: String,
     ) -> Result<Outcome, TopologyError> {
-        let taken = |(id, m): (&NodeId, &Member)| *id != node && m.identity.address == address;
-        if self.stored.members.iter().any(taken) {
-            return Err(TopologyError::AddressTaken { address });
-        }
+        self.check_free(Some(node), &address, &peer_address)?;
         let member = self
             .stored
             .members
             .get_mut(&node)
             .ok_or(TopologyError::UnknownNode { node })?;
-        if member.identity.address != address || member.identity.http_address != http_address {
-            member.identity.address = address;
-            member.identity.http_address = http_address;
+        let identity = &mut member.identity;
+        let known = [
+            &identity.address,
+            &identity.peer_address,
+            &identity.http_address,
+        ];
+        if known != [&address, &peer_address, &http_address] {
+            identity.address = address;
+            identity.peer_address = peer_address;
+            identity.http_address = http_address;
             self.advance_epoch();
         }
         Ok(Outcome::Done)
+    }
+
+    /// Refuses what another member than `me` is reached at.
+    fn check_free(
+        &self,
+        me: Option<NodeId>,
+        address: &str,
+        peer_address: &str,
+    ) -> Result<(), TopologyError> {
+        let others = self.stored.members.iter().filter(|it| Some(*it.0) != me);
+        for (_, Member { identity, .. }) in others {
+            let pairs = [
+                (&identity.address, address),
+                (&identity.peer_address, peer_address),
+            ];
+            if let Some((taken, _)) = pairs.iter().find(|(theirs, ours)| *theirs == ours) {
+                return Err(TopologyError::AddressTaken {
+                    address: (*taken).clone(),
+                });
+            }
+        }
+        Ok(())
     }
 }
 

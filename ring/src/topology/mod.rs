@@ -345,8 +345,9 @@ impl Topology {
             Command::Relocate {
                 node,
                 address,
+                peer_address,
                 http_address,
-            } => self.relocate(node, address, http_address),
+            } => self.relocate(node, address, peer_address, http_address),
             Command::Booted {
                 node,
                 incarnation,

@@ -13,6 +13,7 @@ pub(super) fn member(number: u8, zones: u8) -> NewMember {
     NewMember {
         incarnation: Incarnation([number; 16]),
         address: format!("127.0.0.1:{}", 7400 + u16::from(number)),
+        peer_address: format!("127.0.0.1:{}", 7500 + u16::from(number)),
         http_address: String::new(),
         zone: Zone::new(zone).unwrap(),
         weight: Weight::NORMAL,

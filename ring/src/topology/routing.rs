@@ -126,12 +126,12 @@ impl RoutingTable {
         self.layers.replicas(Layer::BASE)
     }
 
-    /// gRPC address of a member.
+    /// Where other nodes reach a member.
     #[must_use]
-    pub fn address(&self, node: NodeId) -> Option<&str> {
+    pub fn peer_address(&self, node: NodeId) -> Option<&str> {
         self.members
             .get(&node)
-            .map(|member| member.identity.address.as_str())
+            .map(|member| member.identity.peer_address.as_str())
     }
 
     /// Id of the namespace of this name.

@@ -12,6 +12,7 @@ fn member(number: u8) -> NewMember {
     NewMember {
         incarnation: Incarnation([number; 16]),
         address: format!("127.0.0.1:{}", 7400 + u16::from(number)),
+        peer_address: format!("127.0.0.1:{}", 7500 + u16::from(number)),
         http_address: format!("127.0.0.1:{}", 7480 + u16::from(number)),
         zone: Zone::new("a").unwrap(),
         weight: Weight::NORMAL,
@@ -412,12 +413,29 @@ fn an_address_belongs_to_one_member() {
             address: taken.clone()
         }
     );
-    let relocate = Command::Relocate {
+    let peer_taken = member(1).peer_address;
+    let stranger = NewMember {
+        peer_address: peer_taken.clone(),
+        ..member(7)
+    };
+    assert_eq!(
+        topology.apply(Command::Enrol(stranger)).unwrap_err(),
+        TopologyError::AddressTaken {
+            address: peer_taken.clone()
+        }
+    );
+    let relocate = |address: &str, peer_address: &str| Command::Relocate {
         node: NodeId(2),
-        address: taken,
+        address: address.to_owned(),
+        peer_address: peer_address.to_owned(),
         http_address: String::new(),
     };
-    assert!(topology.apply(relocate).is_err());
+    let (own, own_peer) = (member(2).address, member(2).peer_address);
+    assert!(topology.apply(relocate(&taken, &own_peer)).is_err());
+    assert!(topology.apply(relocate(&own, &peer_taken)).is_err());
+    topology.apply(relocate(&own, "elsewhere:7500")).unwrap();
+    let moved = &topology.members()[&NodeId(2)].identity;
+    assert_eq!(moved.peer_address, "elsewhere:7500");
 }
 
 #[test]

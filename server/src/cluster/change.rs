@@ -99,7 +99,7 @@ impl Coming {
     ) -> Result<ChangeResponse, Fault> {
         let newcomer = identify(shared, &self.address).await?;
         // Where the whole cluster would connect to.
-        resolve(&newcomer.address).await?;
+        resolve(&newcomer.peer_address).await?;
         let topology = shared.group.read_current(deadline).await?;
         check_newcomer(shared, &topology, &self.address, &newcomer)?;
         let member = new_member(&self.address, &newcomer)?;
@@ -140,7 +140,7 @@ impl Coming {
             .propose(Command::Enrol(member), deadline)
             .await?;
         let node = enrolled(&outcome)?;
-        enlist(shared, &topology, node, &self.address, &newcomer).await?;
+        enlist(shared, &topology, node, &newcomer).await?;
         let kind = kind(node);
         begin(shared, RequestedChange { kind, ..requested }, deadline).await
     }
@@ -416,7 +416,7 @@ async fn write_off_at_once(
 
 async fn check_answers(shared: &Shared, node: NodeId) -> Result<(), Fault> {
     let table = shared.routing()?;
-    let Some(address) = table.address(node) else {
+    let Some(address) = table.peer_address(node) else {
         return Err(refused(TopologyError::UnknownNode { node }));
     };
     let answer = identify(shared, address).await.ok();

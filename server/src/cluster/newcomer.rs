@@ -76,6 +76,7 @@ pub(super) fn new_member(address: &str, newcomer: &IdentifyResponse) -> Result<N
         release: release_of(newcomer),
         incarnation: Incarnation(incarnation.map_err(|_| malformed("incarnation"))?),
         address: newcomer.address.clone(),
+        peer_address: newcomer.peer_address.clone(),
         http_address: newcomer.http_address.clone(),
         zone: Zone::new(newcomer.zone.clone()).map_err(|_| malformed("zone"))?,
         weight: Weight::new(newcomer.weight).map_err(|_| malformed("weight"))?,
@@ -97,7 +98,6 @@ pub(super) async fn enlist(
     shared: &Shared,
     topology: &Topology,
     node: NodeId,
-    address: &str,
     newcomer: &IdentifyResponse,
 ) -> Result<(), Fault> {
     let request = EnlistRequest {
@@ -107,7 +107,7 @@ pub(super) async fn enlist(
     };
     let mut client = shared
         .peers
-        .stranger(&resolve(address).await?.to_string())?;
+        .stranger(&resolve(&newcomer.peer_address).await?.to_string())?;
     let answer = client.enlist(within(IDENTIFY_TIMEOUT, request)).await;
     // What the member table says now is repaired by asking again: nothing is in doubt.
     answer.map(drop).map_err(|status| Fault {

@@ -326,6 +326,7 @@ fn node_json(node: &NodeStatus) -> Value {
         "id": member.id,
         "slot": member.slot,
         "address": member.address,
+        "peer_address": member.peer_address,
         "http_address": member.http_address,
         "zone": member.zone,
         "weight_percent": member.weight,

@@ -37,6 +37,7 @@ impl RawSettings {
         let tls = self.tls(secure.is_some())?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let grpc_addr = self.grpc_addr.unwrap_or(loopback(7400));
         let zone = self.zone.map(Zone::new).transpose();
         let zone = zone.map_err(|error| problem("zone", error))?;
         let given = Given {
@@ -49,9 +50,11 @@ impl RawSettings {
             data_dir: self.data_dir.ok_or_else(|| {
                 problem("data-dir", "is missing: choose a directory for the data")
             })?,
-            grpc_addr: self.grpc_addr.unwrap_or(loopback(7400)),
+            grpc_addr,
+            peer_addr: self.peer_addr.unwrap_or_else(|| usual_peer_addr(grpc_addr)),
             http_addr: self.http_addr.unwrap_or(loopback(7480)),
             advertise_addr: host_port("advertise-addr", self.advertise_addr)?,
+            advertise_peer_addr: host_port("advertise-peer-addr", self.advertise_peer_addr)?,
             advertise_http_addr: host_port("advertise-http-addr", self.advertise_http_addr)?,
             resp_addr: self.resp_addr,
             advertise_resp_addr: host_port("advertise-resp-addr", self.advertise_resp_addr)?,
@@ -97,7 +100,7 @@ impl RawSettings {
             max_connections: within(
                 "max-connections",
                 self.max_connections.unwrap_or_else(|| {
-                    usual_connections(2 + usize::from(self.resp_addr.is_some()))
+                    usual_connections(3 + usize::from(self.resp_addr.is_some()))
                 }),
                 1,
                 1 << 20,
@@ -126,6 +129,7 @@ impl RawSettings {
             tls,
             secure,
         };
+        settings.check_peer_addr()?;
         settings.check_exposure()?;
         settings.check_advertised()?;
         if !settings.found_with.is_empty() && !settings.bootstrap {
@@ -328,6 +332,12 @@ fn within<T: Copy + PartialOrd + std::fmt::Display>(
         ));
     }
     Ok(value)
+}
+
+/// Port 7500 beside the port of clients, or a free one where that is a free one.
+const fn usual_peer_addr(grpc_addr: SocketAddr) -> SocketAddr {
+    let port = if grpc_addr.port() == 0 { 0 } else { 7500 };
+    SocketAddr::new(grpc_addr.ip(), port)
 }
 
 /// Files that may be open, divided among the ports, and the store with other nodes.

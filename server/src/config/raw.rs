@@ -19,15 +19,23 @@ pub struct RawSettings {
     /// Directory for the node's data; created if missing
     #[arg(long, env = "TORC_DATA_DIR", value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Address to serve gRPC on [default: 127.0.0.1:7400]
+    /// Address to serve clients' gRPC on [default: 127.0.0.1:7400]
     #[arg(long, env = "TORC_GRPC_ADDR", value_name = "IP:PORT")]
     pub grpc_addr: Option<SocketAddr>,
+    /// Address to serve other nodes on [default: port 7500 at the IP address of --grpc-addr, or a free port if
+    /// the port of --grpc-addr is 0]
+    #[arg(long, env = "TORC_PEER_ADDR", value_name = "IP:PORT")]
+    pub peer_addr: Option<SocketAddr>,
     /// Address to serve HTTP on [default: 127.0.0.1:7480]
     #[arg(long, env = "TORC_HTTP_ADDR", value_name = "IP:PORT")]
     pub http_addr: Option<SocketAddr>,
-    /// gRPC address of this node as clients and nodes reach it [default: the gRPC address]
+    /// gRPC address of this node as clients reach it [default: the gRPC address]
     #[arg(long, env = "TORC_ADVERTISE_ADDR", value_name = "HOST:PORT")]
     pub advertise_addr: Option<String>,
+    /// Address of this node as other nodes reach it [default: the host of --advertise-addr with
+    /// the port of --peer-addr, or the peer address]
+    #[arg(long, env = "TORC_ADVERTISE_PEER_ADDR", value_name = "HOST:PORT")]
+    pub advertise_peer_addr: Option<String>,
     /// HTTP address of this node as clients and nodes reach it [default: the HTTP address]
     #[arg(long, env = "TORC_ADVERTISE_HTTP_ADDR", value_name = "HOST:PORT")]
     pub advertise_http_addr: Option<String>,
@@ -53,7 +61,7 @@ pub struct RawSettings {
     #[arg(long, env = "TORC_BOOTSTRAP", num_args = 0..=1, default_missing_value = "true")]
     #[arg(value_parser = BoolishValueParser::new())]
     pub bootstrap: Option<bool>,
-    /// With --bootstrap: found the cluster together with these nodes (gRPC addresses,
+    /// With --bootstrap: found the cluster together with these nodes (their peer or gRPC addresses,
     /// separated by commas); waits until all of them answer
     #[arg(
         long,
@@ -297,8 +305,10 @@ impl RawSettings {
         Self {
             data_dir: self.data_dir.or(fallback.data_dir),
             grpc_addr: self.grpc_addr.or(fallback.grpc_addr),
+            peer_addr: self.peer_addr.or(fallback.peer_addr),
             http_addr: self.http_addr.or(fallback.http_addr),
             advertise_addr: self.advertise_addr.or(fallback.advertise_addr),
+            advertise_peer_addr: self.advertise_peer_addr.or(fallback.advertise_peer_addr),
             advertise_http_addr: self.advertise_http_addr.or(fallback.advertise_http_addr),
             resp_addr: self.resp_addr.or(fallback.resp_addr),
             advertise_resp_addr: self.advertise_resp_addr.or(fallback.advertise_resp_addr),

@@ -32,12 +32,16 @@ pub struct Settings {
     pub given: Given,
     /// Where the node keeps its data.
     pub data_dir: PathBuf,
-    /// Address to serve gRPC on; port 0 picks a free one.
+    /// Address to serve clients' gRPC on; port 0 picks a free one.
     pub grpc_addr: SocketAddr,
+    /// Address to serve other nodes on; port 0 picks a free one.
+    pub peer_addr: SocketAddr,
     /// Address to serve HTTP on; port 0 picks a free one.
     pub http_addr: SocketAddr,
     /// How others reach gRPC; none: the bound address.
     pub advertise_addr: Option<String>,
+    /// How other nodes reach this one; none: the host of `advertise_addr`, else the bound address.
+    pub advertise_peer_addr: Option<String>,
     /// How others reach HTTP; none: the bound address.
     pub advertise_http_addr: Option<String>,
     /// Address to serve Redis clients on; none: they are not served.
@@ -160,8 +164,31 @@ impl Settings {
         names.into_iter().collect()
     }
 
+    /// How other nodes reach this one, which serves them at `bound`.
+    pub(crate) fn peer_address(&self, bound: SocketAddr) -> String {
+        let advertised = self.advertise_addr.as_deref();
+        let host = advertised.and_then(|address| Some(address.rsplit_once(':')?.0));
+        match (&self.advertise_peer_addr, host) {
+            (Some(address), _) => address.clone(),
+            (None, Some(host)) => format!("{host}:{}", bound.port()),
+            (None, None) => bound.to_string(),
+        }
+    }
+
+    /// Two servers do not share a port.
+    pub(super) fn check_peer_addr(&self) -> Result<(), ConfigError> {
+        let other = [("grpc-addr", self.grpc_addr), ("http-addr", self.http_addr)]
+            .into_iter()
+            .chain(self.resp_addr.map(|address| ("resp-addr", address)))
+            .find(|(_, address)| overlap(*address, self.peer_addr));
+        other.map_or(Ok(()), |(name, address)| {
+            let why = format!("{address} is --{name} as well: nodes need a port of their own");
+            Err(problem("peer-addr", why))
+        })
+    }
+
     pub(super) fn check_exposure(&self) -> Result<(), ConfigError> {
-        let exposed = [self.grpc_addr, self.http_addr]
+        let exposed = [self.grpc_addr, self.peer_addr, self.http_addr]
             .into_iter()
             .chain(self.resp_addr)
             .find(|address| !address.ip().is_loopback());
@@ -177,6 +204,7 @@ impl Settings {
     pub(crate) fn exposed(&self) -> Vec<String> {
         let doors = [
             ("grpc", Some(self.grpc_addr)),
+            ("peers", Some(self.peer_addr)),
             ("http", Some(self.http_addr)),
             ("resp", self.resp_addr),
         ];
@@ -189,6 +217,15 @@ impl Settings {
     pub(super) fn check_advertised(&self) -> Result<(), ConfigError> {
         let pairs = [
             ("advertise-addr", self.grpc_addr, &self.advertise_addr),
+            (
+                "advertise-peer-addr",
+                self.peer_addr,
+                if self.advertise_peer_addr.is_some() {
+                    &self.advertise_peer_addr
+                } else {
+                    &self.advertise_addr
+                },
+            ),
             (
                 "advertise-http-addr",
                 self.http_addr,
@@ -207,4 +244,11 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+/// Whether two servers cannot have these addresses.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_same_host =
+        one.ip() == other.ip() || [one, other].iter().any(|it| it.ip().is_unspecified());
+    one.port() == other.port() && one.port() != 0 && is_same_host
 }

@@ -22,6 +22,50 @@ fn a_flag_beats_the_file_and_the_file_beats_the_default() {
     assert_eq!(settings.zone.as_str(), "a");
     assert_eq!(settings.weight.percent(), 50);
     assert_eq!(settings.grpc_addr.port(), 7400);
+    assert_eq!(settings.peer_addr, ([127, 0, 0, 1], 7500).into());
+}
+
+#[test]
+fn nodes_have_a_port_of_their_own() {
+    let at = |port| Some(([127, 0, 0, 1], port).into());
+    let free = RawSettings {
+        grpc_addr: at(0),
+        ..minimal()
+    };
+    assert_eq!(free.check().unwrap().peer_addr.port(), 0);
+    for everywhere in [[127, 0, 0, 1], [0, 0, 0, 0]] {
+        let shared = RawSettings {
+            grpc_addr: at(7400),
+            peer_addr: Some((everywhere, 7400).into()),
+            insecure: Some(true),
+            ..minimal()
+        };
+        let refused = shared.check().unwrap_err().to_string();
+        assert!(refused.starts_with("--peer-addr: "), "{refused}");
+        assert!(refused.contains("--grpc-addr"), "{refused}");
+    }
+    let exposed = RawSettings {
+        peer_addr: Some(([10, 0, 0, 1], 7500).into()),
+        ..minimal()
+    };
+    assert!(matches!(exposed.check(), Err(ConfigError::Exposed { .. })));
+}
+
+#[test]
+fn a_peer_address_is_advertised_as_the_host_of_clients_unless_it_is_given() {
+    let bound = ([10, 0, 0, 1], 7500).into();
+    let address = |advertise_addr: Option<&str>, advertise_peer_addr: Option<&str>| {
+        let settings = RawSettings {
+            advertise_addr: advertise_addr.map(Into::into),
+            advertise_peer_addr: advertise_peer_addr.map(Into::into),
+            ..minimal()
+        };
+        settings.check().unwrap().peer_address(bound)
+    };
+    assert_eq!(address(None, None), "10.0.0.1:7500");
+    assert_eq!(address(Some("torc-1:7400"), None), "torc-1:7500");
+    assert_eq!(address(Some("[fd00::1]:7400"), None), "[fd00::1]:7500");
+    assert_eq!(address(Some("torc-1:7400"), Some("inner:1")), "inner:1");
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl Directory for Members {
         let table = self.0.routing.load_full()?;
         let member = table.members.get(&node)?;
         (self.0.identity.node() != Some(node)).then(|| Contact {
-            address: member.identity.address.clone(),
+            address: member.identity.peer_address.clone(),
             incarnation: member.identity.incarnation,
             boot: self.0.group.topology().and_then(|it| it.boot(node)),
         })

@@ -53,6 +53,7 @@ impl Replica for ReplicaService {
             cluster_id: cluster.into(),
             node: membership.map_or(0, |m| m.node.0),
             address: shared.address.clone(),
+            peer_address: shared.peer_address.clone(),
             http_address: shared.http_address.clone(),
             zone: shared.settings.zone.to_string(),
             weight: shared.settings.weight.percent(),

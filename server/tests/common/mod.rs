@@ -32,6 +32,7 @@ pub(crate) fn settings(dir: PathBuf) -> RawSettings {
         test_link_faults: Some(dir.join("link-faults.json")),
         data_dir: Some(dir),
         grpc_addr: Some(any),
+        peer_addr: Some(any),
         http_addr: Some(any),
         resp_addr: Some(any),
         partitions: Some(64),

@@ -1,5 +1,6 @@
 //! Nodes with TLS, and those who come to them: by certificate, by token, by HTTP.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,10 +61,17 @@ impl Office {
 
     pub(crate) fn client(&self, roles: &str) -> Connector {
         let files = self.issue(roles, &format!("torc://any/client/alice/{roles}"));
+        self.connector(&files)
+    }
+
+    pub(crate) fn connector(&self, files: &Files) -> Connector {
         let own = Some((&*files.certificate, &*files.key));
-        ClientTls::open(&files.authorities, own)
-            .unwrap()
-            .connector()
+        let tls = ClientTls::open(&files.authorities, own);
+        tls.unwrap().connector()
+    }
+
+    pub(crate) async fn admin(&self, node: &Node) -> ClusterClient<Channel> {
+        ClusterClient::new(channel(node, &self.client("admin")).await)
     }
 
     pub(crate) fn nobody(&self) -> Connector {
@@ -132,7 +140,11 @@ impl Office {
 }
 
 pub(crate) async fn channel(node: &Node, tls: &Connector) -> Channel {
-    let address = node.grpc_addr().to_string();
+    channel_to(node.grpc_addr(), tls).await
+}
+
+async fn channel_to(address: SocketAddr, tls: &Connector) -> Channel {
+    let address = address.to_string();
     let endpoint = torc_tls::endpoint(&address, Some(tls)).unwrap();
     torc_tls::connect(&endpoint, Some(tls)).await.unwrap()
 }
@@ -208,6 +220,14 @@ impl Door {
         }
     }
 
+    /// At any port.
+    pub(crate) async fn at(address: SocketAddr, tls: &Connector) -> Self {
+        Self {
+            channel: channel_to(address, tls).await,
+            token: None,
+        }
+    }
+
     /// How a call with one empty message ends; those that answer without an end are left.
     pub(crate) async fn ends(&self, path: &str) -> Code {
         self.call(path, stream::iter([Bytes::new()])).await
@@ -239,18 +259,23 @@ impl Door {
 
 /// What a browser connects with; without roles it shows no certificate.
 pub(crate) fn browser(office: &Office, roles: Option<&str>) -> TlsConnector {
+    let issue = |roles| office.issue(roles, &format!("torc://any/client/alice/{roles}"));
+    connects_as(office, roles.map(issue).as_ref())
+}
+
+/// What trusts the authority, and shows this certificate.
+pub(crate) fn connects_as(office: &Office, own: Option<&Files>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     let authorities = office.dir.path().join("ca.pem");
     for authority in CertificateDer::pem_file_iter(authorities).unwrap() {
         roots.add(authority.unwrap()).unwrap();
     }
     let config = ClientConfig::builder().with_root_certificates(roots);
-    let config = match roles {
+    let config = match own {
         None => config.with_no_client_auth(),
-        Some(roles) => {
-            let files = office.issue(roles, &format!("torc://any/client/alice/{roles}"));
-            let chain = CertificateDer::pem_file_iter(files.certificate).unwrap();
-            let key = PrivateKeyDer::from_pem_file(files.key).unwrap();
+        Some(files) => {
+            let chain = CertificateDer::pem_file_iter(&files.certificate).unwrap();
+            let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
             config
                 .with_client_auth_cert(chain.map(Result::unwrap).collect(), key)
                 .unwrap()

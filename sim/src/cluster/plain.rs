@@ -17,6 +17,7 @@ pub(crate) struct PlainCluster(Group);
 pub(crate) struct PlainNode {
     pub(crate) id: NodeId,
     pub(crate) grpc: SocketAddr,
+    pub(crate) peer: SocketAddr,
     pub(crate) http: SocketAddr,
     pub(crate) resp: SocketAddr,
     pub(crate) pid: u32,
@@ -38,6 +39,7 @@ impl PlainCluster {
             Some(PlainNode {
                 id: process.id?,
                 grpc: process.grpc,
+                peer: process.peer,
                 http: process.http,
                 resp: process.resp,
                 pid: process.pid()?,

@@ -81,6 +81,7 @@ pub(super) struct Process {
     /// time has caught up, so it need not coordinate writes any more.
     pub(super) was_ahead: bool,
     pub(super) grpc: SocketAddr,
+    pub(super) peer: SocketAddr,
     /// Where its data are, if they can be made to fill it.
     pub(super) disk: Option<SmallDisk>,
     pub(super) http: SocketAddr,
@@ -117,6 +118,7 @@ impl Process {
             is_going: false,
             was_ahead: false,
             grpc: address(7400)?,
+            peer: address(7500)?,
             disk: None,
             http: address(7480)?,
             resp: address(7463)?,
@@ -162,6 +164,7 @@ impl Process {
         }
         let child = command
             .args(["serve", "--grpc-addr", &self.grpc.to_string()])
+            .args(["--peer-addr", &self.peer.to_string()])
             .args(["--http-addr", &self.http.to_string()])
             .args(["--resp-addr", &self.resp.to_string(), "--data-dir"])
             .arg(self.data())

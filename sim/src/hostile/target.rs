@@ -23,7 +23,7 @@ use crate::cluster::PlainCluster;
 pub(crate) const LONG_KEY: &str = "hostile/long";
 pub(crate) const LONG_LEN: usize = 1 << 20;
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// An address of this machine that belongs to no node: members need no places.
+/// An address of this machine that belongs to no node: members need no places at their peer ports.
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 66));
 
 /// One node, as it says who it is.
@@ -31,11 +31,29 @@ const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 66));
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) grpc: SocketAddr,
+    pub(crate) peer: SocketAddr,
     pub(crate) http: SocketAddr,
     pub(crate) resp: SocketAddr,
     incarnation: Incarnation,
     pub(crate) boot: Boot,
     levels: Levels,
+}
+
+impl Node {
+    /// Where a call of this path is served.
+    pub(crate) fn port_of(&self, path: &str) -> SocketAddr {
+        if is_of_nodes(path) {
+            self.peer
+        } else {
+            self.grpc
+        }
+    }
+}
+
+/// Whether only nodes call it.
+pub(crate) fn is_of_nodes(path: &str) -> bool {
+    let services = ["/torc.v1.Replica/", "/torc.v1.TopologyGroup/"];
+    services.iter().any(|service| path.starts_with(service))
 }
 
 #[derive(Debug)]
@@ -61,6 +79,7 @@ impl Target {
             nodes.push(Node {
                 id: node.id,
                 grpc: node.grpc,
+                peer: node.peer,
                 http: node.http,
                 resp: node.resp,
                 incarnation: Incarnation(incarnation.map_err(|_| Error::Unidentified(node.id))?),
@@ -138,7 +157,7 @@ impl Shot {
     }
 }
 
-/// A connection from where nodes live: a node counts none of these.
+/// A connection from where nodes live: a peer port counts none of these.
 pub(crate) async fn connect(to: SocketAddr) -> io::Result<TcpStream> {
     within(TcpStream::connect(to)).await
 }

@@ -45,7 +45,7 @@ fn stream(
                 })
             }));
             let body = Bytes::from(body.concat());
-            let answer = grpc::call(shot.node().grpc, LINK, &Vec::new(), body).await;
+            let answer = grpc::call(shot.node().peer, LINK, &Vec::new(), body).await;
             answer.outcome
         }
     })
@@ -107,7 +107,7 @@ fn greetings() -> Vec<Kind> {
             (None, vec![batch(&[read(shot)])])
         }),
         Kind::new("link.silent", "a stream without a word", expect::REFUSED, |shot| async move {
-            let mut connection = match Connection::open(shot.node().grpc).await {
+            let mut connection = match Connection::open(shot.node().peer).await {
                 Ok(connection) => connection,
                 Err(outcome) => return outcome,
             };
@@ -256,7 +256,7 @@ const REFUSED_OR_TAKEN_BACK: &[Expected] = &[
 ];
 
 async fn slow_frame(shot: Shot) -> Outcome {
-    let mut connection = match Connection::open(shot.node().grpc).await {
+    let mut connection = match Connection::open(shot.node().peer).await {
         Ok(connection) => connection,
         Err(outcome) => return outcome,
     };

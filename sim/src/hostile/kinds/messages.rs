@@ -157,7 +157,7 @@ fn kind(
                 } else {
                     Vec::new()
                 };
-                let answer = grpc::call(shot.node().grpc, &path, &names, body).await;
+                let answer = grpc::call(shot.node().port_of(&path), &path, &names, body).await;
                 answer.outcome
             }
         },

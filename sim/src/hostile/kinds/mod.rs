@@ -8,6 +8,7 @@ mod kv;
 mod link;
 mod messages;
 mod names;
+mod ports;
 mod raft;
 mod resp;
 mod sockets;
@@ -23,6 +24,7 @@ pub(crate) fn all() -> Result<Vec<Kind>, Error> {
     let mut kinds = messages::all(&rpcs);
     kinds.extend(kv::all());
     kinds.extend(names::all(&rpcs));
+    kinds.extend(ports::all(&rpcs));
     kinds.extend(grpc::all());
     kinds.extend(streams::all());
     kinds.extend(frames::all());

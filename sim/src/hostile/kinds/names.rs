@@ -84,7 +84,7 @@ fn call(
         let (path, names) = (path.clone(), names(&shot));
         async move {
             let body = Bytes::from_static(&[0; 5]);
-            let answer = grpc::call(shot.node().grpc, &path, &names, body).await;
+            let answer = grpc::call(shot.node().port_of(&path), &path, &names, body).await;
             answer.outcome
         }
     })

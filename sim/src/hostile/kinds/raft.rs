@@ -43,7 +43,7 @@ fn call(
         let body = framed_message(&v1::RaftMessage { json });
         async move {
             let path = format!("/torc.v1.TopologyGroup/{method}");
-            let answer = grpc::call(shot.node().grpc, &path, &Vec::new(), body).await;
+            let answer = grpc::call(shot.node().port_of(&path), &path, &Vec::new(), body).await;
             answer.outcome
         }
     })

@@ -1,0 +1,42 @@
+//! Calls that come to the wrong port: forged messages of nodes to the port of clients, and requests of
+//! clients to the peer port.
+
+use bytes::Bytes;
+use tonic::Code;
+
+use super::super::descriptors::Rpc;
+use super::super::grpc::{self, Headers};
+use super::super::kind::{Expected, Kind};
+use super::super::target::is_of_nodes;
+
+const DENIED: &[Expected] = &[Expected::Code(Code::PermissionDenied)];
+/// Answered on both ports.
+const IDENTIFY: &str = "/torc.v1.Replica/Identify";
+
+pub(super) fn all(rpcs: &[Rpc]) -> Vec<Kind> {
+    let rpcs = rpcs.iter().filter(|rpc| rpc.path != IDENTIFY);
+    rpcs.map(|rpc| {
+        let (path, of_nodes) = (rpc.path.clone(), is_of_nodes(&rpc.path));
+        let port = if of_nodes { "clients" } else { "peers" };
+        let name = format!("ports.{}.{port}", rpc.name);
+        Kind::new(
+            name,
+            format!("{path}: on the port of {port}"),
+            DENIED,
+            move |shot| {
+                let path = path.clone();
+                async move {
+                    let node = shot.node();
+                    let (to, names) = if of_nodes {
+                        (node.grpc, shot.names())
+                    } else {
+                        (node.peer, Headers::new())
+                    };
+                    let body = Bytes::from_static(&[0; 5]);
+                    grpc::call(to, &path, &names, body).await.outcome
+                }
+            },
+        )
+    })
+    .collect()
+}
