@@ -74,6 +74,16 @@ fn the_book_has_every_page() {
 }
 
 #[test]
+fn no_merge_was_left_unfinished() {
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).unwrap();
+        let is_marker = |line: &&str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
+        let found = text.lines().find(is_marker);
+        assert_eq!(found, None, "{}", document.display());
+    }
+}
+
+#[test]
 fn links_lead_somewhere() {
     for document in documents() {
         let text = std::fs::read_to_string(&document).unwrap();
