@@ -39,7 +39,7 @@ pub(crate) async fn tokens(shared: &Arc<Shared>) -> Option<FirstUse> {
             match create(shared, own).await {
                 Ok(first) => return Some(first),
                 Err(fault) => {
-                    tracing::warn!(%fault, "could not create the first tokens yet; retrying")
+                    tracing::warn!(%fault, "could not create the first tokens yet; retrying");
                 }
             }
         }

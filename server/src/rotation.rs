@@ -81,7 +81,7 @@ impl Turn {
         {
             Ok(_) => tracing::info!(rotation, %step, "finished a step of the authority's rotation"),
             Err(error) => {
-                tracing::debug!(%error, "could not report a step of a rotation yet; retrying")
+                tracing::debug!(%error, "could not report a step of a rotation yet; retrying");
             }
         }
     }
@@ -106,7 +106,7 @@ async fn ask_all(shared: &Shared, certificate: &str) -> Option<String> {
             Ok(key) if Authority::open(certificate, &key).is_ok() => return Some(key),
             Ok(_) => tracing::warn!(%node, "a member sent a key that is not the authority's"),
             Err(fault) => {
-                tracing::debug!(%node, %fault, "a member did not send the authority's key")
+                tracing::debug!(%node, %fault, "a member did not send the authority's key");
             }
         }
     }

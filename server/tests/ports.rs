@@ -33,7 +33,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 async fn each_port_refuses_every_call_of_the_other() {
     let office = Office::new();
     let (node, _data) = office.node().await;
-    let as_node = office.connector(&office.issue("peer", "torc://any/node/any"));
+    let as_node = Office::connector(&office.issue("peer", "torc://any/node/any"));
     let clients = Door::at(node.grpc_addr(), &as_node).await;
     let peers = Door::at(node.peer_addr(), &as_node).await;
     for path in calls() {

@@ -184,7 +184,7 @@ impl World {
             near: Some(id),
             ..CoordinatorOptions::default()
         };
-        let slot = NodeSlot(id.0 as u16);
+        let slot = NodeSlot(u16::try_from(id.0).unwrap_or(u16::MAX));
         let (meta, ceiling) = (node.disk.meta, node.disk.ceiling);
         node.process = Some(Process {
             replica: Replica::recover(id, PARTITION, meta, options, self.mutations),
@@ -577,7 +577,7 @@ impl World {
             let upto = Ballot {
                 epoch: config.epoch,
                 time: HybridTime::from_unix_ms(ms.parse()?),
-                slot: NodeSlot(id.0 as u16),
+                slot: NodeSlot(u16::try_from(id.0).unwrap_or(u16::MAX)),
             };
             let collector = Collector::new(config, upto, mutations);
             self.process(id)?.collector = Some(collector.ok_or("the partition is moving")?);

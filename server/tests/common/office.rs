@@ -61,10 +61,10 @@ impl Office {
 
     pub(crate) fn client(&self, roles: &str) -> Connector {
         let files = self.issue(roles, &format!("torc://any/client/alice/{roles}"));
-        self.connector(&files)
+        Self::connector(&files)
     }
 
-    pub(crate) fn connector(&self, files: &Files) -> Connector {
+    pub(crate) fn connector(files: &Files) -> Connector {
         let own = Some((&*files.certificate, &*files.key));
         let tls = ClientTls::open(&files.authorities, own);
         tls.unwrap().connector()

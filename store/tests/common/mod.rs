@@ -225,7 +225,7 @@ impl Model {
         partition: Partition,
         all: &[&Record],
     ) -> Option<String> {
-        let is_kept = |value: &[u8]| value.len() % 2 == 0;
+        let is_kept = |value: &[u8]| value.len().is_multiple_of(2);
         let limits = ScanLimits {
             records: 3,
             bytes: usize::MAX,

@@ -84,7 +84,7 @@ pub(crate) fn forge(manifest: &[u8], kind: u32) -> Vec<u8> {
     let frame = &mut bytes[HEADER_LEN..];
     let body_crc = crc32c::crc32c_append(salt, &frame[FRAME_LEN..]);
     frame[8..12].copy_from_slice(&body_crc.to_le_bytes());
-    frame[12..16].copy_from_slice(&(body_len as u32).to_le_bytes());
+    frame[12..16].copy_from_slice(&u32::try_from(body_len).unwrap().to_le_bytes());
     frame[16..20].copy_from_slice(&count.to_le_bytes());
     let head_crc = crc32c::crc32c_append(salt, &frame[8..FRAME_LEN]);
     frame[4..8].copy_from_slice(&head_crc.to_le_bytes());
