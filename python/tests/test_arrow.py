@@ -60,7 +60,7 @@ def test_what_cannot_be_stored_is_refused_before_anything_is_sent(client: torc.C
         (pa.table({"key": [key], "value": [7]}), TypeError, "`value` has the type Int64"),
         (pa.table({"key": [key], "value": pa.array([None], pa.binary())}), ValueError, "has nulls"),
         (pa.table({"key": [key]}), ValueError, "no column `value`"),
-        (pa.array([key]), TypeError, "a table is needed"),
+        (pa.array([key]), TypeError, "pass a table"),
         ([(key, b"")], TypeError, "PyCapsule"),
     ]
     for table, kind, message in wrong:

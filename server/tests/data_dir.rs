@@ -130,7 +130,7 @@ async fn parts_of_two_data_directories_do_not_make_one() {
     std::fs::remove_dir_all(one.join("topology")).unwrap();
     copy(&other.join("topology"), &one.join("topology"));
     let said = refused(&one, true).await;
-    assert!(said.contains("mixed up"), "{said}");
+    assert!(said.contains("different data directories"), "{said}");
 }
 
 /// What a running node says that found out that it must not go on.

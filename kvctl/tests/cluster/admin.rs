@@ -111,7 +111,7 @@ async fn a_namespace_is_dropped_while_a_node_is_down_which_is_named() {
     let told: Value = serde_json::from_slice(&dropped.stdout).unwrap();
     assert_eq!(told, serde_json::json!({"name": "urls", "unheard": [3]}));
     let said = String::from_utf8(dropped.stderr).unwrap();
-    assert!(said.contains("node 3 cannot be reached"), "{said}");
+    assert!(said.contains("node 3 does not respond"), "{said}");
     let listed = cluster.kvctl(&["namespace", "list"]);
     let listed = String::from_utf8(listed.stdout).unwrap();
     assert!(listed.contains("~2 (dropped)"), "{listed}");
@@ -304,7 +304,7 @@ async fn an_eventual_namespace_is_listed_as_one_and_asks_as_many_replicas_as_wan
     for (args, why) in [
         (
             &["--namespace", "logs", "put", "k", "v", "--if-absent"][..],
-            "no conditions",
+            "does not support conditions",
         ),
         (
             &[
@@ -319,12 +319,12 @@ async fn an_eventual_namespace_is_listed_as_one_and_asks_as_many_replicas_as_wan
         ),
         (
             &["put", "k", "v", "--quorum", "one"],
-            "eventual namespaces only",
+            "only eventual namespaces",
         ),
-        (&["get", "k", "--quorum", "one"], "eventual namespaces only"),
+        (&["get", "k", "--quorum", "one"], "only eventual namespaces"),
         (
             &["delete", "k", "--quorum", "one"],
-            "eventual namespaces only",
+            "only eventual namespaces",
         ),
     ] {
         refused(&cluster, args, why);

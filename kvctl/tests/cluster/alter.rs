@@ -124,7 +124,7 @@ async fn three_replicas_become_one_under_load_for_all_namespaces_that_share_part
         "{text}"
     );
     let text = String::from_utf8(plan.stderr).unwrap();
-    assert!(text.contains("also changes: default"), "{text}");
+    assert!(text.contains("also changes default"), "{text}");
 
     let altered = cluster.kvctl(&[&alter[..], &["--with-all"]].concat());
     assert!(altered.status.success(), "{altered:?}");

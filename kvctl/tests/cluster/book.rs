@@ -151,7 +151,7 @@ async fn a_secure_cluster_can_be_pasted() {
     other.variable("TORC_JOIN", join_token.trim());
     other.start();
     until("the second node waits to be joined", async || {
-        other.log().contains("in no cluster yet")
+        other.log().contains("not in a cluster yet")
     })
     .await;
     paste(join);

@@ -219,7 +219,7 @@ async fn a_secure_playground_says_how_to_log_in_and_comes_back_secure() {
 pub(crate) async fn listens(node: &Node) {
     until("the node listens", async || {
         tokio::net::TcpStream::connect(node.grpc).await.is_ok()
-            && node.log().contains("in no cluster yet")
+            && node.log().contains("not in a cluster yet")
     })
     .await;
 }

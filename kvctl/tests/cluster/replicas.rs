@@ -203,7 +203,7 @@ async fn namespaces_keep_their_own_number_of_replicas_and_force_replaces_what_th
     let replace = ["replace-node", "3", &address, "--dead"];
     until("its death is seen, and that it is missed", async || {
         let refused = cluster.kvctl(&replace);
-        String::from_utf8_lossy(&refused.stderr).contains("force it")
+        String::from_utf8_lossy(&refused.stderr).contains("force the change")
     })
     .await;
     let replaced = cluster.kvctl(&[&replace[..], &["--force"]].concat());

@@ -134,7 +134,7 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
     all_ready(&admin, 3).await;
 
     // Who may, and who may not.
-    let denied = "this takes";
+    let denied = "for this call";
     is(&office.kvctl(&nodes[0], "write", &["put", "k", "v"]), 0, "");
     is(&office.kvctl(&nodes[1], "read", &["get", "k"]), 0, "");
     is(
@@ -150,7 +150,7 @@ async fn a_secure_cluster_serves_who_may_and_changes_its_certificates_under_load
     let endpoint = [nodes[0].grpc.to_string()];
     let ca = office.path("ca.pem");
     let nobody = kvctl(&endpoint, &["--tls-ca", &ca, "get", "k"]);
-    is(&nobody, 6, "neither a certificate nor a token was shown");
+    is(&nobody, 6, "neither a certificate nor a token");
     is(&kvctl(&endpoint, &["get", "k"]), 3, "--tls-ca");
     let strangers = Office::new(&dir.path().join("strangers"));
     strangers.issue("admin", &["--client", "eve", "--role", "admin"]);
@@ -202,8 +202,8 @@ fn do_what_they_allow(office: &Office, node: &Node, (writer, scoped): (&str, &st
         6,
         "there is no namespace",
     );
-    is(&as_writer(&["status"]), 6, "this takes observe");
-    is(&as_writer(&["token", "list"]), 6, "this takes admin");
+    is(&as_writer(&["status"]), 6, "this call needs observe");
+    is(&as_writer(&["token", "list"]), 6, "this call needs admin");
     let as_scoped = |namespace, args: &[&str]| {
         office.with_token(node, scoped, &[&["--namespace", namespace], args].concat())
     };
@@ -212,17 +212,17 @@ fn do_what_they_allow(office: &Office, node: &Node, (writer, scoped): (&str, &st
     is(
         &as_scoped("sessions", &["put", "admin:1", "v"]),
         6,
-        "reaches no further",
+        "the scopes of the token",
     );
     is(&as_scoped("sessions", &["scan"]), 0, "");
     let other = if scoped.ends_with('0') { '1' } else { '0' };
     let wrong = office.with_token(node, &format!("{}{other}", &scoped[..80]), &["get", "k"]);
     is(&wrong, 6, "is not known here");
     let plain = kvctl(&[node.grpc.to_string()], &["--token", writer, "get", "k"]);
-    is(&plain, 6, "over TLS only");
+    is(&plain, 6, "a token needs TLS");
     for hidden in ["urls", "default", "none-such"] {
-        is(&as_scoped(hidden, &["get", "k"]), 6, "reaches no further");
-        is(&as_scoped(hidden, &["scan"]), 6, "reaches no further");
+        is(&as_scoped(hidden, &["get", "k"]), 6, "the scopes of the token");
+        is(&as_scoped(hidden, &["scan"]), 6, "the scopes of the token");
     }
 }
 
