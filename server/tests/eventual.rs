@@ -352,7 +352,10 @@ async fn what_a_mode_does_not_promise_is_refused() {
     };
     let refused = Fault::from_status(&kv.put(conditional.clone()).await.unwrap_err());
     assert_eq!(refused.reason, Reason::Invalid);
-    assert!(refused.message.contains("does not support conditions"), "{refused:?}");
+    assert!(
+        refused.message.contains("does not support conditions"),
+        "{refused:?}"
+    );
     let items = vec![conditional, put("k", "v")];
     let batch = kv.batch_put(BatchPutRequest { items }).await.unwrap();
     let results = batch.into_inner().results;

@@ -164,7 +164,10 @@ async fn a_misspelt_variable_is_refused_with_the_one_that_was_meant() {
     );
     // As Kubernetes gives it to every container beside a service `torc`.
     let said = kvd("TORC_SERVICE_HOST");
-    assert!(said.contains("`TORC_SERVICE_HOST`: it is not a setting"), "{said}");
+    assert!(
+        said.contains("`TORC_SERVICE_HOST`: it is not a setting"),
+        "{said}"
+    );
     assert!(
         said.contains("--weight"),
         "it was not refused for the variable: {said}"

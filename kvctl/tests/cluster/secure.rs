@@ -221,7 +221,11 @@ fn do_what_they_allow(office: &Office, node: &Node, (writer, scoped): (&str, &st
     let plain = kvctl(&[node.grpc.to_string()], &["--token", writer, "get", "k"]);
     is(&plain, 6, "a token needs TLS");
     for hidden in ["urls", "default", "none-such"] {
-        is(&as_scoped(hidden, &["get", "k"]), 6, "the scopes of the token");
+        is(
+            &as_scoped(hidden, &["get", "k"]),
+            6,
+            "the scopes of the token",
+        );
         is(&as_scoped(hidden, &["scan"]), 6, "the scopes of the token");
     }
 }
