@@ -8,6 +8,8 @@
 //! * A new request, or a large one that is still arriving, is refused: it has changed nothing.
 //! * A value just read is refused: nothing was changed, and another read is cheap.
 //! * A session's next message and a scan's next page wait: they hold no memory meanwhile.
+//! * A get waits for places, one for each 64 KiB of the longest value that it may find
+//!   ([`Budget::places_of_get`]), so the values that nobody has charged yet are bounded too.
 //! * An encoded answer is always charged. It already exists, and a write must be answered.
 //!
 //! The last quarter is reserved for small requests, so large ones cannot crowd them out, and for
@@ -29,6 +31,8 @@ use torc_proto::{Fault, Reason};
 pub(crate) const SMALL: usize = 64 << 10;
 /// A value that is no longer costs more to charge than to hold.
 pub(crate) const TINY: usize = 4 << 10;
+/// Bytes of a value that a get may read for each of its places.
+const PLACE_BYTES: usize = 64 << 10;
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// How often what waits looks for room.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -39,6 +43,8 @@ pub(crate) struct Budget {
     bound: usize,
     held: AtomicUsize,
     refused: AtomicU64,
+    /// The longest value that was charged.
+    longest: AtomicUsize,
 }
 
 /// Bytes that are held, given back when dropped.
@@ -54,6 +60,7 @@ impl Budget {
             bound,
             held: AtomicUsize::new(0),
             refused: AtomicU64::new(0),
+            longest: AtomicUsize::new(0),
         })
     }
 
@@ -120,11 +127,19 @@ impl Budget {
         }
     }
 
+    /// The places that a get takes, where no record of the store is longer than `stored`. Other
+    /// nodes may hold longer values: those that they answered with count too.
+    pub(crate) fn places_of_get(&self, stored: usize) -> usize {
+        let longest = stored.max(self.longest.load(Ordering::Relaxed));
+        longest.div_ceil(PLACE_BYTES).max(1)
+    }
+
     /// The same value, charged for as long as it is held. Not for what the store keeps.
     pub(crate) fn hold(self: &Arc<Self>, value: Bytes) -> Result<Bytes, Fault> {
         if value.len() <= TINY {
             return Ok(value);
         }
+        self.longest.fetch_max(value.len(), Ordering::Relaxed);
         let charge = self.take(value.len())?;
         Ok(charge.hold(value))
     }
@@ -216,6 +231,17 @@ mod tests {
         assert_eq!(budget.held(), 0);
         let tiny = budget.hold(vec![7; TINY].into()).unwrap();
         assert_eq!((tiny.len(), budget.held()), (TINY, 0));
+    }
+
+    #[test]
+    fn a_get_takes_a_place_for_each_64_kib_of_the_longest_value_known() {
+        let budget = Budget::new(8 << 20);
+        assert_eq!(budget.places_of_get(0), 1);
+        assert_eq!(budget.places_of_get(PLACE_BYTES), 1);
+        assert_eq!(budget.places_of_get(PLACE_BYTES + 1), 2);
+        let from_elsewhere = budget.hold(vec![7; 4 * PLACE_BYTES].into()).unwrap();
+        drop(from_elsewhere);
+        assert_eq!(budget.places_of_get(0), 4, "it may come again");
     }
 
     #[tokio::test]

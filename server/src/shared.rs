@@ -94,6 +94,8 @@ pub(crate) struct Shared {
     pub(crate) sketchers: Semaphore,
     /// Pages of scans that are searched at a time, each on a thread.
     pub(crate) searchers: Semaphore,
+    /// Places for gets that other nodes carry out for this one, see [`Budget::places_of_get`].
+    pub(crate) forwards: Semaphore,
     /// Stale gets that read the disk at a time.
     pub(crate) readers: Semaphore,
     /// Ingests that are written and verified at a time, as many as there are threads that

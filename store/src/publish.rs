@@ -46,6 +46,9 @@ impl Shared {
         if !change.added.is_empty() {
             self.dir.sync()?;
         }
+        for slice in &change.added {
+            self.table.note_longest(slice.longest());
+        }
         let next = self.next_manifest(&current, &change);
         next.publish(&self.dir, self.options.partitions)?;
         let replaced = std::mem::replace(&mut *current, next);

@@ -299,6 +299,13 @@ impl Store {
         self.shared().table.summary(partition)
     }
 
+    /// An upper bound, in bytes, of the longest key and value together that the store holds or has
+    /// held since it was opened; less than twice their true length. A load.
+    #[must_use]
+    pub fn longest_record(&self) -> usize {
+        self.shared().table.longest()
+    }
+
     /// Whether a partition may hold anything that a collection can drop, now or after it
     /// expires; false is certain. Checks its memtable and the headers of its slices.
     #[must_use]

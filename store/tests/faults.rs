@@ -300,6 +300,26 @@ fn the_highest_time_ever_stored_survives_the_record_that_had_it() {
     assert_eq!((recovery.records, recovery.highest_time.0), (0, 777));
 }
 
+#[test]
+fn the_length_of_the_longest_record_is_known_from_the_memtable_from_slices_and_after_a_restart() {
+    let fs = CrashFs::new();
+    let (store, _) = open(&fs).unwrap();
+    assert_eq!(store.longest_record(), 0);
+    let long = put(1, 5, &[7; 100_000]);
+    let len = long.key.as_bytes().len() + 100_000;
+    block_on(store.write(put(2, 6, b"x"))).unwrap();
+    block_on(store.write(long)).unwrap();
+    assert_eq!(store.longest_record(), len);
+    block_on(store.close()).unwrap();
+    let (store, _) = open(&fs).unwrap();
+    assert_eq!(store.longest_record(), len, "from the log");
+    block_on(store.flush()).unwrap();
+    block_on(store.close()).unwrap();
+    let (store, _) = open(&fs).unwrap();
+    let bound = (len..2 * len).contains(&store.longest_record());
+    assert!(bound, "from a slice: {}", store.longest_record());
+}
+
 /// Holds the log's next sync up until told to go on.
 fn hold_next_sync(fs: &CrashFs) -> std::sync::mpsc::Sender<()> {
     let (go_on, told) = std::sync::mpsc::channel();

@@ -16,13 +16,13 @@ use torc_proto::{Fault, Reason};
 use torc_record::NamespaceId;
 use torc_replication::{Locator, Rules};
 use torc_ring::Partition;
-use torc_ring::topology::RoutingTable;
+use torc_ring::topology::{Role, RoutingTable};
 
 use super::item::{AtOnce, Item};
 use super::request::{Condition, Target};
 use crate::hot;
 use crate::recipient::Recipient;
-use crate::registers::Wanted;
+use crate::registers::{WINDOW, Wanted};
 use crate::shared::{CallContext, Shared, stale};
 use crate::spans::TRACED_ITEMS;
 
@@ -393,6 +393,7 @@ async fn carry_out<I: Item>(
 }
 
 /// Sends items to the node that leads them; gives them back with its answers.
+#[expect(clippy::cast_possible_truncation, reason = "at most WINDOW")]
 async fn send<I: Item>(
     shared: &Arc<Shared>,
     to: Recipient,
@@ -403,7 +404,17 @@ async fn send<I: Item>(
     let items: Vec<I> = placed.iter().map(|(_, item)| item.clone()).collect();
     let count = items.len();
     let all = |fault: Fault| (0..count).map(|_| Err(fault.clone())).collect();
-    let answers: Vec<_> = match I::send(shared, &to, items, call).await {
+    // Nobody has charged the values before they are here.
+    let places = if I::ROLE == Role::Read {
+        WINDOW.min(count * shared.budget.places_of_get(shared.store.longest_record()))
+    } else {
+        0
+    };
+    let sending = async {
+        let _places = shared.forwards.acquire_many(places as u32).await;
+        I::send(shared, &to, items, call).await
+    };
+    let answers: Vec<_> = match sending.await {
         Ok(answers) if answers.len() == count => answers,
         Ok(_) => all(Fault::unknown(
             "a node answered a different batch, so the outcome is unknown: get the keys before you retry, and report this",

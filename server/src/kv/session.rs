@@ -304,14 +304,22 @@ impl Session {
             }
         };
         let places = self.places.get_or_insert_with(|| registers.places());
-        let count = self.waiting.len().min(BURST);
-        let Poll::Ready(Some(mut permit)) = places.poll_acquire_many(context, count as u32) else {
+        let mut needed = 0;
+        let wanted = self.waiting.iter().take(BURST);
+        let fitting = wanted.map_while(|(_, wanted)| {
+            let places = registers.places_of(&wanted.request);
+            needed += places;
+            (needed <= BURST).then_some(places)
+        });
+        let taken: Vec<_> = fitting.collect();
+        let all = taken.iter().sum::<usize>() as u32;
+        let Poll::Ready(Some(mut permit)) = places.poll_acquire_many(context, all) else {
             return;
         };
-        let mut starting: Vec<_> = self.waiting.drain(..count).collect();
-        for (number, _) in &mut starting {
+        let starting: Vec<_> = self.waiting.drain(..taken.len()).collect();
+        for ((number, _), places) in starting.iter().zip(taken) {
             if let Some(slot) = &mut self.slots[*number as usize] {
-                slot.place = permit.split(1);
+                slot.place = permit.split(places);
             }
         }
         let begun = self.begun.get_or_insert_with(|| Begun::new(registers));

@@ -88,7 +88,7 @@ pub(crate) use operate::{Begun, Wanted};
 /// Most operations that are being carried out at a time. The others wait here, where waiting
 /// costs nothing: a round that is slow because of many others would be tried again, and add
 /// to them.
-const WINDOW: usize = 1_024;
+pub(crate) const WINDOW: usize = 1_024;
 /// Locks that the partitions of a node are dealt out to.
 const SHARDS: usize = 4;
 /// Promises of a node, all partitions together: about 100 bytes each.

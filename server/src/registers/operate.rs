@@ -125,19 +125,36 @@ impl Registers {
         told.and_then(Result::ok).unwrap_or(unanswered)
     }
 
+    /// The places that an operation takes while it is under way. Those that bring replicas
+    /// together take none: they make room for the others, and are bounded on their own.
+    pub(crate) fn places_of(&self, request: &Request) -> usize {
+        match request {
+            Request::Get => self.budget.places_of_get(self.store.longest_record()),
+            Request::Reconcile { .. } | Request::HandOver(_) => 0,
+            _ => 1,
+        }
+    }
+
     /// Carries out operations on keys, and returns their outcomes in the same order. Of those on
     /// one key each begins after the ones before it.
-    pub(crate) async fn operate_many(self: &Arc<Self>, wanted: Vec<Wanted>) -> Vec<Told> {
+    pub(crate) async fn operate_many(self: &Arc<Self>, mut wanted: Vec<Wanted>) -> Vec<Told> {
+        let places = wanted.iter().map(|it| self.places_of(&it.request)).max();
+        let at_once = WINDOW / places.unwrap_or(1).max(1);
+        let mut told = Vec::with_capacity(wanted.len());
+        while wanted.len() > at_once {
+            let later = wanted.split_off(at_once);
+            told.append(&mut self.operate_at_once(wanted).await);
+            wanted = later;
+        }
+        told.append(&mut self.operate_at_once(wanted).await);
+        told
+    }
+
+    async fn operate_at_once(self: &Arc<Self>, wanted: Vec<Wanted>) -> Vec<Told> {
         let unanswered = wanted.iter().map(|it| Ok(unanswered(&it.request)));
         let mut outcomes: Vec<Told> = unanswered.collect();
-        // What brings replicas together makes room for the others, and is bounded by itself.
-        let is_upkeep =
-            |it: &Wanted| matches!(it.request, Request::Reconcile { .. } | Request::HandOver(_));
-        let places = if wanted.iter().any(is_upkeep) {
-            0
-        } else {
-            wanted.len().min(WINDOW) as u32
-        };
+        let places: usize = wanted.iter().map(|it| self.places_of(&it.request)).sum();
+        let places = places.min(WINDOW) as u32;
         let latest = wanted.iter().map(|it| it.deadline).max();
         let place = async {
             match latest {

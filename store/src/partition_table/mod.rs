@@ -30,7 +30,7 @@ mod reads;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use torc_record::Ballot;
@@ -88,6 +88,7 @@ struct Place {
 pub(crate) struct PartitionTable {
     partitions: Layered<Place>,
     bytes: AtomicU64,
+    longest: AtomicUsize,
 }
 
 /// A stretch of a partition's memtable as it is under one lock.
@@ -117,6 +118,20 @@ impl PartitionTable {
         Self {
             partitions: Layered::new(partitions),
             bytes: AtomicU64::new(0),
+            longest: AtomicUsize::new(0),
+        }
+    }
+
+    /// No record that is or was here has a longer key and value together. Never shrinks.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest.load(Ordering::Relaxed)
+    }
+
+    /// Before a record of this length can be read.
+    pub(crate) fn note_longest(&self, len: usize) {
+        // Seldom the longest: a load is cheaper than an update.
+        if len > self.longest() {
+            self.longest.fetch_max(len, Ordering::Relaxed);
         }
     }
 
@@ -129,6 +144,7 @@ impl PartitionTable {
     ///
     /// A sealed version that cannot be read gives way: what is known now is the new one.
     pub(crate) fn apply(&self, seq: Seq, packed: &Packed) -> bool {
+        self.note_longest(packed.payload_len());
         if let Some(is_held) = self.apply_new(seq, packed) {
             return is_held;
         }

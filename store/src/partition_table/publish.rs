@@ -42,6 +42,7 @@ impl PartitionTable {
     ) {
         let mut by_partition: BTreeMap<Partition, Vec<Arc<Slice>>> = BTreeMap::new();
         for slice in slices {
+            self.note_longest(slice.longest());
             by_partition
                 .entry(slice.partition())
                 .or_default()

@@ -246,6 +246,12 @@ impl Slice {
         self.content.as_ref().ok().map(|content| &content.header)
     }
 
+    /// No record that can be read has more bytes of key and value.
+    pub(crate) fn longest(&self) -> usize {
+        let content = self.content.as_ref();
+        content.map_or(0, |content| content.heads.longest.bound())
+    }
+
     /// See [`SliceHeader::layer`].
     pub(crate) fn layer(&self) -> u8 {
         self.header().map_or(0, |header| header.layer)

@@ -11,7 +11,7 @@ use torc_index::{Gate, Mphf, Offsets};
 use torc_record::{Ballot, Digest, HybridTime, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
-use super::header::{Contents, SLICE_HEADER_LEN, SliceHeader};
+use super::header::{Contents, SLICE_HEADER_LEN, SizeClass, SliceHeader};
 use super::{RECORD_CRC_LEN, order, record_crc};
 use crate::format::{ballot_bytes, draw_salt};
 use crate::packed::PackedRef;
@@ -131,7 +131,7 @@ impl<'a> SliceInput<'a> {
             layer: self.layer,
             order_crc: crc32c::crc32c(&order),
         };
-        let encoded = header.encode(&[&gate, &mphf, &offsets]);
+        let encoded = header.encode(SizeClass::of(sums.longest), &[&gate, &mphf, &offsets]);
         let mut index = Vec::with_capacity(header.index_len());
         for part in [&encoded[..], &gate, &mphf, &offsets] {
             index.extend_from_slice(part);
@@ -152,6 +152,8 @@ struct Sums {
     held: PartitionSummary,
     highest: Ballot,
     highest_time: HybridTime,
+    /// Bytes of the longest key and value together.
+    longest: usize,
     /// How many a collection may drop.
     collectable: u32,
     /// Of which generation they are, if they are of one.
@@ -164,6 +166,7 @@ impl Sums {
         for (place, record) in records.iter().enumerate() {
             let record = PackedRef::at_start_of(record).map_err(unbuildable)?;
             sums.held.add_ref(record);
+            sums.longest = sums.longest.max(record.payload_len());
             sums.highest = sums.highest.max(record.ballot());
             sums.highest_time = sums.highest_time.max(record.ballot().time);
             sums.collectable += u32::from(record.is_collectable());

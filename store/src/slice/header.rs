@@ -25,12 +25,12 @@
 //! | 112 | 8 | its hybrid time |
 //! | 120 | 2 | its node slot |
 //! | 122 | 1 | layer, see [`SliceHeader::layer`] |
-//! | 123 | 1 | zero |
+//! | 123 | 1 | bits of the length of the longest record, see [`SizeClass`] |
 //! | 124 | 4 | keys that a collection may drop: tombstones, and values that expire |
 
 use std::num::NonZeroU32;
 
-use torc_record::{Ballot, HybridTime, NamespaceId};
+use torc_record::{Ballot, HybridTime, MAX_KEY_LEN, MAX_VALUE_LEN, NamespaceId};
 use torc_ring::{Partition, Partitions};
 
 use super::{Damage, order};
@@ -44,7 +44,9 @@ const VERSION: u32 = 2;
 const INDEX_CRC_AT: usize = 100;
 const BALLOT_AT: usize = 104;
 const LAYER_AT: usize = 122;
+const LONGEST_AT: usize = 123;
 const COLLECTABLE_AT: usize = 124;
+const MAX_PAYLOAD_LEN: usize = MAX_KEY_LEN + MAX_VALUE_LEN;
 const MAX_KEYS: u32 = 1 << 30;
 /// In place of a number of tombstones.
 const GENERATION: u32 = u32::MAX;
@@ -197,7 +199,7 @@ impl SliceHeader {
         clippy::cast_possible_truncation,
         reason = "a slice has at most MAX_KEYS records"
     )]
-    pub(super) fn encode(&self, index: &[&[u8]]) -> [u8; SLICE_HEADER_LEN] {
+    pub(super) fn encode(&self, longest: SizeClass, index: &[&[u8]]) -> [u8; SLICE_HEADER_LEN] {
         let mut out = [0; SLICE_HEADER_LEN];
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &MAGIC);
@@ -221,6 +223,7 @@ impl SliceHeader {
         put(96, &self.order_crc.to_le_bytes());
         put(BALLOT_AT, &self.highest);
         put(LAYER_AT, &[self.layer]);
+        put(LONGEST_AT, &[longest.0]);
         put(COLLECTABLE_AT, &self.collectable().to_le_bytes());
         let crc = index.iter().fold(header_crc(&out), |crc, part| {
             crc32c::crc32c_append(crc, part)
@@ -275,7 +278,7 @@ impl SliceHeader {
             && header.partitions.contains(header.partition)
             && (held.tombstones..=held.records).contains(&u64::from(collectable))
             && generation.is_none_or(|id| id.is_generation() && collectable == 0)
-            && bytes[LAYER_AT + 1] == 0;
+            && bytes[LONGEST_AT] <= SizeClass::of(MAX_PAYLOAD_LEN).0;
         if !is_possible || header.len() != u64_at(bytes, 8) {
             return Err(IMPOSSIBLE);
         }
@@ -289,6 +292,34 @@ impl SliceHeader {
         };
         index.len() == self.index_len()
             && crc32c::crc32c_append(header_crc(header), parts) == u32_at(header, INDEX_CRC_AT)
+    }
+}
+
+/// The length of the longest record of a slice, key and value together: the bits that it takes.
+/// Zero: the slice does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SizeClass(u8);
+
+impl SizeClass {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a length has at most 64 bits"
+    )]
+    pub(super) const fn of(longest: usize) -> Self {
+        Self((usize::BITS - longest.leading_zeros()) as u8)
+    }
+
+    /// Of a slice whose header was decoded.
+    pub(super) fn read(header: &[u8]) -> Self {
+        Self(header.get(LONGEST_AT).copied().unwrap_or(0))
+    }
+
+    /// No record is longer.
+    pub(crate) fn bound(self) -> usize {
+        match self.0 {
+            0 => MAX_PAYLOAD_LEN,
+            bits => MAX_PAYLOAD_LEN.min((1 << bits) - 1),
+        }
     }
 }
 

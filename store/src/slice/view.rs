@@ -11,7 +11,7 @@ use torc_index::{Gate, Mphf, MphfHead, Offsets};
 use torc_record::{Ballot, Digest, NamespaceId};
 use torc_ring::Token;
 
-use super::header::{SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SliceHeader};
+use super::header::{SLICE_DIGEST_LEN, SLICE_HEADER_LEN, SizeClass, SliceHeader};
 use super::rest::{Reader, Reading, Rest, Unread};
 use super::{Checked, Damage, RECORD_CRC_LEN, order, record_crc};
 use crate::Cursor;
@@ -37,6 +37,8 @@ pub(crate) struct Heads {
     mphf: MphfHead,
     /// Of an offset.
     low_bits: u8,
+    /// Of the records.
+    pub(crate) longest: SizeClass,
 }
 
 impl Heads {
@@ -61,6 +63,7 @@ impl Heads {
             probes: gate.probes() as u8,
             mphf: function.head(),
             low_bits: offsets.low_bits(),
+            longest: SizeClass::read(index),
         })
     }
 }
@@ -333,6 +336,9 @@ impl<'a> SliceView<'a> {
             }
             if record.ballot().time > self.header.highest_time {
                 return Err("a record that is later than its slice says");
+            }
+            if record.payload_len() > self.heads.longest.bound() {
+                return Err("a record that is longer than its slice says");
             }
             highest = highest.max(record.ballot());
             collectable += u32::from(record.is_collectable());
