@@ -77,6 +77,8 @@ pub(crate) enum Suite {
     Store(store::Args),
     /// A kvd process over the wire, beside redis, memcached and etcd where they are installed
     Wire,
+    /// Gets of a node with TLS, by certificate and by token, beside one without
+    Tls,
     /// Processor time of the servers for each operation, on one node and on three, beside an
     /// earlier build
     Paths(paths::Args),

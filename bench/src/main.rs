@@ -67,6 +67,7 @@ fn run(suite: &Suite, options: &Options) -> anyhow::Result<()> {
         Suite::Bulk(args) => &|options| bulk::run(*args, options),
         Suite::Store(args) => &|options| store::run(args, options),
         Suite::Wire => &wire::run,
+        Suite::Tls => &wire::tls::run,
         Suite::Paths(args) => &|options| wire::paths::run(args, options),
         Suite::Replicas(args) => &|options| wire::replicas::run(args, options),
         Suite::Hot(args) => &|options| hot::run(*args, options),

@@ -299,9 +299,9 @@ async fn scans_that_nobody_reads_have_so_many_places_and_others_are_told() {
 }
 
 const IN_FLIGHT_MIB: u64 = 96;
-/// Beside the budget: the windows of connections, 4 MiB each; what threads decode, read and
+/// Beside the budget: the windows of connections, 512 KiB each; what threads decode, read and
 /// encode at the moment; what the allocator keeps.
-const MARGIN_MIB: u64 = 4 * CONNECTIONS as u64 + 80;
+const MARGIN_MIB: u64 = CONNECTIONS as u64 / 2 + 80;
 const CONNECTIONS: usize = 24;
 
 /// The head of a message of this length, and the first of its bytes; then nothing, for ever.

@@ -23,7 +23,9 @@ pub(crate) mod replicas;
 mod server;
 mod session;
 mod subject;
+pub(crate) mod tls;
 mod torc;
+mod unary;
 
 use std::time::Duration;
 

@@ -10,34 +10,28 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::uri::PathAndQuery;
 use tonic::body::Body;
-use tonic::client::Grpc;
 use tonic::codegen::Service;
 use tonic::server::{NamedService, UnaryService};
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::transport::{Endpoint, Server};
 use tonic_prost::ProstCodec;
 use torc_proto::v1::{GetRequest, GetResponse, Version};
 
+use crate::cleanup;
 use crate::kvd::Node;
-use crate::records::Random;
 use crate::report::{Metric, Report, TORC};
-use crate::wire::closed_loop::closed_loop;
 use crate::wire::server;
+use crate::wire::unary::{CHANNELS, GET, Gets};
 use crate::wire::{RATE, SERVER};
-use crate::{cleanup, process};
 use torc_testkit::free_address;
 
 pub(super) const CASE: &str = "one node: unary get, 64 in flight";
 pub(super) const RATIO: &str = "cpu_to_tonic";
 const TONIC: &str = "bare tonic";
-const IN_FLIGHT: usize = 64;
-/// Connections, as many as Torc's client has.
-const CHANNELS: usize = 4;
-const GET: PathAndQuery = PathAndQuery::from_static("/torc.v1.Kv/Get");
 const ECHO: PathAndQuery = PathAndQuery::from_static("/torc.bench.Echo/Get");
 
 /// Where to listen, and the length of what is answered.
@@ -145,34 +139,18 @@ impl Comparison<'_> {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))?.tcp_nodelay(true);
         let mut channels = Vec::new();
         for _ in 0..CHANNELS {
-            channels.push(Grpc::new(endpoint.connect().await?));
+            channels.push(endpoint.connect().await?);
         }
-        let workers = || channels.iter().cloned().cycle().take(IN_FLIGHT);
-        let call = async |grpc: &mut Grpc<Channel>, random: &mut Random| {
-            let key = format!("bench-{:012}", random.below(self.keys)).into();
-            let request = GetRequest {
-                key,
-                ..GetRequest::default()
-            };
-            grpc.ready().await?;
-            let codec = ProstCodec::<GetRequest, GetResponse>::default();
-            let asked = tonic::Request::new(request);
-            let answer = grpc.unary(asked, path.clone(), codec).await?;
-            let answer = answer.get_ref();
-            ensure!(answer.found, "a key was not found");
-            let length = answer.value.len();
-            ensure!(
-                length == self.value_bytes as usize,
-                "a value of {length} bytes"
-            );
-            Ok(())
+        let gets = Gets {
+            process,
+            channels,
+            path,
+            token: None,
+            keys: self.keys,
+            value_bytes: self.value_bytes,
         };
         let time = Duration::from_millis(if self.is_quick { 200 } else { 3_000 });
-        closed_loop(workers(), 1, time / 10, &call).await?;
-        let before = process::cpu_time(process)?;
-        let sample = closed_loop(workers(), 1, time, &call).await?;
-        let spent = process::cpu_time(process)?.saturating_sub(before);
-        let cost = spent.as_secs_f64() * 1e6 / sample.operations.max(1) as f64;
+        let (sample, cost) = gets.measure(time).await?;
         let rate = sample.operations as f64 / sample.took.as_secs_f64();
         report.add(CASE, SERVER, name, cost);
         report.add(CASE, RATE, name, rate);
