@@ -2,11 +2,11 @@
 //!
 //! A leaf is a sorted array of up to [`LEAF_LEN`] slots of 32 bytes; the leaves are also in order.
 //! Tokens are hashes, so both levels interpolate a token's position between the first and the last
-//! one, which is off by a few places at most. Any distribution gives correct results; a skewed one
-//! takes logarithmic time.
+//! one and search from there, usually over a few places. Any distribution gives correct results; a
+//! skewed one takes logarithmic time.
 //!
 //! Chosen over `BTreeMap`, whose nodes are two thirds full (50 bytes per record instead of about
-//! 35), and which cannot replace a key in place although the key is part of the record's bytes.
+//! 35), and which cannot replace a key in place, although its key would hold the record's bytes.
 //! Records are removed in bulk after a flush, which rebuilds the map.
 
 use std::cmp::Ordering;
