@@ -113,7 +113,7 @@ impl Caller {
     /// Refuses a caller that may not do this to any key of the cluster.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED` or `PERMISSION_DENIED`, before any look-up.
+    /// `UNAUTHENTICATED` or `PERMISSION_DENIED`, before any lookup.
     pub(crate) fn check(&self, needed: Access, cluster: Option<ClusterId>) -> Result<(), Fault> {
         if needed == Access::Anyone {
             return Ok(());
@@ -168,7 +168,7 @@ impl Caller {
     /// namespace.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`, before any look-up.
+    /// `PERMISSION_DENIED`, before any lookup.
     pub(crate) fn check_reach(&self, role: Role, namespace: &str, key: &[u8]) -> Result<(), Fault> {
         let Who::Bearer(holder) = &self.who else {
             return Ok(());

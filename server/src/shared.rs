@@ -127,7 +127,7 @@ impl Shared {
     /// namespace.
     ///
     /// # Errors
-    /// `UNAUTHENTICATED` or `PERMISSION_DENIED`, before any look-up.
+    /// `UNAUTHENTICATED` or `PERMISSION_DENIED`, before any lookup.
     pub(crate) fn may(
         &self,
         caller: &Caller,

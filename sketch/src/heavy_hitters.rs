@@ -139,7 +139,7 @@ impl<T> HeavyHitters<T> {
         self.candidates.len()
     }
 
-    /// Counts a key `count` times; `note` is called if it becomes a candidate. The price of the sketch, and one look-up in a
+    /// Counts a key `count` times; `note` is called if it becomes a candidate. The price of the sketch, and one lookup in a
     /// map for a heavy key; every so often a sweep of the candidates.
     #[inline]
     pub fn insert_with(

@@ -1,6 +1,6 @@
 //! Damage and its repair.
 //!
-//! An unreadable place of a slice may have held any key whose look-up leads there, at any ballot up
+//! An unreadable place of a slice may have held any key whose lookup leads there, at any ballot up
 //! to the highest of the slice. So:
 //!
 //! * a key with a readable version of at least that ballot is safe;

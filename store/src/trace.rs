@@ -1,4 +1,4 @@
-//! A trace of a look-up, for display.
+//! A trace of a lookup, for display.
 
 use std::sync::Arc;
 

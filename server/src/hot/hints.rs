@@ -20,7 +20,7 @@ const MOST_KEYS: usize = 256;
 
 type Keys = HashSet<Digest>;
 
-/// The hot keys, replaced after every interval. A look-up takes about 20 ns.
+/// The hot keys, replaced after every interval. A lookup takes about 20 ns.
 #[derive(Debug, Default)]
 pub(super) struct Hints {
     keys: ArcSwap<Keys>,

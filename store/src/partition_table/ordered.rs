@@ -19,7 +19,7 @@ const LEAF_LEN: usize = 128;
 /// Slots by which a leaf grows: it wastes half of them on average.
 const LEAF_GROWTH: usize = 16;
 
-/// A record, with the fields that look-ups and tails of transfers read first.
+/// A record, with the fields that lookups and tails of transfers read first.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
     token: u64,

@@ -65,7 +65,7 @@ impl Segment {
     }
 }
 
-/// The parts of the indexes that look-ups read: the blocks of all gates, each aligned to a cache
+/// The parts of the indexes that lookups read: the blocks of all gates, each aligned to a cache
 /// line, then the MPHFs and offsets without gaps.
 #[derive(Debug)]
 pub(super) struct IndexMemory {

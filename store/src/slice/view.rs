@@ -64,7 +64,7 @@ impl Heads {
     }
 }
 
-/// The parts of an index that look-ups read.
+/// The parts of an index that lookups read.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IndexParts<'a> {
     /// Blocks of the gate.
@@ -210,7 +210,7 @@ impl<'a> SliceView<'a> {
             .then(|| records_at + start..records_at + end)
     }
 
-    /// Prefetches the parts of the index for the look-up of a slot.
+    /// Prefetches the parts of the index for the lookup of a slot.
     pub(crate) fn prefetch_offset(&self, slot: usize) {
         if let Some(offsets) = self.offsets() {
             offsets.prefetch(slot);
@@ -294,7 +294,7 @@ impl<'a> SliceView<'a> {
         }
     }
 
-    /// Checks that every record is as written, and that look-ups find every key. `digest_of` gives
+    /// Checks that every record is as written, and that lookups find every key. `digest_of` gives
     /// the correct digest of a key, if it can. Reads everything once in stored order: 0.2 us per
     /// record, half of it for `digest_of`.
     ///
