@@ -45,9 +45,9 @@ impl Fingerprint {
         }
     }
 
-    /// The fingerprint of the rest of this string after `prefix`, with which it begins: `h(S[..j])
-    /// - 256^(j-i) h(S[..i])`. `None` if the prefix is longer than the string. 12 ns per bit of the
-    /// length.
+    /// The fingerprint of the rest of this string after `prefix`, with which it begins:
+    /// `h(S[..j]) - 256^(j-i) h(S[..i])`. `None` if the prefix is longer than the string. 12 ns per
+    /// bit of the length.
     #[must_use]
     pub const fn without_prefix(&self, modulus: &Modulus, prefix: &Self) -> Option<Self> {
         let Some(len) = self.len.checked_sub(prefix.len) else {
