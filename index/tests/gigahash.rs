@@ -145,8 +145,8 @@ fn zeros_are_as_frequent_as_in_the_paper() {
             (-0.008..0.03).contains(&deviation),
             "c = {c}: {share}, paper {paper}"
         );
-        // Half of all graphs have parallel edges at c = 1.15, and the 2-core rejects half of the
-        // others.
+        // At c = 1.15, half of all graphs have parallel edges, and half of the edges of the others are
+        // in the 2-core.
         assert!(
             (5.0..30.0).contains(&tries),
             "c = {c}: {tries} tries a bucket"
