@@ -2,7 +2,7 @@
 //!
 //! No reading is ever issued twice, not even after a restart with the wall clock set
 //! back: readings stay below a durable ceiling, and a restarted clock starts above it.
-//! Two writes with the same ballot would make replicas differ for ever.
+//! Two writes with the same ballot would make replicas differ forever.
 
 use torc_record::{ClockError, HybridClock, HybridTime, MAX_CLOCK_SKEW_MS};
 

@@ -9,7 +9,7 @@
 //!   never overlooks an accept that is about to be durable.
 //! * The replica acts in a new epoch only once it is durable. Batches become durable
 //!   in order, so by then every accept of the previous epoch is on disk or lost.
-//! * Every accepted ballot and every promise of the adopted epoch lies below the
+//! * Every accepted ballot and every promise of the adopted epoch is below the
 //!   durable `ceiling`. After a restart, the replica refuses everything up to it, and
 //!   knows that an unreadable record is no newer.
 //!

@@ -1,9 +1,9 @@
 //! Copying: the parts of a newcomer and of a source.
 //!
-//! A newcomer takes over the votes of the replica it displaces by copying *that*
-//! replica, page by page, after both have adopted the epoch that writes both. If nobody
-//! is displaced, or the displaced one is dead and excluded, it merges a majority of the
-//! others: the highest version of every key among them.
+//! A newcomer takes over the votes of the replica that it displaces by copying *that* replica, page
+//! by page, after both have adopted the epoch that writes both. If it displaces none, or the
+//! displaced one is dead and excluded, it merges a majority of the others: the highest version of
+//! every key among them.
 //!
 //! The newcomer copies once before, while copying, for the bulk; that copy only makes the second
 //! one short. It must come from the same replicas, or it would bring votes that are not the

@@ -2,7 +2,7 @@
 //! one partition after another from end to end, at a limited rate; a partition in which a
 //! request met damage comes next.
 //!
-//! A key that is still readable is reconciled by itself, which takes a quorum of the others. For
+//! A key that is still readable is reconciled separately, which takes a quorum of the others. For
 //! places with an unreadable key, and for keys of `eventual` namespaces, which keep their
 //! ballots, the others list their records (`lost`).
 

@@ -34,8 +34,7 @@ pub enum Quorum {
 }
 
 impl Quorum {
-    /// Whether these members of a set suffice. Excluded members neither count nor are
-    /// waited for.
+    /// Whether these members of a set suffice. Excluded members are neither counted nor required.
     fn is_met(self, votes: Votes, set: Votes, excluded: Votes, mutations: Mutations) -> bool {
         let count = votes.intersection(set).without(excluded).count();
         match self {
